@@ -1,0 +1,30 @@
+"""What one job holds, or might."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """`instances` instances of one offer, each with `devices_used` of its devices at work.
+
+    Money is paid for instances, goodput is earned by devices: using fewer devices than are paid
+    for is legal and sometimes best.
+    """
+
+    offer: str
+    instances: int
+    devices_used: int
+
+    def __post_init__(self) -> None:
+        if self.instances < 1 or self.devices_used < 1:
+            raise ValueError(f"an allocation holds something: {self}")
+
+    @property
+    def devices(self) -> int:
+        """Devices at work over all instances (R of the throughput model)."""
+        return self.instances * self.devices_used
+
+    def __str__(self) -> str:
+        return f"{self.instances} x {self.offer}"

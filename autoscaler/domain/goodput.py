@@ -1,0 +1,78 @@
+"""The numbers of one job's goodput: throughput parameters, noise scale, batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputParameters:
+    """The seven parameters of the throughput model of one job on one kind of device.
+
+    Source: Pollux (OSDI'21) section 3.2; Sia (SOSP'23) section 3.2. With N instances, R devices,
+    m examples on each device in a micro-step and s accumulation steps::
+
+        T_compute = alpha_compute + beta_compute * m
+        T_sync    = 0                                                  R = 1
+                    alpha_within + beta_within * max(R - 2, 0)         N = 1, R > 1
+                    alpha_across + beta_across * max(R - 2, 0)         N > 1
+        T_step    = s * T_compute + (T_compute^gamma + T_sync^gamma)^(1/gamma)
+    """
+
+    alpha_compute_seconds: float
+    beta_compute_seconds_per_example: float
+    alpha_across_seconds: float
+    beta_across_seconds_per_device: float
+    alpha_within_seconds: float
+    beta_within_seconds_per_device: float
+    gamma: float
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseScale:
+    """Gradient statistics at the job's initial batch size, and what they say together.
+
+    `gradient_square` is |G|^2 and `gradient_variance` is tr(Sigma)/initial batch, so that the
+    noise scale is ``initial_batch * gradient_variance / gradient_square`` examples
+    (McCandlish et al. 2018, B_simple; preconditioned where the optimizer is Adam: Pollux 3.1).
+    `log_standard_deviation` is the uncertainty of the logarithm of that ratio.
+    """
+
+    initial_batch: int
+    gradient_square: float
+    gradient_variance: float
+    log_standard_deviation: float
+
+    @property
+    def examples(self) -> float:
+        """The noise scale, in examples."""
+        return self.initial_batch * self.gradient_variance / self.gradient_square
+
+
+@dataclass(frozen=True, slots=True)
+class BatchBounds:
+    """What batch a job may run at. Not `adaptive`: always `initial`, and efficiency is 1."""
+
+    initial: int
+    maximum: int
+    device_maximum: int
+    adaptive: bool
+
+    def __post_init__(self) -> None:
+        if min(self.initial, self.maximum, self.device_maximum) < 1:
+            raise ValueError(f"batch sizes must be at least 1: {self}")
+        if self.maximum < self.initial:
+            raise ValueError(f"maximum={self.maximum} is below initial={self.initial}")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """How one step's examples are spread: `total` over all devices and accumulation steps.
+
+    Each of R devices runs `accumulation` micro-steps that are not synchronised and one that is,
+    of at most `device` examples each; ``(accumulation + 1) * device * R >= total``.
+    """
+
+    total: int
+    device: int
+    accumulation: int

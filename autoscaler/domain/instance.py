@@ -1,0 +1,107 @@
+"""Instances: as the controller wants and holds them, and as a cloud tells of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+
+CONTROLLER_TAG = "castor:controller"
+JOB_TAG = "castor:job"
+INSTANCE_TAG = "castor:instance"
+
+
+class CloudState(StrEnum):
+    """What the cloud says of an instance. Only the cloud may say `TERMINATED`."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    TERMINATED = "terminated"
+
+
+class InstancePhase(StrEnum):
+    """How far an instance is on its way from wish to work and back."""
+
+    REQUESTED = "requested"
+    BOOTING = "booting"
+    PREPARING = "preparing"
+    STARTING = "starting"
+    TRAINING = "training"
+    WAITING = "waiting"
+    DRAINING = "draining"
+    DRAINED = "drained"
+    ENDED = "ended"
+
+
+class Desired(StrEnum):
+    """What the controller wants of an instance."""
+
+    PRESENT = "present"
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """One instance to launch. The same `token` never yields a second instance.
+
+    `tags` hold at least the three of this module; `user_data` reaches the instance and carries
+    no lasting secret.
+    """
+
+    token: str
+    offer: str
+    tags: Mapping[str, str]
+    user_data: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloudInstance:
+    """An instance as its cloud tells of it; times are the cloud's, and are what is billed."""
+
+    id: str
+    token: str
+    offer: str
+    state: CloudState
+    tags: Mapping[str, str]
+    launched_seconds: float
+    ended_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """The cloud takes an instance back: a spot reclaim or a maintenance."""
+
+    instance: str
+    notice_seconds: float
+    reclaim_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class HeldInstance:
+    """An instance as the controller's store knows it.
+
+    `slot` numbers the places of a job's pool, `generation` the instances that filled a slot one
+    after the other; both are in `id`. Times are None until they happen.
+    """
+
+    id: str
+    job: str
+    slot: int
+    generation: int
+    offer: str
+    devices_used: int
+    usd_per_hour: Decimal
+    desired: Desired
+    phase: InstancePhase
+    requested_seconds: float
+    cloud_id: str | None = None
+    launched_seconds: float | None = None
+    joined_seconds: float | None = None
+    training_seconds: float | None = None
+    draining_seconds: float | None = None
+    ended_seconds: float | None = None
+    seen_seconds: float | None = None
+    reclaim_seconds: float | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)

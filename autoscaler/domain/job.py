@@ -1,0 +1,126 @@
+"""A job: what was submitted, and the phases it goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.report import TrainingReport
+
+
+class JobPhase(StrEnum):
+    """Where a job stands. The last three are final."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    FINISHED = "finished"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+    @property
+    def is_final(self) -> bool:
+        """Nothing happens to the job any more."""
+        return self in (JobPhase.FINISHED, JobPhase.FAILED, JobPhase.STOPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpec:
+    """The owner's word on batch sizes; None leaves it to the training script.
+
+    Not `adaptive`: the total batch stays what the script says, and instances only split it.
+    """
+
+    initial: int | None = None
+    maximum: int | None = None
+    device_maximum: int | None = None
+    adaptive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceBounds:
+    """How many instances, and which. `offers` None means any; ids or instance types else."""
+
+    minimum: int = 1
+    maximum: int = 1
+    offers: tuple[str, ...] | None = None
+    spot: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SecretReference:
+    """Where the controller finds a secret when a node needs it. The value is never stored."""
+
+    variable: str | None = None
+    file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DataMount:
+    """A directory or file of the node that the job sees as `target`, relative to its own tree."""
+
+    source: str
+    target: str
+    read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSpec:
+    """Where checkpoints go, how often they are taken, how many are kept."""
+
+    directory: str | None = None
+    interval_seconds: float | None = None
+    keep: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """All that was submitted of one job.
+
+    `bundle` is the SHA-256 of the packed working directory; `total_examples` overrides the
+    useful examples that the script itself says it needs; `retries` counts failures of the
+    script, never lost instances, reclaims or drains.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    bundle: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, SecretReference] = field(default_factory=dict)
+    data: tuple[DataMount, ...] = ()
+    setup: tuple[str, ...] = ()
+    image: str | None = None
+    batch: BatchSpec = BatchSpec()
+    instances: InstanceBounds = InstanceBounds()
+    objective: Objective = Objective()
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    total_examples: float | None = None
+    retries: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job as the store knows it.
+
+    `number` is unique for ever and small; `id` is unique too: the name, or the name and a suffix
+    when an earlier job of that name has ended. `attempt` counts the starts of the script that
+    failures made necessary, `retry_seconds` holds the next one back. `cause` and `last_lines` tell
+    why the job ended or last failed.
+    """
+
+    id: str
+    number: int
+    spec: JobSpec
+    phase: JobPhase
+    submitted_seconds: float
+    started_seconds: float | None = None
+    ended_seconds: float | None = None
+    attempt: int = 1
+    retry_seconds: float | None = None
+    cause: str | None = None
+    last_lines: tuple[str, ...] = ()
+    lighthouse: str | None = None
+    report: TrainingReport | None = None
+    reported_seconds: float | None = None

@@ -1,0 +1,81 @@
+"""What can be bought, and the limits on buying it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+
+
+class Purchase(StrEnum):
+    """On what terms an instance is held."""
+
+    ON_DEMAND = "on-demand"
+    SPOT = "spot"
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Instances of one type, in one zone, on one kind of purchase, at one price.
+
+    `boot_seconds`, `reclaims_per_hour` (0 for on-demand) and `network_bytes_per_second` are what
+    the provider says; what is measured on real instances takes their place. Instances are billed
+    by the started second, at least `minimum_billed_seconds` of them.
+    """
+
+    id: str
+    provider: str
+    instance_type: str
+    zone: str
+    purchase: Purchase
+    devices: int
+    device_kind: str
+    usd_per_hour: Decimal
+    boot_seconds: float
+    network_bytes_per_second: float
+    reclaims_per_hour: float = 0.0
+    minimum_billed_seconds: int = 0
+
+    def __post_init__(self) -> None:
+        if self.devices < 1:
+            raise ValueError(f"offer {self.id}: devices={self.devices}")
+        if not self.usd_per_hour > 0:
+            raise ValueError(f"offer {self.id}: a price of {self.usd_per_hour} is not used")
+
+    @property
+    def usd_per_second(self) -> float:
+        """The price of one instance, for the optimiser; the ledger takes `usd_per_hour`."""
+        return float(self.usd_per_hour) / 3600.0
+
+
+class LimitUnit(StrEnum):
+    """What a limit counts."""
+
+    DEVICES = "devices"
+    INSTANCES = "instances"
+    USD_PER_HOUR = "usd_per_hour"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A bound that all jobs share: a quota, the capacity that exists, or a fleet budget.
+
+    `offers` are the ids of the offers whose instances count; None counts them all.
+    """
+
+    name: str
+    unit: LimitUnit
+    maximum: float
+    offers: frozenset[str] | None = None
+
+    def use(self, offer: Offer) -> float:
+        """How much of this limit one instance of `offer` takes."""
+        if self.offers is not None and offer.id not in self.offers:
+            return 0.0
+        match self.unit:
+            case LimitUnit.DEVICES:
+                return float(offer.devices)
+            case LimitUnit.INSTANCES:
+                return 1.0
+            case LimitUnit.USD_PER_HOUR:
+                return float(offer.usd_per_hour)

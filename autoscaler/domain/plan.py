@@ -1,0 +1,53 @@
+"""What a policy answers: data that can be printed, stored, compared and refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from autoscaler.domain.allocation import Allocation
+
+
+class Action(StrEnum):
+    """What a decision changes."""
+
+    START = "start"
+    GROW = "grow"
+    SHRINK = "shrink"
+    MOVE = "move"
+    HOLD = "hold"
+    WAIT = "wait"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One job's next allocation, and why.
+
+    `reason` is one line in the terms of docs/economics.md; `figures` are the numbers it was made
+    of. `release_first`: the limits leave no room to overlap, so what goes must go before what
+    comes. `target` None gives everything back.
+    """
+
+    job: str
+    action: Action
+    current: Allocation | None
+    target: Allocation | None
+    reason: str
+    figures: Mapping[str, float] = field(default_factory=dict)
+    release_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Decisions for every job of a snapshot.
+
+    `shadow_prices` (limit name -> $ per second of one more unit) are 0 where nothing binds;
+    `gap_usd_per_second` bounds what the plan may be short of the best one.
+    """
+
+    decisions: tuple[Decision, ...]
+    shadow_prices: Mapping[str, float] = field(default_factory=dict)
+    gap_usd_per_second: float = 0.0
+    notes: tuple[str, ...] = ()

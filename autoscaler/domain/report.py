@@ -1,0 +1,95 @@
+"""What a running job tells of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale
+
+
+@dataclass(frozen=True, slots=True)
+class StepObservation:
+    """Step times of one configuration, summed over `steps` steps of one stretch of training.
+
+    `step_seconds` is the mean wall time of a whole step, with its share of all that training
+    needs around it; `sync_seconds` the part of it spent waiting for the other devices.
+    """
+
+    device_kind: str
+    instances: int
+    devices: int
+    device_batch: int
+    accumulation: int
+    step_seconds: float
+    sync_seconds: float
+    steps: int
+
+    @property
+    def compute_seconds(self) -> float:
+        """One micro-step without synchronisation (T_compute of the throughput model)."""
+        return max(self.step_seconds - self.sync_seconds, 1e-9) / (self.accumulation + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipPause:
+    """What one change of membership cost the running replicas: `kind` is join, drain or loss."""
+
+    kind: str
+    seconds: float
+    replicas_before: int
+    replicas_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointStatus:
+    """The newest checkpoint that is whole, and the trouble with a later one, if any."""
+
+    step: int | None = None
+    seconds: float | None = None
+    bytes: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingReport:
+    """The state of a job's training, told by the replica that decides for all.
+
+    `progress_examples` and `total_examples` are useful examples: examples worth one each at the
+    initial batch size. `observations` and `pauses` are those since the last report.
+    """
+
+    step: int
+    epoch: int
+    progress_examples: float
+    total_examples: float | None
+    batch: Batch
+    bounds: BatchBounds
+    replicas: int
+    devices: int
+    learning_rate: float
+    parameter_bytes: int
+    noise: NoiseScale | None = None
+    goodput_measured: float | None = None
+    observations: tuple[StepObservation, ...] = ()
+    pauses: tuple[MembershipPause, ...] = ()
+    checkpoint: CheckpointStatus = CheckpointStatus()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    engine: str = "quorum"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One start of a job's script that ended in an error.
+
+    `signature` is equal for failures of one cause; `steps` counts the steps this start made.
+    """
+
+    instance: str
+    attempt: int
+    exit_code: int
+    cause: str
+    signature: str
+    steps: int
+    last_lines: tuple[str, ...] = ()
+    during_setup: bool = False

@@ -1,0 +1,72 @@
+"""All that a policy may know when it plans. Plain data: printable, storable, replayable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.goodput import BatchBounds, NoiseScale, ThroughputParameters
+from autoscaler.domain.job import InstanceBounds
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.offer import Limit, Offer
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputModel:
+    """What is known of one job's throughput on one kind of device.
+
+    `draws` are K samples of the parameters, equally likely; draw k of every kind belongs
+    together. `measured` are the (instances, devices) with step times of their own.
+    """
+
+    device_kind: str
+    point: ThroughputParameters
+    draws: tuple[ThroughputParameters, ...]
+    measured: frozenset[tuple[int, int]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchingCosts:
+    """What changing costs this job, measured where it has been.
+
+    `start_seconds` (offer id -> seconds) is from the launch call to the first step trained;
+    `pause_seconds` is what a change of membership takes from the running replicas;
+    `restore_seconds` is what a start from a checkpoint adds, lost work included.
+    """
+
+    pause_seconds: float
+    restore_seconds: float
+    start_seconds: Mapping[str, float] = field(default_factory=dict)
+    dwell_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobSnapshot:
+    """One job. `held` is what it holds or has ordered; `trained` what trains now."""
+
+    id: str
+    objective: Objective
+    instances: InstanceBounds
+    batch: BatchBounds
+    submitted_seconds: float
+    remaining_examples: float | None
+    spent_usd: float
+    held: Allocation | None
+    trained: Allocation | None
+    models: Mapping[str, ThroughputModel]
+    noise: NoiseScale | None
+    switching: SwitchingCosts
+    waited_seconds: float = 0.0
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The moment `now_seconds`: what is offered, what limits all, and every job that is alive."""
+
+    now_seconds: float
+    offers: tuple[Offer, ...]
+    limits: tuple[Limit, ...]
+    jobs: tuple[JobSnapshot, ...]
+    unavailable: frozenset[str] = frozenset()

@@ -1,0 +1,70 @@
+"""The contract of every provider of instances.
+
+`tests/conformance/provider.py` holds the contract as tests; a provider that passes them can be
+put under the controller. Every method may block on the network and may be called from any
+thread. No type of a cloud's SDK leaves its provider; what the cloud refuses is raised as one of
+the `ProviderError`s of `autoscaler.domain.errors`, whose type decides what the controller does.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from autoscaler.domain.instance import CloudInstance, Interruption, LaunchRequest
+from autoscaler.domain.offer import Limit, Offer
+
+
+class Provider(ABC):
+    """Sells instances, tells which of them this deployment owns, and takes them back."""
+
+    @abstractmethod
+    def offers(self) -> Sequence[Offer]:
+        """All that can be bought here, at the prices of now. Ids are stable.
+
+        Raises:
+            Unavailable: the cloud did not answer; what was offered before may still be.
+        """
+
+    @abstractmethod
+    def limits(self) -> Sequence[Limit]:
+        """Quotas and capacity that bound all instances of this deployment together."""
+
+    @abstractmethod
+    def launch(self, request: LaunchRequest) -> CloudInstance:
+        """Launch one instance, or return the one that this token launched before.
+
+        The instance is tagged with `request.tags` from its first moment. It is returned as soon
+        as the cloud has accepted it, usually `PENDING`.
+
+        Raises:
+            InsufficientCapacity, QuotaExceeded, PermissionDenied: nothing was launched.
+            NotFound: there is no such offer; nothing was launched.
+            Throttled: nothing was launched; the same call may be made again.
+            Unavailable: it is not known whether something was launched; the same call must be
+                made again to find out.
+        """
+
+    @abstractmethod
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        """Begin to end these instances. Those that are gone already count as done.
+
+        Returning means that the cloud was told, not that they have ended: `instances()` says so.
+
+        Raises:
+            PermissionDenied, Throttled, Unavailable: some may not have been told.
+        """
+
+    @abstractmethod
+    def instances(self) -> Sequence[CloudInstance]:
+        """Every instance that carries this deployment's ownership tag, and no other.
+
+        Ended ones stay in the list, as `TERMINATED` with `ended_seconds`, for at least an hour.
+
+        Raises:
+            Unavailable: not known. Never an empty list in place of 'not known'.
+        """
+
+    @abstractmethod
+    def interruptions(self) -> Sequence[Interruption]:
+        """Notices of reclaim for instances that still run. The same notice may come again."""
