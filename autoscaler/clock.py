@@ -14,6 +14,10 @@ class Clock(Protocol):
         """Seconds since the Unix epoch."""
         ...
 
+    def monotonic(self) -> float:
+        """Seconds of a clock that never goes back: for durations."""
+        ...
+
     def sleep(self, seconds: float) -> None:
         """Return after `seconds`; a virtual clock jumps instead."""
         ...
@@ -25,6 +29,10 @@ class SystemClock:
     def now(self) -> float:
         """Seconds since the Unix epoch."""
         return time.time()
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary moment."""
+        return time.perf_counter()
 
     def sleep(self, seconds: float) -> None:
         """Block this thread for `seconds`."""
@@ -42,6 +50,10 @@ class VirtualClock:
         """Seconds since the Unix epoch, as this clock was set."""
         with self._lock:
             return self._now_seconds
+
+    def monotonic(self) -> float:
+        """The same as `now`: this clock does not go back either."""
+        return self.now()
 
     def sleep(self, seconds: float) -> None:
         """Move the clock forward by `seconds` and return at once."""

@@ -19,6 +19,10 @@ class UnknownJob(CastorError):
     """No job of that name."""
 
 
+class UnknownInstance(CastorError):
+    """No instance of that id."""
+
+
 class Conflict(CastorError):
     """What was asked does not go with the state that is: a name in use, a job that has ended."""
 
@@ -29,6 +33,10 @@ class NotAllowed(CastorError):
 
 class StoreError(CastorError):
     """The store can't be opened or is not this version's."""
+
+
+class LedgerError(CastorError):
+    """The lines of the ledger contradict each other."""
 
 
 class CheckpointError(CastorError):

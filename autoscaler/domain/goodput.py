@@ -9,22 +9,23 @@ from dataclasses import dataclass
 class ThroughputParameters:
     """The seven parameters of the throughput model of one job on one kind of device.
 
-    Source: Pollux (OSDI'21) section 3.2; Sia (SOSP'23) section 3.2. With N instances, R devices,
-    m examples on each device in a micro-step and s accumulation steps::
+    Source: Pollux (OSDI'21) section 3.2; Sia (SOSP'23) section 3.2; but synchronisation grows with
+    each doubling of the devices, there with each device (why: docs/goodput.md). With N instances,
+    R devices, m examples on each device in a micro-step and s accumulation steps::
 
         T_compute = alpha_compute + beta_compute * m
         T_sync    = 0                                                  R = 1
-                    alpha_within + beta_within * max(R - 2, 0)         N = 1, R > 1
-                    alpha_across + beta_across * max(R - 2, 0)         N > 1
+                    alpha_within + beta_within * log2(R / 2)           N = 1, R > 1
+                    alpha_across + beta_across * log2(R / 2)           N > 1
         T_step    = s * T_compute + (T_compute^gamma + T_sync^gamma)^(1/gamma)
     """
 
     alpha_compute_seconds: float
     beta_compute_seconds_per_example: float
     alpha_across_seconds: float
-    beta_across_seconds_per_device: float
+    beta_across_seconds_per_doubling: float
     alpha_within_seconds: float
-    beta_within_seconds_per_device: float
+    beta_within_seconds_per_doubling: float
     gamma: float
 
 

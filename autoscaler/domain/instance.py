@@ -71,7 +71,10 @@ class CloudInstance:
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """The cloud takes an instance back: a spot reclaim or a maintenance."""
+    """The cloud takes an instance back: a spot reclaim or a maintenance.
+
+    It said so at `notice_seconds` and does so at `reclaim_seconds`, both since the epoch.
+    """
 
     instance: str
     notice_seconds: float

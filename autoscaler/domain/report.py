@@ -93,3 +93,16 @@ class Failure:
     steps: int
     last_lines: tuple[str, ...] = ()
     during_setup: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOrigin:
+    """Which start of the script a report comes from: the `attempt` of a job on an instance.
+
+    `started_seconds` is when the node started the script, by the node's clock. A later start may
+    go on from a checkpoint, where the step is smaller than it was before.
+    """
+
+    instance: str
+    attempt: int
+    started_seconds: float

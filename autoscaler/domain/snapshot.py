@@ -13,17 +13,31 @@ from autoscaler.domain.offer import Limit, Offer
 
 
 @dataclass(frozen=True, slots=True)
+class SizeError:
+    """How far step times measured at one size lie from the formula's.
+
+    `log_errors` are logarithms of measured over predicted, one for each draw of the model.
+    """
+
+    instances: int
+    devices: int
+    log_errors: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ThroughputModel:
     """What is known of one job's throughput on one kind of device.
 
     `draws` are K samples of the parameters, equally likely; draw k of every kind belongs
-    together. `measured` are the (instances, devices) with step times of their own.
+    together. `measured` are the (instances, devices) with step times of their own, `size_errors`
+    what those say beyond the parameters.
     """
 
     device_kind: str
     point: ThroughputParameters
     draws: tuple[ThroughputParameters, ...]
     measured: frozenset[tuple[int, int]] = frozenset()
+    size_errors: tuple[SizeError, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,46 @@
+"""What a node agent and the training process beside it tell each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autoscaler.domain.goodput import ThroughputParameters
+from autoscaler.domain.job import BatchSpec
+
+SOCKET_VARIABLE = "CASTOR_SOCKET"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSetup:
+    """What a replica is told once, before it joins.
+
+    `bind_address` is the only address on which it may open ports; `peer_token` lets the replicas
+    of one job read each other's state. `attempt` counts the starts that failures made necessary.
+    """
+
+    job: str
+    replica: str
+    attempt: int
+    device_kind: str
+    lighthouse: str | None
+    bind_address: str
+    peer_token: str
+    checkpoint_directory: str
+    checkpoint_interval_seconds: float
+    checkpoints_kept: int
+    batch: BatchSpec
+    total_examples: float | None
+    heartbeat_timeout_seconds: float
+    collective_timeout_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingDirective:
+    """What a replica is told while it runs. The last one heard stays in force.
+
+    `drain`: leave at a step boundary. `throughput` is the controller's fit for this job on this
+    kind of device; the job chooses its batch from it, also while the controller is away.
+    """
+
+    drain: bool = False
+    throughput: ThroughputParameters | None = None

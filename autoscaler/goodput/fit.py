@@ -1,0 +1,156 @@
+"""The throughput model of one job on one kind of device, from what was measured there.
+
+Maximum a posteriori: a normal prior, and a Student-t likelihood of log seconds. Levenberg-
+Marquardt on reweighted least squares finds it; the draws are of the Laplace approximation there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoscaler.domain.report import StepObservation
+from autoscaler.domain.snapshot import SizeError, ThroughputModel
+from autoscaler.goodput.coordinates import to_theta
+from autoscaler.goodput.draws import DRAWS, normals, size_normals
+from autoscaler.goodput.likelihood import (
+    Measurements,
+    Weights,
+    assumed_weights,
+    information,
+    linearise,
+    log_predictions,
+    measurements,
+    misfit,
+    robust_weights,
+    score,
+)
+from autoscaler.goodput.prior import ThroughputPrior
+from autoscaler.goodput.throughput import FloatArray, from_array
+
+ITERATIONS = 60
+# Of what the next step would gain, in squared standard deviations of the posterior.
+TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Posterior:
+    """The maximum `mode` (7,), and the weights and the information (7, 7) of the data there."""
+
+    mode: FloatArray
+    weights: Weights
+    information: FloatArray
+
+
+def fit(
+    observations: Sequence[StepObservation],
+    prior: ThroughputPrior,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> ThroughputModel:
+    """The model after `observations`, which are all of the prior's kind of device.
+
+    The same observations, prior and seed give the same model. Without observations the draws are
+    the prior's; along a direction of the parameters in which nothing was measured they stay it.
+
+    Raises:
+        ValueError: an observation can't be or is of another kind (the message names the field),
+            or `draws` is not the number that the prior inherits.
+    """
+    for observation in observations:
+        if observation.device_kind != prior.device_kind:
+            raise ValueError(
+                f"device_kind={observation.device_kind}: the prior is of {prior.device_kind}"
+            )
+    data = measurements(observations)
+    posterior = _posterior(data, prior)
+    theta = to_theta(_sample(posterior, prior, draws, seed))
+    return ThroughputModel(
+        device_kind=prior.device_kind,
+        point=from_array(to_theta(posterior.mode))[0],
+        draws=from_array(theta),
+        measured=frozenset((o.instances, o.devices) for o in observations),
+        size_errors=_size_errors(data, posterior.weights, theta, prior.device_kind),
+    )
+
+
+def _posterior(data: Measurements, prior: ThroughputPrior) -> Posterior:
+    """The mode, first under normal errors and from there under Student-t ones.
+
+    The Student-t alone could rest where it takes all that was measured for outliers of the prior.
+    """
+    close = _climb(data, prior, prior.mean, lambda residuals: assumed_weights(data))
+    mode = _climb(data, prior, close, lambda residuals: robust_weights(data, residuals))
+    residuals, jacobian = linearise(data, mode)
+    weights = robust_weights(data, residuals)
+    return Posterior(mode, weights, information(data, weights, jacobian))
+
+
+def _climb(
+    data: Measurements,
+    prior: ThroughputPrior,
+    at: FloatArray,
+    weigh: Callable[[FloatArray], Weights],
+) -> FloatArray:
+    """Levenberg-Marquardt to the nearest maximum, with weights renewed at every step.
+
+    Damping follows how well the last step kept its promise (Nielsen 1999).
+    """
+    precision = np.linalg.inv(prior.covariance)
+    damping = 1e-3
+    residuals, jacobian = linearise(data, at)
+    for _ in range(ITERATIONS):
+        weights = weigh(residuals)
+        hessian = precision + information(data, weights, jacobian)
+        uphill = score(data, weights, jacobian, residuals) - precision @ (at - prior.mean)
+        step = np.linalg.solve(hessian + damping * np.diag(np.diag(hessian)), uphill)
+        expected = float(step @ (2.0 * uphill - hessian @ step))
+        if expected < TOLERANCE:
+            break
+        tried_residuals, tried_jacobian = linearise(data, at + step)
+        gained = misfit(data, weights, residuals) - misfit(data, weights, tried_residuals)
+        gained -= float(step @ precision @ (step + 2.0 * (at - prior.mean)))
+        if not gained > 0:
+            damping *= 8.0
+            continue
+        at, residuals, jacobian = at + step, tried_residuals, tried_jacobian
+        damping *= max(0.1, 1.0 - (2.0 * gained / expected - 1.0) ** 3)
+    return at
+
+
+def _sample(posterior: Posterior, prior: ThroughputPrior, draws: int, seed: int) -> FloatArray:
+    """Draws (draws, 7) of the Laplace approximation, in coordinates.
+
+    Each prior draw is moved by what the data say (Matheron's rule): exact for the normal at the
+    mode, and a draw stays together with the draw of another kind that it inherits from.
+    """
+    own = prior.spread.shape[1]
+    z = normals(draws, own + 7, prior.device_kind, seed)
+    deviations = z[:, :own] @ prior.spread.T
+    if prior.inherited is not None:
+        if len(prior.inherited) != draws:
+            raise ValueError(f"draws={draws}: the prior inherits {len(prior.inherited)}")
+        deviations = deviations + prior.inherited
+    precision = np.linalg.inv(prior.covariance)
+    covariance = np.linalg.inv(precision + posterior.information)
+    values, vectors = np.linalg.eigh(posterior.information)
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    moved: FloatArray = (deviations @ precision + z[:, own:] @ root) @ covariance
+    return posterior.mode + moved
+
+
+def _size_errors(
+    data: Measurements, weights: Weights, theta: FloatArray, device_kind: str
+) -> tuple[SizeError, ...]:
+    """What the step times of each size say beyond the parameters of each draw."""
+    residuals = data.log_seconds - log_predictions(data, theta)
+    means = weights.shared_variance * ((weights.rows * residuals) @ data.groups.T)
+    deviations = np.sqrt(weights.shared_variance)
+    errors = []
+    for index, (instances, devices) in enumerate(data.sizes):
+        z = size_normals(len(theta), device_kind, instances, devices)
+        sample = means[:, index] + deviations[index] * z
+        errors.append(SizeError(instances, devices, tuple(sample.tolist())))
+    return tuple(errors)

@@ -1,0 +1,238 @@
+"""Measured step times as rows of a robust least-squares problem: residuals, Jacobian, weights.
+
+Two kinds of rows, both logarithms of seconds: the step time of every observation, and the compute
+time of those with someone to wait for (with one device the two are one measurement). Step times
+of one size share an error, as the model is no more right with the tenth batch measured there than
+with the first; so do compute times of one device batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoscaler.domain.report import StepObservation
+from autoscaler.goodput.coordinates import gamma_slope, to_theta
+from autoscaler.goodput.throughput import (
+    FloatArray,
+    compute_seconds,
+    doublings_of,
+    overlapped_seconds,
+    step_seconds,
+    sync_seconds,
+)
+
+# Log standard deviations: of a row however many steps were timed, of one step alone beside that,
+# of what step times of one size share, of what compute times of one device batch share.
+ROW_LOG_DEVIATION = 0.05
+STEP_LOG_DEVIATION = 0.15
+SIZE_LOG_DEVIATION = 0.10
+BATCH_LOG_DEVIATION = 0.05
+# With 4 degrees of freedom an observation off by a factor of 10 has next to no say.
+DEGREES_OF_FREEDOM = 4.0
+# The assumed deviation counts as this many rows when the deviation is estimated.
+ASSUMED_ROWS = 8.0
+WEIGHT_ITERATIONS = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measurements:
+    """n observations of one job on one kind of device, and the r rows they give.
+
+    Attributes:
+        places: instances, devices, device batch and accumulation, (4, n).
+        waits: which observations have more than one device, (n,).
+        log_seconds: rows (r,): step times of all, then compute times of those that wait.
+        variance: of the rows, (r,), in units of ROW_LOG_DEVIATION squared.
+        sizes: the (instances, devices) that the first groups are of.
+        groups: 1 where a row belongs to a group, else 0, (g, r); every row belongs to one.
+        group_variance: of what the rows of a group share, (g,).
+    """
+
+    places: FloatArray
+    waits: NDArray[np.bool_]
+    log_seconds: FloatArray
+    variance: FloatArray
+    sizes: tuple[tuple[int, int], ...]
+    groups: FloatArray
+    group_variance: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weights:
+    """How much the rows say.
+
+    `rows` (r,) are inverse variances given what groups share. `shared_variance` (g,) is that of
+    what a group shares given its rows; times the group's weighted sum of residuals it is the mean.
+    """
+
+    rows: FloatArray
+    shared_variance: FloatArray
+
+
+def measurements(observations: Sequence[StepObservation]) -> Measurements:
+    """The observations as rows; c observations of one configuration weigh as one.
+
+    Raises:
+        ValueError: an observation can't be; the message names the field.
+    """
+    for observation in observations:
+        _validate(observation)
+    places = np.array(
+        [(o.instances, o.devices, o.device_batch, o.accumulation) for o in observations],
+        dtype=np.float64,
+    ).reshape(-1, 4)
+    waits = places[:, 1] > 1
+    step = np.array([o.step_seconds for o in observations])
+    compute = np.array([o.compute_seconds for o in observations])
+    steps = np.array([o.steps for o in observations], dtype=np.float64)
+    _, configuration, repeats = np.unique(places, axis=0, return_inverse=True, return_counts=True)
+    variance = repeats[configuration] + (STEP_LOG_DEVIATION / ROW_LOG_DEVIATION) ** 2 / steps
+    sizes, size_of = np.unique(places[:, :2], axis=0, return_inverse=True)
+    batches, batch_of = np.unique(places[waits, 2], return_inverse=True)
+    group_of = np.concatenate([size_of, len(sizes) + batch_of])
+    return Measurements(
+        places=places.T,
+        waits=waits,
+        log_seconds=np.log(np.concatenate([step, compute[waits]])),
+        variance=np.concatenate([variance, variance[waits]]),
+        sizes=tuple((int(instances), int(devices)) for instances, devices in sizes),
+        groups=(group_of == np.arange(len(sizes) + len(batches))[:, None]).astype(np.float64),
+        group_variance=np.repeat(
+            [SIZE_LOG_DEVIATION**2, BATCH_LOG_DEVIATION**2], [len(sizes), len(batches)]
+        ),
+    )
+
+
+def log_predictions(data: Measurements, theta: FloatArray) -> FloatArray:
+    """Log seconds that the formula says of every row: ``theta.shape[:-1] + (r,)``."""
+    instances, devices, batch, accumulation = data.places
+    step = step_seconds(theta, instances, devices, batch, accumulation)
+    compute = compute_seconds(theta, batch)[..., data.waits]
+    seconds = np.concatenate([step, compute], axis=-1)
+    log_seconds: FloatArray = np.log(seconds)
+    return log_seconds
+
+
+def linearise(data: Measurements, coordinates: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Residuals (r,), measured less predicted, and the Jacobian of the predictions (r, 7)."""
+    theta = to_theta(coordinates)
+    instances, devices, batch, accumulation = data.places
+    compute = compute_seconds(theta, batch)
+    sync = sync_seconds(theta, instances, devices)
+    overlapped = overlapped_seconds(compute, sync, theta[6:])
+    step = accumulation * compute + overlapped
+    compute_slopes, sync_slopes = _slopes(data, theta)
+    gamma = float(theta[6])
+    compute_share, sync_share = compute / overlapped, sync / overlapped
+    entropy = _power_log(compute_share, gamma) + _power_log(sync_share, gamma)
+    step_slopes = np.concatenate(
+        [
+            compute_slopes * (accumulation + compute_share ** (gamma - 1.0)),
+            sync_slopes * sync_share ** (gamma - 1.0),
+            (overlapped * entropy / gamma * gamma_slope(gamma))[None, :],
+        ]
+    )
+    jacobian = np.zeros((len(data.log_seconds), 7))
+    jacobian[: len(step)] = (step_slopes / step).T
+    jacobian[len(step) :, :2] = (compute_slopes / compute).T[data.waits]
+    predicted = np.log(np.concatenate([step, compute[data.waits]]))
+    return data.log_seconds - predicted, jacobian
+
+
+def assumed_weights(data: Measurements) -> Weights:
+    """Weights of the rows under a normal of the deviation assumed."""
+    rows = 1.0 / (ROW_LOG_DEVIATION**2 * data.variance)
+    return Weights(rows, _shared_variance(data, rows))
+
+
+def robust_weights(data: Measurements, residuals: FloatArray) -> Weights:
+    """Weights of the rows under a Student-t whose scale the residuals themselves say.
+
+    Expectation maximisation over what groups share, the scale and the weights in turn. The scale
+    is never below ROW_LOG_DEVIATION, which counts as ASSUMED_ROWS rows.
+    """
+    assumed = ROW_LOG_DEVIATION**2
+    count = ASSUMED_ROWS + (1.0 / data.variance).sum()
+    scale = assumed + (residuals**2 / data.variance).sum() / count
+    rows = 1.0 / (scale * data.variance)
+    for _ in range(WEIGHT_ITERATIONS):
+        shared = _shared_variance(data, rows) * (data.groups @ (rows * residuals))
+        squares = (residuals - shared @ data.groups) ** 2 / data.variance
+        share = (DEGREES_OF_FREEDOM + 1.0) / (DEGREES_OF_FREEDOM + squares / scale)
+        scale = max((ASSUMED_ROWS * assumed + share @ squares) / count, assumed)
+        rows = share / (scale * data.variance)
+    return Weights(rows, _shared_variance(data, rows))
+
+
+def information(data: Measurements, weights: Weights, jacobian: FloatArray) -> FloatArray:
+    """What the rows say of the parameters, (7, 7), with what groups share integrated out."""
+    weighted = weights.rows[:, None] * jacobian
+    sums = data.groups @ weighted
+    matrix: FloatArray = jacobian.T @ weighted - sums.T @ (weights.shared_variance[:, None] * sums)
+    return matrix
+
+
+def score(
+    data: Measurements, weights: Weights, jacobian: FloatArray, residuals: FloatArray
+) -> FloatArray:
+    """The derivative (7,) of minus half the `misfit` by the coordinates."""
+    weighted = weights.rows * residuals
+    shared = weights.shared_variance * (data.groups @ weighted)
+    slope: FloatArray = (weighted - weights.rows * (shared @ data.groups)) @ jacobian
+    return slope
+
+
+def misfit(data: Measurements, weights: Weights, residuals: FloatArray) -> float:
+    """The weighted sum of squares, with what groups share integrated out."""
+    weighted = weights.rows * residuals
+    return float(weighted @ residuals - weights.shared_variance @ (data.groups @ weighted) ** 2)
+
+
+def _slopes(data: Measurements, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Derivatives of T_compute (2, n) and T_sync (4, n) by the logarithms of their parameters."""
+    instances, devices, batch, _ = data.places
+    doublings = doublings_of(devices)
+    across, within = instances > 1, (instances == 1) & data.waits
+    features = np.stack([across, across * doublings, within, within * doublings])
+    return np.stack([np.ones_like(batch), batch]) * theta[:2, None], features * theta[2:6, None]
+
+
+def _shared_variance(data: Measurements, rows: FloatArray) -> FloatArray:
+    variance: FloatArray = data.group_variance / (1.0 + data.group_variance * (data.groups @ rows))
+    return variance
+
+
+def _power_log(share: FloatArray, power: float) -> FloatArray:
+    """``share^power * log(share)``, which is 0 at 0."""
+    positive = np.maximum(share, np.finfo(np.float64).tiny)
+    value: FloatArray = positive**power * np.log(positive)
+    return value
+
+
+def _validate(observation: StepObservation) -> None:
+    """Refuse what can't have been measured.
+
+    Raises:
+        ValueError: names the field.
+    """
+    for name, minimum in (
+        ("instances", 1),
+        ("devices", observation.instances),
+        ("device_batch", 1),
+        ("accumulation", 0),
+    ):
+        value = getattr(observation, name)
+        if not value >= minimum:
+            raise ValueError(f"{name}={value}: must be at least {minimum}")
+    if not observation.steps > 0:
+        raise ValueError(f"steps={observation.steps}: must be positive")
+    step, sync = observation.step_seconds, observation.sync_seconds
+    if not (isfinite(step) and step > 0):
+        raise ValueError(f"step_seconds={step}: must be positive and finite")
+    if not 0 <= sync < step:
+        raise ValueError(f"sync_seconds={sync}: must be in [0, step_seconds={step})")

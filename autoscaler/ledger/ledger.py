@@ -1,0 +1,70 @@
+"""The lines of the ledger added up: by instance, job, offer or day, exactly."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date
+from decimal import Decimal
+from typing import TypeVar
+
+from autoscaler.domain.spending import LedgerEntry
+from autoscaler.ledger.bill import Bill, Charge
+
+Key = TypeVar("Key")
+
+
+class Ledger:
+    """What was spent, by whom, on what. Sums of any grouping equal the total to the last digit.
+
+    Amounts are US dollars as `Decimal`; round them for display only. Instances that still run
+    are charged to `now_seconds`.
+
+    Raises:
+        LedgerError: the lines of an instance contradict each other.
+    """
+
+    def __init__(self, entries: Iterable[LedgerEntry]) -> None:
+        lines: dict[str, list[LedgerEntry]] = defaultdict(list)
+        for entry in entries:
+            lines[entry.instance].append(entry)
+        self._bills = tuple(Bill.of(of_instance) for of_instance in lines.values())
+
+    def charges(self, now_seconds: float) -> tuple[Charge, ...]:
+        """Every charge, one for each instance, price and day."""
+        return tuple(charge for bill in self._bills for charge in bill.charges(now_seconds))
+
+    def total(self, now_seconds: float) -> Decimal:
+        """All that was spent."""
+        return sum((charge.usd for charge in self.charges(now_seconds)), Decimal(0))
+
+    def spent(self, job: str, now_seconds: float) -> Decimal:
+        """All that `job` spent; 0 for a job that never held an instance."""
+        return self.by_job(now_seconds).get(job, Decimal(0))
+
+    def by_instance(self, now_seconds: float) -> Mapping[str, Decimal]:
+        """Spending of each instance."""
+        return self.totals(lambda charge: charge.instance, now_seconds)
+
+    def by_job(self, now_seconds: float) -> Mapping[str, Decimal]:
+        """Spending of each job."""
+        return self.totals(lambda charge: charge.job, now_seconds)
+
+    def by_offer(self, now_seconds: float) -> Mapping[str, Decimal]:
+        """Spending on each offer."""
+        return self.totals(lambda charge: charge.offer, now_seconds)
+
+    def by_day(self, now_seconds: float) -> Mapping[date, Decimal]:
+        """Spending of each day (UTC)."""
+        return self.totals(lambda charge: charge.day, now_seconds)
+
+    def totals(self, key: Callable[[Charge], Key], now_seconds: float) -> Mapping[Key, Decimal]:
+        """Spending grouped by `key` of the charges, for example of their (job, day)."""
+        sums: dict[Key, Decimal] = defaultdict(Decimal)
+        for charge in self.charges(now_seconds):
+            sums[key(charge)] += charge.usd
+        return dict(sums)
+
+    def rate_usd_per_hour(self, now_seconds: float) -> Decimal:
+        """The price of all that runs at `now_seconds` together."""
+        return sum((bill.usd_per_hour(now_seconds) for bill in self._bills), Decimal(0))

@@ -1,0 +1,147 @@
+"""What all parts of a job file have in common, and how their problems are told to a person."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from autoscaler.domain.errors import SpecError
+
+KeyPath = tuple[str | int, ...]
+
+_WORDS_FOR: Final = {
+    "int_parsing": "must be a whole number{instead}",
+    "int_from_float": "must be a whole number{instead}",
+    "int_type": "must be a whole number{instead}",
+    "float_parsing": "must be a number{instead}",
+    "float_type": "must be a number{instead}",
+    "finite_number": "must be a number{instead}",
+    "bool_parsing": "must be true or false{instead}",
+    "bool_type": "must be true or false{instead}",
+    "greater_than_equal": "must be at least {ge}{instead}",
+    "greater_than": "must be more than {gt}{instead}",
+    "less_than": "must be less than {lt}{instead}",
+    "enum": "must be {expected}{instead}",
+    "string_type": "must be one text, not a list or a mapping",
+    "string_too_short": "is empty: fill it in or leave the key out",
+    "too_short": "is empty: fill it in or leave the key out",
+    "tuple_type": "must be a list{instead}",
+    "dict_type": "must be a mapping of keys to values{instead}",
+    "model_type": "must be a mapping of keys to values{instead}",
+    "byte_size": "must be a size like 200MB{instead}",
+    "byte_size_unit": "must be a size like 200MB{instead}",
+    "value_error": "{error}",
+}
+
+
+class Form(BaseModel):
+    """A mapping whose keys are all known. A key without a value counts as absent."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_absent(cls, value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        return {key: part for key, part in value.items() if part is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong. `message` names what is meant; `path` leads to the key at fault."""
+
+    path: KeyPath
+    message: str
+    is_absence: bool = False
+
+    @property
+    def field(self) -> str:
+        """The path as people write it: ``data.0.target``."""
+        return ".".join(map(str, self.path))
+
+
+def short_for(key: str) -> BeforeValidator:
+    """Lets a plain value stand for a mapping that holds it as `key`."""
+
+    def lengthen(value: object) -> object:
+        return {key: value} if isinstance(value, str | int | float) else value
+
+    return BeforeValidator(lengthen)
+
+
+def one_or_many() -> BeforeValidator:
+    """Lets one text stand for a list of it."""
+    return BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+
+
+def problems_of(error: ValidationError, form: type[Form]) -> list[Problem]:
+    """All that pydantic found wrong with a value for `form`, in plain words."""
+    return [_problem(details, form) for details in error.errors(include_url=False)]
+
+
+def refusal(problems: Sequence[Problem], lines: Sequence[str] | None = None) -> SpecError:
+    """The error that tells all `problems`, one a line; its `field` is the first one's."""
+    if lines is None:
+        lines = [f"{p.field}: {p.message}" if p.path else p.message for p in problems]
+    error = SpecError("\n".join(" ".join(line.split()) for line in lines))
+    error.field = problems[0].field or None
+    return error
+
+
+def _problem(details: ErrorDetails, form: type[Form]) -> Problem:
+    path = tuple(part for part in details["loc"] if part != "[key]")
+    match details["type"]:
+        case "extra_forbidden":
+            return Problem(path, _unknown_key(path, form))
+        case "missing":
+            return Problem(path, "has to be given", is_absence=True)
+    return Problem(path, _wrong_value(details, is_secret=path[:1] == ("secrets",)))
+
+
+def _wrong_value(details: ErrorDetails, is_secret: bool) -> str:
+    context: Mapping[str, Any] = details.get("ctx", {})
+    value = details["input"]
+    is_shown = isinstance(value, str | int | float) and not is_secret
+    instead = f', not "{value!s:.60}"' if is_shown else ""
+    if details["type"] == "string_type" and value is None:
+        return 'has no value: write "" for an empty one'
+    words = _WORDS_FOR.get(details["type"])
+    return details["msg"] if words is None else words.format(**context, instead=instead)
+
+
+def _unknown_key(path: KeyPath, form: type[Form]) -> str:
+    key = str(path[-1])
+    known = _form_at(form, path[:-1]).model_fields
+    places = [place for place in _nested_places(form) if place.endswith(f".{key}")]
+    similar = [name for name in known if name.startswith(key) or key.startswith(name)]
+    meant = places or similar[:1] or difflib.get_close_matches(key, known, n=1)
+    if meant:
+        either = " or ".join(f'"{name}"' for name in meant)
+        return f'unknown key "{key}": did you mean {either}?'
+    return f'unknown key "{key}": known are {", ".join(known)}'
+
+
+def _form_at(form: type[Form], path: KeyPath) -> type[Form]:
+    for part in path:
+        if isinstance(part, str) and part in form.model_fields:
+            form = next(_forms_in(form.model_fields[part].annotation), form)
+    return form
+
+
+def _nested_places(form: type[Form]) -> Iterator[str]:
+    for name, field in form.model_fields.items():
+        for nested in _forms_in(field.annotation):
+            yield from (f"{name}.{key}" for key in nested.model_fields)
+
+
+def _forms_in(annotation: object) -> Iterator[type[Form]]:
+    if isinstance(annotation, type) and issubclass(annotation, Form):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _forms_in(argument)

@@ -1,0 +1,85 @@
+"""YAML that still knows on which line each key stands, and that guesses no types.
+
+Every scalar stays the text that was written, except that `null`, `~` and nothing are None:
+``LR: 0.10`` reaches an environment as ``0.10`` and ``on`` is not a truth value. The forms that
+validate the text say what is a number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from autoscaler.domain.errors import SpecError
+
+_NULL_TAG = "tag:yaml.org,2002:null"
+_NULL = re.compile("(?:~|null|Null|NULL|)$")
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedYaml:
+    """One document. `value` is made of dicts, lists, strings and None; `origin` names the file."""
+
+    value: object
+    origin: str
+    root: yaml.Node | None
+
+    def locate(self, path: Sequence[str | int]) -> tuple[int, int]:
+        """How many parts of `path` stand in the text, and the line of the last of them."""
+        node = self.root
+        line = 0 if node is None else node.start_mark.line
+        for depth, part in enumerate(path):
+            child = _child(node, part)
+            if child is None:
+                return depth, line + 1
+            line, node = child
+        return len(path), line + 1
+
+
+def read_yaml(text: str, origin: str) -> LocatedYaml:
+    """Read one YAML document.
+
+    Raises:
+        SpecError: it is not YAML, holds more than one document, or a key twice.
+    """
+    try:
+        loader = _TextLoader(text)
+        root = loader.get_single_node()
+        value = None if root is None else loader.construct_document(root)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = "" if mark is None else f"{mark.line + 1}:"
+        raise SpecError(f"{origin}:{line} not valid YAML: {error.problem}") from error
+    except yaml.YAMLError as error:
+        problem = str(error).splitlines()[0]
+        raise SpecError(f"{origin}: not valid YAML: {problem}") from error
+    return LocatedYaml(value, origin, root)
+
+
+def _child(node: yaml.Node | None, part: str | int) -> tuple[int, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == part:
+                return key.start_mark.line, value
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return node.value[part].start_mark.line, node.value[part]
+    return None
+
+
+class _TextLoader(yaml.BaseLoader):
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                problem = f'the key "{key.value}" stands twice'
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
+_TextLoader.add_implicit_resolver(_NULL_TAG, _NULL, ["~", "n", "N", ""])
+_TextLoader.add_constructor(_NULL_TAG, lambda _loader, _node: None)

@@ -1,0 +1,145 @@
+"""Objectives as people write them, and as tables show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, Self
+
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
+
+from autoscaler.domain.objective import AfterDeadline, Objective, Preference
+from autoscaler.spec.forms import Form, Problem, problems_of, refusal, short_for
+from autoscaler.spec.quantities import (
+    format_duration,
+    format_money,
+    parse_moment,
+    parse_money,
+)
+
+_WORDS = tuple(word for word in Preference if word is not Preference.VALUE_OF_TIME)
+
+
+def _preference(value: object) -> object:
+    if value not in list(_WORDS):
+        words = ", ".join(_WORDS)
+        raise ValueError(
+            f'"{value}" is no objective: write {words}, '
+            "or one with a value: value_of_time, deadline, budget"
+        )
+    return value
+
+
+def _money(value: object) -> Decimal:
+    return parse_money(str(value))
+
+
+def _moment(value: object, info: ValidationInfo) -> float:
+    assert info.context is not None, "deadlines are validated with the present time"
+    return parse_moment(str(value), info.context["now_seconds"])
+
+
+class ObjectiveForm(Form):
+    """An objective in its long form. Validated with ``context={"now_seconds": ...}``."""
+
+    preference: Annotated[Preference, BeforeValidator(_preference)] = Preference.BALANCED
+    value_of_time: Annotated[Decimal, BeforeValidator(_money)] | None = None
+    deadline: Annotated[float, BeforeValidator(_moment)] | None = None
+    budget: Annotated[Decimal, BeforeValidator(_money)] | None = None
+    confidence: Annotated[float, Field(ge=0.5, lt=1, allow_inf_nan=False)] = 0.9
+    after_deadline: AfterDeadline = AfterDeadline.BALANCED
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        given = self.model_fields_set
+        if "after_deadline" in given and "deadline" not in given:
+            raise ValueError("after_deadline goes with a deadline: give one or leave it out")
+        if "confidence" in given and not given & {"deadline", "budget"}:
+            raise ValueError("confidence goes with a deadline or a budget: leave it out")
+        deciding = [key for key in ("preference", "value_of_time") if key in given]
+        if len(deciding) > 1 or (deciding and given & {"deadline", "budget"}):
+            raise ValueError(
+                f"{deciding[0]} stands alone: a deadline, a budget or a value of time "
+                "decides how money is weighed against time; leave one of them out"
+            )
+        return self
+
+    def objective(self) -> Objective:
+        """The objective that is meant."""
+        value_of_time = self.value_of_time
+        return Objective(
+            preference=self.preference if value_of_time is None else Preference.VALUE_OF_TIME,
+            value_of_time_usd_per_hour=None if value_of_time is None else float(value_of_time),
+            deadline_seconds=self.deadline,
+            budget_usd=self.budget,
+            confidence=self.confidence,
+            after_deadline=self.after_deadline,
+        )
+
+
+ShortObjective = Annotated[ObjectiveForm, short_for("preference")]
+
+
+class _OneObjective(Form):
+    objective: ShortObjective
+
+
+def parse_objective(value: object, now_seconds: float) -> Objective:
+    """An objective from the value that a job file has for it: a word or a mapping.
+
+    Args:
+        value: ``"cheapest"``, ``{"deadline": "4h", "budget": 20}`` and the like.
+        now_seconds: seconds since the Unix epoch; durations count from it.
+
+    Raises:
+        SpecError: it says nothing that can be used; the error says what can.
+    """
+    try:
+        form = _OneObjective.model_validate(
+            {"objective": value}, context={"now_seconds": now_seconds}
+        )
+    except ValidationError as error:
+        problems = problems_of(error, _OneObjective)
+        if not isinstance(value, Mapping):
+            problems = [Problem(("objective",), problem.message) for problem in problems]
+        raise refusal(problems) from error
+    return form.objective.objective()
+
+
+def parse_objective_text(text: str, now_seconds: float) -> Objective:
+    """An objective from one text: ``cheapest``, ``deadline=2h`` or ``budget=5,deadline=1h``.
+
+    Raises:
+        SpecError: it says nothing that can be used; the error says what can.
+    """
+    if "=" not in text:
+        return parse_objective(text.strip(), now_seconds)
+    mapping: dict[str, str] = {}
+    for part in text.split(","):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or key in mapping:
+            problem = "stands twice" if equals else "has no value: write it like deadline=2h"
+            raise refusal([Problem(("objective",), f'"{key}" {problem}')])
+        mapping[key] = value
+    return parse_objective(mapping, now_seconds)
+
+
+def describe_objective(objective: Objective, now_seconds: float) -> str:
+    """A few words for a table: ``value of time $40/h``, ``deadline in 3h12m, budget $500``."""
+    parts = []
+    if objective.deadline_seconds is not None:
+        parts.append(_describe_deadline(objective, objective.deadline_seconds - now_seconds))
+    if objective.budget_usd is not None:
+        parts.append(f"budget {format_money(objective.budget_usd)}")
+    if parts:
+        return ", ".join(parts)
+    if objective.value_of_time_usd_per_hour is not None:
+        return f"value of time {format_money(objective.value_of_time_usd_per_hour)}/h"
+    return objective.preference.value
+
+
+def _describe_deadline(objective: Objective, left_seconds: float) -> str:
+    if left_seconds > 0:
+        return f"deadline in {format_duration(left_seconds)}"
+    missed_by = format_duration(-left_seconds)
+    return f"deadline missed by {missed_by}, then {objective.after_deadline.value}"

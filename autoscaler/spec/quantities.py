@@ -1,0 +1,102 @@
+"""Durations, money and moments as people write them, and as tables show them."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from decimal import Decimal
+from typing import Final
+
+_UNITS_SECONDS: Final = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
+_NUMBER: Final = r"\d{1,9}(?:\.\d{1,9})?"
+_DURATION: Final = re.compile(r"\s*".join(rf"(?:({_NUMBER})\s*{u})?" for u in _UNITS_SECONDS))
+_MONEY: Final = re.compile(rf"\$?\s*({_NUMBER})")
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a duration such as ``90s``, ``15m``, ``4h``, ``2d`` or ``1h30m``.
+
+    Raises:
+        ValueError: it is no duration, has no unit, or is not longer than nothing.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or not any(match.groups()):
+        raise ValueError(
+            f'"{text}" is not a duration: write a number and a unit, like 90s, 15m, 4h or 1h30m'
+        )
+    seconds = sum(
+        float(count) * unit
+        for count, unit in zip(match.groups(), _UNITS_SECONDS.values(), strict=True)
+        if count is not None
+    )
+    if seconds <= 0:
+        raise ValueError(f'"{text}" is no time at all: write a duration above 0, like 15m')
+    return seconds
+
+
+def parse_money(text: str) -> Decimal:
+    """Dollars of an amount such as ``500``, ``0.35`` or ``$500``.
+
+    Raises:
+        ValueError: it is no amount, or is not above 0.
+    """
+    match = _MONEY.fullmatch(text.strip())
+    if match is None or Decimal(match[1]) == 0:
+        raise ValueError(f'"{text}" is not an amount above $0: write it like 40 or $0.50')
+    return Decimal(match[1])
+
+
+def parse_moment(text: str, now_seconds: float) -> float:
+    """Seconds since the Unix epoch of a moment to come.
+
+    Args:
+        text: a duration from now, such as ``4h``, or a date and time of ISO 8601 with its time
+            zone, such as ``2026-12-01T08:00Z``.
+        now_seconds: seconds since the Unix epoch.
+
+    Raises:
+        ValueError: it is neither, lacks a time zone, or has passed.
+    """
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return now_seconds + _duration_or_moment(text)
+    if moment.tzinfo is None:
+        raise ValueError(
+            f'"{text}" has no time zone: write a time of day and Z or an offset, '
+            "like 2026-12-01T08:00Z or 2026-12-01T08:00+01:00"
+        )
+    seconds = moment.timestamp()
+    if seconds <= now_seconds:
+        passed = format_duration(now_seconds - seconds)
+        raise ValueError(f'"{text}" was {passed} ago: write a time to come')
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """A duration in its two largest units: ``3h12m``, ``45s``."""
+    rest = round(seconds)
+    parts = []
+    for unit, unit_seconds in _UNITS_SECONDS.items():
+        count, rest = divmod(rest, round(unit_seconds))
+        parts.append((count, unit))
+    first = next((i for i, (count, _) in enumerate(parts) if count), len(parts) - 1)
+    shown = parts[first : first + 2]
+    return "".join(f"{count}{unit}" for i, (count, unit) in enumerate(shown) if count or i == 0)
+
+
+def format_money(usd: Decimal | float) -> str:
+    """An amount of dollars: ``$40``, ``$0.35``, ``$1,250.50``; more digits only below a cent."""
+    amount = Decimal(str(usd))
+    if 0 < amount < Decimal("0.01"):
+        return f"${amount.normalize():f}"
+    return f"${amount:,.2f}".removesuffix(".00")
+
+
+def _duration_or_moment(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise ValueError(
+            f'"{text}" is neither a duration like 4h nor a time like 2026-12-01T08:00Z'
+        ) from error

@@ -1,0 +1,122 @@
+"""Which files of a directory belong to a job: all but the ignored, as git would have it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from autoscaler.domain.errors import SpecError
+
+CASTOR_IGNORE = ".castorignore"
+GIT_IGNORE = ".gitignore"
+_NEVER_PACKED = frozenset({".git", ".venv", "__pycache__"})
+
+
+@dataclass(frozen=True, slots=True)
+class TreeFile:
+    """A regular file, or a symbolic link whose `link` is where it points. `name` uses ``/``."""
+
+    name: str
+    path: Path
+    bytes: int
+    is_executable: bool
+    link: str | None = None
+
+
+def list_tree(directory: Path, ignore_file: str | None = None) -> list[TreeFile]:
+    """The files and links below `directory` that are not ignored, sorted by name.
+
+    Args:
+        directory: where to look. Empty directories do not count, as in git.
+        ignore_file: name of the files, in any directory, whose patterns apply below it;
+            by default ``.castorignore`` if `directory` has one, else ``.gitignore``.
+
+    Raises:
+        SpecError: something is neither file, directory nor link, can't be read, or is a link
+            that leaves `directory`.
+    """
+    if ignore_file is None:
+        ignore_file = CASTOR_IGNORE if (directory / CASTOR_IGNORE).exists() else GIT_IGNORE
+    files = list(_walk(directory, "", _Patterns(ignore_file)))
+    leaving = [file for file in files if file.link is not None and leaves(file.path, directory)]
+    if leaving:
+        names = ", ".join(f"{file.name} -> {file.link}" for file in leaving[:3])
+        raise SpecError(
+            f"{directory}: links that leave the directory can't be packed: {names}; "
+            f"make them relative to a file inside it, or name them in {CASTOR_IGNORE}"
+        )
+    return sorted(files, key=lambda file: file.name)
+
+
+def leaves(link: Path, directory: Path) -> bool:
+    """Whether the symbolic link would point out of `directory`, here or in a copy elsewhere."""
+    target = Path(os.path.realpath(link))
+    return link.readlink().is_absolute() or not target.is_relative_to(os.path.realpath(directory))
+
+
+@dataclass(frozen=True, slots=True)
+class _Patterns:
+    """The ignore files from the top down to one directory; the deepest word on a name counts."""
+
+    ignore_file: str
+    stack: tuple[tuple[str, GitIgnoreSpec], ...] = ()
+
+    def within(self, directory: Path, prefix: str) -> _Patterns:
+        """These patterns and those that `directory` adds."""
+        path = directory / self.ignore_file
+        if not path.is_file():
+            return self
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return _Patterns(self.ignore_file, ((prefix, _compiled(lines, path)), *self.stack))
+
+    def ignore(self, name: str) -> bool:
+        """Whether `name` is ignored; directories end in ``/``."""
+        for prefix, spec in self.stack:
+            included = spec.check_file(name.removeprefix(prefix)).include
+            if included is not None:
+                return included
+        return False
+
+
+def _compiled(lines: Sequence[str], path: Path) -> GitIgnoreSpec:
+    try:
+        return GitIgnoreSpec.from_lines(lines)
+    except ValueError as error:
+        raise SpecError(
+            f"{path}: {str(error).splitlines()[0]}: mend or remove the pattern"
+        ) from error
+
+
+def _walk(directory: Path, prefix: str, above: _Patterns) -> Iterator[TreeFile]:
+    try:
+        patterns = above.within(directory, prefix)
+        entries = list(os.scandir(directory))
+    except OSError as error:
+        raise SpecError(
+            f"{directory}: can't be read ({error.strerror}): name it in {CASTOR_IGNORE}"
+        ) from error
+    for entry in entries:
+        name = prefix + entry.name
+        is_directory = entry.is_dir(follow_symlinks=False)
+        if entry.name in _NEVER_PACKED or patterns.ignore(f"{name}/" if is_directory else name):
+            continue
+        if is_directory:
+            yield from _walk(Path(entry.path), f"{name}/", patterns)
+        else:
+            yield _tree_file(entry, name)
+
+
+def _tree_file(entry: os.DirEntry[str], name: str) -> TreeFile:
+    path = Path(entry.path)
+    if entry.is_symlink():
+        return TreeFile(name, path, 0, is_executable=False, link=os.readlink(path))
+    if not entry.is_file(follow_symlinks=False):
+        raise SpecError(
+            f"{path}: is neither a file, a directory nor a link: name it in {CASTOR_IGNORE}"
+        )
+    status = entry.stat(follow_symlinks=False)
+    return TreeFile(name, path, status.st_size, is_executable=bool(status.st_mode & 0o100))

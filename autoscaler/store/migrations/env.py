@@ -1,0 +1,19 @@
+"""Where Alembic enters. It runs in the transaction that `autoscaler.store.migration` hands over.
+
+A change of the tables is written by hand as the next file of `versions`, numbered on; a test
+compares what the migrations make with `autoscaler.store.schema` on both databases.
+"""
+
+from __future__ import annotations
+
+from alembic import context
+
+from autoscaler.store.schema import Table
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=Table.metadata,
+    transactional_ddl=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,54 @@
+"""Who may speak to the service. Only hashes of tokens are kept."""
+
+from __future__ import annotations
+
+from sqlalchemy import select, update
+
+from autoscaler.domain.errors import Conflict
+from autoscaler.store.database import Database
+from autoscaler.store.schema import JoinTokenRow, PersonRow
+
+
+class Tokens:
+    """The tokens of one store."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def issue(self, token_hash: str, instance: str, expires_seconds: float) -> None:
+        """Keep a token with which that instance may join once, before it expires."""
+        with self._database.write() as session:
+            session.add(
+                JoinTokenRow(hash=token_hash, instance=instance, expires_seconds=expires_seconds)
+            )
+
+    def burn(self, token_hash: str, now_seconds: float) -> bool:
+        """Use a token up. True for exactly one caller, of all threads and processes.
+
+        False if it was never issued, has expired, or was used before.
+        """
+        unused = update(JoinTokenRow).where(
+            JoinTokenRow.hash == token_hash,
+            JoinTokenRow.burned_seconds.is_(None),
+            JoinTokenRow.expires_seconds > now_seconds,
+        )
+        burned = unused.values(burned_seconds=now_seconds).returning(JoinTokenRow.hash)
+        with self._database.write() as session:
+            return session.scalar(burned) is not None
+
+    def add_person(self, name: str, token_hash: str) -> None:
+        """Let a person in with a token.
+
+        Raises:
+            Conflict: a person of that name is let in already.
+        """
+        with self._database.write() as session:
+            if session.get(PersonRow, name) is not None:
+                raise Conflict(f"{name} has a token already: choose another name")
+            session.add(PersonRow(name=name, token_hash=token_hash))
+
+    def person(self, token_hash: str) -> str | None:
+        """The name of the person with that token; None if there is nobody."""
+        names = select(PersonRow.name).where(PersonRow.token_hash == token_hash)
+        with self._database.read() as session:
+            return session.scalar(names)

@@ -1,0 +1,153 @@
+"""The line between a training process and the node agent beside it: a Unix socket.
+
+Each message is one line of JSON, an object with a "kind". The agent may be killed and come back:
+what could not be sent waits, bounded, and the last directive heard stays in force.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from autoscaler.clock import Clock
+from autoscaler.domain.goodput import ThroughputParameters
+from autoscaler.domain.job import BatchSpec
+from autoscaler.domain.report import TrainingReport
+from autoscaler.domain.training import TrainingDirective, TrainingSetup
+
+_log = logging.getLogger(__name__)
+
+_WAITING_MESSAGES = 1000
+_RECONNECT_SECONDS = 0.5
+_SETUP_SECONDS = 60.0
+
+
+class Channel:
+    """One leader's connection to its agent. Sending never blocks training."""
+
+    def __init__(self, path: str, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._outgoing: deque[Mapping[str, Any]] = deque(maxlen=_WAITING_MESSAGES)
+        self._changed = threading.Condition()
+        self._directive = TrainingDirective()
+        self._setup: TrainingSetup | None = None
+        self._closed = False
+        self._socket: socket.socket | None = None
+        threading.Thread(target=self._listen, name="castor-channel-in", daemon=True).start()
+        threading.Thread(target=self._speak, name="castor-channel-out", daemon=True).start()
+
+    @property
+    def directive(self) -> TrainingDirective:
+        """The last one heard."""
+        return self._directive
+
+    def setup(self) -> TrainingSetup:
+        """What the agent says once at the start.
+
+        Raises:
+            TimeoutError: it says nothing.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._setup is not None, _SETUP_SECONDS):
+                raise TimeoutError(f"the node agent does not answer on {self._path}")
+            assert self._setup is not None
+            return self._setup
+
+    def report(self, report: TrainingReport) -> None:
+        """Tell the state of the job's training; only the deciding replica does."""
+        self._send({"kind": "report", "report": asdict(report)})
+
+    def stepped(self, steps: int, step: int) -> None:
+        """Tell that this start has made `steps` steps, the last of them the job's step `step`."""
+        self._send({"kind": "stepped", "steps": steps, "step": step})
+
+    def left(self) -> None:
+        """Tell that this replica has left at a step boundary, as it was asked to."""
+        self._send({"kind": "left"})
+
+    def finished(self) -> None:
+        """Tell that the job's training is complete and its state saved."""
+        self._send({"kind": "finished"})
+
+    def close(self, timeout_seconds: float = 5.0) -> None:
+        """Send what waits, within the timeout, and hang up."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._outgoing, timeout_seconds)
+            self._closed = True
+            self._changed.notify_all()
+        if self._socket is not None:
+            self._socket.close()
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        with self._changed:
+            self._outgoing.append(message)
+            self._changed.notify_all()
+
+    def _speak(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or (self._outgoing and self._socket))
+                if self._closed:
+                    return
+                message, connection = self._outgoing[0], self._socket
+            try:
+                assert connection is not None
+                connection.sendall(json.dumps(message).encode() + b"\n")
+            except OSError:
+                self._hang_up(connection)
+                continue
+            with self._changed:
+                self._outgoing.popleft()
+                self._changed.notify_all()
+
+    def _listen(self) -> None:
+        while not self._closed:
+            connection = socket.socket(socket.AF_UNIX)
+            try:
+                connection.connect(self._path)
+                with self._changed:
+                    self._socket = connection
+                    self._changed.notify_all()
+                with connection.makefile("r", encoding="utf-8") as lines:
+                    for line in lines:
+                        self._hear(json.loads(line))
+            except (OSError, ValueError) as error:
+                _log.debug("the agent's socket: %s", error)
+            self._hang_up(connection)
+            self._clock.sleep(_RECONNECT_SECONDS)
+
+    def _hang_up(self, connection: socket.socket | None) -> None:
+        with self._changed:
+            if self._socket is connection:
+                self._socket = None
+        if connection is not None:
+            connection.close()
+
+    def _hear(self, message: Mapping[str, Any]) -> None:
+        with self._changed:
+            if message.get("kind") == "setup":
+                self._setup = setup_from(message["setup"])
+            elif message.get("kind") == "directive":
+                self._directive = directive_from(message["directive"])
+            self._changed.notify_all()
+
+
+def setup_from(values: Mapping[str, Any]) -> TrainingSetup:
+    """The setup that `dataclasses.asdict` took apart."""
+    return TrainingSetup(**{**values, "batch": BatchSpec(**values["batch"])})
+
+
+def directive_from(values: Mapping[str, Any]) -> TrainingDirective:
+    """The directive that `dataclasses.asdict` took apart."""
+    throughput = values.get("throughput")
+    return TrainingDirective(
+        drain=bool(values["drain"]),
+        throughput=None if throughput is None else ThroughputParameters(**throughput),
+    )

@@ -1,0 +1,228 @@
+"""Checkpoints: written beside training, published whole or not at all, checked when read.
+
+The state is copied while training waits, then written by torch.distributed.checkpoint in a
+thread. A checkpoint is a directory `step-N` that appears by a rename, after every file of it is on
+disk and its SHA-256 in the manifest. One that does not match its manifest is set aside, never
+deleted, and the one before it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict_loader import load as read_tensors
+from torch.distributed.checkpoint.state_dict_saver import save as write_tensors
+from torch.utils._pytree import tree_map
+
+from autoscaler.clock import Clock
+from autoscaler.domain.errors import CheckpointError
+from autoscaler.domain.report import CheckpointStatus
+
+_log = logging.getLogger(__name__)
+
+_MANIFEST = "manifest.json"
+_REST = "rest.pt"
+_FORMAT = 1
+
+
+class Checkpoints:
+    """The checkpoints of one job in one directory. Used by one thread; writes in another."""
+
+    def __init__(self, directory: Path, kept: int, clock: Clock) -> None:
+        self._directory = directory
+        self._kept = kept
+        self._clock = clock
+        self._writer: threading.Thread | None = None
+        self._status = CheckpointStatus()
+
+    @property
+    def status(self) -> CheckpointStatus:
+        """The newest whole checkpoint known here, and what went wrong after it."""
+        return self._status
+
+    @property
+    def is_writing(self) -> bool:
+        """A checkpoint is being written now."""
+        return self._writer is not None and self._writer.is_alive()
+
+    def save(self, step: int, tensors: Mapping[str, Any], rest: Mapping[str, Any]) -> None:
+        """Copy the state and write it in the background; nothing while another is being written.
+
+        `tensors` is a tree for torch.distributed.checkpoint, `rest` plain values.
+        """
+        if self.is_writing:
+            return
+        copied = tree_map(_copied, dict(tensors)), tree_map(_copied, dict(rest))
+        self._writer = threading.Thread(
+            target=self._write, args=(step, *copied), name="castor-checkpoint"
+        )
+        self._writer.start()
+
+    def save_now(self, step: int, tensors: Mapping[str, Any], rest: Mapping[str, Any]) -> None:
+        """Write the state and return when it is published, or has failed: see `status`."""
+        self.wait()
+        if self._status.step != step:
+            self._write(step, dict(tensors), dict(rest))
+
+    def wait(self) -> None:
+        """Return when nothing is being written any more."""
+        if self._writer is not None:
+            self._writer.join()
+
+    def newest(self) -> Path | None:
+        """The newest checkpoint that matches its manifest; those that do not are set aside.
+
+        Raises:
+            CheckpointError: there are checkpoints, and none of them is whole.
+        """
+        published = sorted(self._published(), reverse=True)
+        for path in published:
+            fault = _fault_in(path)
+            if fault is None:
+                return path
+            aside = path.with_name(f"{path.name}.corrupt")
+            _log.error("%s is corrupt (%s): set aside as %s", path, fault, aside.name)
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+        if published:
+            raise CheckpointError(
+                f"no checkpoint in {self._directory} is whole: they are kept there as *.corrupt; "
+                "move them away to start from the beginning"
+            )
+        return None
+
+    def load(self, path: Path, tensors: dict[str, Any]) -> dict[str, Any]:
+        """Read `path` into the tree `tensors`, in place, and return the rest.
+
+        Raises:
+            CheckpointError: it does not go with this model.
+        """
+        try:
+            read_tensors(tensors, checkpoint_id=path, no_dist=True)
+            rest: dict[str, Any] = torch.load(path / _REST, weights_only=True)
+        except (CheckpointException, RuntimeError, KeyError, ValueError) as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise CheckpointError(
+                f"{path} does not go with this model ({reason}): "
+                "use another checkpoint directory, or the script that wrote it"
+            ) from error
+        self._status = CheckpointStatus(step=_step_of(path))
+        return rest
+
+    def _write(self, step: int, tensors: dict[str, Any], rest: dict[str, Any]) -> None:
+        started_seconds = self._clock.monotonic()
+        final = self._directory / f"step-{step:012d}"
+        partial = final.with_name(f".{final.name}.{os.getpid()}.partial")
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            write_tensors(tensors, checkpoint_id=partial, no_dist=True)
+            torch.save(rest, partial / _REST)
+            size_bytes = _seal(partial, step)
+            _publish(partial, final)
+        except (OSError, CheckpointException, RuntimeError) as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            self._fail(step, error)
+            return
+        self._status = CheckpointStatus(
+            step=step, seconds=self._clock.monotonic() - started_seconds, bytes=size_bytes
+        )
+        self._prune()
+
+    def _fail(self, step: int, error: BaseException) -> None:
+        fault = _root_cause(error)
+        text = (
+            f"no checkpoint at step {step} in {self._directory}: {fault}; training goes on, "
+            f"the newest whole one is {'none' if self._status.step is None else self._status.step}"
+        )
+        _log.error(text)
+        self._status = replace(self._status, error=text)
+
+    def _prune(self) -> None:
+        for path in sorted(self._published(), reverse=True)[self._kept :]:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _published(self) -> Iterator[Path]:
+        if self._directory.is_dir():
+            yield from (path for path in self._directory.iterdir() if _step_of(path) is not None)
+
+
+def _copied(leaf: Any) -> Any:
+    return leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _step_of(path: Path) -> int | None:
+    digits = path.name.removeprefix("step-")
+    return int(digits) if path.name.startswith("step-") and digits.isdigit() else None
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _seal(directory: Path, step: int) -> int:
+    """Write the manifest; returns the bytes of all files. All is on disk when this returns."""
+    files = {path.name: _digest(path) for path in sorted(directory.iterdir())}
+    sizes = sum(path.stat().st_size for path in directory.iterdir())
+    manifest = {"format": _FORMAT, "step": step, "torch": torch.__version__, "sha256": files}
+    (directory / _MANIFEST).write_text(json.dumps(manifest, indent=1))
+    for path in directory.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    return sizes
+
+
+def _publish(partial: Path, final: Path) -> None:
+    if final.exists():
+        shutil.rmtree(partial)
+        return
+    partial.rename(final)
+    descriptor = os.open(final.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _fault_in(path: Path) -> str | None:
+    """What is wrong with a checkpoint, or None.
+
+    Raises:
+        CheckpointError: it is of a newer format.
+    """
+    try:
+        manifest = json.loads((path / _MANIFEST).read_text())
+        for name, digest in manifest["sha256"].items():
+            if _digest(path / name) != digest:
+                return f"{name} does not match its checksum"
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).name} is missing"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"{_MANIFEST} can't be read: {error}"
+    if manifest.get("format") != _FORMAT:
+        raise CheckpointError(
+            f"{path} is of format {manifest.get('format')}, this version reads {_FORMAT}: "
+            "use the version of castor that wrote it"
+        )
+    return None
+
+
+def _root_cause(error: BaseException) -> str:
+    """The operating system's own words, which torch wraps in its own."""
+    if isinstance(error, CheckpointException):
+        for wrapped in error.failures.values():
+            return _root_cause(wrapped[0])
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__

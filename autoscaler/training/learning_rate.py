@@ -1,0 +1,73 @@
+"""How the learning rate follows the batch size.
+
+Each rule answers: by what factor is the user's own learning rate, set for the initial batch,
+multiplied at a batch that is `scale` times larger? The schedule over time stays the user's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LearningRateInputs:
+    """What a rule may know.
+
+    `scale` is batch / initial batch; `gain` is AdaScale's r_t in [1, scale]; `epochs` the
+    useful passes through the data so far; `warmup_epochs` LEGW's warm-up at the initial batch.
+    """
+
+    scale: float
+    gain: float
+    epochs: float
+    warmup_epochs: float = 0.0
+
+
+def adascale(inputs: LearningRateInputs) -> float:
+    """The gain itself (Johnson et al., ICML'20, algorithm 1)."""
+    return inputs.gain
+
+
+def square_root(inputs: LearningRateInputs) -> float:
+    """sqrt(scale), the rule for Adam (Krizhevsky 2014; Malladi et al. 2022)."""
+    return math.sqrt(inputs.scale)
+
+
+def linear(inputs: LearningRateInputs) -> float:
+    """Scale (Goyal et al. 2017)."""
+    return inputs.scale
+
+
+def legw(inputs: LearningRateInputs) -> float:
+    """sqrt(scale), warmed up over `scale` times the epochs (You et al., SC'19)."""
+    warmup_epochs = inputs.warmup_epochs * inputs.scale
+    reached = 1.0 if warmup_epochs <= 0 else min(1.0, inputs.epochs / warmup_epochs)
+    return math.sqrt(inputs.scale) * reached
+
+
+def unchanged(inputs: LearningRateInputs) -> float:
+    """The user's own, whatever the batch."""
+    return 1.0
+
+
+RULES: dict[str, Callable[[LearningRateInputs], float]] = {
+    "adascale": adascale,
+    "sqrt": square_root,
+    "linear": linear,
+    "legw": legw,
+    "none": unchanged,
+}
+
+
+def rule_named(name: str) -> Callable[[LearningRateInputs], float]:
+    """The rule of that name.
+
+    Raises:
+        ValueError: there is none; the message lists those there are.
+    """
+    try:
+        return RULES[name]
+    except KeyError:
+        raise ValueError(f"lr_rule={name!r}: choose one of {', '.join(RULES)}") from None

@@ -1,0 +1,116 @@
+"""The gradient noise scale, from gradients that training computes anyway.
+
+For gradients over a small and a large number of examples, b and B (McCandlish et al. 2018,
+appendix A.1)::
+
+    E|g_b|^2 = |G|^2 + tr(Sigma)/b          E|g_B|^2 = |G|^2 + tr(Sigma)/B
+
+which two sampled squares solve without bias for |G|^2 and tr(Sigma). The small gradients are those
+of the ranks before they are averaged; a lone rank splits its batch now and then and takes the
+first part. Both estimates are averaged over time and only then divided: the mean of a ratio
+would be biased. A noisy |G|^2 that is not clearly above zero gives no noise scale at all, rather
+than one that lets every batch seem efficient.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from autoscaler.domain.goodput import NoiseScale
+
+_SIGNIFICANT_STANDARD_ERRORS = 2.0
+_FEWEST_SAMPLES = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class GradientSquares:
+    """Sums over sampled steps of one round, as one replica or all of them see them.
+
+    `small_square` sums |g_b|^2 and `small_inverse` sums 1/b over `smalls` small gradients;
+    `big_square` sums |g_B|^2 and `big_inverse` 1/B over `samples` steps.
+    """
+
+    samples: float = 0.0
+    smalls: float = 0.0
+    small_square: float = 0.0
+    small_inverse: float = 0.0
+    big_square: float = 0.0
+    big_inverse: float = 0.0
+
+    def estimate(self) -> tuple[float, float] | None:
+        """Unbiased (|G|^2, tr(Sigma)), or None where the sums can't tell them apart."""
+        if self.samples < 1 or self.smalls < 1:
+            return None
+        small = self.small_square / self.smalls
+        big = self.big_square / self.samples
+        small_inverse = self.small_inverse / self.smalls
+        big_inverse = self.big_inverse / self.samples
+        if not math.isfinite(small + big) or small_inverse <= big_inverse * (1 + 1e-9):
+            return None
+        trace = (small - big) / (small_inverse - big_inverse)
+        return big - trace * big_inverse, trace
+
+
+@dataclass(slots=True)
+class NoiseTracker:
+    """Moving averages of |G|^2 and tr(Sigma), and how sure they are.
+
+    The state is plain floats and the same on every rank. `half_life_samples` counts sampled
+    steps. Variances and covariance are those of one sample; the two estimates err in opposite
+    directions, so the error of their ratio needs both.
+    """
+
+    half_life_samples: float = 200.0
+    samples: float = 0.0
+    weight: float = 0.0
+    weight_square: float = 0.0
+    mean_square: float = 0.0
+    mean_trace: float = 0.0
+    variance_square: float = 0.0
+    variance_trace: float = 0.0
+    covariance: float = 0.0
+
+    def update(self, squares: GradientSquares) -> None:
+        """Take in the samples of one round."""
+        estimate = squares.estimate()
+        if estimate is None:
+            return
+        square, trace = estimate
+        count = squares.samples
+        decay = 0.5 ** (count / self.half_life_samples)
+        self.samples += count
+        self.weight = decay * self.weight + count
+        self.weight_square = decay * decay * self.weight_square + count
+        share = count / self.weight
+        past_square, past_trace = self.mean_square, self.mean_trace
+        self.mean_square += share * (square - past_square)
+        self.mean_trace += share * (trace - past_trace)
+        deviation_square = count * (square - past_square) * (square - self.mean_square)
+        deviation_trace = count * (trace - past_trace) * (trace - self.mean_trace)
+        self.variance_square += share * (deviation_square - self.variance_square)
+        self.variance_trace += share * (deviation_trace - self.variance_trace)
+        deviation_product = count * (square - past_square) * (trace - self.mean_trace)
+        self.covariance += share * (deviation_product - self.covariance)
+
+    def noise_scale(self, initial_batch: int) -> NoiseScale | None:
+        """What is known so far; None while |G|^2 or tr(Sigma) is not clearly positive."""
+        if self.samples < _FEWEST_SAMPLES:
+            return None
+        square, trace = self.mean_square, self.mean_trace
+        effective = self.weight * self.weight / max(self.weight_square, 1e-300)
+        square_error = math.sqrt(max(self.variance_square, 0.0) / effective)
+        if square <= _SIGNIFICANT_STANDARD_ERRORS * square_error or trace <= 0:
+            return None
+        variance = (
+            self.variance_square / square**2
+            + self.variance_trace / trace**2
+            - 2 * self.covariance / (square * trace)
+        )
+        spread = math.sqrt(max(variance, 0.0) / effective)
+        return NoiseScale(
+            initial_batch=initial_batch,
+            gradient_square=square,
+            gradient_variance=trace / initial_batch,
+            log_standard_deviation=min(spread, 2.0),
+        )

@@ -1,0 +1,270 @@
+"""Puts the parts of a session together, for where it runs: under Castor, torchrun, or alone."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._C._distributed_c10d import HashStore
+from torch.utils.data import Dataset
+
+from autoscaler.clock import Clock
+from autoscaler.domain.goodput import BatchBounds
+from autoscaler.domain.job import BatchSpec
+from autoscaler.domain.training import SOCKET_VARIABLE, TrainingSetup
+from autoscaler.training.channel import Channel
+from autoscaler.training.checkpoint import Checkpoints
+from autoscaler.training.crew import Crew
+from autoscaler.training.learning_rate import rule_named
+from autoscaler.training.loader import Collate, Loader
+from autoscaler.training.preconditioner import is_adam, preconditioner_of
+from autoscaler.training.reducer import Reducer
+from autoscaler.training.replica import Replica, ReplicaSettings
+from autoscaler.training.reporting import Reporter
+from autoscaler.training.sampler import ElasticSampler
+from autoscaler.training.state import Counters, Scheduler, TrainingState
+from autoscaler.training.stepper import Stepper, StepSettings
+
+if TYPE_CHECKING:
+    from autoscaler.training.quorum import Quorum
+
+_CHECKPOINT_SECONDS_ALONE = 300.0
+_KEPT_ALONE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What the training script says; see `session`."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    dataset: Dataset[Any]
+    batch_size: int
+    lr_rule: str | None
+    scheduler: Scheduler | None
+    collate_fn: Collate | None
+    num_workers: int
+    max_grad_norm: float | None
+    warmup_epochs: float
+    shuffle: bool
+    seed: int
+    checkpoint_directory: str | None
+
+
+@dataclass(slots=True)
+class Parts:
+    """The parts of one session. `channel` and `reporter` are there under Castor, on a leader."""
+
+    state: TrainingState
+    crew: Crew
+    reducer: Reducer
+    stepper: Stepper
+    replica: Replica
+    sampler: ElasticSampler
+    loader: Loader
+    checkpoints: Checkpoints | None
+    checkpoint_interval_seconds: float
+    total_examples: float | None
+    channel: Channel | None = None
+    reporter: Reporter | None = None
+
+    def wait_for_checkpoint(self) -> None:
+        """Return when no checkpoint is being written any more."""
+        if self.checkpoints is not None:
+            self.checkpoints.wait()
+
+
+def open_parts(script: Script, clock: Clock) -> Parts:
+    """Find out where we run, restore what was saved, and be ready to join.
+
+    Raises:
+        TypeError, ValueError: an argument of the script can't be used.
+        CheckpointError: there are checkpoints, but none can be used.
+        TimeoutError: the node agent does not answer.
+    """
+    _silence_what_is_intended()
+    device = next(script.model.parameters()).device
+    rule = rule_named(script.lr_rule or ("sqrt" if is_adam(script.optimizer) else "adascale"))
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    socket = os.environ.get(SOCKET_VARIABLE)
+    channel = Channel(socket, clock) if socket and local_rank == 0 else None
+    if device.type == "cpu":
+        _pin_to_own_core(local_rank)
+    _join_instance(device, under_castor=socket is not None)
+    setup = _shared(channel.setup() if channel else None)
+    bounds = _bounds(script, setup.batch if setup else BatchSpec())
+    sampler = ElasticSampler(_length(script.dataset), script.seed, script.shuffle)
+    state = TrainingState(
+        script.model, script.optimizer, script.scheduler, Counters(batch_total=bounds.initial)
+    )
+    checkpoints = _checkpoints(script, setup, clock)
+    if checkpoints is not None:
+        _restore(state, checkpoints)
+    quorum = _quorum(setup, channel, state, device, clock)
+    crew = Crew(quorum, state, device)
+    reducer = Reducer(
+        script.model,
+        clock,
+        quorum.all_reduce if quorum else None,
+        preconditioner_of(script.optimizer),
+    )
+    stepper = Stepper(
+        StepSettings(
+            bounds.initial, sampler.examples, rule, script.warmup_epochs, script.max_grad_norm
+        ),
+        state,
+        crew,
+        reducer,
+        script.optimizer,
+    )
+    replica = Replica(_replica_settings(setup, bounds), state, crew, stepper, reducer, clock)
+    if quorum is not None:
+        replica.sees_lighthouse = lambda: quorum.is_lighthouse_there
+    parts = Parts(
+        state=state,
+        crew=crew,
+        reducer=reducer,
+        stepper=stepper,
+        replica=replica,
+        sampler=sampler,
+        loader=Loader(script.dataset, script.collate_fn, script.num_workers),
+        checkpoints=checkpoints,
+        checkpoint_interval_seconds=(
+            setup.checkpoint_interval_seconds if setup else _CHECKPOINT_SECONDS_ALONE
+        ),
+        total_examples=setup.total_examples if setup else None,
+        channel=channel,
+    )
+    if channel is not None and checkpoints is not None:
+        parts.reporter = Reporter(channel, replica, stepper, state, checkpoints, bounds, clock)
+    return parts
+
+
+def _silence_what_is_intended() -> None:
+    """Keep a job's log free of warnings about what is done here on purpose."""
+    for message in (
+        ".*torch.distributed is disabled, unavailable or uninitialized",
+        ".*given buffer is not writable",
+        ".*LeafSpec",
+    ):
+        warnings.filterwarnings("ignore", message=message)
+    logging.getLogger("torchft.manager").setLevel(logging.ERROR)
+
+
+def _length(dataset: Dataset[Any]) -> int:
+    try:
+        return len(dataset)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(
+            "dataset: needs len() and indexing; an iterable dataset has no order in which each "
+            "example could be taken once while ranks come and go"
+        ) from None
+
+
+def _bounds(script: Script, spec: BatchSpec) -> BatchBounds:
+    """The job file's word on batches, the script's where it has none.
+
+    Raises:
+        ValueError: they contradict each other.
+    """
+    initial = spec.initial or script.batch_size
+    if initial < 1:
+        raise ValueError(f"batch_size={script.batch_size} must be at least 1")
+    maximum = spec.maximum or initial
+    if maximum < initial:
+        raise ValueError(
+            f"batch_size={initial} is more than the job file's batch.max {maximum}: raise "
+            "batch.max, or set batch.initial"
+        )
+    # What the script runs at on one device fits into its memory; more is the user's word.
+    return BatchBounds(initial, maximum, spec.device_maximum or initial, spec.adaptive)
+
+
+def _pin_to_own_core(local_rank: int) -> None:
+    """One rank a device, where devices are cores; the instance's mask holds us otherwise."""
+    devices = os.environ.get("CASTOR_DEVICES", "")
+    cores = [int(core) for core in devices.split(",") if core.strip()]
+    if local_rank < len(cores):
+        os.sched_setaffinity(0, {cores[local_rank]})
+        torch.set_num_threads(1)
+
+
+def _join_instance(device: torch.device, under_castor: bool) -> None:
+    """Make a process group of the ranks of this instance, or of this rank alone."""
+    if dist.is_initialized():
+        return
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        dist.init_process_group(backend)
+    elif under_castor:
+        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+
+
+def _shared(setup: TrainingSetup | None) -> TrainingSetup | None:
+    """The leader's setup, on every rank of the instance."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return setup
+    message = [setup]
+    dist.broadcast_object_list(message, src=0)
+    return message[0]
+
+
+def _checkpoints(script: Script, setup: TrainingSetup | None, clock: Clock) -> Checkpoints | None:
+    if setup is not None:
+        return Checkpoints(Path(setup.checkpoint_directory), setup.checkpoints_kept, clock)
+    if script.checkpoint_directory is not None:
+        return Checkpoints(Path(script.checkpoint_directory), _KEPT_ALONE, clock)
+    return None
+
+
+def _restore(state: TrainingState, checkpoints: Checkpoints) -> None:
+    """Start from the newest whole checkpoint, if there is one; the leader says which."""
+    several = dist.is_initialized() and dist.get_world_size() > 1
+    found = None if several and dist.get_rank() > 0 else checkpoints.newest()
+    if several:
+        message = [found]
+        dist.broadcast_object_list(message, src=0)
+        found = message[0]
+    if found is not None:
+        state.restore(checkpoints, found)
+
+
+def _quorum(
+    setup: TrainingSetup | None,
+    channel: Channel | None,
+    state: TrainingState,
+    device: torch.device,
+    clock: Clock,
+) -> Quorum | None:
+    if setup is None or channel is None or setup.lighthouse is None:
+        return None
+    # torchft is there on x86-64 Linux only, and a script that runs alone does not need it.
+    from autoscaler.training.quorum import Quorum, QuorumSettings
+
+    settings = QuorumSettings(
+        lighthouse=setup.lighthouse,
+        replica=setup.replica,
+        bind_address=setup.bind_address,
+        peer_token=setup.peer_token,
+        heartbeat_timeout_seconds=setup.heartbeat_timeout_seconds,
+        collective_timeout_seconds=setup.collective_timeout_seconds,
+    )
+    return Quorum(settings, clock, device, state.load_state_dict, state.state_dict)
+
+
+def _replica_settings(setup: TrainingSetup | None, bounds: BatchBounds) -> ReplicaSettings:
+    kind = setup.device_kind if setup else "own"
+    return ReplicaSettings(
+        bounds=bounds,
+        device_kind=kind,
+        kind_number=float(zlib.crc32(kind.encode())),
+        heartbeat_timeout_seconds=setup.heartbeat_timeout_seconds if setup else 0.0,
+    )

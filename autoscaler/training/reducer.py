@@ -1,0 +1,120 @@
+"""How gradients become one: DDP over the ranks of an instance, the quorum over instances.
+
+DDP allows one communication hook, and this is it: it takes the squares for the noise scale before
+and after the sum, adds the ranks of the instance up at its leader, the leaders over the quorum,
+and hands the result back to the ranks. Every rank's loss is weighted by its share of the step's
+examples beforehand, so a plain sum is the mean over the step, however uneven the shares are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch._C._distributed_c10d import GradBucket
+from torch.nn.parallel import DistributedDataParallel
+
+from autoscaler.clock import Clock
+from autoscaler.training.preconditioner import Preconditioner
+
+
+@dataclass(slots=True)
+class SampledSquares:
+    """Squared gradient norms of one step: this rank's own, and the sum's."""
+
+    small: float = 0.0
+    big: float = 0.0
+
+
+class Reducer:
+    """A model whose gradients are summed over all ranks of the job when `synchronises` is set."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        clock: Clock,
+        sum_over_quorum: Callable[[Tensor], None] | None,
+        preconditioner: Preconditioner,
+    ) -> None:
+        self._sum_over_quorum = sum_over_quorum
+        self._preconditioner = preconditioner
+        self._clock = clock
+        self._local_ranks = dist.get_world_size() if dist.is_initialized() else 1
+        self.waited_seconds = 0.0
+        self.sample: SampledSquares | None = None
+        self.takes_small = True
+        self.spans_instances = False
+        self.model: nn.Module = model
+        if dist.is_initialized():
+            # Buckets must be equal on all replicas, also on one that joined just now: DDP
+            # rebuilds them after the first step unless it looks for unused parameters.
+            self.model = DistributedDataParallel(model, find_unused_parameters=True)
+            self.model.register_comm_hook(self, _reduce_bucket)
+
+    @property
+    def synchronises(self) -> bool:
+        """Whether the next forward and backward pass sums the gradients over all ranks."""
+        return bool(getattr(self.model, "require_backward_grad_sync", True))
+
+    @synchronises.setter
+    def synchronises(self, value: bool) -> None:
+        if isinstance(self.model, DistributedDataParallel):
+            self.model.require_backward_grad_sync = value
+
+    def square_of_gradients(self, parameters: Iterable[nn.Parameter]) -> float:
+        """|g|^2 of what is in `.grad` now, preconditioned."""
+        present = (parameter for parameter in parameters if parameter.grad is not None)
+        return self._square((parameter, cast(Tensor, parameter.grad)) for parameter in present)
+
+    def sum_bucket(self, bucket: GradBucket) -> Tensor:
+        """Sum one bucket over all ranks, in place."""
+        buffer: Tensor = bucket.buffer()
+        if self.sample is not None and self.takes_small:
+            self.sample.small += self._square_of_bucket(bucket)
+        started_seconds = self._clock.monotonic()
+        if self._local_ranks > 1 and not self.spans_instances:
+            dist.all_reduce(buffer)
+        elif self.spans_instances:
+            self._sum_over_instances(buffer)
+        self.waited_seconds += self._clock.monotonic() - started_seconds
+        if self.sample is not None:
+            self.sample.big += self._square_of_bucket(bucket)
+        return buffer
+
+    def _sum_over_instances(self, buffer: Tensor) -> None:
+        if self._local_ranks > 1:
+            dist.reduce(buffer, dst=0)
+        if self._sum_over_quorum is not None:
+            self._sum_over_quorum(buffer)
+        if self._local_ranks > 1:
+            dist.broadcast(buffer, src=0)
+
+    def _square_of_bucket(self, bucket: GradBucket) -> float:
+        return self._square(zip(bucket.parameters(), bucket.gradients(), strict=True))
+
+    def _square(self, pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
+        total = 0.0
+        for parameter, gradient in pairs:
+            scale = self._preconditioner(parameter)
+            values = gradient.detach() if scale is None else gradient.detach() / scale
+            flat = values.reshape(-1).float()
+            total += float(torch.dot(flat, flat))
+        return total
+
+
+def _reduce_bucket(reducer: Reducer, bucket: GradBucket) -> torch.futures.Future[Any]:
+    buffer = reducer.sum_bucket(bucket)
+    devices: list[int | str | torch.device] = [buffer.device]
+    future: torch.futures.Future[Any] = torch.futures.Future(
+        devices=devices if buffer.device.type != "cpu" else None
+    )
+    future.set_result(buffer)
+    return future
+
+
+# DDP compares a hook's annotations with types; under postponed evaluation they are strings.
+_reduce_bucket.__annotations__.clear()

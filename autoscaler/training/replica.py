@@ -1,0 +1,247 @@
+"""One rank of a job from round to round: what it tells, what it decides, what it learns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autoscaler.clock import Clock
+from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, ThroughputParameters
+from autoscaler.domain.report import MembershipPause, StepObservation
+from autoscaler.training.batching import next_batch_total, split_batch
+from autoscaler.training.crew import Crew, Exchange
+from autoscaler.training.noise import GradientSquares
+from autoscaler.training.reducer import Reducer
+from autoscaler.training.rounds import Agreement, Row, agree, combined_squares, observation
+from autoscaler.training.state import TrainingState
+from autoscaler.training.stepper import Stepper
+
+_REDECIDE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSettings:
+    """What does not change while this rank trains. `kind_number` tells device kinds apart."""
+
+    bounds: BatchBounds
+    device_kind: str
+    kind_number: float
+    heartbeat_timeout_seconds: float
+
+
+@dataclass(slots=True)
+class _Round:
+    """The present round. `clean`: same members and batch as before, and nothing failed in it."""
+
+    agreement: Agreement
+    clean: bool
+    started_seconds: float
+    steps: int = 0
+
+
+class Replica:
+    """This rank's part in the rounds of the job.
+
+    `leaves` and `wants_checkpoint` are told in the next exchange; `throughput` is the controller's
+    fit, if any has come. `observations`, `pauses` and `training_seconds` are for the reports.
+    """
+
+    def __init__(
+        self,
+        settings: ReplicaSettings,
+        state: TrainingState,
+        crew: Crew,
+        stepper: Stepper,
+        reducer: Reducer,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._state = state
+        self._crew = crew
+        self._stepper = stepper
+        self._reducer = reducer
+        self._clock = clock
+        self._round: _Round | None = None
+        self._age = 0
+        self._proposed_seconds = 0.0
+        self._proposed_for = (0, 0)
+        self._timed: tuple[float, float, int] = (0.0, 0.0, 0)
+        self._trouble_seconds: float | None = None
+        self.leaves = False
+        self.wants_checkpoint = False
+        self.throughput: ThroughputParameters | None = None
+        self.sees_lighthouse: Callable[[], bool] = lambda: True
+        self.observations: list[StepObservation] = []
+        self.pauses: list[MembershipPause] = []
+        self.training_seconds = 0.0
+        self.decides = False
+
+    @property
+    def agreement(self) -> Agreement:
+        """What holds in the present round."""
+        assert self._round is not None, "no round has begun"
+        return self._round.agreement
+
+    @property
+    def batch(self) -> Batch:
+        """How the present batch is spread over the ranks."""
+        agreement = self.agreement
+        return split_batch(
+            agreement.batch_total, agreement.ranks, self._settings.bounds.device_maximum
+        )
+
+    @property
+    def rank(self) -> int:
+        """Our place among all ranks of the round."""
+        return self.agreement.first_rank + self._crew.local_rank
+
+    @property
+    def noise(self) -> NoiseScale | None:
+        """The noise scale as known here."""
+        return self._state.counters.noise.noise_scale(self._settings.bounds.initial)
+
+    def begin_round(self) -> Agreement:
+        """Agree with all other ranks on the next steps. Blocks; a joiner is healed here."""
+        asked_seconds = self._clock.monotonic()
+        last = self._round
+        squares = self._stepper.take_squares()
+        exchange = self._crew.exchange(
+            lambda: self._row(squares), last is not None and last.agreement.keeps_membership
+        )
+        index = exchange.membership.index
+        agreement = agree(exchange.rows, index, self._settings.heartbeat_timeout_seconds)
+        self.decides = self._crew.is_leader and index == agreement.decider
+        self._learn(exchange, last, asked_seconds)
+        counters = self._state.counters
+        counters.batch_total = agreement.batch_total
+        counters.gradient_square = agreement.gradient_square
+        counters.gradient_variance = agreement.gradient_variance
+        self._round = _Round(
+            agreement,
+            clean=last is not None
+            and not exchange.membership.changed
+            and agreement.batch_total == last.agreement.batch_total,
+            started_seconds=asked_seconds,
+        )
+        self._age += 1
+        self._reducer.waited_seconds = self._clock.monotonic() - asked_seconds
+        self._reducer.spans_instances = agreement.replicas > 1
+        if agreement.we_leave and not agreement.everyone_leaves:
+            self._crew.announce_leave()
+        return agreement
+
+    def samples_step(self, step_examples: int) -> bool:
+        """Whether the coming step takes gradient squares.
+
+        Steps cut short by the end of a pass don't; nor does a lone rank whose batch is fixed: it
+        would have to split it, which the user did not ask for.
+        """
+        agreement = self.agreement
+        splits = agreement.ranks == 1
+        if step_examples < max(agreement.ranks, 2) or (
+            splits and not self._settings.bounds.adaptive
+        ):
+            return False
+        is_due = self._state.counters.step % agreement.steps_per_sample == 0
+        return is_due and step_examples == agreement.batch_total
+
+    def count_step(self, committed: bool, began_seconds: float) -> None:
+        """Take note of a step that began at `began_seconds` of the monotonic clock."""
+        assert self._round is not None
+        if committed:
+            self._round.steps += 1
+        else:
+            self._round.clean = False
+            self._trouble_seconds = began_seconds
+
+    def end_round(self) -> None:
+        """Take the round's times down; they are told in the next exchange."""
+        assert self._round is not None
+        round_ = self._round
+        elapsed_seconds = self._clock.monotonic() - round_.started_seconds
+        self.training_seconds += elapsed_seconds
+        if round_.steps == 0 or self._trouble_seconds is not None:
+            return
+        waited_seconds = min(self._reducer.waited_seconds, elapsed_seconds)
+        self._timed = (
+            elapsed_seconds / round_.steps,
+            waited_seconds / round_.steps,
+            round_.steps if round_.clean else 0,
+        )
+
+    def _row(self, squares: GradientSquares) -> Row:
+        counters = self._state.counters
+        step_seconds, sync_seconds, timed_steps = self._timed
+        noise = self.noise
+        return Row(
+            ranks=self._crew.local_ranks,
+            kind=self._settings.kind_number,
+            age=self._age,
+            leaves=self.leaves,
+            sees_lighthouse=self.sees_lighthouse(),
+            wants_checkpoint=self.wants_checkpoint,
+            batch_total=self._proposed_batch(noise),
+            gradient_square=noise.gradient_square if noise else counters.gradient_square,
+            gradient_variance=noise.gradient_variance if noise else counters.gradient_variance,
+            step_seconds=step_seconds,
+            sync_seconds=sync_seconds,
+            timed_steps=timed_steps,
+            squares_samples=squares.samples,
+            squares_smalls=squares.smalls,
+            squares_small=squares.small_square,
+            squares_small_inverse=squares.small_inverse,
+            squares_big=squares.big_square,
+            squares_big_inverse=squares.big_inverse,
+        )
+
+    def _proposed_batch(self, noise: NoiseScale | None) -> int:
+        """The batch we would train at: looked for anew every few seconds and after each change
+        of membership, once a round with the new members has shown how many devices they have."""
+        counters = self._state.counters
+        if self._round is None:
+            return counters.batch_total
+        agreement = self._round.agreement
+        members = (agreement.replicas, agreement.ranks)
+        now_seconds = self._clock.monotonic()
+        is_recent = now_seconds - self._proposed_seconds < _REDECIDE_SECONDS
+        if members == self._proposed_for and is_recent:
+            return counters.batch_total
+        self._proposed_for, self._proposed_seconds = members, now_seconds
+        return next_batch_total(
+            counters.batch_total, self._settings.bounds, self.throughput, noise, *members
+        )
+
+    def _learn(self, exchange: Exchange, last: _Round | None, asked_seconds: float) -> None:
+        """Take in what the rows tell of the round that has ended."""
+        self._state.counters.noise.update(combined_squares(exchange.rows))
+        trouble_seconds, self._trouble_seconds = self._trouble_seconds, None
+        self._timed = (*self._timed[:2], 0)
+        if last is None or not self.decides:
+            return
+        if exchange.membership.changed:
+            since_seconds = asked_seconds if trouble_seconds is None else trouble_seconds
+            self.pauses.append(
+                MembershipPause(
+                    kind=_kind_of_change(last.agreement, len(exchange.rows)),
+                    seconds=self._clock.monotonic() - since_seconds,
+                    replicas_before=last.agreement.replicas,
+                    replicas_after=len(exchange.rows),
+                )
+            )
+            return
+        split = split_batch(
+            last.agreement.batch_total,
+            last.agreement.ranks,
+            self._settings.bounds.device_maximum,
+        )
+        observed = observation(
+            exchange.rows, self._settings.device_kind, split.device, split.accumulation
+        )
+        if observed is not None:
+            self.observations.append(observed)
+
+
+def _kind_of_change(last: Agreement, replicas: int) -> str:
+    if replicas > last.replicas:
+        return "join"
+    return "drain" if last.someone_leaves else "loss"

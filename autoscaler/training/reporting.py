@@ -1,0 +1,98 @@
+"""What the deciding replica tells of the job while it trains."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from autoscaler.clock import Clock
+from autoscaler.domain.goodput import BatchBounds
+from autoscaler.domain.report import TrainingReport
+from autoscaler.training.channel import Channel
+from autoscaler.training.checkpoint import Checkpoints
+from autoscaler.training.replica import Replica
+from autoscaler.training.state import TrainingState
+from autoscaler.training.stepper import Stepper
+
+_REPORT_SECONDS = 1.0
+_GOODPUT_WINDOW_SECONDS = 10.0
+
+
+class Reporter:
+    """Sends a report about once a second, from the replica that decides, over its channel."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        replica: Replica,
+        stepper: Stepper,
+        state: TrainingState,
+        checkpoints: Checkpoints,
+        bounds: BatchBounds,
+        clock: Clock,
+    ) -> None:
+        self._channel = channel
+        self._replica = replica
+        self._stepper = stepper
+        self._state = state
+        self._checkpoints = checkpoints
+        self._bounds = bounds
+        self._clock = clock
+        self._reported_seconds = -_REPORT_SECONDS
+        self._first_step: int | None = None
+        self._window: deque[tuple[float, float, tuple[int, int, int]]] = deque()
+        self.metrics: dict[str, float] = {}
+        self.total_examples: float | None = None
+
+    def report(self, is_due: bool = False) -> None:
+        """Tell how things stand, if the last time is long enough ago or `is_due`."""
+        counters = self._state.counters
+        if self._first_step is None:
+            self._first_step = counters.step
+        self._measure()
+        now_seconds = self._clock.monotonic()
+        if now_seconds - self._reported_seconds < _REPORT_SECONDS and not is_due:
+            return
+        self._reported_seconds = now_seconds
+        self._channel.stepped(counters.step - self._first_step + 1, counters.step)
+        if self._replica.decides:
+            self._channel.report(self._compose())
+
+    def _compose(self) -> TrainingReport:
+        replica, counters = self._replica, self._state.counters
+        observations, replica.observations = tuple(replica.observations), []
+        pauses, replica.pauses = tuple(replica.pauses), []
+        return TrainingReport(
+            step=counters.step,
+            epoch=counters.pass_index,
+            progress_examples=counters.progress_examples,
+            total_examples=self.total_examples,
+            batch=replica.batch,
+            bounds=self._bounds,
+            replicas=replica.agreement.replicas,
+            devices=replica.agreement.ranks,
+            learning_rate=self._stepper.learning_rate(),
+            parameter_bytes=self._state.parameter_bytes,
+            noise=replica.noise,
+            goodput_measured=self._goodput(),
+            observations=observations,
+            pauses=pauses,
+            checkpoint=self._checkpoints.status,
+            metrics=dict(self.metrics),
+        )
+
+    def _measure(self) -> None:
+        agreement = self._replica.agreement
+        setting = (agreement.replicas, agreement.ranks, agreement.batch_total)
+        now = (self._replica.training_seconds, self._state.counters.progress_examples, setting)
+        if self._window and self._window[-1][2] != setting:
+            self._window.clear()
+        self._window.append(now)
+        while now[0] - self._window[0][0] > _GOODPUT_WINDOW_SECONDS:
+            self._window.popleft()
+
+    def _goodput(self) -> float | None:
+        """Useful examples a second of training, while membership and batch were as they are."""
+        (since_seconds, before, _), (now_seconds, after, _) = self._window[0], self._window[-1]
+        if now_seconds - since_seconds < _REPORT_SECONDS:
+            return None
+        return (after - before) / (now_seconds - since_seconds)

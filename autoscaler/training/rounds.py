@@ -1,0 +1,195 @@
+"""What the replicas tell each other at the start of a round, and what follows from it.
+
+A *round* is some steps with one membership, one batch and one learning-rate factor. It starts with
+an exchange: every replica contributes a `Row` of numbers and sees the rows of all. What is done in
+the round is a pure function of these rows, so all replicas of a committed step agree by
+construction: a replica that saw other rows took part in another exchange, and its steps fail.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields
+
+from autoscaler.domain.report import StepObservation
+from autoscaler.training.noise import GradientSquares
+
+_ROUND_SECONDS = 0.15
+_MOST_STEPS = 50
+_SAMPLE_SECONDS = 0.1
+_SPARSEST_SAMPLING = 10
+_FAREWELL_MARGIN = 1.4
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Our place in the quorum. `healed`: a peer's state became ours; `changed`: others came or
+    went since we formed it last."""
+
+    replicas: int
+    index: int
+    healed: bool
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One replica's contribution; flags are 0 or 1, all fields travel as 64-bit floats.
+
+    `kind` tells kinds of device apart; `age` is the number of rounds since the replica joined;
+    `batch_total`, `gradient_square`, `gradient_variance` are what it would decide. The sums of
+    `squares_*` and the step times are those of its last round.
+    """
+
+    ranks: float
+    kind: float
+    age: float
+    leaves: float
+    sees_lighthouse: float
+    wants_checkpoint: float
+    batch_total: float
+    gradient_square: float
+    gradient_variance: float
+    step_seconds: float = 0.0
+    sync_seconds: float = 0.0
+    timed_steps: float = 0.0
+    squares_samples: float = 0.0
+    squares_smalls: float = 0.0
+    squares_small: float = 0.0
+    squares_small_inverse: float = 0.0
+    squares_big: float = 0.0
+    squares_big_inverse: float = 0.0
+
+    @property
+    def squares(self) -> GradientSquares:
+        """This replica's part of the sampled gradient squares."""
+        return GradientSquares(
+            self.squares_samples,
+            self.squares_smalls,
+            self.squares_small,
+            self.squares_small_inverse,
+            self.squares_big,
+            self.squares_big_inverse,
+        )
+
+
+ROW_WIDTH = len(fields(Row))
+
+
+def encode(row: Row) -> list[float]:
+    """The row as `ROW_WIDTH` numbers."""
+    return [float(value) for value in astuple(row)]
+
+
+def decode(numbers: Sequence[float]) -> Row:
+    """The row that these `ROW_WIDTH` numbers are."""
+    return Row(*numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What holds for one round. `decider` and `first_rank` are indices among replicas and ranks.
+
+    `steps_per_sample` is how often gradient squares are taken. `everyone_leaves`: nobody is left
+    to carry the state, so it must be saved.
+    """
+
+    decider: int
+    replicas: int
+    ranks: int
+    first_rank: int
+    batch_total: int
+    gradient_square: float
+    gradient_variance: float
+    steps: int
+    steps_per_sample: int
+    we_leave: bool
+    someone_leaves: bool
+    everyone_leaves: bool
+    saves_checkpoint: bool
+    keeps_membership: bool
+
+
+def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement:
+    """What the replica at `index` does in the round that these rows open.
+
+    The replica that has been a member longest decides. A round in which somebody leaves lasts
+    `farewell_seconds`, in which the lighthouse comes to miss its heartbeats.
+    """
+    decider = max(range(len(rows)), key=lambda place: (rows[place].age, -place))
+    leaving = [row.leaves > 0 for row in rows]
+    step_seconds = max(row.step_seconds for row in rows)
+    someone, everyone = any(leaving), all(leaving)
+    steps = _steps_in(_ROUND_SECONDS, step_seconds)
+    if everyone:
+        steps = 1
+    elif someone:
+        lasting_seconds = _FAREWELL_MARGIN * farewell_seconds
+        steps = max(steps, math.ceil(lasting_seconds / max(step_seconds, 1e-3)))
+    return Agreement(
+        decider=decider,
+        replicas=len(rows),
+        ranks=int(sum(row.ranks for row in rows)),
+        first_rank=int(sum(row.ranks for row in rows[:index])),
+        batch_total=int(rows[decider].batch_total),
+        gradient_square=rows[decider].gradient_square,
+        gradient_variance=rows[decider].gradient_variance,
+        steps=steps,
+        steps_per_sample=_steps_per_sample(step_seconds),
+        we_leave=leaving[index],
+        someone_leaves=someone,
+        everyone_leaves=everyone,
+        saves_checkpoint=rows[decider].wants_checkpoint > 0,
+        keeps_membership=not all(row.sees_lighthouse > 0 for row in rows),
+    )
+
+
+def combined_squares(rows: Sequence[Row]) -> GradientSquares:
+    """The gradient squares of one round over all replicas that took them."""
+    taken = [row.squares for row in rows if row.squares_samples > 0]
+    if not taken:
+        return GradientSquares()
+    return GradientSquares(
+        samples=taken[0].samples,
+        smalls=sum(squares.smalls for squares in taken),
+        small_square=sum(squares.small_square for squares in taken),
+        small_inverse=sum(squares.small_inverse for squares in taken),
+        big_square=taken[0].big_square,
+        big_inverse=taken[0].big_inverse,
+    )
+
+
+def observation(
+    rows: Sequence[Row], device_kind: str, device_batch: int, accumulation: int
+) -> StepObservation | None:
+    """The step times of the round that has ended, if all its replicas were of one kind.
+
+    The step lasts as long as its slowest replica says; the wait for others is least there.
+    """
+    timed = [row for row in rows if row.timed_steps > 0]
+    if len(timed) != len(rows) or len({row.kind for row in rows}) != 1:
+        return None
+    return StepObservation(
+        device_kind=device_kind,
+        instances=len(rows),
+        devices=int(sum(row.ranks for row in rows)),
+        device_batch=device_batch,
+        accumulation=accumulation,
+        step_seconds=max(row.step_seconds for row in rows),
+        sync_seconds=min(row.sync_seconds for row in rows),
+        steps=int(min(row.timed_steps for row in rows)),
+    )
+
+
+def _steps_in(seconds: float, step_seconds: float) -> int:
+    if step_seconds <= 0:
+        return 1
+    return max(1, min(_MOST_STEPS, round(seconds / step_seconds)))
+
+
+def _steps_per_sample(step_seconds: float) -> int:
+    """Often where a step is long and the cost of a sample is lost in it."""
+    if step_seconds <= 0:
+        return 1
+    return max(1, min(_SPARSEST_SAMPLING, round(_SAMPLE_SECONDS / step_seconds)))

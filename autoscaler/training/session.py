@@ -1,0 +1,279 @@
+"""What a training script imports.
+
+At most five lines differ from a plain PyTorch loop, and the script runs unchanged without Castor::
+
+    from autoscaler.training.session import session
+
+    with session(model, optimizer, dataset, batch_size=128) as job:
+        for inputs, targets in job.batches(epochs=20):
+            job.step(loss_function(job.model(inputs), targets))
+        job.report(accuracy=evaluate(model))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from autoscaler.clock import Clock, SystemClock
+from autoscaler.training.loader import Collate, Indices
+from autoscaler.training.opening import Parts, Script, open_parts
+from autoscaler.training.sampler import share
+from autoscaler.training.state import Scheduler
+
+_CLOSE_TO_THE_END = 1e-6
+
+
+@contextmanager
+def session(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    dataset: Dataset[Any],
+    *,
+    batch_size: int,
+    lr_rule: str | None = None,
+    scheduler: Scheduler | None = None,
+    collate_fn: Collate | None = None,
+    num_workers: int = 0,
+    max_grad_norm: float | None = None,
+    warmup_epochs: float = 0.0,
+    shuffle: bool = True,
+    seed: int = 0,
+    checkpoint_directory: str | None = None,
+) -> Iterator[TrainingSession]:
+    """Train `model` elastically under Castor, or plainly without.
+
+    Args:
+        model: on the device it is to train on; `job.model` is to be called in its place.
+        optimizer: over the model's parameters, with the learning rate meant for `batch_size`.
+        dataset: with `len()` and indexing.
+        batch_size: examples in a step, over all devices. The job's file may allow more: then
+            the batch grows while that buys progress.
+        lr_rule: how the learning rate follows the batch: adascale (the default), sqrt (the
+            default for Adam), linear, legw, none.
+        scheduler: stepped by the session, once for every `batch_size` useful examples.
+        collate_fn, num_workers: as in `torch.utils.data.DataLoader`.
+        max_grad_norm: clip the norm of the step's gradient.
+        warmup_epochs: for legw, at `batch_size`.
+        shuffle: take each pass's examples in a random order, given by `seed`.
+        seed: of the order of examples.
+        checkpoint_directory: where to keep checkpoints when Castor does not say where.
+
+    Raises:
+        TypeError, ValueError: an argument can't be used; the message names it.
+        CheckpointError: there are checkpoints, but none can be used.
+    """
+    script = Script(
+        model=model,
+        optimizer=optimizer,
+        dataset=dataset,
+        batch_size=batch_size,
+        lr_rule=lr_rule,
+        scheduler=scheduler,
+        collate_fn=collate_fn,
+        num_workers=num_workers,
+        max_grad_norm=max_grad_norm,
+        warmup_epochs=warmup_epochs,
+        shuffle=shuffle,
+        seed=seed,
+        checkpoint_directory=checkpoint_directory,
+    )
+    clock = SystemClock()
+    job = TrainingSession(script, open_parts(script, clock), clock)
+    yield job
+    job.finish()
+
+
+class TrainingSession:
+    """One run of a script's training loop, on one rank."""
+
+    def __init__(self, script: Script, parts: Parts, clock: Clock) -> None:
+        self.model = parts.reducer.model
+        self._examples = len(script.dataset)  # type: ignore[arg-type]
+        self._parts = parts
+        self._clock = clock
+        self._total: float | None = None
+        self._has_round = False
+        self._committed = False
+        self._awaited: tuple[float, int, bool] | None = None
+        self._step_examples = 0
+        self._own_examples = 0
+        self._step_began_seconds = 0.0
+        self._checkpoint_seconds = clock.monotonic()
+        parts.loader.expect(self._expected_indices)
+
+    @property
+    def progress_examples(self) -> float:
+        """Useful examples so far: each worth one example at the initial batch size."""
+        return self._parts.state.counters.progress_examples
+
+    @property
+    def epoch(self) -> int:
+        """Whole epochs' worth of useful examples so far."""
+        return int((self.progress_examples + _CLOSE_TO_THE_END) // self._examples)
+
+    @property
+    def batch_size(self) -> int:
+        """Examples in a step now, over all devices."""
+        return self._parts.state.counters.batch_total
+
+    @property
+    def decides(self) -> bool:
+        """This rank speaks for the job: the one to print or to save, where only one should."""
+        return self._parts.replica.decides
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """The numbers of the epochs that are left of `count`; iterate `batches()` in each."""
+        self._plan(count)
+        self._open_round()
+        while not self._is_past(self._end_of_training()):
+            yield self.epoch
+
+    def batches(self, epochs: int | None = None) -> Iterator[Any]:
+        """Batches to compute a loss on and pass it to `step`, once each.
+
+        Until `epochs` epochs' worth of progress is made or, inside `epochs()`, to the end of the
+        present epoch. An epoch is as many useful examples as the dataset has examples: at larger
+        batches each example is worth less, and more of them are taken.
+        """
+        if epochs is not None:
+            self._plan(epochs)
+        end = self._end_of_training()
+        if epochs is None:
+            end = min(end, (self.epoch + 1.0) * self._examples)
+        while not self._is_past(end):
+            self._open_round()
+            yield from self._round_batches(end)
+            self._close_round()
+
+    def step(self, loss: torch.Tensor) -> None:
+        """Learn from the batch that was given last; `loss` is its mean loss."""
+        if self._awaited is None:
+            raise RuntimeError("job.step(loss) goes with a batch of job.batches(), once each")
+        (weight, examples, is_last), self._awaited = self._awaited, None
+        stepper = self._parts.stepper
+        stepper.backward(loss, weight, examples, is_last)
+        if is_last:
+            self._committed = stepper.end(self._step_examples, self._own_examples)
+            self._parts.replica.count_step(self._committed, self._step_began_seconds)
+
+    def report(self, **metrics: float) -> None:
+        """Numbers to be shown with the job, such as an accuracy."""
+        reporter = self._parts.reporter
+        if reporter is not None:
+            reporter.metrics.update({name: float(value) for name, value in metrics.items()})
+
+    def finish(self) -> None:
+        """Save the state, tell that training is complete, and leave. Called by `session`."""
+        parts = self._parts
+        if parts.replica.decides:
+            self._save(at_once=True)
+        parts.wait_for_checkpoint()
+        if parts.reporter is not None:
+            parts.reporter.report(is_due=True)
+        if parts.channel is not None:
+            parts.channel.finished()
+            parts.channel.close()
+        parts.crew.leave()
+
+    def _plan(self, epochs: int) -> None:
+        self._total = self._parts.total_examples or float(epochs * self._examples)
+        if self._parts.reporter is not None:
+            self._parts.reporter.total_examples = self._total
+
+    def _end_of_training(self) -> float:
+        if self._total is None:
+            raise RuntimeError("batches(): say how many epochs, here or in epochs()")
+        return self._total
+
+    def _is_past(self, end: float) -> bool:
+        return self.progress_examples >= end - _CLOSE_TO_THE_END
+
+    def _open_round(self) -> None:
+        if not self._has_round:
+            self._parts.replica.begin_round()
+            self._has_round = True
+
+    def _round_batches(self, end: float) -> Iterator[Any]:
+        for _ in range(self._parts.replica.agreement.steps):
+            yield from self._step_batches()
+            if not self._committed or self._is_past(end):
+                return
+
+    def _step_batches(self) -> Iterator[Any]:
+        """The micro-steps of one step; `step` is called for each before the next is asked for."""
+        parts, counters = self._parts, self._parts.state.counters
+        agreement = parts.replica.agreement
+        self._step_began_seconds = self._clock.monotonic()
+        indices = parts.sampler.take(counters.pass_index, counters.position, agreement.batch_total)
+        samples = parts.replica.samples_step(len(indices))
+        alone = agreement.ranks == 1
+        micro_steps = max(parts.replica.batch.accumulation + 1, 2 if samples and alone else 1)
+        own = share(indices, parts.replica.rank, agreement.ranks, micro_steps)
+        parts.stepper.begin(samples, alone)
+        self._step_examples, self._own_examples = len(indices), own.examples
+        last = len(own.micro_steps) - 1
+        for number, (part, weight) in enumerate(zip(own.micro_steps, own.weights, strict=True)):
+            parts.reducer.synchronises = number == last
+            self._awaited = (weight, len(part), number == last)
+            yield parts.loader.fetch(part)
+            if self._awaited is not None:
+                raise RuntimeError("job.step(loss) must be called for every batch of batches()")
+
+    def _close_round(self) -> None:
+        """What is done between rounds: times, checkpoint, report, and what the agent says."""
+        parts = self._parts
+        agreement = parts.replica.agreement
+        parts.replica.end_round()
+        self._has_round = False
+        if agreement.saves_checkpoint and parts.replica.decides:
+            self._save(at_once=False)
+        if parts.reporter is not None:
+            parts.reporter.report()
+        if agreement.we_leave:
+            self._leave(agreement.everyone_leaves)
+        if parts.channel is not None:
+            directive = parts.channel.directive
+            parts.replica.leaves = directive.drain
+            parts.replica.throughput = directive.throughput
+        waited_seconds = self._clock.monotonic() - self._checkpoint_seconds
+        parts.replica.wants_checkpoint = waited_seconds >= parts.checkpoint_interval_seconds
+
+    def _save(self, at_once: bool) -> None:
+        self._checkpoint_seconds = self._clock.monotonic()
+        if self._parts.checkpoints is not None:
+            self._parts.state.save(self._parts.checkpoints, at_once)
+
+    def _leave(self, everyone_leaves: bool) -> None:
+        """End this process at a step boundary; the job goes on elsewhere, or later."""
+        parts = self._parts
+        if everyone_leaves and parts.replica.decides:
+            self._save(at_once=True)
+        parts.wait_for_checkpoint()
+        if parts.channel is not None:
+            parts.channel.left()
+            parts.channel.close()
+        parts.crew.leave()
+        raise SystemExit(0)
+
+    def _expected_indices(self) -> Iterator[Indices]:
+        """The micro-steps to come if nothing changes, for workers that fetch ahead."""
+        parts, counters = self._parts, self._parts.state.counters
+        pass_index, position = counters.pass_index, counters.position
+        while True:
+            indices = parts.sampler.take(pass_index, position, parts.replica.agreement.batch_total)
+            own = share(
+                indices,
+                parts.replica.rank,
+                parts.replica.agreement.ranks,
+                parts.replica.batch.accumulation + 1,
+            )
+            yield from own.micro_steps
+            position += len(indices)
+            if position >= self._examples:
+                pass_index, position = pass_index + 1, 0

@@ -1,0 +1,175 @@
+"""All that makes a replica interchangeable with another: what joiners get and checkpoints hold."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from autoscaler.training.checkpoint import Checkpoints
+from autoscaler.training.noise import NoiseTracker
+
+
+class Scheduler(Protocol):
+    """What is needed of a learning-rate scheduler."""
+
+    def step(self) -> None:
+        """Advance by one step of the initial batch size."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Its state."""
+        ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the state of another."""
+        ...
+
+
+@dataclass(slots=True)
+class Counters:
+    """How far training has come.
+
+    `step` counts committed steps; `pass_index` and `position` are where the sampler stands;
+    `progress_examples` are useful examples; `batch_total` is the batch in force. The gradient
+    square and variance (of domain.NoiseScale) are the last that were clear, 0 before.
+    """
+
+    step: int = 0
+    pass_index: int = 0
+    position: int = 0
+    progress_examples: float = 0.0
+    batch_total: int = 0
+    scheduler_steps: int = 0
+    gradient_square: float = 0.0
+    gradient_variance: float = 0.0
+    noise: NoiseTracker = field(default_factory=NoiseTracker)
+
+
+class TrainingState:
+    """Model, optimizer, schedule and counters of one replica, as one tree of plain values."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        scheduler: Scheduler | None,
+        counters: Counters,
+    ) -> None:
+        self._model = model
+        self._optimizer = optimizer
+        self._scheduler = scheduler
+        self.counters = counters
+
+    def state_dict(self) -> dict[str, Any]:
+        """The tree; its tensors are the live ones, not copies."""
+        return {
+            "model": self._model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "scheduler": self._scheduler.state_dict() if self._scheduler else None,
+            "counters": asdict(self.counters),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Become what `state` says."""
+        self._model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+        self._load_rest(state)
+
+    def _load_rest(self, state: Mapping[str, Any]) -> None:
+        if self._scheduler is not None and state["scheduler"] is not None:
+            self._scheduler.load_state_dict(state["scheduler"])
+        counters = dict(state["counters"])
+        noise = NoiseTracker(**counters.pop("noise"))
+        self.counters = Counters(**counters, noise=noise)
+
+    @property
+    def parameter_bytes(self) -> int:
+        """The size of the model's parameters, which is what is synchronised every step."""
+        return sum(
+            parameter.numel() * parameter.element_size() for parameter in self._model.parameters()
+        )
+
+    def save(self, checkpoints: Checkpoints, at_once: bool) -> None:
+        """Write a checkpoint: in the background, or `at_once`."""
+        model, optimizer = get_state_dict(self._model, self._optimizer)
+        rest = {
+            "counters": asdict(self.counters),
+            "scheduler": self._scheduler.state_dict() if self._scheduler else None,
+        }
+        save = checkpoints.save_now if at_once else checkpoints.save
+        save(self.counters.step, {"model": model, "optimizer": optimizer}, rest)
+
+    def restore(self, checkpoints: Checkpoints, path: Path) -> None:
+        """Become what the checkpoint at `path` says.
+
+        Raises:
+            CheckpointError: it does not go with this model.
+        """
+        model, optimizer = get_state_dict(self._model, self._optimizer)
+        tensors: dict[str, Any] = {"model": model, "optimizer": optimizer}
+        rest = checkpoints.load(path, tensors)
+        set_state_dict(
+            self._model,
+            self._optimizer,
+            model_state_dict=tensors["model"],
+            optim_state_dict=tensors["optimizer"],
+        )
+        self._load_rest(rest)
+
+    def advance(
+        self, examples: int, useful_examples: float, pass_examples: int, initial: int
+    ) -> None:
+        """Count one committed step of `examples`, worth `useful_examples`.
+
+        The schedule advances by one for every `initial` useful examples: it is the user's own,
+        made for steps of the initial batch.
+        """
+        counters = self.counters
+        counters.step += 1
+        counters.progress_examples += useful_examples
+        counters.position += examples
+        if counters.position >= pass_examples:
+            counters.position = 0
+            counters.pass_index += 1
+        due = int(counters.progress_examples // initial)
+        for _ in range(due - counters.scheduler_steps if self._scheduler else 0):
+            assert self._scheduler is not None
+            self._scheduler.step()
+        counters.scheduler_steps = due
+
+    def broadcast_in_instance(self) -> None:
+        """Give the leader's state to the other ranks of this instance."""
+        leaves, structure = tree_flatten(self.state_dict())
+        described = [
+            (leaf.shape, leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else leaf
+            for leaf in leaves
+        ]
+        message: list[Any] = [structure, described]
+        dist.broadcast_object_list(message, src=0)
+        if dist.get_rank() == 0:
+            for leaf in leaves:
+                if isinstance(leaf, torch.Tensor):
+                    dist.broadcast(leaf, src=0)
+            return
+        structure, described = message
+        received = [_receive(description) for description in described]
+        self.load_state_dict(tree_unflatten(received, structure))
+
+
+def _receive(description: Any) -> Any:
+    match description:
+        case (torch.Size() as shape, torch.dtype() as dtype, torch.device() as device):
+            tensor = torch.empty(shape, dtype=dtype, device=device)
+            dist.broadcast(tensor, src=0)
+            return tensor
+        case value:
+            return value

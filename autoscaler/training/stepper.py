@@ -1,0 +1,154 @@
+"""One step on one rank: backward passes, the sampled squares, the commit, the move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from autoscaler.goodput.efficiency import gain
+from autoscaler.training.crew import Crew
+from autoscaler.training.learning_rate import LearningRateInputs
+from autoscaler.training.noise import GradientSquares
+from autoscaler.training.reducer import Reducer, SampledSquares
+from autoscaler.training.state import TrainingState
+
+
+@dataclass(frozen=True, slots=True)
+class StepSettings:
+    """What the script says about steps. `pass_examples` is the size of its dataset."""
+
+    initial_batch: int
+    pass_examples: int
+    learning_rate_rule: Callable[[LearningRateInputs], float]
+    warmup_epochs: float = 0.0
+    max_gradient_norm: float | None = None
+
+
+class Stepper:
+    """Makes steps with gradients that are summed over all ranks of the job."""
+
+    def __init__(
+        self,
+        settings: StepSettings,
+        state: TrainingState,
+        crew: Crew,
+        reducer: Reducer,
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
+        self._settings = settings
+        self._state = state
+        self._crew = crew
+        self._reducer = reducer
+        self._optimizer = optimizer
+        self._parameters = [
+            parameter for group in optimizer.param_groups for parameter in group["params"]
+        ]
+        self._alone = True
+        self._pending = GradientSquares()
+        self._squares = GradientSquares()
+
+    def begin(self, samples: bool, alone: bool) -> None:
+        """Prepare for one step; `alone`: the job has no other rank to compare gradients with."""
+        self._alone = alone
+        self._pending = GradientSquares()
+        self._reducer.sample = SampledSquares() if samples else None
+
+    def backward(self, loss: torch.Tensor, weight: float, examples: int, is_last: bool) -> None:
+        """The backward pass of one micro-step; `weight` is its part in the mean over the step.
+
+        The caller has set `Reducer.synchronises` to `is_last` before the forward pass.
+        """
+        (loss * weight).backward()  # type: ignore[no-untyped-call]
+        is_first_of_many = self._pending.smalls == 0 and not is_last
+        if self._reducer.sample is not None and self._alone and is_first_of_many:
+            square = self._reducer.square_of_gradients(self._parameters) / weight**2
+            self._pending = GradientSquares(0, 1, square, 1 / examples)
+
+    def end(self, step_examples: int, own_examples: int) -> bool:
+        """Commit the step and move the parameters, or throw its gradients away.
+
+        Returns whether it was committed; the same on all ranks of the instance.
+        """
+        committed = self._crew.commit()
+        if committed:
+            self._keep_sample(step_examples, own_examples)
+            self._move(step_examples)
+        self._optimizer.zero_grad()
+        self._reducer.sample = None
+        return committed
+
+    def take_squares(self) -> GradientSquares:
+        """The squares sampled since the last call, summed over the ranks of this instance."""
+        own, self._squares = self._squares, GradientSquares()
+        smalls, small, inverse = self._crew.sum_in_instance(
+            [own.smalls, own.small_square, own.small_inverse]
+        )
+        return GradientSquares(
+            own.samples, smalls, small, inverse, own.big_square, own.big_inverse
+        )
+
+    def learning_rate(self) -> float:
+        """The first parameter group's learning rate as steps take it now."""
+        return float(self._optimizer.param_groups[0]["lr"]) * self.learning_rate_factor()
+
+    def learning_rate_factor(self) -> float:
+        """What the user's learning rate is multiplied by at the present batch."""
+        scale = self._scale()
+        counters, settings = self._state.counters, self._settings
+        return settings.learning_rate_rule(
+            LearningRateInputs(
+                scale=scale,
+                gain=self._gain(),
+                epochs=counters.progress_examples / settings.pass_examples,
+                warmup_epochs=settings.warmup_epochs,
+            )
+        )
+
+    def _keep_sample(self, step_examples: int, own_examples: int) -> None:
+        sample, pending = self._reducer.sample, self._pending
+        if sample is None or (self._alone and pending.smalls == 0):
+            return
+        if not self._alone:
+            weight = own_examples / step_examples
+            pending = GradientSquares(0, 1, sample.small / weight**2, 1 / own_examples)
+        self._squares = GradientSquares(
+            self._squares.samples + 1,
+            self._squares.smalls + pending.smalls,
+            self._squares.small_square + pending.small_square,
+            self._squares.small_inverse + pending.small_inverse,
+            self._squares.big_square + sample.big,
+            self._squares.big_inverse + 1 / step_examples,
+        )
+
+    def _move(self, step_examples: int) -> None:
+        if self._settings.max_gradient_norm is not None:
+            nn.utils.clip_grad_norm_(self._parameters, self._settings.max_gradient_norm)
+        factor = self.learning_rate_factor()
+        groups = self._optimizer.param_groups
+        owned = [group["lr"] for group in groups]
+        for group in groups:
+            group["lr"] = group["lr"] * factor
+        self._optimizer.step()
+        for group, learning_rate in zip(groups, owned, strict=True):
+            group["lr"] = learning_rate
+        useful_examples = step_examples * self._gain() / self._scale()
+        self._state.advance(
+            step_examples,
+            useful_examples,
+            self._settings.pass_examples,
+            self._settings.initial_batch,
+        )
+
+    def _scale(self) -> float:
+        return self._state.counters.batch_total / self._settings.initial_batch
+
+    def _gain(self) -> float:
+        """AdaScale's gain at the present batch, from the noise scale that was agreed on."""
+        counters, initial = self._state.counters, self._settings.initial_batch
+        if counters.batch_total <= initial or counters.gradient_square <= 0:
+            return 1.0
+        noise_examples = initial * counters.gradient_variance / counters.gradient_square
+        return float(gain(noise_examples, initial, counters.batch_total))

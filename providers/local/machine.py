@@ -1,0 +1,129 @@
+"""The machine under one local instance: a small process that outlives the controller.
+
+It boots, runs the node agent and starts it again when it dies, keeps the whole process tree on
+the instance's cores, reclaims the instance when told or when its hazard strikes, and ends it.
+It runs on the instance's own cores, so its cost is the instance's. What it is told it finds in
+the instance's directory (`providers.local.instance`); SIGTERM is its power button.
+
+Started as ``python -P -m providers.local.machine DIRECTORY DESCRIPTOR``; the descriptor holds the
+lock of the instance and thereby says that the machine lives. The command returns once it does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from autoscaler.clock import Clock, SystemClock
+from providers.local.instance import RECLAIMED, TERMINATED, InstanceEnd, LocalInstance
+from providers.local.processes import become_subreaper, confine, descendants, send_signal
+from providers.metadata import reclaim_notice
+
+_TICK_SECONDS = 0.1
+_CONFINE_SECONDS = 1.0
+_RESTART_SECONDS = 0.5
+_KILL_AGAIN_SECONDS = 0.02
+
+
+class Machine:
+    """One instance's life, from power-on until nothing of it runs any more."""
+
+    def __init__(self, instance: LocalInstance, clock: Clock) -> None:
+        self._instance = instance
+        self._record = instance.record
+        self._cores = frozenset(instance.record.devices)
+        self._clock = clock
+        self._started_seconds = clock.now()
+        self._confine_due_seconds = self._started_seconds
+        self._agent: int | None = None
+        self._agent_due_seconds = self._started_seconds + self._record.boot_seconds
+
+    def run(self) -> None:
+        """Live, end, and record the end."""
+        while (cause := self._cause_of_end()) is None:
+            self._tick()
+            self._clock.sleep(_TICK_SECONDS)
+        self._end_processes()
+        self._instance.record_end(InstanceEnd(self._clock.now(), cause))
+
+    def _cause_of_end(self) -> str | None:
+        if self._instance.is_told_to_end:
+            return TERMINATED
+        reclaim_seconds = reclaim_notice(self._instance.metadata)
+        if reclaim_seconds is not None and self._clock.now() >= reclaim_seconds:
+            return RECLAIMED
+        return None
+
+    def _tick(self) -> None:
+        self._instance.show_alive()
+        self._reap()
+        if self._agent is None and self._clock.now() >= self._agent_due_seconds:
+            self._start_agent()
+        if self._clock.now() >= self._confine_due_seconds:
+            confine(descendants(), self._cores)
+            self._confine_due_seconds = self._clock.now() + _CONFINE_SECONDS
+        if self._is_to_be_reclaimed() and reclaim_notice(self._instance.metadata) is None:
+            self._instance.give_notice(self._clock.now() + self._record.notice_period_seconds)
+
+    def _start_agent(self) -> None:
+        self._instance.set_running()
+        command = [*self._record.agent, str(self._instance.user_data)]
+        environment = {**os.environ, **self._instance.metadata.environment()}
+        try:
+            self._agent = os.posix_spawnp(
+                command[0],
+                command,
+                environment,
+                # Python ignores these two, and what is ignored stays so in a child.
+                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+            )
+        except OSError as error:
+            print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
+            self._agent_due_seconds = self._clock.now() + _RESTART_SECONDS
+
+    def _is_to_be_reclaimed(self) -> bool:
+        hazard_seconds = self._record.reclaim_after_seconds
+        age_seconds = self._clock.now() - self._started_seconds
+        return self._instance.is_told_to_be_reclaimed or (
+            hazard_seconds is not None and age_seconds >= hazard_seconds
+        )
+
+    def _end_processes(self) -> None:
+        """Return when no descendant is left: the kernel says so once no child is left."""
+        send_signal(descendants(), signal.SIGTERM)
+        kill_seconds = self._clock.now() + self._record.grace_seconds
+        while self._reap():
+            if self._clock.now() >= kill_seconds:
+                send_signal(descendants(), signal.SIGKILL)
+            self._clock.sleep(_KILL_AGAIN_SECONDS)
+
+    def _reap(self) -> bool:
+        """Take note of children that died, adopted ones too. Whether any child is left."""
+        try:
+            while child := os.waitpid(-1, os.WNOHANG)[0]:
+                if child == self._agent:
+                    self._agent = None
+                    self._agent_due_seconds = self._clock.now() + _RESTART_SECONDS
+        except ChildProcessError:
+            return False
+        return True
+
+
+def main() -> None:
+    """Power on the instance and detach from whoever started this process."""
+    instance, lock = LocalInstance(Path(sys.argv[1])), int(sys.argv[2])
+    os.set_inheritable(lock, False)
+    os.sched_setaffinity(0, instance.record.devices)
+    os.chdir(instance.disk)
+    instance.show_alive()
+    if os.fork() > 0:
+        return
+    become_subreaper()
+    signal.signal(signal.SIGTERM, lambda *_: instance.tell_to_end())
+    Machine(instance, SystemClock()).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""What an instance can learn of itself: who it is, and whether it is about to be taken back.
+
+The node agent reads this and nothing else of its provider. Today every provider tells it through
+environment variables and a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoscaler.domain.errors import NotFound
+
+INSTANCE_VARIABLE = "CASTOR_INSTANCE"
+DEVICES_VARIABLE = "CASTOR_DEVICES"
+DIRECTORY_VARIABLE = "CASTOR_INSTANCE_DIRECTORY"
+BIND_ADDRESS_VARIABLE = "CASTOR_BIND_ADDRESS"
+RECLAIM_NOTICE_VARIABLE = "CASTOR_RECLAIM_NOTICE"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceMetadata:
+    """One instance, as it sees itself.
+
+    `devices` are the numbers of its devices, one rank each; `directory` is its own disk, which
+    goes when it goes; `bind_address` is where other instances reach it; `reclaim_notice_file`
+    appears when the instance is about to be taken back.
+    """
+
+    instance_id: str
+    devices: tuple[int, ...]
+    directory: Path
+    bind_address: str
+    reclaim_notice_file: Path
+
+    def environment(self) -> dict[str, str]:
+        """The variables from which `read_metadata` makes this again."""
+        return {
+            INSTANCE_VARIABLE: self.instance_id,
+            DEVICES_VARIABLE: ",".join(str(device) for device in self.devices),
+            DIRECTORY_VARIABLE: str(self.directory),
+            BIND_ADDRESS_VARIABLE: self.bind_address,
+            RECLAIM_NOTICE_VARIABLE: str(self.reclaim_notice_file),
+        }
+
+
+def read_metadata(environ: Mapping[str, str]) -> InstanceMetadata:
+    """What `environ` tells of the instance this process runs on.
+
+    Raises:
+        NotFound: this process was not started by an instance.
+    """
+    try:
+        return InstanceMetadata(
+            instance_id=environ[INSTANCE_VARIABLE],
+            devices=tuple(int(device) for device in environ[DEVICES_VARIABLE].split(",")),
+            directory=Path(environ[DIRECTORY_VARIABLE]),
+            bind_address=environ[BIND_ADDRESS_VARIABLE],
+            reclaim_notice_file=Path(environ[RECLAIM_NOTICE_VARIABLE]),
+        )
+    except KeyError as error:
+        raise NotFound(
+            f"{error.args[0]} is not set: this is no instance; a provider starts the node agent"
+        ) from error
+    except ValueError as error:
+        raise NotFound(
+            f"{DEVICES_VARIABLE}={environ[DEVICES_VARIABLE]}: expected numbers with commas between"
+        ) from error
+
+
+def reclaim_notice(metadata: InstanceMetadata) -> float | None:
+    """When this instance will be taken back, in seconds since the epoch; None if nobody said."""
+    try:
+        return float(metadata.reclaim_notice_file.read_text())
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,139 @@
+"""The contract of `autoscaler.store.store.Store` as tests, for any database under it.
+
+Subclass `StoreConformance` and give it a fixture `url`: a store that exists and is empty.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+
+import pytest
+
+from autoscaler.domain.spending import EntryKind
+from autoscaler.store.store import Store, open_store
+from tests.conformance.store_examples import NOW, add_job, order
+from tests.conformance.store_instances import (
+    BillingConformance,
+    CapacityConformance,
+    InstancesConformance,
+    IntentsConformance,
+)
+from tests.conformance.store_jobs import JobsConformance, ReportsConformance
+from tests.conformance.store_records import (
+    JournalConformance,
+    LedgerConformance,
+    MeasurementsConformance,
+    TokensConformance,
+)
+
+
+class ProcessesConformance:
+    """More than one process at a store, and the death of one."""
+
+    def test_a_death_within_a_transaction_leaves_nothing_of_it(
+        self, store: Store, url: str
+    ) -> None:
+        add_job(store)
+        child = _child(
+            url,
+            """
+            def hang(instance):
+                print("in the middle", flush=True)
+                sys.stdin.read()
+
+            order(store)
+            store.instances.order("digits", offer(), 1, hang, NOW)
+            """,
+        )
+        assert child.stdout is not None
+        assert child.stdout.readline() == "in the middle\n"
+        assert [held.id for held in store.instances.alive()] == ["digits-0-1"]
+        child.kill()
+        child.wait()
+        assert order(store).id == "digits-1-1"
+        assert len(store.intents.pending(NOW)) == 2
+
+    def test_a_death_at_any_moment_leaves_whole_transactions(self, store: Store, url: str) -> None:
+        add_job(store)
+        child = _child(
+            url,
+            """
+            while True:
+                held = launch(store)
+                print(held.id, flush=True)
+                end(store, held.id)
+            """,
+        )
+        assert child.stdout is not None
+        told = [child.stdout.readline().strip() for _ in range(20)]
+        child.kill()
+        told += child.stdout.read().split()
+        child.wait()
+        kept = store.instances.of_job("digits", include_ended=True)
+        assert {held.id for held in kept} >= set(told)
+        lines = [(entry.instance, entry.kind) for entry in store.ledger.entries()]
+        for held in kept:
+            assert len(store.intents.of_instance(held.id)) == 1
+            opened, closed = (lines.count((held.id, kind)) for kind in EntryKind)
+            assert opened == (held.launched_seconds is not None)
+            assert closed == (held.ended_seconds is not None)
+
+    def test_processes_take_turns(self, store: Store, url: str) -> None:
+        add_job(store)
+        order(store)
+        for number in range(50):
+            store.tokens.issue(f"hash {number}", "digits-0-1", NOW + 900)
+        program = """
+            sys.stdin.read(1)
+            for _ in range(25):
+                order(store)
+            print(sum(store.tokens.burn(f"hash {number}", NOW) for number in range(50)))
+            """
+        children = [_child(url, program) for _ in range(2)]
+        for child in children:
+            assert child.stdin is not None
+            child.stdin.write("x")
+            child.stdin.flush()
+        assert sum(int(child.communicate()[0]) for child in children) == 50
+        slots = [held.slot for held in store.instances.alive()]
+        assert sorted(slots) == list(range(51))
+
+
+class StoreConformance(
+    JobsConformance,
+    ReportsConformance,
+    InstancesConformance,
+    BillingConformance,
+    IntentsConformance,
+    CapacityConformance,
+    MeasurementsConformance,
+    JournalConformance,
+    LedgerConformance,
+    TokensConformance,
+    ProcessesConformance,
+):
+    """Every promise of a store."""
+
+    @pytest.fixture
+    def store(self, url: str) -> Iterator[Store]:
+        store = open_store(url)
+        yield store
+        store.close()
+
+
+def _child(url: str, program: str) -> subprocess.Popen[str]:
+    head = f"""
+        import sys
+        from autoscaler.store.store import open_store
+        from tests.conformance.store_examples import NOW, end, launch, offer, order
+        store = open_store({url!r})
+    """
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(head) + textwrap.dedent(program)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )

@@ -1,0 +1,320 @@
+"""What every store keeps of instances, of the calls that are made for them, and of their price."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from autoscaler.domain.errors import Conflict, UnknownInstance, UnknownJob
+from autoscaler.domain.instance import CloudState, Desired, InstancePhase
+from autoscaler.domain.intent import IntentKind, IntentState
+from autoscaler.domain.job import JobPhase
+from autoscaler.domain.spending import EntryKind, LedgerEntry
+from autoscaler.store.store import Store
+from tests.conformance.store_examples import NOW, add_job, end, launch, offer, order, seen
+
+
+class InstancesConformance:
+    def test_an_order_is_an_instance_and_the_intent_to_launch_it(self, store: Store) -> None:
+        add_job(store)
+        held = order(store)
+        assert (held.id, held.slot, held.generation) == ("digits-0-1", 0, 1)
+        assert (held.desired, held.phase) == (Desired.PRESENT, InstancePhase.REQUESTED)
+        assert str(held.usd_per_hour) == "0.0500"
+        assert store.instances.get(held.id) == held
+        (intent,) = store.intents.pending(NOW)
+        assert (intent.kind, intent.instance) == (IntentKind.LAUNCH, held.id)
+        assert (intent.token, intent.attempts) == ("token of digits-0-1", 0)
+
+    def test_the_lowest_free_slot_is_filled_by_its_next_generation(self, store: Store) -> None:
+        add_job(store)
+        for _ in range(3):
+            launch(store)
+        end(store, "digits-0-1")
+        end(store, "digits-1-1")
+        assert [order(store).id for _ in range(3)] == ["digits-0-2", "digits-1-2", "digits-3-1"]
+
+    def test_slots_are_of_one_job(self, store: Store) -> None:
+        add_job(store, "a")
+        add_job(store, "b")
+        assert [order(store, job).id for job in ("a", "b", "a")] == ["a-0-1", "b-0-1", "a-1-1"]
+        assert [held.id for held in store.instances.of_job("a")] == ["a-0-1", "a-1-1"]
+        assert len(store.instances.alive()) == 3
+
+    def test_threads_that_order_at_once_get_slots_of_their_own(self, store: Store) -> None:
+        add_job(store)
+        with ThreadPoolExecutor(8) as pool:
+            slots = [held.slot for held in pool.map(lambda _: order(store), range(24))]
+        assert sorted(slots) == list(range(24))
+        assert len(store.intents.pending(NOW)) == 24
+
+    def test_an_order_that_breaks_off_leaves_nothing(self, store: Store) -> None:
+        add_job(store)
+        with pytest.raises(ZeroDivisionError):
+            store.instances.order("digits", offer(), 1, lambda _: str(1 / 0), NOW)
+        assert store.instances.alive() == ()
+        assert order(store).id == "digits-0-1"
+
+    def test_nothing_is_ordered_for_a_job_that_stops(self, store: Store) -> None:
+        add_job(store)
+        store.jobs.request_stop("digits", NOW)
+        with pytest.raises(Conflict, match="stopping"):
+            order(store)
+        with pytest.raises(UnknownJob):
+            order(store, "unknown")
+
+    def test_an_unknown_instance_is_told(self, store: Store) -> None:
+        with pytest.raises(UnknownInstance, match="digits-0-1"):
+            store.instances.get("digits-0-1")
+
+    def test_ended_instances_are_shown_on_request(self, store: Store) -> None:
+        add_job(store)
+        launch(store)
+        end(store, "digits-0-1")
+        order(store)
+        assert [held.id for held in store.instances.of_job("digits")] == ["digits-0-2"]
+        everything = store.instances.of_job("digits", include_ended=True)
+        assert [held.id for held in everything] == ["digits-0-1", "digits-0-2"]
+
+    def test_an_instance_at_work_drains_when_it_is_released(self, store: Store) -> None:
+        add_job(store)
+        held = launch(store)
+        assert store.instances.release(order(store).id, NOW).phase is InstancePhase.REQUESTED
+        store.instances.record_node(held.id, InstancePhase.TRAINING, NOW + 2)
+        store.instances.release(held.id, NOW + 3)
+        released = store.instances.release(held.id, NOW + 4)
+        assert (released.desired, released.phase) == (Desired.ABSENT, InstancePhase.DRAINING)
+        assert released.draining_seconds == NOW + 3
+
+    def test_a_node_takes_its_instance_through_the_phases(self, store: Store) -> None:
+        add_job(store)
+        held = launch(store)
+        steps = [
+            (InstancePhase.PREPARING, InstancePhase.PREPARING),
+            (InstancePhase.TRAINING, InstancePhase.TRAINING),
+            (InstancePhase.WAITING, InstancePhase.WAITING),
+            (InstancePhase.STARTING, InstancePhase.STARTING),
+            (InstancePhase.TRAINING, InstancePhase.TRAINING),
+            (InstancePhase.DRAINING, InstancePhase.DRAINING),
+            (InstancePhase.TRAINING, InstancePhase.DRAINING),
+            (InstancePhase.DRAINED, InstancePhase.DRAINED),
+            (InstancePhase.DRAINING, InstancePhase.DRAINED),
+        ]
+        for second, (told, expected) in enumerate(steps):
+            now = store.instances.record_node(held.id, told, NOW + second, {str(second): "x"})
+            assert now.phase is expected
+        assert (now.joined_seconds, now.training_seconds) == (NOW, NOW + 1)
+        assert now.seen_seconds == NOW + 8
+        assert now.facts == {str(second): "x" for second in range(9)}
+
+    def test_a_node_can_not_tell_what_is_the_cloud_s_to_tell(self, store: Store) -> None:
+        add_job(store)
+        held = launch(store)
+        with pytest.raises(Conflict, match="ended"):
+            store.instances.record_node(held.id, InstancePhase.ENDED, NOW)
+        end(store, held.id)
+        later = store.instances.record_node(held.id, InstancePhase.TRAINING, NOW + 200)
+        assert (later.phase, later.seen_seconds) == (InstancePhase.ENDED, None)
+
+    def test_the_earliest_notice_of_a_reclaim_counts(self, store: Store) -> None:
+        add_job(store)
+        held = launch(store)
+        for reclaim_seconds in (NOW + 30, NOW + 20, NOW + 40):
+            store.instances.set_reclaim(held.id, reclaim_seconds)
+        assert store.instances.get(held.id).reclaim_seconds == NOW + 20
+
+
+class BillingConformance:
+    def test_the_bill_opens_and_closes_once(self, store: Store) -> None:
+        add_job(store)
+        held = order(store)
+        for _ in range(2):
+            running = store.instances.observe_cloud(held.id, seen(held.id), NOW + 9)
+        assert (running.phase, running.cloud_id) == (InstancePhase.BOOTING, "i-digits-0-1")
+        assert running.launched_seconds == NOW + 1
+        for second in (100, 200):
+            ended = end(store, held.id, NOW + second)
+        assert (ended.phase, ended.ended_seconds) == (InstancePhase.ENDED, NOW + 100)
+        price = Decimal("0.0500")
+        opening = LedgerEntry(EntryKind.OPEN, held.id, "digits", "local-small", price, NOW + 1, 60)
+        closing = replace(opening, kind=EntryKind.CLOSE, at_seconds=NOW + 100)
+        assert store.ledger.entries() == (opening, closing)
+        assert str(store.ledger.entries()[0].usd_per_hour) == "0.0500"
+
+    def test_threads_that_see_the_same_write_it_once(self, store: Store) -> None:
+        add_job(store)
+        held = order(store)
+        gone = seen(held.id, CloudState.TERMINATED, ended_seconds=NOW + 100)
+
+        def observe(turn: int) -> None:
+            news = gone if turn % 2 else seen(held.id)
+            store.instances.observe_cloud(held.id, news, NOW + turn)
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(observe, range(16)))
+        kinds = [entry.kind for entry in store.ledger.entries()]
+        assert kinds == [EntryKind.OPEN, EntryKind.CLOSE]
+
+    def test_only_the_cloud_ends_an_instance(self, store: Store) -> None:
+        add_job(store)
+        held = launch(store)
+        store.instances.record_node(held.id, InstancePhase.DRAINED, NOW + 2)
+        store.instances.request_termination(held.id, NOW + 3)
+        stopping = seen(held.id, CloudState.STOPPING)
+        store.instances.observe_cloud(held.id, stopping, NOW + 4)
+        assert [held.id for held in store.instances.alive()] == ["digits-0-1"]
+        assert len(store.ledger.entries()) == 1
+
+    def test_an_end_without_a_time_is_now_and_never_before_the_launch(self, store: Store) -> None:
+        add_job(store)
+        first, second = launch(store), launch(store)
+        gone = seen(first.id, CloudState.TERMINATED)
+        now = store.instances.observe_cloud(first.id, gone, NOW + 50)
+        assert now.ended_seconds == NOW + 50
+        assert end(store, second.id, NOW - 50).ended_seconds == NOW + 1
+
+    def test_two_cloud_instances_for_one_order_are_refused(self, store: Store) -> None:
+        add_job(store)
+        held = launch(store)
+        double = replace(seen(held.id), id="i-double")
+        with pytest.raises(Conflict, match="terminate i-double"):
+            store.instances.observe_cloud(held.id, double, NOW)
+
+    def test_a_refused_launch_costs_nothing(self, store: Store) -> None:
+        add_job(store)
+        held = order(store)
+        store.instances.request_termination(held.id, NOW)
+        ended = store.instances.launch_failed(held.id, "none left", NOW + 2)
+        assert (ended.phase, ended.ended_seconds) == (InstancePhase.ENDED, NOW + 2)
+        assert store.ledger.entries() == ()
+        assert store.intents.pending(NOW + 9) == ()
+        intents = store.intents.of_instance(held.id)
+        assert [(intent.state, intent.error) for intent in intents] == [
+            (IntentState.FAILED, "none left")
+        ] * 2
+        assert order(store).id == "digits-0-2"
+
+    def test_what_was_launched_did_not_fail(self, store: Store) -> None:
+        add_job(store)
+        held = launch(store)
+        with pytest.raises(Conflict, match="i-digits-0-1"):
+            store.instances.launch_failed(held.id, "none left", NOW)
+
+    def test_an_instance_that_was_given_up_is_billed_and_terminated(self, store: Store) -> None:
+        add_job(store)
+        held = order(store)
+        store.instances.request_termination(held.id, NOW)
+        store.instances.launch_failed(held.id, "no answer", NOW)
+        late = store.instances.observe_cloud(held.id, seen(held.id), NOW + 9)
+        assert (late.phase, late.cloud_id) == (InstancePhase.ENDED, "i-digits-0-1")
+        (intent,) = store.intents.pending(NOW + 9)
+        assert (intent.kind, intent.instance) == (IntentKind.TERMINATE, held.id)
+        end(store, held.id)
+        assert [entry.kind for entry in store.ledger.entries("digits")] == [
+            EntryKind.OPEN,
+            EntryKind.CLOSE,
+        ]
+
+
+class IntentsConformance:
+    def test_an_instance_that_is_seen_was_launched(self, store: Store) -> None:
+        add_job(store)
+        held = launch(store)
+        assert store.intents.pending(NOW + 9) == ()
+        (intent,) = store.intents.of_instance(held.id)
+        store.intents.done(intent.id)
+        store.intents.failed(intent.id, "a late answer", NOW)
+        assert store.intents.of_instance(held.id) == (intent,)
+        assert intent.state is IntentState.DONE
+
+    def test_a_call_is_made_again_after_its_back_off(self, store: Store) -> None:
+        add_job(store)
+        order(store)
+        (intent,) = store.intents.pending(NOW)
+        store.intents.failed(intent.id, "throttled", NOW + 10)
+        assert store.intents.pending(NOW + 9) == ()
+        (again,) = store.intents.pending(NOW + 10)
+        assert (again.token, again.attempts, again.error) == (intent.token, 1, "throttled")
+        store.intents.done(intent.id)
+        assert store.intents.pending(NOW + 10) == ()
+
+    def test_a_launch_is_given_up_with_its_instance(self, store: Store) -> None:
+        add_job(store)
+        order(store)
+        (intent,) = store.intents.pending(NOW)
+        with pytest.raises(Conflict, match="end its instance, digits-0-1"):
+            store.intents.failed(intent.id, "no quota", None)
+
+    def test_termination_is_asked_for_once(self, store: Store) -> None:
+        add_job(store)
+        held = launch(store)
+        for _ in range(2):
+            asked = store.instances.request_termination(held.id, NOW + 3)
+        assert (asked.desired, asked.draining_seconds) == (Desired.ABSENT, NOW + 3)
+        (intent,) = store.intents.pending(NOW + 3)
+        assert (intent.kind, intent.token) == (IntentKind.TERMINATE, "token of digits-0-1")
+        store.intents.done(intent.id)
+        store.instances.request_termination(held.id, NOW + 4)
+        assert store.intents.pending(NOW + 4) == ()
+
+    def test_termination_waits_for_the_launch(self, store: Store) -> None:
+        add_job(store)
+        held = order(store)
+        store.instances.request_termination(held.id, NOW)
+        assert [intent.kind for intent in store.intents.pending(NOW)] == [IntentKind.LAUNCH]
+        store.instances.observe_cloud(held.id, seen(held.id), NOW + 1)
+        assert [intent.kind for intent in store.intents.pending(NOW)] == [IntentKind.TERMINATE]
+
+    def test_termination_without_effect_or_given_up_is_asked_for_again(self, store: Store) -> None:
+        add_job(store)
+        held = launch(store)
+        store.instances.request_termination(held.id, NOW)
+        (intent,) = store.intents.pending(NOW)
+        store.intents.done(intent.id)
+        store.intents.failed(intent.id, "it still runs", NOW + 60)
+        assert [again.id for again in store.intents.pending(NOW + 60)] == [intent.id]
+        store.intents.failed(intent.id, "no permission", None)
+        assert store.intents.pending(NOW + 60) == ()
+        store.instances.request_termination(held.id, NOW + 70)
+        assert [again.id for again in store.intents.pending(NOW + 70)] == [intent.id]
+
+    def test_what_has_ended_need_not_be_terminated(self, store: Store) -> None:
+        add_job(store)
+        first, second = launch(store), launch(store)
+        store.instances.request_termination(first.id, NOW)
+        end(store, first.id)
+        end(store, second.id)
+        store.instances.request_termination(second.id, NOW)
+        assert store.intents.pending(NOW + 200) == ()
+
+    def test_an_unknown_intent_is_told(self, store: Store) -> None:
+        with pytest.raises(Conflict, match="no intent 7"):
+            store.intents.done(7)
+
+    def test_a_job_that_has_ended_still_gives_back(self, store: Store) -> None:
+        add_job(store)
+        held = launch(store)
+        store.jobs.set_phase("digits", JobPhase.FAILED, NOW)
+        store.instances.request_termination(held.id, NOW)
+        assert len(store.intents.pending(NOW)) == 1
+
+
+class CapacityConformance:
+    def test_an_offer_is_kept_away_from_until_then(self, store: Store) -> None:
+        store.capacity.refused("a", "InsufficientCapacity", NOW, NOW + 180)
+        store.capacity.refused("b", "QuotaExceeded", NOW, NOW + 3600)
+        assert store.capacity.unavailable(NOW) == {"a", "b"}
+        assert store.capacity.unavailable(NOW + 180) == {"b"}
+        assert store.capacity.refusals()["b"].error_kind == "QuotaExceeded"
+
+    def test_refusals_in_a_row_count_waves_of_launches(self, store: Store) -> None:
+        for now_seconds, waves in ((NOW, 1), (NOW + 1, 1), (NOW + 200, 2), (NOW + 900, 3)):
+            refusal = store.capacity.refused("a", "none", now_seconds, now_seconds + 180)
+            assert refusal.in_a_row == waves
+        assert store.capacity.refusals()["a"] == refusal
+        store.capacity.accepted("a")
+        assert store.capacity.unavailable(NOW) == frozenset()
+        assert store.capacity.refused("a", "none", NOW, NOW + 180).in_a_row == 1

@@ -1,0 +1,218 @@
+"""What every store keeps of jobs, and of what they tell of themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autoscaler.domain.errors import Conflict, UnknownInstance, UnknownJob
+from autoscaler.domain.job import InstanceBounds, JobPhase
+from autoscaler.domain.objective import Objective, Preference
+from autoscaler.domain.report import Failure, ReportOrigin
+from autoscaler.store.store import Store
+from tests.conformance.store_examples import (
+    NOW,
+    add_job,
+    end,
+    full_spec,
+    launch,
+    report,
+    spec,
+)
+
+
+class JobsConformance:
+    def test_a_job_comes_back_as_it_was_submitted(self, store: Store) -> None:
+        record = store.jobs.add(full_spec(), NOW)
+        assert (record.id, record.phase, record.attempt) == ("digits", JobPhase.PENDING, 1)
+        assert store.jobs.get("digits") == record
+        assert record.spec == full_spec()
+        assert str(store.jobs.get("digits").spec.objective.budget_usd) == "500.10"
+
+    def test_a_name_is_used_again_only_when_its_job_has_ended(self, store: Store) -> None:
+        first = store.jobs.add(spec(), NOW)
+        with pytest.raises(Conflict, match=r"job digits is pending.*castor stop digits"):
+            store.jobs.add(spec(), NOW)
+        store.jobs.set_phase("digits", JobPhase.FAILED, NOW)
+        second = store.jobs.add(spec(), NOW + 1)
+        store.jobs.set_phase("digits.2", JobPhase.FINISHED, NOW)
+        third = store.jobs.add(spec(), NOW + 2)
+        assert [second.id, third.id] == ["digits.2", "digits.3"]
+        assert first.number < second.number < third.number
+
+    def test_a_name_finds_the_latest_and_an_id_exactly_one(self, store: Store) -> None:
+        add_job(store)
+        store.jobs.set_phase("digits", JobPhase.FINISHED, NOW)
+        add_job(store)
+        assert store.jobs.find("digits").id == "digits.2"
+        assert store.jobs.find("digits.2").id == "digits.2"
+        assert store.jobs.get("digits").phase is JobPhase.FINISHED
+
+    def test_an_unknown_job_is_told_with_names_that_are_close(self, store: Store) -> None:
+        add_job(store)
+        with pytest.raises(UnknownJob, match="'digit': did you mean digits"):
+            store.jobs.find("digit")
+        with pytest.raises(UnknownJob, match="castor status"):
+            store.jobs.get("resnet")
+
+    def test_alive_leaves_out_what_has_ended(self, store: Store) -> None:
+        for name in ("a", "b", "c"):
+            add_job(store, name)
+        store.jobs.set_phase("b", JobPhase.STOPPED, NOW)
+        assert [job.id for job in store.jobs.alive()] == ["a", "c"]
+        assert [job.id for job in store.jobs.all()] == ["a", "b", "c"]
+
+    def test_phases_note_their_times_once(self, store: Store) -> None:
+        add_job(store)
+        store.jobs.set_phase("digits", JobPhase.RUNNING, NOW + 1)
+        store.jobs.set_phase("digits", JobPhase.PENDING, NOW + 2)
+        store.jobs.set_phase("digits", JobPhase.RUNNING, NOW + 3)
+        store.jobs.set_phase("digits", JobPhase.FINISHED, NOW + 4, cause="done")
+        again = store.jobs.set_phase("digits", JobPhase.FINISHED, NOW + 5)
+        assert (again.started_seconds, again.ended_seconds) == (NOW + 1, NOW + 4)
+        assert again.cause == "done"
+
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [
+            (JobPhase.RUNNING, JobPhase.STOPPED),
+            (JobPhase.STOPPING, JobPhase.RUNNING),
+            (JobPhase.STOPPING, JobPhase.PENDING),
+            (JobPhase.FINISHED, JobPhase.RUNNING),
+            (JobPhase.FAILED, JobPhase.PENDING),
+            (JobPhase.STOPPED, JobPhase.FINISHED),
+        ],
+    )
+    def test_phases_that_do_not_follow_are_refused(
+        self, store: Store, before: JobPhase, after: JobPhase
+    ) -> None:
+        add_job(store)
+        store.jobs.set_phase("digits", before, NOW)
+        with pytest.raises(Conflict, match=f"digits.*can't become {after}"):
+            store.jobs.set_phase("digits", after, NOW)
+        assert store.jobs.get("digits").phase is before
+
+    def test_stop_may_be_asked_for_twice_but_not_after_the_end(self, store: Store) -> None:
+        add_job(store)
+        store.jobs.request_stop("digits", NOW)
+        assert store.jobs.request_stop("digits", NOW).phase is JobPhase.STOPPING
+        store.jobs.set_phase("digits", JobPhase.STOPPED, NOW)
+        with pytest.raises(Conflict, match="has ended"):
+            store.jobs.request_stop("digits", NOW)
+
+    def test_objective_and_bounds_change_while_a_job_lives(self, store: Store) -> None:
+        store.jobs.add(full_spec(), NOW)
+        cheapest = Objective(Preference.CHEAPEST)
+        store.jobs.change_spec("digits", objective=cheapest)
+        store.jobs.change_spec("digits", instances=InstanceBounds(2, 3))
+        expected = replace(full_spec(), objective=cheapest, instances=InstanceBounds(2, 3))
+        assert store.jobs.get("digits").spec == expected
+        store.jobs.set_phase("digits", JobPhase.FINISHED, NOW)
+        with pytest.raises(Conflict, match="has ended"):
+            store.jobs.change_spec("digits", objective=Objective())
+
+    def test_attempts_only_go_up(self, store: Store) -> None:
+        add_job(store)
+        store.jobs.start_attempt("digits", 3, NOW + 8)
+        store.jobs.start_attempt("digits", 3, NOW + 8)
+        with pytest.raises(Conflict, match="attempt 2"):
+            store.jobs.start_attempt("digits", 2, None)
+        record = store.jobs.get("digits")
+        assert (record.attempt, record.retry_seconds) == (3, NOW + 8)
+
+    def test_the_lighthouse_is_kept_and_taken_away(self, store: Store) -> None:
+        add_job(store)
+        store.jobs.set_lighthouse("digits", "http://127.0.0.1:29510")
+        assert store.jobs.get("digits").lighthouse == "http://127.0.0.1:29510"
+        store.jobs.set_lighthouse("digits", None)
+        assert store.jobs.get("digits").lighthouse is None
+
+
+class ReportsConformance:
+    def test_the_latest_report_is_kept_without_what_is_measured(self, store: Store) -> None:
+        origin = self._origin(store)
+        assert store.reports.add("digits", report(), origin, NOW + 5)
+        record = store.jobs.get("digits")
+        assert record.report == replace(report(), observations=(), pauses=())
+        assert record.reported_seconds == NOW + 5
+
+    def test_a_late_report_of_the_same_start_is_passed_over(self, store: Store) -> None:
+        origin = self._origin(store)
+        store.reports.add("digits", report(200), origin, NOW)
+        assert not store.reports.add("digits", report(100), origin, NOW + 1)
+        assert self._step(store) == 200
+
+    def test_after_a_restart_from_a_checkpoint_the_step_goes_back(self, store: Store) -> None:
+        origin = self._origin(store)
+        store.reports.add("digits", report(200), origin, NOW)
+        restarted = replace(origin, started_seconds=origin.started_seconds + 60)
+        assert store.reports.add("digits", report(100), restarted, NOW)
+        assert not store.reports.add("digits", report(300), origin, NOW)
+        assert self._step(store) == 100
+
+    def test_a_new_attempt_goes_back_whatever_the_clocks_say(self, store: Store) -> None:
+        origin = self._origin(store)
+        store.reports.add("digits", report(200), origin, NOW)
+        other = ReportOrigin(launch(store).id, 2, origin.started_seconds - 60)
+        assert store.reports.add("digits", report(100), other, NOW)
+
+    def test_any_replica_may_go_on_with_the_reports(self, store: Store) -> None:
+        first = self._origin(store)
+        second = ReportOrigin(launch(store).id, 1, first.started_seconds + 60)
+        store.reports.add("digits", report(100), second, NOW)
+        assert store.reports.add("digits", report(101), first, NOW)
+        assert not store.reports.add("digits", report(100), first, NOW)
+
+    def test_a_report_that_slips_through_is_put_right_by_the_next(self, store: Store) -> None:
+        gone = self._origin(store)
+        store.reports.add("digits", report(200), gone, NOW)
+        back = ReportOrigin(launch(store).id, 1, gone.started_seconds + 60)
+        store.reports.add("digits", report(100), back, NOW)
+        store.reports.add("digits", report(201), gone, NOW)
+        assert store.reports.add("digits", report(101), back, NOW)
+        assert self._step(store) == 101
+
+    def test_an_instance_that_has_ended_is_not_heard(self, store: Store) -> None:
+        origin = self._origin(store)
+        end(store, origin.instance)
+        assert not store.reports.add("digits", report(), origin, NOW)
+        assert store.jobs.get("digits").report is None
+
+    def test_only_the_job_s_own_instances_are_heard(self, store: Store) -> None:
+        self._origin(store)
+        add_job(store, "other")
+        theirs = ReportOrigin(launch(store, "other").id, 1, NOW)
+        with pytest.raises(Conflict, match="belongs to job other"):
+            store.reports.add("digits", report(), theirs, NOW)
+        with pytest.raises(UnknownInstance):
+            store.reports.add("digits", report(), ReportOrigin("digits-9-9", 1, NOW), NOW)
+        with pytest.raises(UnknownJob):
+            store.reports.add("unknown", report(), ReportOrigin("digits-0-1", 1, NOW), NOW)
+
+    def test_what_comes_twice_is_measured_once(self, store: Store) -> None:
+        origin = self._origin(store)
+        for step in (100, 100, 50):
+            store.reports.add("digits", report(step), origin, NOW)
+        (observation,) = store.measurements.observations("digits")
+        assert observation.steps == 100
+        assert store.measurements.durations("digits")[None, "join pause"].count == 1
+
+    def test_a_failure_is_kept_once(self, store: Store) -> None:
+        add_job(store)
+        first = Failure("digits-0-1", 1, -9, "killed", "signal 9", 7, ("last", "words"))
+        second = replace(first, attempt=2, cause="no module named foo")
+        assert store.reports.add_failure("digits", first, NOW)
+        assert not store.reports.add_failure("digits", first, NOW + 1)
+        assert store.reports.add_failure("digits", second, NOW + 2)
+        assert store.reports.failures("digits") == (first, second)
+        record = store.jobs.get("digits")
+        assert (record.cause, record.last_lines) == ("no module named foo", ("last", "words"))
+
+    def _origin(self, store: Store) -> ReportOrigin:
+        add_job(store)
+        return ReportOrigin(launch(store).id, 1, NOW + 2)
+
+    def _step(self, store: Store) -> int | None:
+        latest = store.jobs.get("digits").report
+        return None if latest is None else latest.step

@@ -1,0 +1,236 @@
+"""What every store keeps of measurements, decisions, events, money and tokens."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy.exc import DBAPIError
+
+from autoscaler.domain.errors import Conflict, StoreError, UnknownJob
+from autoscaler.domain.goodput import NoiseScale
+from autoscaler.domain.report import MembershipPause, ReportOrigin
+from autoscaler.store.events import Event
+from autoscaler.store.measurements import HALF_LIFE_SECONDS, MAXIMUM_CONFIGURATIONS
+from autoscaler.store.store import Store, open_store
+from tests.conformance.store_examples import (
+    NOW,
+    add_job,
+    decision,
+    end,
+    execute,
+    launch,
+    model,
+    observation,
+    plan,
+    report,
+    snapshot,
+)
+
+
+class MeasurementsConformance:
+    def test_step_times_are_one_mean_for_each_configuration(self, store: Store) -> None:
+        add_job(store)
+        seconds = HALF_LIFE_SECONDS / 100
+        store.measurements.add_observations("digits", [observation(seconds, 100)], NOW)
+        store.measurements.add_observations("digits", [observation(2 * seconds, 50)], NOW + 1)
+        store.measurements.add_observations("digits", [observation(1.0, 1, devices=2)], NOW + 2)
+        two, one = store.measurements.observations("digits")
+        assert (two.devices, two.steps, two.step_seconds) == (2, 1, 1.0)
+        assert one.steps == 100
+        assert one.step_seconds == pytest.approx(1.5 * seconds)
+        assert one.sync_seconds == pytest.approx(0.01)
+
+    def test_a_machine_that_changed_speed_is_believed(self, store: Store) -> None:
+        add_job(store)
+        for _ in range(50):
+            store.measurements.add_observations("digits", [observation(0.1, 100)], NOW)
+        for _ in range(6):
+            store.measurements.add_observations("digits", [observation(0.2, 50)], NOW)
+        (now,) = store.measurements.observations("digits")
+        assert 0.15 < now.step_seconds < 0.2
+
+    @pytest.mark.parametrize(
+        ("step_seconds", "steps"), [(float("nan"), 1), (float("inf"), 1), (-1.0, 1), (1.0, 0)]
+    )
+    def test_step_times_that_say_nothing_are_passed_over(
+        self, store: Store, step_seconds: float, steps: int
+    ) -> None:
+        add_job(store)
+        store.measurements.add_observations("digits", [observation()], NOW)
+        store.measurements.add_observations("digits", [observation(step_seconds, steps)], NOW)
+        assert store.measurements.observations("digits") == (observation(),)
+
+    def test_the_configurations_that_ran_last_are_kept(self, store: Store) -> None:
+        add_job(store)
+        first = [observation(devices=devices) for devices in range(1, MAXIMUM_CONFIGURATIONS + 1)]
+        store.measurements.add_observations("digits", first, NOW)
+        store.measurements.add_observations("digits", [observation(devices=1000)], NOW + 1)
+        kept = store.measurements.observations("digits")
+        assert len(kept) == MAXIMUM_CONFIGURATIONS
+        assert kept[0].devices == 1000
+
+    def test_durations_have_means_and_counts(self, store: Store) -> None:
+        add_job(store)
+        for seconds in (10.0, 20.0):
+            store.measurements.add_duration("digits", "local-small", "start", seconds)
+        store.measurements.add_pause("digits", MembershipPause("drain", 3.0, 2, 1))
+        durations = store.measurements.durations("digits")
+        assert durations["local-small", "start"].seconds == 15.0
+        assert durations["local-small", "start"].count == 2
+        assert durations[None, "drain pause"].seconds == 3.0
+
+    def test_durations_follow_a_change(self, store: Store) -> None:
+        add_job(store)
+        for seconds in [100.0] * 50 + [10.0] * 30:
+            store.measurements.add_duration("digits", None, "restore", seconds)
+        mean = store.measurements.durations("digits")[None, "restore"]
+        assert mean.count == 80
+        assert mean.seconds < 20.0
+
+    def test_the_noise_is_kept_over_the_progress(self, store: Store) -> None:
+        add_job(store)
+        origin = ReportOrigin(launch(store).id, 1, NOW)
+        for step in (0, 100, 101, 110, 200):
+            noise = NoiseScale(64, 1.0, float(step), 0.1)
+            store.reports.add("digits", report(step, noise=noise), origin, NOW)
+        history = store.measurements.noise_history("digits")
+        assert [point.progress_examples for point in history] == [6400.0, 7040.0, 12800.0]
+        assert history[-1].noise == NoiseScale(64, 1.0, 200.0, 0.1)
+
+    def test_models_come_back_as_they_were(self, store: Store) -> None:
+        add_job(store)
+        assert store.measurements.models("digits") == {}
+        store.measurements.save_models("digits", {"cpu-core": model(0.3)})
+        both = {"cpu-core": model(), "T4": model(0.2, "T4")}
+        store.measurements.save_models("digits", both)
+        assert store.measurements.models("digits") == both
+
+    def test_nothing_is_measured_of_an_unknown_job(self, store: Store) -> None:
+        with pytest.raises(UnknownJob):
+            store.measurements.add_observations("unknown", [observation()], NOW)
+        with pytest.raises(UnknownJob):
+            store.measurements.add_duration("unknown", None, "start", 1.0)
+        with pytest.raises(UnknownJob):
+            store.measurements.save_models("unknown", {})
+
+
+class JournalConformance:
+    def test_a_decision_is_kept_with_all_it_was_made_of(self, store: Store) -> None:
+        made = plan(decision(), decision("other"))
+        store.journal.add(7, NOW, snapshot(), made, made.decisions)
+        (entry,) = store.journal.decisions("digits")
+        assert (entry.tick, entry.at_seconds, entry.decision) == (7, NOW, decision())
+        assert store.journal.inputs(entry) == snapshot()
+        assert store.journal.plan(entry) == made
+
+    def test_the_latest_come_first(self, store: Store) -> None:
+        for tick in range(5):
+            made = plan(decision(reason=f"tick {tick}"))
+            store.journal.add(tick, NOW + tick, snapshot(NOW + tick), made, made.decisions)
+        entries = store.journal.decisions(limit=2)
+        assert [entry.decision.reason for entry in entries] == ["tick 4", "tick 3"]
+        assert [store.journal.inputs(entry).now_seconds for entry in entries] == [NOW + 4, NOW + 3]
+        assert store.journal.decisions("unknown") == ()
+
+    def test_what_is_old_is_forgotten_and_the_rest_can_be_replayed(
+        self, store: Store, url: str
+    ) -> None:
+        alphas = (0.1, 0.2, 0.1, 0.3)
+        for tick, alpha in enumerate(alphas):
+            made = plan(decision())
+            store.journal.add(tick, NOW + tick, snapshot(NOW, alpha), made, made.decisions)
+        old = store.journal.decisions()[-1]
+        store.journal.prune(NOW + 2)
+        entries = store.journal.decisions()
+        assert [entry.tick for entry in entries] == [3, 2]
+        for entry in entries:
+            assert store.journal.inputs(entry) == snapshot(NOW, alphas[entry.tick])
+        with pytest.raises(StoreError, match="pruned"):
+            store.journal.inputs(old)
+        assert execute(url, "SELECT count(*) FROM pieces") == 3
+
+    def test_events_are_told_to_whom_they_concern(self, store: Store) -> None:
+        lost = Event(NOW, "lost", "digits-0-1 was reclaimed", "digits")
+        orphan = Event(NOW + 1, "orphan", "i-7 belongs to no job")
+        for event in (lost, orphan):
+            store.events.add(event)
+        assert store.events.latest() == (orphan, lost)
+        assert store.events.latest("digits") == (lost,)
+        assert store.events.latest(limit=1) == (orphan,)
+        store.events.prune(NOW + 1)
+        assert store.events.latest() == (orphan,)
+
+
+class LedgerConformance:
+    def test_entries_are_of_a_job_or_of_all(self, store: Store) -> None:
+        for job in ("a", "b"):
+            add_job(store, job)
+            end(store, launch(store, job).id)
+        assert len(store.ledger.entries()) == 4
+        assert {entry.instance for entry in store.ledger.entries("b")} == {"b-0-1"}
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "UPDATE ledger SET usd_per_hour = '0'",
+            "DELETE FROM ledger",
+            "DELETE FROM ledger WHERE instance = 'digits-0-1'",
+        ],
+    )
+    def test_the_database_refuses_to_change_a_line(
+        self, store: Store, url: str, statement: str
+    ) -> None:
+        add_job(store)
+        launch(store)
+        before = store.ledger.entries()
+        with pytest.raises(DBAPIError, match="append-only"):
+            execute(url, statement)
+        assert store.ledger.entries() == before
+
+
+class TokensConformance:
+    def test_a_token_is_good_once(self, store: Store) -> None:
+        self._issue(store, "hash")
+        assert store.tokens.burn("hash", NOW + 1)
+        assert not store.tokens.burn("hash", NOW + 1)
+        assert not store.tokens.burn("other", NOW + 1)
+
+    def test_a_token_expires(self, store: Store) -> None:
+        self._issue(store, "hash")
+        assert not store.tokens.burn("hash", NOW + 900)
+
+    def test_of_all_threads_one_burns_a_token(self, store: Store, url: str) -> None:
+        hashes = [f"hash {number}" for number in range(10)]
+        for token_hash in hashes:
+            self._issue(store, token_hash)
+        other = open_store(url)
+        with ThreadPoolExecutor(8) as pool:
+            burned = [
+                pool.submit(each.tokens.burn, token_hash, NOW)
+                for token_hash in hashes
+                for each in (store, other) * 4
+            ]
+        assert sum(future.result() for future in burned) == len(hashes)
+        other.close()
+
+    def test_a_person_is_known_by_a_token(self, store: Store) -> None:
+        store.tokens.add_person("ada", "hash")
+        assert store.tokens.person("hash") == "ada"
+        assert store.tokens.person("other") is None
+        with pytest.raises(Conflict, match="ada"):
+            store.tokens.add_person("ada", "other")
+
+    def test_settings_are_chosen_once(self, store: Store, url: str) -> None:
+        controller = store.settings.controller_id()
+        other = open_store(url)
+        assert other.settings.controller_id() == controller
+        assert other.settings.once("key", lambda: "first") == "first"
+        assert store.settings.once("key", lambda: "second") == "first"
+        other.close()
+
+    def _issue(self, store: Store, token_hash: str) -> None:
+        if not store.jobs.alive():
+            add_job(store)
+            launch(store)
+        store.tokens.issue(token_hash, "digits-0-1", NOW + 900)

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import pytest
+
+from autoscaler.failures.classify import Category, classify
+from tests.failures.texts import HERE, TEXTS, killed_among_ranks, traceback
+
+EXPECTED = {
+    "wrong_shape": (
+        Category.SEMANTIC_ERROR,
+        "the script raised RuntimeError: mat1 and mat2 shapes cannot be multiplied "
+        "(64x800 and 784x10) (train.py, in step)",
+    ),
+    "value_error": (
+        Category.EXCEPTION,
+        "the script raised ValueError: bad shape (train.py, in step)",
+    ),
+    "value_error_elsewhere": (
+        Category.EXCEPTION,
+        "the script raised ValueError: bad shape (train.py, in evaluate)",
+    ),
+    "raised_from": (
+        Category.EXCEPTION,
+        "the script raised RuntimeError: no session (train.py, in read)",
+    ),
+    "no_module": (
+        Category.IMPORT_ERROR,
+        "no module named 'foo' (train.py, in main): add it to setup",
+    ),
+    "no_name_in_module": (Category.IMPORT_ERROR, "cannot import name 'Adam2'"),
+    "syntax_error": (
+        Category.SYNTAX_ERROR,
+        "the script is not valid Python (train.py): invalid syntax",
+    ),
+    "device_memory": (
+        Category.DEVICE_MEMORY,
+        "a device ran out of memory (train.py, in step): lower device_max under batch",
+    ),
+    "loader_killed": (Category.HOST_MEMORY, "a DataLoader worker was killed"),
+    "loader_error": (
+        Category.EXCEPTION,
+        "the script raised KeyError: 'sample 800' (data.py, in __getitem__)",
+    ),
+    "killed": (Category.HOST_MEMORY, "killed by signal 9 (out of memory?)"),
+    "crashed": (Category.CORE_DUMP, "crashed with signal 11 (SIGSEGV)"),
+    "lost_contact": (Category.COMMUNICATION, "lost contact with another worker"),
+    "nccl_watchdog": (Category.COMMUNICATION, "lost contact with another worker"),
+    "no_file": (
+        Category.INCORRECT_INPUT,
+        "there is no /datasets/digits/train.npz (train.py, in load)",
+    ),
+    "no_script": (Category.INCORRECT_INPUT, "there is no script /srv/jobs/digits-1/tree/trian.py"),
+    "wrong_arguments": (Category.INCORRECT_INPUT, "unrecognized arguments: --lrr 3"),
+    "disk_full": (Category.DISK_FULL, "the disk is full (train.py, in save)"),
+    "broken_checkpoint": (Category.CHECKPOINT_ERROR, "a checkpoint can't be read or written"),
+    "unfitting_checkpoint": (
+        Category.SEMANTIC_ERROR,
+        "the checkpoint does not fit the model Net (train.py, in restore)",
+    ),
+    "diverged": (Category.DIVERGED, "training diverged (train.py, in step)"),
+    "not_permitted": (Category.PERMISSION_ERROR, "'/datasets/private'"),
+    "broken_device": (Category.DEVICE_BROKEN, "a device is broken"),
+    "old_driver": (Category.CUDA_VERSION, "no kernel image"),
+    "no_device": (Category.CUDA_START, "CUDA does not start"),
+    "bad_index": (Category.INVALID_MEMORY_ACCESS, "(train.py, in step)"),
+    "host_memory": (Category.HOST_MEMORY, "the instance ran out of memory (train.py, in step)"),
+    "recorded_only": (
+        Category.EXCEPTION,
+        "the script raised KeyError: 'lr' (train.py, in main)",
+    ),
+    "own_exit_code": (Category.UNKNOWN, "ended with exit code 3: "),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_cause(name: str) -> None:
+    category, words = EXPECTED[name]
+    cause = classify(1, TEXTS[name](HERE))
+    assert cause.category is category
+    assert words in cause.words
+
+
+@pytest.mark.parametrize(
+    ("line", "category", "words"),
+    [
+        ("bash: line 1: nvcc: command not found", Category.INCORRECT_INPUT, "no program nvcc"),
+        (
+            "ERROR: No matching distribution found for foo==9",
+            Category.IMPORT_ERROR,
+            "pip found no such package: No matching distribution found for foo==9",
+        ),
+        ("cp: error: No space left on device", Category.DISK_FULL, "the disk is full"),
+        ("", Category.UNKNOWN, "ended with exit code 1: it printed nothing"),
+    ],
+)
+def test_setup_commands_have_causes_too(line: str, category: Category, words: str) -> None:
+    cause = classify(1, ["Collecting things", line] if line else [])
+    assert cause.category is category
+    assert words in cause.words
+
+
+def test_a_handled_exception_and_its_cause_are_both_looked_at() -> None:
+    link = "The above exception was the direct cause of the following exception:"
+    root = traceback(HERE, "KeyError: 'lr'", "read")
+    outer = traceback(HERE, "RuntimeError: CUDA out of memory", "step")
+    assert classify(1, [*root, "", link, "", *outer]).category is Category.DEVICE_MEMORY
+
+
+def test_warnings_before_a_traceback_are_not_the_cause() -> None:
+    noise = ["NCCL WARN Connection refused", "loss is nan in this batch, skipped"]
+    own = traceback(HERE, "ValueError: bad shape", "step")
+    assert classify(1, [*noise, *own]).category is Category.EXCEPTION
+
+
+def test_a_kill_is_not_explained_by_what_other_ranks_print() -> None:
+    assert classify(1, killed_among_ranks(HERE)).words == "killed by signal 9 (out of memory?)"
+
+
+@pytest.mark.parametrize("exit_code", [-15, 143, -2])
+def test_being_told_to_end(exit_code: int) -> None:
+    assert classify(exit_code, []).category is Category.ENDED_FROM_OUTSIDE
+
+
+def test_words_stay_short() -> None:
+    cause = classify(1, traceback(HERE, "ValueError: " + "long " * 200))
+    assert len(cause.words) <= 160
+    assert cause.words.endswith("…")

@@ -1,0 +1,90 @@
+"""Parameters, observations and strategies that the tests of this room share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from hypothesis import strategies as st
+
+from autoscaler.domain.goodput import BatchBounds, ThroughputParameters
+from autoscaler.domain.report import StepObservation
+from autoscaler.goodput.likelihood import (
+    BATCH_LOG_DEVIATION,
+    ROW_LOG_DEVIATION,
+    SIZE_LOG_DEVIATION,
+)
+from autoscaler.goodput.throughput import FloatArray, as_array, compute_seconds, step_seconds
+
+KIND = "t4"
+PLANTED = ThroughputParameters(0.02, 0.004, 0.3, 0.1, 0.12, 0.05, 1.6)
+ALL_SIZES = (
+    (1, 1), (1, 2), (1, 4), (1, 8), (2, 2), (2, 4), (2, 8), (3, 12), (4, 16), (4, 32), (8, 64),
+)  # fmt: skip
+
+
+@st.composite
+def parameters(draw: st.DrawFn) -> ThroughputParameters:
+    seconds = [draw(st.floats(1e-6, 10.0)) for _ in range(6)]
+    return ThroughputParameters(*seconds, gamma=draw(st.floats(1.0, 10.0)))
+
+
+@st.composite
+def batch_bounds(draw: st.DrawFn) -> BatchBounds:
+    initial = draw(st.integers(1, 2000))
+    return BatchBounds(
+        initial=initial,
+        maximum=initial + draw(st.integers(0, 20_000)),
+        device_maximum=draw(st.integers(1, 500)),
+        adaptive=draw(st.booleans()),
+    )
+
+
+def observation(
+    place: tuple[int, int, int, int],
+    step: float,
+    sync: float = 0.0,
+    steps: int = 1000,
+    kind: str = KIND,
+) -> StepObservation:
+    """`place` is instances, devices, device batch and accumulation."""
+    return StepObservation(kind, *place, step_seconds=step, sync_seconds=sync, steps=steps)
+
+
+def clean(
+    theta: ThroughputParameters | FloatArray,
+    sizes: Iterable[tuple[int, int]],
+    batches: Sequence[int],
+    accumulation: int = 0,
+    kind: str = KIND,
+) -> list[StepObservation]:
+    """What a machine that obeys the formula would report."""
+    array = as_array(theta) if isinstance(theta, ThroughputParameters) else theta
+    observations = []
+    for instances, devices in sizes:
+        for batch in batches:
+            place = (instances, devices, batch, accumulation)
+            step = float(step_seconds(array, *place))
+            alone = (accumulation + 1) * float(compute_seconds(array, batch))
+            observations.append(observation(place, step, max(step - alone, 0.0), kind=kind))
+    return observations
+
+
+def noisy(
+    theta: FloatArray,
+    sizes: Sequence[tuple[int, int]],
+    batches: Sequence[int],
+    generator: np.random.Generator,
+) -> list[StepObservation]:
+    """What a machine would report that errs as the likelihood assumes."""
+    of_size = dict(zip(sizes, SIZE_LOG_DEVIATION * generator.normal(size=len(sizes)), strict=True))
+    of_batch = BATCH_LOG_DEVIATION * generator.normal(size=len(batches))
+    observations = []
+    for size in sizes:
+        for batch, shared in zip(batches, of_batch, strict=True):
+            of_step, of_compute = ROW_LOG_DEVIATION * generator.normal(size=2)
+            compute = float(compute_seconds(theta, batch)) * np.exp(shared + of_compute)
+            step = float(step_seconds(theta, *size, batch, 0)) * np.exp(of_size[size] + of_step)
+            sync = min(max(step - compute, 0.0), 0.999 * step) if size[1] > 1 else 0.0
+            observations.append(observation((*size, batch, 0), step, sync, steps=10**6))
+    return observations

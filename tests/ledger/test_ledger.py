@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaler.domain.spending import EntryKind, LedgerEntry
+from autoscaler.ledger.bill import Charge, amount
+from autoscaler.ledger.ledger import Ledger
+
+DAY = 86_400.0
+PRICES = st.decimals("0.0001", "99.9999", places=4)
+TIMES = st.floats(0.0, 5 * DAY)
+
+
+@st.composite
+def bills(draw: st.DrawFn) -> list[LedgerEntry]:
+    """The lines of up to eight instances, some repriced, some running, over five days."""
+    lines = []
+    for number in range(draw(st.integers(0, 8))):
+        times = sorted(draw(st.lists(TIMES, min_size=1, max_size=4, unique=True)))
+        job, offer = draw(st.sampled_from("ab")), draw(st.sampled_from("xyz"))
+        minimum = draw(st.sampled_from((0, 60)))
+        for index, at_seconds in enumerate(times):
+            common = (f"{job}-{number}-1", job, offer)
+            price = draw(PRICES)
+            if index > 0:
+                lines.append(LedgerEntry(EntryKind.CLOSE, *common, price, at_seconds, minimum))
+            if index + 1 < len(times) or draw(st.booleans()) or index == 0:
+                lines.append(LedgerEntry(EntryKind.OPEN, *common, price, at_seconds, minimum))
+    return lines
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        lambda charge: charge.instance,
+        lambda charge: charge.job,
+        lambda charge: charge.offer,
+        lambda charge: charge.day,
+        lambda charge: (charge.job, charge.day),
+    ],
+    ids=["instance", "job", "offer", "day", "job and day"],
+)
+@given(lines=bills(), now_seconds=TIMES)
+def test_every_grouping_adds_up_to_the_total(
+    key: Callable[[Charge], object], lines: list[LedgerEntry], now_seconds: float
+) -> None:
+    ledger = Ledger(lines)
+    total = sum(ledger.totals(key, now_seconds).values(), Decimal(0))
+    assert total == ledger.total(now_seconds)
+
+
+@given(lines=bills(), now_seconds=TIMES, later_seconds=TIMES)
+def test_spending_never_falls_and_is_never_negative(
+    lines: list[LedgerEntry], now_seconds: float, later_seconds: float
+) -> None:
+    now_seconds, later_seconds = sorted((now_seconds, later_seconds))
+    ledger = Ledger(lines)
+    assert 0 <= ledger.total(now_seconds) <= ledger.total(later_seconds)
+
+
+@given(lines=bills(), now_seconds=TIMES, later_seconds=TIMES)
+def test_time_does_not_change_the_figure_of_a_day_that_is_over(
+    lines: list[LedgerEntry], now_seconds: float, later_seconds: float
+) -> None:
+    now_seconds, later_seconds = sorted((now_seconds, later_seconds))
+    seen = [line for line in lines if line.at_seconds <= now_seconds]
+    today = now_seconds // DAY
+    for day, usd in Ledger(seen).by_day(now_seconds).items():
+        if day.toordinal() - 719_163 < today:
+            assert Ledger(seen).by_day(later_seconds)[day] == usd
+
+
+@given(price=PRICES, start=TIMES, seconds=st.floats(0.0, 3 * DAY), minimum=st.integers(0, 100))
+def test_days_add_up_to_the_amount(
+    price: Decimal, start: float, seconds: float, minimum: int
+) -> None:
+    end = start + seconds
+    lines = [
+        LedgerEntry(EntryKind.OPEN, "a-0-1", "a", "x", price, start, minimum),
+        LedgerEntry(EntryKind.CLOSE, "a-0-1", "a", "x", price, end, minimum),
+    ]
+    assert Ledger(lines).total(0.0) == amount(price, end - start, minimum)
+
+
+def test_jobs_offers_and_rates() -> None:
+    price = Decimal("3.6")
+    lines = [
+        LedgerEntry(EntryKind.OPEN, "a-0-1", "a", "x", price, 0.0),
+        LedgerEntry(EntryKind.OPEN, "b-0-1", "b", "x", price * 2, 5.0),
+        LedgerEntry(EntryKind.CLOSE, "a-0-1", "a", "x", price, 10.0),
+        LedgerEntry(EntryKind.OPEN, "b-1-1", "b", "y", price, 20.0),
+    ]
+    ledger = Ledger(lines)
+    assert ledger.by_job(25.0) == {"a": Decimal("0.01"), "b": Decimal("0.045")}
+    assert ledger.by_offer(25.0) == {"x": Decimal("0.05"), "y": Decimal("0.005")}
+    assert ledger.by_instance(25.0)["b-0-1"] == Decimal("0.04")
+    assert ledger.spent("b", 25.0) == Decimal("0.045")
+    assert ledger.spent("unknown", 25.0) == 0
+    assert ledger.rate_usd_per_hour(7.0) == price * 3
+    assert ledger.rate_usd_per_hour(25.0) == price * 3
+
+
+def test_an_empty_ledger() -> None:
+    assert Ledger([]).total(0.0) == 0
+    assert Ledger([]).by_day(0.0) == {}

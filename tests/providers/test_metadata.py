@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autoscaler.domain.errors import NotFound
+from providers.metadata import InstanceMetadata, read_metadata, reclaim_notice
+
+METADATA = InstanceMetadata(
+    instance_id="i-1",
+    devices=(0, 3),
+    directory=Path("/somewhere/disk"),
+    bind_address="127.0.0.1",
+    reclaim_notice_file=Path("/somewhere/reclaim-notice"),
+)
+
+
+def test_an_instance_reads_what_it_was_told() -> None:
+    assert read_metadata(METADATA.environment()) == METADATA
+
+
+@pytest.mark.parametrize("missing", sorted(METADATA.environment()))
+def test_what_no_provider_started_is_no_instance(missing: str) -> None:
+    environment = METADATA.environment()
+    del environment[missing]
+    with pytest.raises(NotFound, match=f"{missing} is not set"):
+        read_metadata(environment)
+
+
+def test_devices_are_numbers() -> None:
+    with pytest.raises(NotFound, match="CASTOR_DEVICES=gpu"):
+        read_metadata({**METADATA.environment(), "CASTOR_DEVICES": "gpu"})
+
+
+def test_a_notice_is_none_until_it_is_given(tmp_path: Path) -> None:
+    environment = METADATA.environment()
+    environment["CASTOR_RECLAIM_NOTICE"] = str(tmp_path / "notice")
+    metadata = read_metadata(environment)
+    assert reclaim_notice(metadata) is None
+    (tmp_path / "notice").write_text("1795216738.8078082")
+    assert reclaim_notice(metadata) == 1795216738.8078082
+
+
+@pytest.mark.parametrize("module", ["providers.metadata", "providers.local.machine"])
+def test_what_starts_with_an_instance_imports_the_standard_library_only(module: str) -> None:
+    tell = f"import sys; old = set(sys.modules); import {module}; print(*set(sys.modules) - old)"
+    told = subprocess.run(
+        [sys.executable, "-P", "-c", tell], capture_output=True, text=True, check=True
+    )
+    foreign = {name.partition(".")[0] for name in told.stdout.split()} - sys.stdlib_module_names
+    assert foreign == {"autoscaler", "providers"}

@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaler.domain.errors import SpecError
+from autoscaler.domain.job import (
+    BatchSpec,
+    CheckpointSpec,
+    DataMount,
+    InstanceBounds,
+    JobSpec,
+    SecretReference,
+)
+from autoscaler.domain.objective import Objective
+from autoscaler.spec.bundle import DEFAULT_MAXIMUM_BYTES
+from autoscaler.spec.job_file import load_job
+
+NOW_SECONDS = 1_000_000.0
+REFERENCE = Path(__file__).parents[2] / "docs" / "job-file.md"
+SMALL = "name: digits\ncommand: python train.py\n"
+
+
+def spec_of(lines: str) -> JobSpec:
+    return load_job(SMALL + lines, NOW_SECONDS).spec
+
+
+def refusal_of(text: str) -> SpecError:
+    with pytest.raises(SpecError) as refused:
+        load_job(text, NOW_SECONDS)
+    return refused.value
+
+
+def examples() -> list[str]:
+    return re.findall(r"```yaml\n(.*?)```", REFERENCE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_two_keys_are_enough(tmp_path: Path) -> None:
+    path = tmp_path / "digits.yaml"
+    path.write_text(examples()[0], encoding="utf-8")
+    job = load_job(path, NOW_SECONDS)
+    assert job.spec == JobSpec(name="digits", command=("python", "train.py"))
+    assert job.working_directory == tmp_path.resolve()
+    assert job.ref is None
+    assert job.maximum_bytes == DEFAULT_MAXIMUM_BYTES
+
+
+def test_the_full_example_of_the_reference() -> None:
+    job = load_job(examples()[1], NOW_SECONDS)
+    assert job.maximum_bytes == 200_000_000
+    assert job.spec == JobSpec(
+        name="digits",
+        command=("python", "train.py", "--epochs", "3"),
+        environment={"TOKENIZERS_PARALLELISM": "false", "LEARNING_RATE": "0.10"},
+        secrets={
+            "HF_TOKEN": SecretReference(variable="HF_TOKEN"),
+            "STORE_KEY": SecretReference(file="~/.config/store-key"),
+        },
+        data=(DataMount("/datasets/digits", "data", read_only=True),),
+        setup=("pip install -r requirements.txt", "python prepare.py"),
+        batch=BatchSpec(initial=64, maximum=1024, device_maximum=256, adaptive=True),
+        instances=InstanceBounds(1, 4, ("local-small", "local-large"), spot=True),
+        objective=Objective(deadline_seconds=NOW_SECONDS + 14_400, budget_usd=Decimal(20)),
+        checkpoint=CheckpointSpec("checkpoints", interval_seconds=300.0, keep=2),
+        total_examples=1.5e6,
+        retries=3,
+    )
+
+
+def test_the_full_example_has_every_key() -> None:
+    top_level = set(re.findall(r"^(\w+):", examples()[1], re.MULTILINE))
+    known = str(refusal_of(SMALL + "zzz: 1")).partition("known are ")[2].split(", ")
+    assert top_level == set(known)
+
+
+@pytest.mark.parametrize(
+    ("lines", "bounds"),
+    [
+        ("", InstanceBounds(1, 1)),
+        ("instances: 4", InstanceBounds(1, 4)),
+        ("instances: {min: 2}", InstanceBounds(2, 2)),
+        ("instances: {max: 3, spot: false}", InstanceBounds(1, 3, spot=False)),
+        ("instances: {offers: local-small}", InstanceBounds(offers=("local-small",))),
+        ("instances: null", InstanceBounds()),
+    ],
+)
+def test_forms_of_instances(lines: str, bounds: InstanceBounds) -> None:
+    assert spec_of(lines).instances == bounds
+
+
+@pytest.mark.parametrize(
+    ("lines", "batch"),
+    [
+        ("", BatchSpec()),
+        ("batch: fixed", BatchSpec()),
+        ("batch: {initial: 64}", BatchSpec(initial=64, adaptive=True)),
+        ("batch: {initial: 64, fixed: true}", BatchSpec(initial=64)),
+        ("batch: {device_max: 8, fixed: yes}", BatchSpec(device_maximum=8)),
+    ],
+)
+def test_forms_of_batch(lines: str, batch: BatchSpec) -> None:
+    assert spec_of(lines).batch == batch
+
+
+@pytest.mark.parametrize(
+    ("lines", "checkpoint"),
+    [
+        ("checkpoint: /models", CheckpointSpec("/models")),
+        ("checkpoint: {interval: 90s}", CheckpointSpec(interval_seconds=90.0)),
+    ],
+)
+def test_forms_of_checkpoint(lines: str, checkpoint: CheckpointSpec) -> None:
+    assert spec_of(lines).checkpoint == checkpoint
+
+
+def test_forms_of_command_and_setup() -> None:
+    job = "name: digits\ncommand: [python, train.py, '--note=a b']\nsetup: make data"
+    spec = load_job(job, NOW_SECONDS).spec
+    assert spec.command == ("python", "train.py", "--note=a b")
+    assert spec.setup == ("make data",)
+    assert load_job("name: a\ncommand: x 'a b'", NOW_SECONDS).spec.command == ("x", "a b")
+
+
+def test_environment_values_are_passed_on_as_written() -> None:
+    lines = 'environment: {A: 0.10, B: on, C: 1e3, D: 010, E: "", F: yes, G: 2026-12-01}'
+    assert list(spec_of(lines).environment.values()) == [
+        "0.10",
+        "on",
+        "1e3",
+        "010",
+        "",
+        "yes",
+        "2026-12-01",
+    ]
+
+
+def test_a_working_directory_is_relative_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    path = tmp_path / "job.yaml"
+    path.write_text(SMALL + "working_directory: code\nref: main\n", encoding="utf-8")
+    job = load_job(path, NOW_SECONDS)
+    assert job.working_directory == (tmp_path / "code").resolve()
+    assert job.ref == "main"
+
+
+REFUSED = [
+    ("instnaces: 3", "instnaces", 'unknown key "instnaces": did you mean "instances"?'),
+    ("env: {A: 1}", "env", 'did you mean "environment"?'),
+    ("deadline: 4h", "deadline", 'did you mean "objective.deadline"?'),
+    ("max: 3", "max", 'did you mean "batch.max" or "instances.max"?'),
+    ("foo: 1", "foo", "known are name, command"),
+    ("instances: {minimum: 3}", "instances.minimum", 'did you mean "min"?'),
+    ("instances: 0", "instances", 'must be at least 1, not "0"'),
+    ("instances: many", "instances", 'must be a whole number, not "many"'),
+    ("instances: {min: 4, max: 2}", "instances", "min: 4 is above max: 2; lower min or raise max"),
+    ("instances: {offers: []}", "instances.offers", "is empty: fill it in or leave the key out"),
+    ("instances: [3]", "instances", "must be a mapping"),
+    ("batch: 64", "batch", "write fixed, or bounds like {initial: 64}"),
+    ("batch: {initial: 64, max: 32}", "batch", "initial: 64 is above max: 32; raise max"),
+    ("batch: {max: 32, device_max: 64}", "batch", "device_max: 64 is above max: 32"),
+    ("batch: {fixed: true, max: 32}", "batch", "a fixed batch has no max"),
+    ("environment: {A: }", "environment.A", 'has no value: write "" for an empty one'),
+    ("environment: {A: [1]}", "environment.A", "must be one text"),
+    ("environment: {1A: x}", "environment.1A", "is no name of a variable"),
+    ("environment: A=1", "environment", "must be a mapping of keys to values"),
+    ("secrets: {A: {}}", "secrets.A", "needs one place to be read from: variable, or file"),
+    ("secrets: {A: {variable: B, file: c}}", "secrets.A", "needs one place to be read from"),
+    ("data: [{source: /a}]", "data.0.target", "has to be given"),
+    ("data: [{source: a, target: b}]", "data.0.source", "must be an absolute path"),
+    ("data: [{source: /a, target: ../b}]", "data.0.target", "must be a path inside"),
+    ("data: [{source: /a, target: /b}]", "data.0.target", "must be a path inside"),
+    ("data: [{source: /a, target: .}]", "data.0.target", "must be a path inside"),
+    ("data: {source: /a, target: b}", "data", "must be a list"),
+    ("objective: fast", "objective", "is no objective"),
+    ("objective: {deadlne: 4h}", "objective.deadlne", 'did you mean "deadline"?'),
+    ("objective: {deadline: 1970-01-01T00:00Z}", "objective.deadline", "ago: write a time to"),
+    ("objective: {budget: -5}", "objective.budget", "is not an amount above $0"),
+    ("checkpoint: {interval: 5}", "checkpoint.interval", "write a number and a unit"),
+    ("checkpoint: {keep: 0}", "checkpoint.keep", "must be at least 1"),
+    ("total_progress: 0", "total_progress", "must be more than 0"),
+    ("total_progress: nan", "total_progress", "must be a number"),
+    ("retries: -1", "retries", "must be at least 0"),
+    ("retries: 1.5", "retries", "must be a whole number"),
+    ("bundle_limit: lots", "bundle_limit", "must be a size like 200MB"),
+    ("bundle_limit: 0", "bundle_limit", "must be more than 0"),
+    ("working_directory: no-such", "working_directory", "is not a directory"),
+    ("image: ''", "image", "is empty"),
+    ("setup: {pip: x}", "setup", "must be a list"),
+    ('objective: "a\\n{b}"', "objective", '"a {b}" is no objective'),
+    (f"retries: {'9' * 5000}", "retries", "nable to parse input"),
+]
+
+
+@pytest.mark.parametrize(("lines", "field", "complaint"), REFUSED)
+def test_refusals_name_line_field_and_way_out(lines: str, field: str, complaint: str) -> None:
+    error = refusal_of(SMALL + lines)
+    assert error.field == field
+    assert str(error).startswith(f"job:3: {field}: ")
+    assert complaint in str(error)
+    assert len(str(error).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "complaint"),
+    [
+        ("name: digits", "command", "job:1: command: has to be given"),
+        ("name: Digits!\ncommand: x", "name", '"Digits!" is no name: write 1 to 40 of a-z'),
+        ("name: -a\ncommand: x", "name", "no - first"),
+        (f"name: {'a' * 41}\ncommand: x", "name", "1 to 40"),
+        ("name: a\ncommand: ''", "command", "is empty"),
+        ("name: a\ncommand: x && y", "command", 'no shell runs the command, so "&&"'),
+        ("name: a\ncommand: x 'y", "command", "close the quotation"),
+        ("name: a\ncommand: [x, '']", "command.1", "is empty"),
+    ],
+)
+def test_name_and_command(text: str, field: str, complaint: str) -> None:
+    error = refusal_of(text)
+    assert error.field == field
+    assert complaint in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "job: must be a mapping with at least a name and a command"),
+        ("- name: a", "job: must be a mapping"),
+        ("name: [a", "job:1: not valid YAML"),
+        ("name: a\n\tcommand: x", "job:2: not valid YAML: found character '\\t'"),
+        ("name: a\nname: b", 'job:2: not valid YAML: the key "name" stands twice'),
+        ("name: &a [*a]", "job:1: not valid YAML: found unconstructable recursive node"),
+        ("--- {name: a}\n--- {name: b}", "job:2: not valid YAML: but found another document"),
+        ("name: \x00", "job: not valid YAML"),
+    ],
+)
+def test_what_is_no_job_file_at_all(text: str, complaint: str) -> None:
+    error = str(refusal_of(text))
+    assert error.startswith(complaint)
+    assert len(error.splitlines()) == 1
+
+
+def test_every_problem_is_a_line() -> None:
+    error = refusal_of("name: a\nretries: x\ncommand: y\ninstances: {min: 0}\nfoo: 1")
+    lines = str(error).splitlines()
+    assert [line.split()[0] for line in lines] == ["job:4:", "job:2:", "job:5:"]
+    assert error.field == "instances.min"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "secrets: {A: s3cret}",
+        "secrets: {A: [s3cret]}",
+        "secrets: {A: {value: s3cret}}",
+        "secrets: {A: {variable: 's3cret!'}}",
+        "secrets: {A: {file: {s3cret: 1}}}",
+        "secrets: s3cret",
+    ],
+)
+def test_a_secret_written_down_is_refused_and_not_repeated(lines: str) -> None:
+    assert "s3cret" not in str(refusal_of(SMALL + lines))
+
+
+def test_a_variable_is_defined_once() -> None:
+    error = refusal_of(SMALL + "environment: {A: 1}\nsecrets: {A: {variable: A}}")
+    assert "job:4: secrets: A stands in environment too" in str(error)
+
+
+def test_files_that_can_not_be_read(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"no\.yaml: can't be read: No such file"):
+        load_job(tmp_path / "no.yaml", NOW_SECONDS)
+    (tmp_path / "latin.yaml").write_bytes(b"name: \xe9")
+    with pytest.raises(SpecError, match="is not text in UTF-8"):
+        load_job(tmp_path / "latin.yaml", NOW_SECONDS)
+
+
+scalars = st.sampled_from(
+    ["", "null", "-1", "0", "3", "x", "{}", "[]", "{a: 1}", "[x]", "4h", "on"]
+)
+keys = st.sampled_from(re.findall(r"^ *(\w+):", examples()[1], re.MULTILINE))
+
+
+@given(st.dictionaries(keys, scalars, max_size=5))
+def test_any_mapping_is_a_job_or_a_refusal(mapping: dict[str, str]) -> None:
+    text = "".join(f"{key}: {value}\n" for key, value in mapping.items())
+    try:
+        load_job(text, NOW_SECONDS)
+    except SpecError as refused:
+        assert all(line.startswith("job") for line in str(refused).splitlines())

@@ -1,0 +1,160 @@
+"""What is made of databases that are new, old, foreign, damaged, full, or not there."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Pool, create_engine, event
+from sqlalchemy.exc import DBAPIError
+
+from autoscaler.domain.errors import StoreError
+from autoscaler.store.schema import Table
+from autoscaler.store.store import open_store
+from tests.conformance.store_examples import execute, spec
+from tests.store.conftest import Create
+
+
+class Migrations:
+    """For both databases; `url` is of an empty one."""
+
+    def test_migrations_make_the_tables_of_the_schema(self, url: str) -> None:
+        open_store(url).close()
+        engine = create_engine(url)
+        with engine.connect() as connection:
+            context = MigrationContext.configure(connection, opts={"compare_type": True})
+            assert compare_metadata(context, Table.metadata) == []
+        engine.dispose()
+
+    def test_a_store_is_migrated_once_by_all_who_open_it(self, url: str) -> None:
+        with ThreadPoolExecutor(4) as pool:
+            stores = list(pool.map(lambda _: open_store(url), range(4)))
+        assert {store.version for store in stores} == {"0001"}
+        assert len({store.settings.controller_id() for store in stores}) == 1
+        for store in stores:
+            store.close()
+
+    def test_a_store_of_a_newer_version_is_left_alone(self, url: str) -> None:
+        open_store(url).close()
+        execute(url, "UPDATE alembic_version SET version_num = '0999'")
+        with pytest.raises(StoreError, match=r"version 0999.* up to 0001.*newer Castor"):
+            open_store(url)
+        assert execute(url, "SELECT version_num FROM alembic_version") == "0999"
+
+    def test_the_tables_of_another_program_are_left_alone(self, url: str) -> None:
+        execute(url, "CREATE TABLE runs (id INTEGER)")
+        with pytest.raises(StoreError, match="another program"):
+            open_store(url)
+        with pytest.raises(DBAPIError, match="jobs"):
+            execute(url, "SELECT * FROM jobs")
+
+
+class TestSQLiteMigrations(Migrations):
+    @pytest.fixture
+    def url(self, tmp_path: Path) -> str:
+        return f"sqlite:///{tmp_path / 'castor.db'}"
+
+
+class TestPostgreSQLMigrations(Migrations):
+    @pytest.fixture
+    def url(self, postgresql: Create) -> str:
+        return postgresql()
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("castor.db", "can't be read: say sqlite"),
+        ("mysql://host/castor", "mysql: not a database Castor knows: say sqlite"),
+        ("sqlite://", "in memory"),
+        ("sqlite:///:memory:", "in memory"),
+    ],
+)
+def test_urls_that_name_no_store(url: str, words: str) -> None:
+    with pytest.raises(StoreError, match=words):
+        open_store(url)
+
+
+def test_a_server_that_is_not_there_is_told_without_the_password(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"postgres:\*\*\*@") as caught:
+        open_store(f"postgresql://postgres:secret@/castor?host={tmp_path}")
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    path = tmp_path / "castor.db"
+    path.write_text("these are words and no database\n" * 100)
+    with pytest.raises(StoreError, match="not a database; name another path"):
+        open_store(f"sqlite:///{path}")
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="must exist and be writable"):
+        open_store(f"sqlite:///{tmp_path / 'nowhere' / 'castor.db'}")
+
+
+def test_a_directory_without_rights(tmp_path: Path) -> None:
+    # A first store is opened before the rights are given up, so that all modules are loaded.
+    program = """
+import os, sys
+from autoscaler.domain.errors import StoreError
+from autoscaler.store.store import open_store
+directory = sys.argv[1]
+open_store(f"sqlite:///{directory}/first.db").close()
+os.chmod(directory, 0o500)
+if os.getuid() == 0:
+    os.setuid(65534)
+try:
+    open_store(f"sqlite:///{directory}/second.db")
+except StoreError as error:
+    print(error)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    said = subprocess.run(command, capture_output=True, text=True)
+    assert "must exist and be writable" in said.stdout, said.stderr
+
+
+def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'castor.db'}"
+    open_store(url).close()
+
+    def limit(connection: sqlite3.Connection, _: object) -> None:
+        connection.execute("PRAGMA max_page_count = 80")
+
+    event.listen(Pool, "connect", limit)
+    store = open_store(url)
+    event.remove(Pool, "connect", limit)
+    added = 0
+    with pytest.raises(StoreError, match="disk is full; free some space"):
+        while True:
+            store.jobs.add(spec(f"job-{added}"), 0.0)
+            added += 1
+    assert len(store.jobs.all()) == added > 0
+    store.close()
+
+
+def test_only_its_owner_reads_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "castor.db"
+    store = open_store(f"sqlite:///{path}")
+    store.jobs.add(spec(), 0.0)
+    modes = {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+    assert modes == {0o600}
+    store.close()
+
+
+def test_a_damaged_row_is_told(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'castor.db'}"
+    store = open_store(url)
+    store.jobs.add(spec(), 0.0)
+    execute(url, """UPDATE jobs SET spec = '{"name": 7}'""")
+    with pytest.raises(StoreError, match="a stored JobSpec can't be read: name"):
+        store.jobs.all()
+    store.close()

@@ -1,0 +1,64 @@
+"""Linear regression that writes down every committed step. Slowed so that a test can act."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import torch
+from torch.utils.data import Dataset
+
+from autoscaler.training.session import session
+
+EXAMPLES = int(os.environ.get("EXAMPLES", "512"))
+EPOCHS = int(os.environ.get("EPOCHS", "20"))
+STEP_SECONDS = float(os.environ.get("STEP_SECONDS", "0.02"))
+
+
+class Lines(Dataset[tuple[torch.Tensor, torch.Tensor, int]]):
+    """y = w.x + noise; an example says which one it is."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.inputs = torch.randn(EXAMPLES, 16, generator=generator)
+        weights = torch.randn(16, generator=generator)
+        self.targets = self.inputs @ weights + torch.randn(EXAMPLES, generator=generator)
+
+    def __len__(self) -> int:
+        return EXAMPLES
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor, int]:
+        return self.inputs[index], self.targets[index], index
+
+
+def main() -> None:
+    torch.manual_seed(int(os.environ.get("SEED", "0")))
+    model = torch.nn.Linear(16, 1)
+    kind = getattr(torch.optim, os.environ.get("OPTIMIZER", "SGD"))
+    optimizer = kind(model.parameters(), lr=float(os.environ.get("LR", "0.01")))
+    path = f"{os.environ['TRACE']}{os.environ.get('LOCAL_RANK', '').replace('0', '')}"
+    with open(path, "a") as trace, session(model, optimizer, Lines(), batch_size=32) as job:
+        state = job._parts.state
+        for inputs, targets, indices in job.batches(epochs=EPOCHS):
+            before = state.counters.step
+            time.sleep(STEP_SECONDS * len(inputs) / 32)
+            job.step(((job.model(inputs).squeeze(-1) - targets) ** 2).mean())
+            line = {
+                "step": before,
+                "committed": state.counters.step > before,
+                "batch": job.batch_size,
+                "learning_rate": job._parts.stepper.learning_rate(),
+                "pass": state.counters.pass_index,
+                "indices": indices.tolist(),
+                "weight": float(model.weight.detach().sum()),
+                "at": time.time(),
+            }
+            trace.write(json.dumps(line) + "\n")
+            trace.flush()
+        lines = Lines()
+        errors = model(lines.inputs).squeeze(-1) - lines.targets
+        job.report(loss=float(errors.detach().square().mean()))
+
+
+main()

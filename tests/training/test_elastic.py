@@ -1,0 +1,231 @@
+"""Real replicas that join, leave, are killed and come back. Each test is one short story."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autoscaler.domain.goodput import ThroughputParameters
+from autoscaler.domain.job import BatchSpec
+from autoscaler.domain.training import TrainingDirective
+from tests.training.fleet import Fleet, ReplicaProcess, wait_until
+
+EXAMPLES = 512
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    fleet = Fleet(tmp_path, checkpoint_interval_seconds=0.5)
+    yield fleet
+    fleet.stop()
+
+
+def _committed(fleet: Fleet) -> dict[int, list[dict[str, object]]]:
+    steps: dict[int, list[dict[str, object]]] = defaultdict(list)
+    for replica in fleet.replicas:
+        for line in replica.steps():
+            if line["committed"]:
+                steps[line["step"]].append(line)
+    return steps
+
+
+def _assert_replicas_agree(fleet: Fleet) -> None:
+    for step, lines in _committed(fleet).items():
+        assert len({(line["batch"], line["learning_rate"]) for line in lines}) == 1, step
+        assert max(line["weight"] for line in lines) == pytest.approx(
+            min(line["weight"] for line in lines), rel=1e-6
+        ), step
+
+
+def _taken(fleet: Fleet) -> dict[int, Counter[int]]:
+    """How often each example of each pass was learnt from, by what the replicas wrote down."""
+    taken: dict[int, Counter[int]] = defaultdict(Counter)
+    for step, lines in _committed(fleet).items():
+        for line in lines:
+            taken[step * 32 // EXAMPLES].update(line["indices"])
+    return taken
+
+
+def _is_training(replica: ReplicaProcess, replicas: int = 1) -> bool:
+    return bool(replica.reports) and replica.reports[-1]["replicas"] == replicas
+
+
+def _pauses(*replicas: ReplicaProcess) -> list[dict[str, object]]:
+    reports = itertools.chain.from_iterable(replica.reports for replica in replicas)
+    return [pause for report in reports for pause in report["pauses"]]
+
+
+def test_replicas_of_different_sizes_join_and_drain_without_stopping_the_others(
+    fleet: Fleet,
+) -> None:
+    first = fleet.start(EPOCHS="60")
+    wait_until(lambda: first.step > 5, what="the first replica")
+    second = fleet.start(EPOCHS="60", SEED="1")
+    large = fleet.start(EPOCHS="60", SEED="2", ranks=2)
+    wait_until(lambda: _is_training(first, 3), what="three replicas")
+    assert wait_until(lambda: first.reports[-1]["devices"] == 4, what="four devices")
+    wait_until(lambda: second.step > 0)
+    second.direct(TrainingDirective(drain=True))
+    second.process.wait(30)
+    assert second.process.returncode == 0
+    assert second.of_kind("left")
+    assert not second.of_kind("finished")
+    wait_until(lambda: _is_training(first, 2), what="two replicas")
+    first.process.wait(60)
+    large.process.wait(60)
+    assert (first.process.returncode, large.process.returncode) == (0, 0)
+    assert first.of_kind("finished")
+    _assert_replicas_agree(fleet)
+    taken = _taken(fleet)
+    whole_passes = [Counter(range(EXAMPLES))] * 60
+    second_rank = Path(f"{large.trace}1").read_text()
+    assert second_rank
+    for pass_index, expected in enumerate(whole_passes):
+        extra = taken[pass_index] - expected
+        assert not extra, f"pass {pass_index}: examples learnt from twice: {extra}"
+    kinds = [pause["kind"] for pause in _pauses(first)]
+    assert kinds.count("join") in (1, 2)
+    assert "drain" in kinds
+    assert all(pause["seconds"] < 1.0 for pause in _pauses(first)), _pauses(first)
+
+
+def test_a_killed_peer_costs_one_step_and_its_successor_heals(fleet: Fleet) -> None:
+    first = fleet.start(EPOCHS="100000")
+    second = fleet.start(EPOCHS="100000", SEED="1")
+    third = fleet.start(EPOCHS="100000", SEED="2")
+    wait_until(lambda: any(_is_training(replica, 3) for replica in fleet.replicas))
+    second.kill()
+    survivors = (first, third)
+    wait_until(
+        lambda: any(pause["kind"] == "loss" for pause in _pauses(*survivors)), what="the loss"
+    )
+    fourth = fleet.start(EPOCHS="100000", SEED="3")
+    wait_until(lambda: fourth.step > 0, what="the successor")
+    at = fourth.step
+    wait_until(lambda: min(replica.step for replica in (first, third, fourth)) > at + 20)
+    for replica in fleet.replicas:
+        if replica is not second:
+            replica.kill()
+    _assert_replicas_agree(fleet)
+    for pass_index, taken in _taken(fleet).items():
+        assert max(taken.values()) == 1, pass_index
+    lost = [line for replica in survivors for line in replica.steps() if not line["committed"]]
+    assert len(lost) <= 2 * len(survivors), "more than the step in flight was lost"
+
+
+def test_training_goes_on_without_the_lighthouse_and_grows_when_it_is_back(fleet: Fleet) -> None:
+    first = fleet.start(EPOCHS="100000")
+    second = fleet.start(EPOCHS="100000")
+    wait_until(lambda: any(_is_training(replica, 2) for replica in fleet.replicas))
+    fleet.lighthouse.kill()
+    killed_at = first.step
+    wait_until(lambda: first.step > killed_at + 100, 20, what="steps without a lighthouse")
+    fleet.lighthouse.start()
+    third = fleet.start(EPOCHS="100000")
+    wait_until(lambda: third.step > 0, what="a joiner under the new lighthouse")
+    wait_until(lambda: any(_is_training(replica, 3) for replica in (first, second)), what="three")
+    times = [line["at"] for line in first.steps()]
+    longest = max(later - earlier for earlier, later in itertools.pairwise(times))
+    assert longest < 10, f"training stood still for {longest:.1f} s"
+    for replica in fleet.replicas:
+        replica.kill()
+    _assert_replicas_agree(fleet)
+
+
+def test_when_all_are_lost_the_next_start_goes_on_from_the_last_checkpoint(fleet: Fleet) -> None:
+    first = fleet.start(EPOCHS="1000")
+    second = fleet.start(EPOCHS="1000")
+
+    def saved() -> int:
+        reports = first.reports + second.reports
+        return max((report["checkpoint"]["step"] or 0 for report in reports), default=0)
+
+    wait_until(lambda: saved() > 100, what="a checkpoint")
+    step = saved()
+    first.kill()
+    second.kill()
+    next_start = fleet.start(EPOCHS="1000")
+    wait_until(lambda: next_start.steps(), what="the restart")
+    assert next_start.steps()[0]["step"] >= step
+    kept = sorted(path.name for path in fleet.checkpoints.iterdir() if path.name[0] != ".")
+    assert len(kept) <= 2
+
+
+def test_the_last_to_leave_saves_the_state_and_nothing_is_lost(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    try:
+        only = fleet.start(EPOCHS="1000")
+        wait_until(lambda: only.step > 20)
+        only.direct(TrainingDirective(drain=True))
+        only.process.wait(20)
+        last_step = only.steps()[-1]["step"]
+        again = fleet.start(EPOCHS="1000", SEED="5")
+        wait_until(lambda: again.steps())
+        assert again.steps()[0]["step"] == last_step + 1
+        assert again.steps()[0]["weight"] == pytest.approx(only.steps()[-1]["weight"], abs=0.1)
+    finally:
+        fleet.stop()
+
+
+def test_batch_follows_the_model_within_its_bounds_and_all_agree(tmp_path: Path) -> None:
+    fleet = Fleet(
+        tmp_path, batch=BatchSpec(initial=32, maximum=256, device_maximum=64, adaptive=True)
+    )
+    slow_start = ThroughputParameters(0.02, 1e-5, 0.02, 1e-4, 0.01, 1e-4, 1.5)
+    try:
+        first = fleet.start(EPOCHS="100000", STEP_SECONDS="0.01", OPTIMIZER="Adam", LR="0.0001")
+        first.direct(TrainingDirective(throughput=slow_start))
+        wait_until(lambda: first.reports and first.reports[-1]["noise"], what="a noise scale")
+        second = fleet.start(EPOCHS="100000", STEP_SECONDS="0.01", OPTIMIZER="Adam", LR="0.0001")
+        second.direct(TrainingDirective(throughput=slow_start))
+        grown = wait_until(
+            lambda: next((r for r in first.reports if r["batch"]["total"] > 32), None),
+            what="a larger batch",
+        )
+        assert grown["batch"]["device"] <= 64
+        assert grown["learning_rate"] == pytest.approx(
+            0.0001 * (grown["batch"]["total"] / 32) ** 0.5
+        )
+        wait_until(lambda: second.step > 0)
+        at = second.step
+        wait_until(lambda: second.step > at + 20)
+        for replica in fleet.replicas:
+            replica.kill()
+        _assert_replicas_agree(fleet)
+        assert all(line["batch"] <= 256 for replica in fleet.replicas for line in replica.steps())
+        assert first.reports[-1]["progress_examples"] < 32 * 256 * first.reports[-1]["step"]
+    finally:
+        fleet.stop()
+
+
+def test_ports_are_open_on_the_bind_address_only(fleet: Fleet) -> None:
+    replica = fleet.start(EPOCHS="100000")
+    wait_until(lambda: replica.step > 0)
+    listening = [
+        connection.laddr
+        for connection in psutil.Process(replica.process.pid).net_connections(kind="tcp")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert listening
+    assert {address.ip for address in listening} == {"127.0.0.1"}
+
+
+def test_a_frozen_peer_is_left_behind(tmp_path: Path) -> None:
+    """SIGSTOP is what a lost network looks like: the connection stays, nothing comes."""
+    fleet = Fleet(tmp_path, collective_timeout_seconds=3.0)
+    try:
+        first = fleet.start(EPOCHS="100000")
+        second = fleet.start(EPOCHS="100000")
+        wait_until(lambda: any(_is_training(replica, 2) for replica in fleet.replicas))
+        os.killpg(second.process.pid, signal.SIGSTOP)
+        at = first.step
+        wait_until(lambda: first.step > at + 100, what="going on without the frozen peer")
+    finally:
+        fleet.stop()

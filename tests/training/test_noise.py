@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from autoscaler.training.noise import GradientSquares, NoiseTracker
+
+
+def _round(rng: np.random.Generator, mean: np.ndarray, sigma: float, ranks: int, local: int):
+    """Squares of one sampled step: gradients are `mean` plus noise of known covariance."""
+    noise = rng.normal(size=(ranks, mean.size)) * sigma / math.sqrt(local)
+    gradients = mean + noise
+    big = gradients.mean(axis=0)
+    return GradientSquares(
+        samples=1,
+        smalls=ranks,
+        small_square=float((gradients**2).sum()),
+        small_inverse=ranks / local,
+        big_square=float((big**2).sum()),
+        big_inverse=1 / (local * ranks),
+    )
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_recovers_a_known_noise_scale(ranks: int) -> None:
+    rng = np.random.default_rng(1)
+    mean = rng.normal(size=2000) / math.sqrt(2000)
+    tracker = NoiseTracker(half_life_samples=1e9)
+    for _ in range(400):
+        tracker.update(_round(rng, mean, 0.2, ranks, local=16))
+    true_examples = 0.04 * 2000 / float(mean @ mean)
+    noise = tracker.noise_scale(initial_batch=32)
+    assert noise is not None
+    assert noise.examples == pytest.approx(true_examples, rel=0.1)
+    assert abs(math.log(noise.examples / true_examples)) < 3 * noise.log_standard_deviation
+
+
+def test_standard_deviation_is_calibrated() -> None:
+    inside = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        mean = np.full(300, 0.1)
+        tracker = NoiseTracker(half_life_samples=1e9)
+        for _ in range(60):
+            tracker.update(_round(rng, mean, 0.3, ranks=2, local=8))
+        noise = tracker.noise_scale(8)
+        assert noise is not None
+        true_examples = 0.09 * 300 / float(mean @ mean)
+        error = abs(math.log(noise.examples / true_examples))
+        inside += error < 1.645 * noise.log_standard_deviation
+    assert 82 <= inside <= 98
+
+
+def test_pure_noise_never_looks_like_a_noise_scale_of_zero() -> None:
+    """Published code clamps |G|^2 after averaging: then every batch seems efficient."""
+    rng = np.random.default_rng(3)
+    tracker = NoiseTracker()
+    for _ in range(200):
+        tracker.update(_round(rng, np.zeros(500), 0.5, ranks=2, local=4))
+        noise = tracker.noise_scale(8)
+        assert noise is None or noise.examples > 1000
+
+
+def test_non_finite_gradients_are_passed_over() -> None:
+    tracker = NoiseTracker()
+    tracker.update(GradientSquares(1, 2, math.inf, 0.5, 1.0, 0.25))
+    tracker.update(GradientSquares(1, 2, math.nan, 0.5, 1.0, 0.25))
+    assert tracker.samples == 0
+
+
+def test_equal_sizes_tell_nothing() -> None:
+    assert GradientSquares(1, 1, 2.0, 0.25, 2.0, 0.25).estimate() is None

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaler.training.sampler import ElasticSampler, share
+
+
+@given(
+    examples=st.integers(1, 200),
+    seed=st.integers(0, 5),
+    steps=st.lists(
+        st.tuples(st.integers(1, 70), st.integers(1, 6), st.integers(1, 4), st.booleans()),
+        min_size=1,
+        max_size=60,
+    ),
+)
+def test_each_example_of_a_pass_is_taken_once_across_membership_changes(
+    examples: int, seed: int, steps: list[tuple[int, int, int, bool]]
+) -> None:
+    sampler = ElasticSampler(examples, seed)
+    position, taken = 0, Counter[int]()
+    for batch, ranks, micro_steps, committed in steps:
+        if position == examples:
+            break
+        indices = sampler.take(0, position, batch)
+        shares = [share(indices, rank, ranks, micro_steps) for rank in range(ranks)]
+        if not committed:
+            continue
+        position += len(indices)
+        for own in shares:
+            for part, weight in zip(own.micro_steps, own.weights, strict=True):
+                if weight > 0:
+                    taken.update(part)
+        assert abs(sum(sum(own.weights) for own in shares) - 1) < 1e-9
+    assert len(taken) == position
+    assert set(taken.values()) <= {1}
+
+
+def test_parts_differ_by_at_most_one() -> None:
+    indices = ElasticSampler(100, 0).take(0, 0, 23)
+    sizes = [share(indices, rank, 4, 2).examples for rank in range(4)]
+    assert max(sizes) - min(sizes) <= 1
+    assert sum(sizes) == 23
+
+
+def test_a_rank_without_examples_takes_one_of_no_weight() -> None:
+    own = share(ElasticSampler(10, 0).take(0, 9, 4), rank=2, ranks=3, micro_steps=1)
+    assert own.examples == 0
+    assert own.weights == (0.0,)
+
+
+def test_passes_have_orders_of_their_own_and_repeat_exactly() -> None:
+    first, again = ElasticSampler(50, 7), ElasticSampler(50, 7)
+    assert list(first.take(0, 0, 50)) != list(first.take(1, 0, 50))
+    assert list(first.take(0, 0, 50)) == list(again.take(0, 0, 50))
+    assert list(ElasticSampler(5, 7, shuffle=False).take(3, 0, 9)) == [0, 1, 2, 3, 4]
