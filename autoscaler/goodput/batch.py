@@ -71,7 +71,9 @@ def best_batch(
     choices = candidates(bounds, np.array([devices]))
     if not choices.runs.all():
         largest = bounds.maximum if bounds.adaptive else bounds.initial
-        raise ValueError(f"devices={devices} do not each get an example of a batch of {largest}")
+        raise ValueError(
+            f"devices={devices}: a batch of {largest} needs fewer, or raise its maximum"
+        )
     theta = as_array(parameters)
     seconds = step_seconds(theta, instances, devices, choices.device, choices.accumulation)[0]
     efficiencies = efficiency(noise_examples, bounds.initial, choices.total)[0]

@@ -62,7 +62,8 @@ def fit(
     for observation in observations:
         if observation.device_kind != prior.device_kind:
             raise ValueError(
-                f"device_kind={observation.device_kind}: the prior is of {prior.device_kind}"
+                f"device_kind={observation.device_kind}: the prior is of {prior.device_kind}, "
+                "fit each kind by itself"
             )
     data = measurements(observations)
     posterior = _posterior(data, prior)
@@ -131,7 +132,7 @@ def _sample(posterior: Posterior, prior: ThroughputPrior, draws: int, seed: int)
     deviations = z[:, :own] @ prior.spread.T
     if prior.inherited is not None:
         if len(prior.inherited) != draws:
-            raise ValueError(f"draws={draws}: the prior inherits {len(prior.inherited)}")
+            raise ValueError(f"draws={draws}: must be the {len(prior.inherited)} inherited")
         deviations = deviations + prior.inherited
     precision = np.linalg.inv(prior.covariance)
     covariance = np.linalg.inv(precision + posterior.information)

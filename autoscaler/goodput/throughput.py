@@ -9,7 +9,7 @@ configurations give (K, A).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, fields
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from autoscaler.domain.goodput import ThroughputParameters
 
 FloatArray = NDArray[np.float64]
+
+# Of each parameter, in the order of ThroughputParameters.
+LEAST = np.array([0.0] * 6 + [1.0])
 
 
 def as_array(parameters: ThroughputParameters | Sequence[ThroughputParameters]) -> FloatArray:
@@ -29,12 +32,13 @@ def as_array(parameters: ThroughputParameters | Sequence[ThroughputParameters]) 
     if isinstance(parameters, ThroughputParameters):
         return as_array((parameters,)).reshape(7)
     theta = np.array([astuple(row) for row in parameters], dtype=np.float64).reshape(-1, 7)
-    if not (np.isfinite(theta).all() and (theta >= 0).all()):
-        raise ValueError(f"throughput parameters must be finite and not negative: {parameters}")
-    if (theta[:, 6] < 1).any():
-        raise ValueError(f"gamma must be at least 1: {parameters}")
+    allowed = np.isfinite(theta) & (theta >= LEAST)
+    if not allowed.all():
+        row, column = np.argwhere(~allowed)[0]
+        name, least = fields(ThroughputParameters)[column].name, LEAST[column]
+        raise ValueError(f"{name}={theta[row, column]}: must be finite and at least {least:g}")
     if (theta[:, :2].sum(axis=1) == 0).any():
-        raise ValueError(f"alpha_compute and beta_compute must not both be 0: {parameters}")
+        raise ValueError("alpha_compute_seconds=0: computing takes no time, beta_compute is 0 too")
     return theta
 
 

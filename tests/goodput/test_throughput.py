@@ -88,9 +88,9 @@ def test_arrays_hold_the_parameters(several: list[ThroughputParameters]) -> None
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        ({"alpha_across_seconds": math.nan}, "finite"),
-        ({"beta_within_seconds_per_doubling": -1.0}, "finite and not negative"),
-        ({"gamma": 0.5}, "gamma"),
+        ({"alpha_across_seconds": math.nan}, "alpha_across_seconds=nan"),
+        ({"beta_within_seconds_per_doubling": -1.0}, "beta_within_seconds_per_doubling=-1.0"),
+        ({"gamma": 0.5}, "gamma=0.5"),
         (
             {"alpha_compute_seconds": 0.0, "beta_compute_seconds_per_example": 0.0},
             "alpha_compute",

@@ -46,10 +46,6 @@ def postgresql() -> Iterator[Create]:
         return f"postgresql+psycopg://postgres@/{name}?host={directory}"
 
     with psycopg.connect(running.get_uri(), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
-        return f"postgresql+psycopg://postgres@/{name}?host={directory}"
-
-    with psycopg.connect(running.get_uri(), autocommit=True) as connection:
         # What is tested is not whether the server survives a power cut.
         connection.execute("ALTER SYSTEM SET fsync = off")
         connection.execute("SELECT pg_reload_conf()")

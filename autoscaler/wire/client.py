@@ -1,0 +1,206 @@
+"""The one client of the HTTP API; what people, Python and node agents speak through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+
+from autoscaler.domain import errors
+from autoscaler.domain.errors import CastorError, SpecError, Unavailable
+from autoscaler.domain.job import JobSpec
+from autoscaler.wire.codec import decode, encode
+from autoscaler.wire.messages import (
+    Assignment,
+    Change,
+    CostView,
+    DecisionView,
+    Fault,
+    FleetView,
+    ForecastView,
+    JobView,
+    JoinReply,
+    JoinRequest,
+    LogPart,
+    NodeReply,
+    NodeReport,
+    Submission,
+)
+
+Value = TypeVar("Value")
+
+_TIMEOUT_SECONDS = 30.0
+_CHUNK_BYTES = 1 << 16
+
+
+class _Http:
+    """Requests with a token; what the server refuses is raised as the error it names."""
+
+    def __init__(self, url: str, token: str | None, transport: httpx.BaseTransport | None) -> None:
+        self._url = url
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._client = httpx.Client(
+            base_url=url, headers=headers, timeout=_TIMEOUT_SECONDS, transport=transport
+        )
+
+    def call(self, method: str, path: str, content: bytes | None = None) -> bytes:
+        try:
+            response = self._client.request(method, path, content=content)
+        except httpx.HTTPError as error:
+            raise Unavailable(
+                f"no controller answers at {self._url} ({error}): start one with `castor serve`, "
+                "or set CASTOR_URL"
+            ) from None
+        _raise_for(response)
+        return response.content
+
+    def upload(self, path: str, file: Path) -> None:
+        try:
+            with file.open("rb") as content:
+                response = self._client.put(
+                    path, content=iter(lambda: content.read(_CHUNK_BYTES), b"")
+                )
+        except httpx.HTTPError as error:
+            raise Unavailable(f"the upload to {self._url} broke off: {error}") from None
+        _raise_for(response)
+
+    def download(self, path: str, destination: Path) -> None:
+        try:
+            with self._client.stream("GET", path) as response:
+                if response.is_error:
+                    response.read()
+                _raise_for(response)
+                with destination.open("wb") as file:
+                    for chunk in response.iter_bytes(_CHUNK_BYTES):
+                        file.write(chunk)
+        except httpx.HTTPError as error:
+            raise Unavailable(f"the download from {self._url} broke off: {error}") from None
+
+    def get(self, kind: type[Value], path: str) -> Value:
+        return decode(kind, self.call("GET", path))
+
+    def exists(self, path: str) -> bool:
+        try:
+            return self._client.head(path).is_success
+        except httpx.HTTPError as error:
+            raise Unavailable(f"no controller answers at {self._url}: {error}") from None
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class Client:
+    """What a person, or a program of theirs, asks of a controller.
+
+    Every method raises `Unavailable` when no controller answers, `NotAllowed` when the token
+    does not do, and what its own line says.
+    """
+
+    def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
+        self._http = _Http(url, token, transport)
+
+    def submit(self, spec: JobSpec, bundle: Path | None = None) -> JobView:
+        """Run a job. `Conflict`: the name is in use; `SpecError`: it can't run here."""
+        if bundle is not None and not self._http.exists(f"/v1/bundles/{spec.bundle}"):
+            self._http.upload(f"/v1/bundles/{spec.bundle}", bundle)
+        body = encode(Submission, Submission(spec))
+        return decode(JobView, self._http.call("POST", "/v1/jobs", body))
+
+    def jobs(self, include_ended: bool = True) -> tuple[JobView, ...]:
+        """All jobs, the latest first."""
+        path = f"/v1/jobs?include_ended={str(include_ended).lower()}"
+        return self._http.get(tuple[JobView, ...], path)
+
+    def job(self, name: str) -> JobView:
+        """One job by name or id. `UnknownJob`."""
+        return self._http.get(JobView, f"/v1/jobs/{name}")
+
+    def change(self, name: str, change: Change) -> JobView:
+        """Change a running job. `UnknownJob`, `Conflict`: it has ended."""
+        return decode(
+            JobView, self._http.call("PATCH", f"/v1/jobs/{name}", encode(Change, change))
+        )
+
+    def stop(self, name: str) -> JobView:
+        """End a job, with a checkpoint. `UnknownJob`, `Conflict`: it has ended."""
+        return decode(JobView, self._http.call("POST", f"/v1/jobs/{name}/stop"))
+
+    def decisions(self, name: str, limit: int = 100) -> tuple[DecisionView, ...]:
+        """What was decided for a job, the latest first. `UnknownJob`."""
+        return self._http.get(tuple[DecisionView, ...], f"/v1/jobs/{name}/decisions?limit={limit}")
+
+    def forecast(self, name: str) -> tuple[ForecastView, ...]:
+        """The job at every fixed size, as its model predicts it. `UnknownJob`."""
+        return self._http.get(tuple[ForecastView, ...], f"/v1/jobs/{name}/forecast")
+
+    def logs(self, name: str, offsets: Mapping[str, int]) -> tuple[LogPart, ...]:
+        """What the instances of a job wrote from these offsets on. `UnknownJob`."""
+        body = encode(dict[str, int], dict(offsets))
+        return decode(tuple[LogPart, ...], self._http.call("POST", f"/v1/jobs/{name}/logs", body))
+
+    def fleet(self) -> FleetView:
+        """Offers, limits, instances."""
+        return self._http.get(FleetView, "/v1/fleet")
+
+    def costs(self) -> CostView:
+        """What was spent."""
+        return self._http.get(CostView, "/v1/costs")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+
+class NodeClient:
+    """What a node agent asks of its controller. Errors as in `Client`."""
+
+    def __init__(
+        self, url: str, token: str | None = None, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self._url = url
+        self._transport = transport
+        self._http = _Http(url, token, transport)
+
+    def join(self, request: JoinRequest) -> JoinReply:
+        """Exchange the single-use token for work and a lasting token. `NotAllowed`: used up,
+        expired, or another instance's."""
+        reply = decode(
+            JoinReply, self._http.call("POST", "/v1/node/join", encode(JoinRequest, request))
+        )
+        self._http.close()
+        self._http = _Http(self._url, reply.token, self._transport)
+        return reply
+
+    def assignment(self) -> Assignment:
+        """The work again, for an agent that was restarted."""
+        return self._http.get(Assignment, "/v1/node/assignment")
+
+    def heartbeat(self, report: NodeReport) -> NodeReply:
+        """Tell how things stand, hear what is wanted."""
+        body = encode(NodeReport, report)
+        return decode(NodeReply, self._http.call("POST", "/v1/node/heartbeat", body))
+
+    def fetch_bundle(self, destination: Path) -> None:
+        """The job's packed working directory."""
+        self._http.download("/v1/node/bundle", destination)
+
+    def append_log(self, offset: int, text: bytes) -> int:
+        """Hand in what was written from `offset` on; returns where the controller's copy ends."""
+        reply = self._http.call("POST", f"/v1/node/logs?offset={offset}", text)
+        return decode(int, reply)
+
+
+def _raise_for(response: httpx.Response) -> None:
+    """Raise what the server refused a request for."""
+    if not response.is_error:
+        return
+    try:
+        fault = decode(Fault, response.content)
+    except SpecError:
+        raise Unavailable(f"{response.url} answered {response.status_code}") from None
+    kind = getattr(errors, fault.error, CastorError)
+    if not (isinstance(kind, type) and issubclass(kind, CastorError)):
+        kind = CastorError
+    raise kind(fault.message)

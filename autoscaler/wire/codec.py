@@ -1,0 +1,37 @@
+"""Domain values as JSON and back, checked."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from autoscaler.domain.errors import SpecError
+
+Value = TypeVar("Value")
+
+
+def encode(kind: type[Value], value: Value) -> bytes:
+    """`value` as JSON."""
+    return _adapter(kind).dump_json(value)
+
+
+def decode(kind: type[Value], text: bytes | str) -> Value:
+    """The value that this JSON is.
+
+    Raises:
+        SpecError: it is not JSON of that kind; the message names the first field at fault.
+    """
+    try:
+        value: Value = _adapter(kind).validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise SpecError(first["msg"], place or None) from None
+    return value
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)

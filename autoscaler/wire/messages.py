@@ -1,0 +1,232 @@
+"""The messages of the HTTP API: what people, Python and node agents send and get.
+
+Frozen dataclasses over the domain's own; the API's JSON is their fields. Money travels as a
+decimal string, times are seconds since the Unix epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.goodput import ThroughputParameters
+from autoscaler.domain.instance import InstancePhase
+from autoscaler.domain.job import InstanceBounds, JobPhase, JobSpec
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.offer import Limit, Offer
+from autoscaler.domain.plan import Action
+from autoscaler.domain.report import CheckpointStatus, Failure, TrainingReport
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A job to run; the bundle it names was uploaded before."""
+
+    spec: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What to change of a running job; None leaves it."""
+
+    objective: Objective | None = None
+    instances: InstanceBounds | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceView:
+    """One instance, as people see it."""
+
+    id: str
+    job: str
+    offer: str
+    phase: InstancePhase
+    devices: int
+    usd_per_hour: Decimal
+    requested_seconds: float
+    reclaim_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionView:
+    """A decision that was made, and why. `current` and `target` are None where nothing is held."""
+
+    at_seconds: float
+    job: str
+    action: Action
+    reason: str
+    current: Allocation | None
+    target: Allocation | None
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EventView:
+    """Something that happened to a job or, without one, to the fleet."""
+
+    at_seconds: float
+    job: str | None
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job, as people see it. `goodput_predicted` is the model's for what is held."""
+
+    id: str
+    phase: JobPhase
+    objective: Objective
+    submitted_seconds: float
+    started_seconds: float | None
+    ended_seconds: float | None
+    instances: tuple[InstanceView, ...]
+    spent_usd: Decimal
+    usd_per_hour: Decimal
+    report: TrainingReport | None
+    reported_seconds: float | None
+    goodput_predicted: float | None
+    eta_seconds: float | None
+    decision: DecisionView | None
+    attempt: int
+    cause: str | None
+    last_lines: tuple[str, ...]
+    checkpoint: CheckpointStatus | None
+    checkpoint_directory: str | None
+    events: tuple[EventView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastView:
+    """A job held at one fixed size from start to end, as the fitted model predicts it."""
+
+    allocation: Allocation
+    measured: bool
+    seconds: float
+    seconds_90: float
+    usd: float
+    usd_90: float
+
+
+@dataclass(frozen=True, slots=True)
+class FleetView:
+    """What is offered, what limits all jobs, what is held, and how the controller is."""
+
+    controller: str
+    version: str
+    offers: tuple[Offer, ...]
+    limits: tuple[Limit, ...]
+    unavailable: frozenset[str]
+    instances: tuple[InstanceView, ...]
+    usd_per_hour: Decimal
+    shadow_prices_usd_per_hour: Mapping[str, float]
+    ticked_seconds: float | None
+    trouble: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CostView:
+    """What was spent so far: in all, by job, by offer, by day (UTC, ISO)."""
+
+    total_usd: Decimal
+    usd_per_hour: Decimal
+    by_job: Mapping[str, Decimal]
+    by_offer: Mapping[str, Decimal]
+    by_day: Mapping[str, Decimal]
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """What one instance wrote from an offset on; `next_offset` is where to read on."""
+
+    instance: str
+    next_offset: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """An instance's agent presents the token that its user data carries. It serves once."""
+
+    token: str
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What an instance is to run. `secrets` hold values: they are never stored or logged."""
+
+    job: str
+    job_number: int
+    spec: JobSpec
+    secrets: Mapping[str, str]
+    offer: Offer
+    devices_used: int
+    attempt: int
+    lighthouse: str | None
+    peer_token: str
+    checkpoint_directory: str
+    checkpoint_interval_seconds: float
+    heartbeat_timeout_seconds: float
+    collective_timeout_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class JoinReply:
+    """The agent's lasting token, and its work."""
+
+    token: str
+    assignment: Assignment
+    heartbeat_seconds: float
+    lease_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """An agent's heartbeat. Repeated with the same `sequence` until it was answered.
+
+    `attempt` is the start of the script that runs or ran last. `is_complete`: the script has
+    ended well. `setup_seconds` is told once, when the job's set-up is done.
+    """
+
+    instance: str
+    sequence: int
+    phase: InstancePhase
+    attempt: int
+    devices_used: int
+    reports: tuple[TrainingReport, ...] = ()
+    failure: Failure | None = None
+    is_complete: bool = False
+    reclaim_seconds: float | None = None
+    setup_seconds: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Wanted(StrEnum):
+    """What an instance is to do."""
+
+    RUN = "run"
+    DRAIN = "drain"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReply:
+    """The answer to a heartbeat: the same wishes every time, until they change."""
+
+    wanted: Wanted
+    attempt: int
+    start_seconds: float | None
+    devices_used: int
+    throughput: ThroughputParameters | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a request was refused: the name of a class of domain.errors, and its message."""
+
+    error: str
+    message: str
+    field: str | None = None
