@@ -47,8 +47,8 @@ class NoisePoint:
 class Measurements:
     """The measurements of the jobs of one store.
 
-    What adds to them raises `UnknownJob` where there is no such job. A step time that is not
-    positive and finite, or of no step, is passed over.
+    What adds to them raises `UnknownJob` where there is no such job. A time that is negative or
+    not finite, and a step time of 0 or of no step, is passed over: it would spoil the mean.
     """
 
     def __init__(self, database: Database) -> None:
@@ -128,12 +128,16 @@ def _add_observations(
     session: Session, job: str, observations: Sequence[StepObservation], now_seconds: float
 ) -> None:
     for observation in observations:
-        # One that says nothing must not spoil the mean of those that do.
-        if observation.steps > 0 and 0 < observation.step_seconds < math.inf:
+        if _says_something(observation):
             _merge(session, job, observation, now_seconds)
     session.flush()
     for row in session.scalars(_latest_first(job).offset(MAXIMUM_CONFIGURATIONS)):
         session.delete(row)
+
+
+def _says_something(new: StepObservation) -> bool:
+    has_steps = new.steps > 0 and 0 < new.step_seconds < math.inf
+    return has_steps and 0 <= new.sync_seconds < math.inf
 
 
 def _merge(session: Session, job: str, new: StepObservation, now_seconds: float) -> None:
@@ -166,6 +170,8 @@ def _latest_first(job: str) -> Select[ObservationRow]:
 def _add_duration(
     session: Session, job: str, offer: str | None, what: str, seconds: float
 ) -> None:
+    if not 0 <= seconds < math.inf:
+        return
     row = session.get(DurationRow, (job, offer or "", what))
     if row is None:
         row = DurationRow(job=job, offer=offer or "", what=what, mean_seconds=0.0, count=0)

@@ -6,6 +6,7 @@ from sqlalchemy import select, update
 
 from autoscaler.domain.errors import Conflict
 from autoscaler.store.database import Database
+from autoscaler.store.instances import instance_row
 from autoscaler.store.schema import JoinTokenRow, PersonRow
 
 
@@ -16,8 +17,13 @@ class Tokens:
         self._database = database
 
     def issue(self, token_hash: str, instance: str, expires_seconds: float) -> None:
-        """Keep a token with which that instance may join once, before it expires."""
+        """Keep a token with which that instance may join once, before it expires.
+
+        Raises:
+            UnknownInstance: there is none.
+        """
         with self._database.write() as session:
+            instance_row(session, instance)
             session.add(
                 JoinTokenRow(hash=token_hash, instance=instance, expires_seconds=expires_seconds)
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, ThroughputParameters
 from autoscaler.goodput.batch import best_batch
+from autoscaler.goodput.draws import is_usable
 from autoscaler.goodput.efficiency import efficiency
 from autoscaler.goodput.throughput import as_array, step_seconds
 
@@ -23,7 +24,7 @@ def next_batch_total(
     Without a fitted model or a noise scale that is known there is nothing to decide by. A change
     must be worth 3 % of goodput, so that noise in the estimates does not move it.
     """
-    if not bounds.adaptive or throughput is None or noise is None:
+    if not bounds.adaptive or throughput is None or noise is None or not is_usable(noise):
         return max(bounds.initial, min(current, bounds.maximum))
     best = best_batch(throughput, noise.examples, bounds, instances, devices)
     split = split_batch(current, devices, bounds.device_maximum)

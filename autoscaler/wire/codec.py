@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -14,7 +15,7 @@ Value = TypeVar("Value")
 
 def encode(kind: type[Value], value: Value) -> bytes:
     """`value` as JSON."""
-    return _adapter(kind).dump_json(value)
+    return _adapter(cast(Hashable, kind)).dump_json(value)
 
 
 def decode(kind: type[Value], text: bytes | str) -> Value:
@@ -24,7 +25,7 @@ def decode(kind: type[Value], text: bytes | str) -> Value:
         SpecError: it is not JSON of that kind; the message names the first field at fault.
     """
     try:
-        value: Value = _adapter(kind).validate_json(text)
+        value: Value = _adapter(cast(Hashable, kind)).validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -33,5 +34,5 @@ def decode(kind: type[Value], text: bytes | str) -> Value:
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+    return TypeAdapter(cast(Any, kind))

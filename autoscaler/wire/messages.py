@@ -188,8 +188,8 @@ class JoinReply:
 class NodeReport:
     """An agent's heartbeat. Repeated with the same `sequence` until it was answered.
 
-    `attempt` is the start of the script that runs or ran last. `is_complete`: the script has
-    ended well. `setup_seconds` is told once, when the job's set-up is done.
+    `attempt` is the start of the script that runs or ran last, `started_seconds` when the node
+    made it, by its own clock. `is_complete`: the script has ended well. `setup_seconds` is told once, when the job's set-up is done.
     """
 
     instance: str
@@ -197,6 +197,7 @@ class NodeReport:
     phase: InstancePhase
     attempt: int
     devices_used: int
+    started_seconds: float | None = None
     reports: tuple[TrainingReport, ...] = ()
     failure: Failure | None = None
     is_complete: bool = False

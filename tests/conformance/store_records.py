@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from autoscaler.domain.errors import Conflict, StoreError, UnknownJob
+from autoscaler.domain.errors import Conflict, StoreError, UnknownInstance, UnknownJob
 from autoscaler.domain.goodput import NoiseScale
 from autoscaler.domain.report import MembershipPause, ReportOrigin
 from autoscaler.store.events import Event
@@ -79,6 +79,12 @@ class MeasurementsConformance:
         assert durations["local-small", "start"].seconds == 15.0
         assert durations["local-small", "start"].count == 2
         assert durations[None, "drain pause"].seconds == 3.0
+
+    def test_durations_that_say_nothing_are_passed_over(self, store: Store) -> None:
+        add_job(store)
+        for seconds in (float("nan"), float("inf"), -1.0):
+            store.measurements.add_duration("digits", None, "restore", seconds)
+        assert store.measurements.durations("digits") == {}
 
     def test_durations_follow_a_change(self, store: Store) -> None:
         add_job(store)
@@ -195,6 +201,10 @@ class TokensConformance:
         assert store.tokens.burn("hash", NOW + 1)
         assert not store.tokens.burn("hash", NOW + 1)
         assert not store.tokens.burn("other", NOW + 1)
+
+    def test_a_token_is_of_an_instance(self, store: Store) -> None:
+        with pytest.raises(UnknownInstance):
+            store.tokens.issue("hash", "digits-0-1", NOW)
 
     def test_a_token_expires(self, store: Store) -> None:
         self._issue(store, "hash")
