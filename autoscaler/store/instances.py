@@ -212,6 +212,17 @@ class Instances:
                 row.training_seconds = now_seconds
             return row.to(HeldInstance)
 
+    def use_devices(self, instance: str, devices_used: int) -> HeldInstance:
+        """Have an instance train on this many of its devices.
+
+        Raises:
+            UnknownInstance: there is none.
+        """
+        with self._database.write() as session:
+            row = instance_row(session, instance)
+            row.devices_used = devices_used
+            return row.to(HeldInstance)
+
     def set_reclaim(self, instance: str, reclaim_seconds: float) -> HeldInstance:
         """Keep when the cloud takes an instance back; of several notices the earliest counts.
 

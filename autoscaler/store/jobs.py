@@ -81,6 +81,12 @@ class Jobs:
             rows = select(JobRow).where(JobRow.phase.not_in(_FINAL)).order_by(JobRow.number)
             return tuple(row.to(JobRecord) for row in session.scalars(rows))
 
+    def ended_with_lighthouse(self) -> tuple[JobRecord, ...]:
+        """The jobs that have ended and whose lighthouse has not been put out."""
+        with self._database.read() as session:
+            rows = select(JobRow).where(JobRow.phase.in_(_FINAL), JobRow.lighthouse.is_not(None))
+            return tuple(row.to(JobRecord) for row in session.scalars(rows))
+
     def all(self) -> tuple[JobRecord, ...]:
         """All jobs there ever were, the oldest first."""
         with self._database.read() as session:

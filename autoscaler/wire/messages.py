@@ -18,7 +18,7 @@ from autoscaler.domain.job import InstanceBounds, JobPhase, JobSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action
-from autoscaler.domain.report import CheckpointStatus, Failure, TrainingReport
+from autoscaler.domain.report import Failure, TrainingReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,7 @@ class JobView:
     attempt: int
     cause: str | None
     last_lines: tuple[str, ...]
-    checkpoint: CheckpointStatus | None
-    checkpoint_directory: str | None
+    checkpoint_directory: str
     events: tuple[EventView, ...] = ()
 
 

@@ -1,0 +1,184 @@
+"""Carries intents out: the only place that launches, and the only one that terminates.
+
+An intent was written down before it comes here. A call may be made again after a crash: a launch
+with its token is the same launch. What the cloud's answer means is decided by its type.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from autoscaler.clock import Clock
+from autoscaler.controller.market import Market
+from autoscaler.domain.errors import (
+    CastorError,
+    Conflict,
+    InsufficientCapacity,
+    NotFound,
+    PermissionDenied,
+    ProviderError,
+    QuotaExceeded,
+    Throttled,
+)
+from autoscaler.domain.instance import (
+    CONTROLLER_TAG,
+    INSTANCE_TAG,
+    JOB_TAG,
+    HeldInstance,
+    LaunchRequest,
+)
+from autoscaler.domain.intent import Intent, IntentKind
+from autoscaler.store.events import Event
+from autoscaler.store.store import Store
+
+_log = logging.getLogger(__name__)
+
+_NOTHING_LAUNCHED = (InsufficientCapacity, QuotaExceeded, PermissionDenied, NotFound)
+_FIRST_REFUSAL_SECONDS: dict[type[ProviderError], float] = {
+    InsufficientCapacity: 15.0,
+    QuotaExceeded: 900.0,
+    PermissionDenied: 900.0,
+    NotFound: 900.0,
+}
+_LONGEST_REFUSAL_SECONDS = 1800.0
+_LONGEST_RETRY_SECONDS = 60.0
+
+
+class Workers(Protocol):
+    """Runs calls: in threads, or at once where time is simulated."""
+
+    def submit(self, call: Callable[[], None]) -> object:
+        """Run `call`, now or soon."""
+        ...
+
+
+class Lighthouses(Protocol):
+    """Gives jobs their quorum servers."""
+
+    def ensure(self, job: str) -> str | None:
+        """The address of the job's lighthouse, which runs; None where there can't be one."""
+        ...
+
+    def release(self, job: str) -> None:
+        """End the job's lighthouse."""
+        ...
+
+
+def launch_token(controller: str, instance: str, offer: str) -> str:
+    """The token of one launch: another instance, generation or offer is another token."""
+    return hashlib.sha256(f"{controller}\n{instance}\n{offer}".encode()).hexdigest()[:48]
+
+
+class Calls:
+    """Makes the calls that are due, each in a worker, none twice at a time."""
+
+    def __init__(
+        self,
+        store: Store,
+        market: Market,
+        lighthouses: Lighthouses,
+        workers: Workers,
+        user_data: Callable[[HeldInstance], str],
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._market = market
+        self._lighthouses = lighthouses
+        self._workers = workers
+        self._user_data = user_data
+        self._clock = clock
+        self._controller = store.settings.controller_id()
+        self._under_way: set[int] = set()
+        self._lock = threading.Lock()
+        self.on_outcome: Callable[[], None] = lambda: None
+
+    def carry_out(self, now_seconds: float) -> int:
+        """Start every call that is due and not under way; returns how many."""
+        started = 0
+        for intent in self._store.intents.pending(now_seconds):
+            with self._lock:
+                if intent.id in self._under_way:
+                    continue
+                self._under_way.add(intent.id)
+            self._workers.submit(partial(self._make, intent))
+            started += 1
+        return started
+
+    def _make(self, intent: Intent) -> None:
+        try:
+            held = self._store.instances.get(intent.instance)
+            if intent.kind is IntentKind.LAUNCH:
+                self._launch(intent, held)
+            else:
+                self._terminate(intent, held)
+        except Exception as error:  # the edge of a worker: whatever it is, the call is made again
+            _log.exception("intent %s of %s", intent.kind, intent.instance)
+            self._try_again(intent, error, None)
+        finally:
+            with self._lock:
+                self._under_way.discard(intent.id)
+            self.on_outcome()
+
+    def _launch(self, intent: Intent, held: HeldInstance) -> None:
+        job = self._store.jobs.get(held.job)
+        address = self._lighthouses.ensure(held.job)
+        if address != job.lighthouse:
+            self._store.jobs.set_lighthouse(held.job, address)
+        tags = {
+            CONTROLLER_TAG: self._controller,
+            JOB_TAG: held.job,
+            INSTANCE_TAG: held.id,
+        }
+        request = LaunchRequest(intent.token, held.offer, tags, self._user_data(held))
+        try:
+            launched = self._market.launch(request)
+        except _NOTHING_LAUNCHED as error:
+            self._refused(held, error)
+        except ProviderError as error:
+            retry_seconds = error.retry_after_seconds if isinstance(error, Throttled) else None
+            self._try_again(intent, error, retry_seconds)
+        else:
+            self._store.instances.observe_cloud(held.id, launched, self._clock.now())
+            self._store.capacity.accepted(held.offer)
+
+    def _terminate(self, intent: Intent, held: HeldInstance) -> None:
+        if held.cloud_id is not None:
+            try:
+                self._market.terminate(held.offer, held.cloud_id)
+            except ProviderError as error:
+                retry_seconds = error.retry_after_seconds if isinstance(error, Throttled) else None
+                self._try_again(intent, error, retry_seconds)
+                return
+        self._store.intents.done(intent.id)
+
+    def _refused(self, held: HeldInstance, error: ProviderError) -> None:
+        now_seconds = self._clock.now()
+        try:
+            self._store.instances.launch_failed(held.id, str(error), now_seconds)
+        except Conflict:
+            return
+        first_seconds = _FIRST_REFUSAL_SECONDS[type(error)]
+        known = self._store.capacity.refusals().get(held.offer)
+        doubled_seconds = first_seconds * 2.0 ** min(known.in_a_row if known else 0, 10)
+        wait_seconds = min(doubled_seconds, _LONGEST_REFUSAL_SECONDS)
+        kind = type(error).__name__
+        self._store.capacity.refused(held.offer, kind, now_seconds, now_seconds + wait_seconds)
+        text = (
+            f"{held.offer} refused ({kind}): {error}; not asked for again in {wait_seconds:.0f} s"
+        )
+        self._store.events.add(Event(now_seconds, "launch refused", text, held.job))
+
+    def _try_again(
+        self, intent: Intent, error: Exception, retry_after_seconds: float | None
+    ) -> None:
+        wait_seconds = retry_after_seconds or min(2.0**intent.attempts, _LONGEST_RETRY_SECONDS)
+        text = str(error) or type(error).__name__
+        try:
+            self._store.intents.failed(intent.id, text, self._clock.now() + wait_seconds)
+        except CastorError:
+            _log.exception("intent %d of %s stays as it is", intent.id, intent.instance)

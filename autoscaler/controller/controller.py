@@ -1,0 +1,249 @@
+"""Observe, plan, act: one `tick`, a function of time and of what is written down.
+
+Level-triggered: a tick that is missed, or that a crash cut short anywhere, is made good by the
+next. Nothing in a tick waits for a cloud's call to be carried out.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from autoscaler.controller.calls import Calls
+from autoscaler.controller.converging import Converging
+from autoscaler.controller.market import Market
+from autoscaler.controller.models import Models
+from autoscaler.controller.observation import Observer
+from autoscaler.controller.settings import ControllerSettings
+from autoscaler.controller.snapshots import DWELL_DURATION, START_DURATION, Snapshots
+from autoscaler.controller.upkeep import Upkeep
+from autoscaler.domain.errors import CastorError
+from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.job import JobPhase, JobRecord
+from autoscaler.domain.offer import Limit, Offer
+from autoscaler.domain.plan import Action, Decision, Plan
+from autoscaler.domain.snapshot import Snapshot
+from autoscaler.policies.base import Policy
+from autoscaler.store.store import Store
+
+_log = logging.getLogger(__name__)
+
+_PRUNE_SECONDS = 3600.0
+_PLANNED_PHASES = (JobPhase.PENDING, JobPhase.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class TickReport:
+    """What a tick did. `plan` is None where nothing had changed; `trouble` is for a person."""
+
+    tick: int
+    plan: Plan | None
+    decisions: tuple[Decision, ...]
+    calls_started: int
+    trouble: str | None
+
+
+@dataclass(slots=True)
+class ControllerStatus:
+    """How the controller is, for those who ask. Replaced field by field at the end of a tick."""
+
+    offers: tuple[Offer, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    unavailable: frozenset[str] = frozenset()
+    shadow_prices: Mapping[str, float] = field(default_factory=dict)
+    ticked_seconds: float | None = None
+    trouble: str | None = None
+
+
+class Controller:
+    """The loop's body. One thread calls `tick`."""
+
+    def __init__(
+        self,
+        store: Store,
+        market: Market,
+        policy: Policy,
+        observer: Observer,
+        upkeep: Upkeep,
+        converging: Converging,
+        calls: Calls,
+        settings: ControllerSettings,
+    ) -> None:
+        self._store = store
+        self._market = market
+        self._policy = policy
+        self._observer = observer
+        self._upkeep = upkeep
+        self._converging = converging
+        self._calls = calls
+        self._settings = settings
+        self._models = Models(store)
+        self._snapshots = Snapshots(store, market, self._models)
+        self._tick = 0
+        self._ticked_seconds = float("inf")
+        self._planned_seconds = float("-inf")
+        self._pruned_seconds = float("-inf")
+        self._news: object = None
+        self._in_force: dict[str, Decision] = {}
+        self._told: dict[str, tuple[object, ...]] = {}
+        self._changed_seconds: dict[str, float] = {}
+        self.status = ControllerStatus()
+
+    def tick(self, now_seconds: float) -> TickReport:
+        """One turn of the loop."""
+        self._tick += 1
+        observed = self._observer.observe(now_seconds)
+        self._keep_up(observed.alive, now_seconds)
+        jobs = self._store.jobs.alive()
+        alive = self._store.instances.alive()
+        self._measure_starts(alive)
+        plan, decisions = self._plan(
+            [job for job in jobs if job.phase in _PLANNED_PHASES], alive, now_seconds
+        )
+        self._act(alive, now_seconds)
+        started = self._calls.carry_out(now_seconds)
+        self._prune(now_seconds)
+        self._ticked_seconds = now_seconds
+        self._show(plan, observed.trouble, now_seconds)
+        return TickReport(self._tick, plan, decisions, started, observed.trouble)
+
+    def _keep_up(self, alive: Sequence[HeldInstance], now_seconds: float) -> None:
+        by_job: dict[str, list[HeldInstance]] = {}
+        for held in alive:
+            by_job.setdefault(held.job, []).append(held)
+        for job in self._store.jobs.alive():
+            own = by_job.get(job.id, [])
+            self._safely(job.id, partial(self._upkeep.keep_up, job, own, now_seconds))
+        for job_id, instances in by_job.items():
+            job = self._store.jobs.get(job_id)
+            for held in instances:
+                self._safely(job_id, partial(self._upkeep.give_back, held, job, now_seconds))
+        for job in self._store.jobs.ended_with_lighthouse():
+            if job.id not in by_job:
+                self._safely(job.id, partial(self._upkeep.put_out, job))
+
+    def _measure_starts(self, alive: Sequence[HeldInstance]) -> None:
+        """Learn how long instances take from launch to their first step."""
+        for held in alive:
+            training, launched = held.training_seconds, held.launched_seconds
+            if training is None or launched is None or training <= self._ticked_seconds:
+                continue
+            self._store.measurements.add_duration(
+                held.job, held.offer, START_DURATION, training - launched
+            )
+
+    def _plan(
+        self, jobs: Sequence[JobRecord], alive: Sequence[HeldInstance], now_seconds: float
+    ) -> tuple[Plan | None, tuple[Decision, ...]]:
+        """Plan if there is news or it is time to; otherwise what was decided stays in force."""
+        snapshot = self._snapshots.take(jobs, alive, now_seconds)
+        news = _news_in(snapshot)
+        is_time = now_seconds - self._planned_seconds >= self._settings.replan_seconds
+        if news == self._news and not is_time:
+            return None, ()
+        try:
+            plan = self._policy.plan(snapshot)
+        except Exception:  # the loop's edge: the last decisions stay in force
+            _log.exception("planning failed; what was decided before stays in force")
+            return None, ()
+        self._news, self._planned_seconds = news, now_seconds
+        for decision in plan.decisions:
+            self._note_dwell(decision, now_seconds)
+        self._in_force = {decision.job: decision for decision in plan.decisions}
+        told = tuple(each for each in plan.decisions if self._is_worth_telling(each))
+        if told:
+            self._store.journal.add(self._tick, now_seconds, snapshot, plan, told)
+        for decision in told:
+            _log.info("%s", decision.reason)
+        return plan, told
+
+    def _act(self, alive: Sequence[HeldInstance], now_seconds: float) -> None:
+        """Do what can be done now of what was decided."""
+        by_job: dict[str, list[HeldInstance]] = {}
+        for held in alive:
+            by_job.setdefault(held.job, []).append(held)
+        for job_id, decision in self._in_force.items():
+            own = by_job.get(job_id, [])
+            self._safely(
+                job_id, partial(self._converging.release_surplus, decision, own, now_seconds)
+            )
+        for job_id, decision in self._in_force.items():
+            self._safely(job_id, partial(self._order, decision, now_seconds))
+
+    def _order(self, decision: Decision, now_seconds: float) -> None:
+        if decision.action is Action.STOP:
+            self._store.jobs.set_phase(
+                decision.job, JobPhase.STOPPING, now_seconds, decision.reason
+            )
+            return
+        self._converging.order_missing(decision, self._store.instances.alive(), now_seconds)
+
+    def _note_dwell(self, decision: Decision, now_seconds: float) -> None:
+        """Learn how long a job stays at one allocation before the next change."""
+        if decision.action not in (Action.GROW, Action.SHRINK, Action.MOVE):
+            return
+        before = self._in_force.get(decision.job)
+        if before is not None and before.target == decision.target:
+            return
+        changed_seconds = self._changed_seconds.get(decision.job)
+        self._changed_seconds[decision.job] = now_seconds
+        if changed_seconds is not None:
+            self._store.measurements.add_duration(
+                decision.job, None, DWELL_DURATION, now_seconds - changed_seconds
+            )
+
+    def _is_worth_telling(self, decision: Decision) -> bool:
+        """A change always; a stay once, until something else was decided in between."""
+        essence = (decision.action, decision.current, decision.target)
+        is_news = self._told.get(decision.job) != essence
+        self._told[decision.job] = essence
+        return is_news
+
+    def _prune(self, now_seconds: float) -> None:
+        if now_seconds - self._pruned_seconds < _PRUNE_SECONDS:
+            return
+        self._pruned_seconds = now_seconds
+        before_seconds = now_seconds - self._settings.keep_seconds
+        self._store.journal.prune(before_seconds)
+        self._store.events.prune(before_seconds)
+        self._models.forget(job.id for job in self._store.jobs.alive())
+
+    def _show(self, plan: Plan | None, trouble: str | None, now_seconds: float) -> None:
+        self.status.offers = self._market.offers
+        self.status.limits = self._market.limits
+        self.status.unavailable = self._store.capacity.unavailable(now_seconds)
+        if plan is not None:
+            self.status.shadow_prices = plan.shadow_prices
+        self.status.trouble = trouble
+        self.status.ticked_seconds = now_seconds
+
+    def _safely(self, job: str, do: Callable[[], None]) -> None:
+        """One job's trouble must not stop the others."""
+        try:
+            do()
+        except CastorError as error:
+            _log.warning("job %s: %s", job, error)
+        except Exception:  # the loop's edge
+            _log.exception("job %s", job)
+
+
+def _news_in(snapshot: Snapshot) -> tuple[object, ...]:
+    """What of a snapshot, if it changes, asks for a new plan; time and progress alone do not."""
+    jobs = tuple(
+        (
+            job.id,
+            job.objective,
+            job.instances,
+            job.batch,
+            job.held,
+            job.trained,
+            id(job.models),
+            round(4 * math.log2(job.noise.examples)) if job.noise else None,
+            job.remaining_examples is None,
+        )
+        for job in snapshot.jobs
+    )
+    return (snapshot.offers, snapshot.limits, snapshot.unavailable, jobs)

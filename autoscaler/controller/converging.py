@@ -1,0 +1,102 @@
+"""Brings what is held to what was decided: orders what is missing, releases what is over.
+
+Level-triggered: called every tick with the decision in force, it does what can be done now. New
+instances come before old ones go, so that training never waits, unless the limits leave no room
+for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from autoscaler.controller.market import Market
+from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
+from autoscaler.domain.plan import Decision
+from autoscaler.store.store import Store
+
+
+class Converging:
+    """Turns decisions into orders and releases in the store."""
+
+    def __init__(self, store: Store, market: Market, token_of: Callable[[str, str], str]) -> None:
+        self._store = store
+        self._market = market
+        self._token_of = token_of
+
+    def release_surplus(
+        self, decision: Decision, instances: Sequence[HeldInstance], now_seconds: float
+    ) -> None:
+        """Let go of the job's instances that the decision has no place for."""
+        wanted = [held for held in instances if held.desired is Desired.PRESENT]
+        target = decision.target
+        if target is None:
+            for held in wanted:
+                self._store.instances.release(held.id, now_seconds)
+            return
+        alike = [held for held in wanted if held.offer == target.offer]
+        for held in _first_to_go(alike)[: max(len(alike) - target.instances, 0)]:
+            self._store.instances.release(held.id, now_seconds)
+        others = [held for held in wanted if held.offer != target.offer]
+        training = [held for held in alike if held.phase is InstancePhase.TRAINING]
+        if decision.release_first or len(training) >= target.instances:
+            for held in others:
+                self._store.instances.release(held.id, now_seconds)
+
+    def order_missing(
+        self, decision: Decision, alive: Sequence[HeldInstance], now_seconds: float
+    ) -> bool:
+        """Order what the decision wants and the job lacks, as far as there is room.
+
+        `alive` are the instances of all jobs. Returns whether something was ordered.
+        """
+        target = decision.target
+        if target is None:
+            return False
+        own = [held for held in alive if held.job == decision.job]
+        wanted = [held for held in own if held.desired is Desired.PRESENT]
+        alike = [held for held in wanted if held.offer == target.offer]
+        for held in alike:
+            if held.devices_used != target.devices_used:
+                self._store.instances.use_devices(held.id, target.devices_used)
+        if decision.release_first and any(held.offer != target.offer for held in own):
+            return False
+        ordered = False
+        for number in range(target.instances - len(alike)):
+            if not self._has_room(target.offer, alive, number):
+                break
+            self._order(decision, now_seconds)
+            ordered = True
+        return ordered
+
+    def _order(self, decision: Decision, now_seconds: float) -> None:
+        assert decision.target is not None
+        offer = self._market.offer(decision.target.offer)
+        self._store.instances.order(
+            decision.job,
+            offer,
+            decision.target.devices_used,
+            lambda instance: self._token_of(instance, offer.id),
+            now_seconds,
+        )
+
+    def _has_room(self, offer_id: str, alive: Sequence[HeldInstance], ordered: int) -> bool:
+        """Whether the limits bear one more beside all that are there, the leaving ones too."""
+        offers = {offer.id: offer for offer in self._market.offers}
+        offer = offers[offer_id]
+        for limit in self._market.limits:
+            used = sum(limit.use(offers[held.offer]) for held in alive if held.offer in offers)
+            if used + (ordered + 1) * limit.use(offer) > limit.maximum + 1e-9:
+                return False
+        return True
+
+
+def _first_to_go(instances: Sequence[HeldInstance]) -> list[HeldInstance]:
+    """Those that do not train yet, then the youngest: an old one is the less likely reclaimed."""
+    return sorted(
+        instances,
+        key=lambda held: (
+            held.phase is InstancePhase.TRAINING,
+            -held.requested_seconds,
+            held.id,
+        ),
+    )

@@ -1,0 +1,108 @@
+"""All providers as one: what they offer, what they limit, what they say there is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autoscaler.domain.errors import NotFound, ProviderError
+from autoscaler.domain.instance import CloudInstance, Interruption, LaunchRequest
+from autoscaler.domain.offer import Limit, LimitUnit, Offer
+from providers.base import Provider
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What the clouds say there is. Of a provider that is not in `answered` nothing is known."""
+
+    instances: tuple[CloudInstance, ...]
+    interruptions: tuple[Interruption, ...]
+    answered: frozenset[str]
+
+
+class Market:
+    """The providers of one deployment. What one of them fails at is not the others' trouble."""
+
+    def __init__(
+        self, providers: Mapping[str, Provider], fleet_usd_per_hour: float | None
+    ) -> None:
+        self._providers = providers
+        self._fleet_usd_per_hour = fleet_usd_per_hour
+        self._offers: dict[str, tuple[Offer, ...]] = {}
+        self._limits: dict[str, tuple[Limit, ...]] = {}
+        self.trouble: str | None = None
+
+    def refresh(self) -> None:
+        """Ask for offers and limits; of a provider that does not answer the last known stay."""
+        self.trouble = None
+        for name, provider in self._providers.items():
+            try:
+                self._offers[name] = tuple(provider.offers())
+                self._limits[name] = tuple(provider.limits())
+            except ProviderError as error:
+                self._note(name, error)
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """All that was offered when last asked."""
+        return tuple(offer for offers in self._offers.values() for offer in offers)
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """All limits, the fleet's own cap among them."""
+        limits = tuple(limit for limits in self._limits.values() for limit in limits)
+        if self._fleet_usd_per_hour is None:
+            return limits
+        cap = Limit("fleet budget", LimitUnit.USD_PER_HOUR, self._fleet_usd_per_hour)
+        return (*limits, cap)
+
+    def offer(self, offer_id: str) -> Offer:
+        """The offer of this id.
+
+        Raises:
+            NotFound: nobody offers it any more.
+        """
+        for offer in self.offers:
+            if offer.id == offer_id:
+                return offer
+        raise NotFound(f"offer {offer_id}: nobody offers it any more")
+
+    def listing(self) -> Listing:
+        """What every provider says there is."""
+        instances: list[CloudInstance] = []
+        interruptions: list[Interruption] = []
+        answered: set[str] = set()
+        for name, provider in self._providers.items():
+            try:
+                found = provider.instances()
+                notices = provider.interruptions()
+            except ProviderError as error:
+                self._note(name, error)
+                continue
+            instances.extend(found)
+            interruptions.extend(notices)
+            answered.add(name)
+        return Listing(tuple(instances), tuple(interruptions), frozenset(answered))
+
+    def launch(self, request: LaunchRequest) -> CloudInstance:
+        """Launch at the offer's provider; errors are those of `Provider.launch`."""
+        return self._providers[self.offer(request.offer).provider].launch(request)
+
+    def terminate(self, offer_id: str, cloud_id: str) -> None:
+        """Terminate an instance of that offer; errors are those of `Provider.terminate`."""
+        name = self._provider_of(offer_id)
+        for provider in [self._providers[name]] if name else self._providers.values():
+            provider.terminate([cloud_id])
+
+    def _provider_of(self, offer_id: str) -> str | None:
+        for name, offers in self._offers.items():
+            if any(offer.id == offer_id for offer in offers):
+                return name
+        return None
+
+    def _note(self, name: str, error: ProviderError) -> None:
+        self.trouble = f"{name}: {error}"
+        _log.warning("provider %s does not answer: %s", name, error)

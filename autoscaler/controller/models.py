@@ -1,0 +1,119 @@
+"""The fitted models of all jobs, refitted when what was measured says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from autoscaler.domain.job import JobRecord
+from autoscaler.domain.offer import Offer
+from autoscaler.domain.report import StepObservation
+from autoscaler.domain.snapshot import ThroughputModel
+from autoscaler.goodput.fit import fit
+from autoscaler.goodput.prediction import prediction_error
+from autoscaler.goodput.prior import ThroughputPrior, prior_for, prior_from_kind
+from autoscaler.store.store import Store
+
+# Before a job has told how large its model is.
+_UNKNOWN_PARAMETER_BYTES = 100_000_000
+_REFIT_SECONDS = 10.0
+_REFIT_ERROR = 0.03
+# A configuration counts as measured once it has trained for this long.
+_MEASURED_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    models: Mapping[str, ThroughputModel]
+    sizes: frozenset[tuple[str, int, int]]
+    kinds: frozenset[str]
+    parameter_bytes: int
+    at_seconds: float
+
+
+class Models:
+    """One job's models by kind of device, for every kind that it may come to run on."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._fitted: dict[str, _Fitted] = {}
+
+    def of(
+        self, job: JobRecord, offers: Sequence[Offer], now_seconds: float
+    ) -> Mapping[str, ThroughputModel]:
+        """The models as measured so far, for the kinds of these offers.
+
+        Kept while they predict what was measured since: estimates move only on measurements.
+        """
+        observations = tuple(
+            observation
+            for observation in self._store.measurements.observations(job.id)
+            if observation.steps * observation.step_seconds >= _MEASURED_SECONDS
+        )
+        known = self._fitted.get(job.id)
+        fresh = _Fitted(
+            models={},
+            sizes=frozenset((o.device_kind, o.instances, o.devices) for o in observations),
+            kinds=frozenset(offer.device_kind for offer in offers),
+            parameter_bytes=job.report.parameter_bytes if job.report else _UNKNOWN_PARAMETER_BYTES,
+            at_seconds=now_seconds,
+        )
+        if known is not None and not _is_outdated(known, fresh, observations):
+            return known.models
+        models = _fit_all(observations, offers, fresh.parameter_bytes)
+        self._fitted[job.id] = _Fitted(
+            models, fresh.sizes, fresh.kinds, fresh.parameter_bytes, now_seconds
+        )
+        self._store.measurements.save_models(job.id, models)
+        return models
+
+    def forget(self, jobs: Iterable[str]) -> None:
+        """Drop what is kept of all jobs but these."""
+        kept = set(jobs)
+        self._fitted = {job: fitted for job, fitted in self._fitted.items() if job in kept}
+
+
+def _is_outdated(known: _Fitted, fresh: _Fitted, observations: Sequence[StepObservation]) -> bool:
+    if (known.sizes, known.kinds) != (fresh.sizes, fresh.kinds):
+        return True
+    if known.parameter_bytes != fresh.parameter_bytes:
+        return True
+    if fresh.at_seconds - known.at_seconds < _REFIT_SECONDS:
+        return False
+    for kind, model in known.models.items():
+        of_kind = [each for each in observations if each.device_kind == kind]
+        if of_kind and prediction_error(model, of_kind) > _REFIT_ERROR:
+            return True
+    return False
+
+
+def _fit_all(
+    observations: Sequence[StepObservation], offers: Sequence[Offer], parameter_bytes: int
+) -> Mapping[str, ThroughputModel]:
+    """Fit the kinds that were measured; the others inherit from the one measured most."""
+    networks: dict[str, float] = {}
+    for offer in offers:
+        networks.setdefault(offer.device_kind, offer.network_bytes_per_second)
+    weights: dict[str, float] = {}
+    for each in observations:
+        seconds = each.steps * each.step_seconds
+        weights[each.device_kind] = weights.get(each.device_kind, 0.0) + seconds
+    models: dict[str, ThroughputModel] = {}
+    for kind in sorted(weights):
+        prior = prior_for(kind, parameter_bytes, networks.get(kind, min(networks.values())))
+        of_kind = [each for each in observations if each.device_kind == kind]
+        models[kind] = fit(of_kind, prior)
+    best = max(sorted(weights), key=lambda kind: weights[kind]) if weights else None
+    for kind, network in networks.items():
+        if kind not in models:
+            prior = _unmeasured(kind, parameter_bytes, network, models[best] if best else None)
+            models[kind] = fit([], prior)
+    return models
+
+
+def _unmeasured(
+    kind: str, parameter_bytes: int, network: float, measured: ThroughputModel | None
+) -> ThroughputPrior:
+    if measured is None:
+        return prior_for(kind, parameter_bytes, network)
+    return prior_from_kind(measured, kind, speed_ratio=1.0)

@@ -1,0 +1,191 @@
+"""Compares what the clouds say with what was written down, and writes down what is new.
+
+The clouds are asked before the store is read: an instance that is launched in between is then
+known to the store, not taken for an orphan. Nothing is concluded from a list that did not come.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from autoscaler.clock import Clock
+from autoscaler.controller.calls import Workers
+from autoscaler.controller.market import Listing, Market
+from autoscaler.controller.settings import ControllerSettings
+from autoscaler.domain.errors import CastorError, Conflict, UnknownInstance
+from autoscaler.domain.instance import (
+    INSTANCE_TAG,
+    JOB_TAG,
+    CloudInstance,
+    CloudState,
+    Desired,
+    HeldInstance,
+    InstancePhase,
+    Interruption,
+)
+from autoscaler.domain.intent import IntentKind, IntentState
+from autoscaler.store.events import Event
+from autoscaler.store.store import Store
+
+_log = logging.getLogger(__name__)
+
+_TERMINATE_AGAIN_SECONDS = 60.0
+_NEVER_JOINED = (InstancePhase.REQUESTED, InstancePhase.BOOTING)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """All instances that have not ended, as known now."""
+
+    alive: tuple[HeldInstance, ...]
+    trouble: str | None
+
+
+class Observer:
+    """Keeps the store true to the clouds."""
+
+    def __init__(
+        self,
+        store: Store,
+        market: Market,
+        workers: Workers,
+        settings: ControllerSettings,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._market = market
+        self._workers = workers
+        self._settings = settings
+        self._clock = clock
+        self._listed_seconds = float("-inf")
+        self._orphans: dict[str, float] = {}
+        self._missing: dict[str, float] = {}
+
+    def observe(self, now_seconds: float) -> Observed:
+        """Ask the clouds, if it is time to, and bring the store up to date."""
+        if now_seconds - self._listed_seconds >= self._settings.listing_seconds:
+            self._listed_seconds = now_seconds
+            self._market.refresh()
+            listing = self._market.listing()
+            self._take_in(listing, now_seconds)
+        for held in self._store.instances.alive():
+            self._check_agent(held, now_seconds)
+        return Observed(self._store.instances.alive(), self._market.trouble)
+
+    def _take_in(self, listing: Listing, now_seconds: float) -> None:
+        alive = {held.id: held for held in self._store.instances.alive()}
+        for seen in listing.instances:
+            self._at_the_edge(partial(self._take_in_one, seen, alive, now_seconds))
+        for notice in listing.interruptions:
+            self._at_the_edge(partial(self._reclaim, notice, alive, now_seconds))
+        self._bury_vanished(listing, alive, now_seconds)
+
+    def _take_in_one(
+        self, seen: CloudInstance, alive: dict[str, HeldInstance], now_seconds: float
+    ) -> None:
+        held = alive.get(seen.tags.get(INSTANCE_TAG, ""))
+        if held is None:
+            self._unordered(seen, now_seconds)
+        elif held.cloud_id is None or seen.state is CloudState.TERMINATED:
+            after = self._store.instances.observe_cloud(held.id, seen, now_seconds)
+            if after.phase is InstancePhase.ENDED and held.desired is Desired.PRESENT:
+                self._tell(now_seconds, "instance lost", f"{held.id} has ended", held.job)
+        elif held.desired is Desired.ABSENT:
+            self._insist(held, now_seconds)
+
+    def _unordered(self, seen: CloudInstance, now_seconds: float) -> None:
+        """An instance of ours that is not alive in the store: late, or nobody's."""
+        if seen.state in (CloudState.TERMINATED, CloudState.STOPPING):
+            self._orphans.pop(seen.id, None)
+            return
+        try:
+            # It may have been given up before the cloud showed it: then it is billed and ended.
+            self._store.instances.observe_cloud(seen.tags[INSTANCE_TAG], seen, now_seconds)
+            return
+        except (KeyError, UnknownInstance, Conflict):
+            pass
+        first_seconds = self._orphans.setdefault(seen.id, now_seconds)
+        old_enough = now_seconds - seen.launched_seconds >= self._settings.orphan_seconds
+        if first_seconds < now_seconds and old_enough:
+            job = seen.tags.get(JOB_TAG)
+            self._tell(now_seconds, "orphan", f"{seen.id} ({seen.offer}): nobody ordered it", job)
+            self._workers.submit(lambda: self._market.terminate(seen.offer, seen.id))
+
+    def _insist(self, held: HeldInstance, now_seconds: float) -> None:
+        """Terminate again what was terminated and still runs."""
+        for intent in self._store.intents.of_instance(held.id):
+            told = intent.kind is IntentKind.TERMINATE and intent.state is IntentState.DONE
+            since_seconds = held.draining_seconds or held.requested_seconds
+            patience_seconds = _TERMINATE_AGAIN_SECONDS * (intent.attempts + 1)
+            if told and now_seconds - since_seconds > patience_seconds:
+                self._store.intents.failed(intent.id, "it still runs", now_seconds)
+
+    def _reclaim(
+        self, notice: Interruption, alive: dict[str, HeldInstance], now_seconds: float
+    ) -> None:
+        for held in alive.values():
+            if held.cloud_id == notice.instance and held.reclaim_seconds is None:
+                self._store.instances.set_reclaim(held.id, notice.reclaim_seconds)
+                self._store.instances.release(held.id, now_seconds)
+                left_seconds = notice.reclaim_seconds - now_seconds
+                text = f"{held.id} is taken back in {max(left_seconds, 0):.0f} s"
+                self._tell(now_seconds, "reclaim", text, held.job)
+
+    def _bury_vanished(
+        self, listing: Listing, alive: dict[str, HeldInstance], now_seconds: float
+    ) -> None:
+        """End what complete lists have left out for long: a cloud forgets what ended long ago."""
+        listed = {seen.id for seen in listing.instances}
+        providers = {offer.id: offer.provider for offer in self._market.offers}
+        for held in alive.values():
+            is_sure = providers.get(held.offer) in listing.answered
+            if held.cloud_id is None or held.cloud_id in listed or not is_sure:
+                self._missing.pop(held.id, None)
+                continue
+            first_seconds = self._missing.setdefault(held.id, now_seconds)
+            if now_seconds - first_seconds >= self._settings.vanished_seconds:
+                self._bury(held, now_seconds)
+
+    def _bury(self, held: HeldInstance, now_seconds: float) -> None:
+        assert held.cloud_id is not None and held.launched_seconds is not None
+        ended = CloudInstance(
+            id=held.cloud_id,
+            token="",
+            offer=held.offer,
+            state=CloudState.TERMINATED,
+            tags={},
+            launched_seconds=held.launched_seconds,
+            ended_seconds=held.seen_seconds or held.launched_seconds,
+        )
+        self._store.instances.observe_cloud(held.id, ended, now_seconds)
+        text = f"{held.id}: its cloud no longer lists it; billed until it was last heard of"
+        self._tell(now_seconds, "instance lost", text, held.job)
+
+    def _check_agent(self, held: HeldInstance, now_seconds: float) -> None:
+        """Give up instances whose agent never came, or has gone silent."""
+        if held.desired is Desired.ABSENT or held.launched_seconds is None:
+            return
+        settings = self._settings
+        if held.seen_seconds is None:
+            overdue = now_seconds - held.launched_seconds > settings.join_seconds
+            text = f"{held.id}: its agent never joined"
+        else:
+            overdue = now_seconds - held.seen_seconds > settings.silence_seconds
+            text = f"{held.id}: nothing heard of its agent for {settings.silence_seconds:.0f} s"
+        if overdue:
+            self._tell(now_seconds, "instance given up", text, held.job)
+            self._store.instances.request_termination(held.id, now_seconds)
+
+    def _tell(self, now_seconds: float, kind: str, text: str, job: str | None) -> None:
+        _log.info("%s: %s", kind, text)
+        self._store.events.add(Event(now_seconds, kind, text, job))
+
+    def _at_the_edge(self, take_in: Callable[[], None]) -> None:
+        """One instance's trouble must not keep the others from being seen."""
+        try:
+            take_in()
+        except CastorError:
+            _log.exception("an instance could not be taken in")

@@ -1,0 +1,46 @@
+"""What a job's fitted model says of what it does now."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from autoscaler.domain.instance import HeldInstance, InstancePhase
+from autoscaler.domain.report import TrainingReport
+from autoscaler.domain.snapshot import ThroughputModel
+from autoscaler.goodput.draws import is_usable
+from autoscaler.goodput.efficiency import efficiency
+from autoscaler.goodput.prediction import size_log_errors
+from autoscaler.goodput.throughput import as_array, step_seconds
+
+
+def predicted_goodput(
+    report: TrainingReport | None,
+    instances: Sequence[HeldInstance],
+    models: Mapping[str, ThroughputModel],
+    kinds: Mapping[str, str],
+) -> float | None:
+    """Useful examples a second that the model expects at the present size and batch.
+
+    `kinds` are the device kinds of offers. None before there is anything to expect it from, or
+    while the job trains on several kinds.
+    """
+    training = {held.offer for held in instances if held.phase is InstancePhase.TRAINING}
+    found = {kinds[offer] for offer in training if offer in kinds}
+    if report is None or len(found) != 1:
+        return None
+    model = models.get(found.pop())
+    if model is None or not model.measured:
+        return None
+    batch = report.batch
+    seconds = step_seconds(
+        as_array(model.point), report.replicas, report.devices, batch.device, batch.accumulation
+    )
+    errors = size_log_errors(model, report.replicas, report.devices)
+    throughput = batch.total / float(seconds) * math.exp(-float(errors.mean()))
+    noise, initial = report.noise, report.bounds.initial
+    if batch.total == initial:
+        return throughput
+    if noise is None or not is_usable(noise):
+        return None
+    return throughput * float(efficiency(noise.examples, initial, batch.total))

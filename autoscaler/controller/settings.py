@@ -1,0 +1,34 @@
+"""How patient the controller is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSettings:
+    """All in seconds, but for the fleet's cap.
+
+    Attributes:
+        replan_seconds: plan at least this often, also when nothing has happened.
+        listing_seconds: ask the clouds for their instances at most this often.
+        join_seconds: how long an instance may take from launch to its agent's first word.
+        silence_seconds: an agent not heard of for this long is given up, its instance replaced.
+        drain_seconds: how long an instance may take to leave its job.
+        orphan_seconds: the least age at which an instance that nobody ordered is ended.
+        completion_seconds: how long other replicas may go on after one has completed the job.
+        vanished_seconds: an instance that complete listings leave out for this long has ended.
+        keep_seconds: how long decisions with their inputs, and events, are kept.
+        fleet_usd_per_hour: what all instances together may cost an hour.
+    """
+
+    replan_seconds: float = 10.0
+    listing_seconds: float = 1.0
+    join_seconds: float = 600.0
+    silence_seconds: float = 120.0
+    drain_seconds: float = 120.0
+    orphan_seconds: float = 60.0
+    completion_seconds: float = 600.0
+    vanished_seconds: float = 600.0
+    keep_seconds: float = 30 * 86400.0
+    fleet_usd_per_hour: float | None = None

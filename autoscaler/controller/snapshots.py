@@ -1,0 +1,165 @@
+"""The moment as a policy sees it, put together from the store and the market."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from autoscaler.controller.market import Market
+from autoscaler.controller.models import Models
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.goodput import BatchBounds
+from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
+from autoscaler.domain.job import BatchSpec, InstanceBounds, JobRecord
+from autoscaler.domain.offer import Offer
+from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts
+from autoscaler.ledger.ledger import Ledger
+from autoscaler.store.measurements import Mean, pause_name
+from autoscaler.store.store import Store
+
+# Before a job's own have been measured.
+_USUAL_PAUSE_SECONDS = 1.0
+_USUAL_START_SECONDS = 15.0
+_USUAL_RESTORE_SECONDS = 3.0
+_USUAL_BATCH = 32
+
+START_DURATION = "start"
+DWELL_DURATION = "dwell"
+_PAUSES = tuple(pause_name(kind) for kind in ("join", "drain"))
+
+
+class Snapshots:
+    """Takes snapshots of the jobs that are to be planned for."""
+
+    def __init__(self, store: Store, market: Market, models: Models) -> None:
+        self._store = store
+        self._market = market
+        self._models = models
+
+    def take(
+        self, jobs: Sequence[JobRecord], alive: Sequence[HeldInstance], now_seconds: float
+    ) -> Snapshot:
+        """All that a policy may know now of these jobs."""
+        by_job: dict[str, list[HeldInstance]] = {}
+        for held in alive:
+            by_job.setdefault(held.job, []).append(held)
+        return Snapshot(
+            now_seconds=now_seconds,
+            offers=self._market.offers,
+            limits=self._market.limits,
+            jobs=tuple(self._job(job, by_job.get(job.id, []), now_seconds) for job in jobs),
+            unavailable=self._store.capacity.unavailable(now_seconds),
+        )
+
+    def _job(
+        self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
+    ) -> JobSnapshot:
+        report, spec = job.report, job.spec
+        offers = allowed_offers(spec.instances, self._market.offers)
+        total = spec.total_examples or (report.total_examples if report else None)
+        progress = report.progress_examples if report else 0.0
+        held = held_allocation(instances)
+        waits = job.retry_seconds is not None and job.retry_seconds > now_seconds
+        durations = self._store.measurements.durations(job.id)
+        spent = Ledger(self._store.ledger.entries(job.id)).spent(job.id, now_seconds)
+        return JobSnapshot(
+            id=job.id,
+            objective=spec.objective,
+            instances=_as_held(spec.instances, held) if waits else spec.instances,
+            batch=report.bounds if report else bounds_of(spec.batch),
+            submitted_seconds=job.submitted_seconds,
+            remaining_examples=None if total is None else max(total - progress, 0.0),
+            spent_usd=float(spent),
+            held=held,
+            trained=trained_allocation(instances),
+            models=self._models.of(job, offers or self._market.offers, now_seconds),
+            noise=report.noise if report else None,
+            switching=_switching(durations, self._market.offers),
+            waited_seconds=0.0 if job.started_seconds else now_seconds - job.submitted_seconds,
+        )
+
+
+def allowed_offers(bounds: InstanceBounds, offers: Sequence[Offer]) -> tuple[Offer, ...]:
+    """The offers that a job may use: named by id or instance type, or all."""
+    named = bounds.offers
+    return tuple(
+        offer
+        for offer in offers
+        if (named is None or offer.id in named or offer.instance_type in named)
+        and (bounds.spot or offer.reclaims_per_hour == 0)
+    )
+
+
+def held_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
+    """What a job holds or has ordered and is to keep: the group of its latest order."""
+    wanted = [held for held in instances if held.desired is Desired.PRESENT]
+    if not wanted:
+        return None
+    latest = max(wanted, key=lambda held: (held.requested_seconds, held.id))
+    alike = [held for held in wanted if held.offer == latest.offer]
+    return Allocation(latest.offer, len(alike), latest.devices_used)
+
+
+def trained_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
+    """What a job trains on now; of several offers the one with most instances."""
+    training = [
+        held
+        for held in instances
+        if held.phase is InstancePhase.TRAINING
+        or (held.phase is InstancePhase.DRAINING and held.training_seconds is not None)
+    ]
+    if not training:
+        return None
+    counted = Counter((held.offer, held.devices_used) for held in training)
+    (offer, devices_used), instances_held = max(
+        counted.items(), key=lambda item: (item[1], item[0])
+    )
+    return Allocation(offer, instances_held, devices_used)
+
+
+def bounds_of(batch: BatchSpec) -> BatchBounds:
+    """The batch bounds of a job that has not told its own yet."""
+    initial = batch.initial or _USUAL_BATCH
+    return BatchBounds(
+        initial=initial,
+        maximum=max(batch.maximum or initial, initial),
+        device_maximum=batch.device_maximum or initial,
+        adaptive=batch.adaptive,
+    )
+
+
+def _as_held(bounds: InstanceBounds, held: Allocation | None) -> InstanceBounds:
+    """The bounds of a job that waits to be started again: it neither grows nor shrinks."""
+    if held is None:
+        return bounds
+    return replace(bounds, minimum=held.instances, maximum=held.instances, offers=(held.offer,))
+
+
+def _switching(
+    durations: Mapping[tuple[str | None, str], Mean], offers: Sequence[Offer]
+) -> SwitchingCosts:
+    """Costs of changing, as measured; what was measured on one offer carries to the others."""
+    pauses = [durations[None, name] for name in _PAUSES if (None, name) in durations]
+    count = sum(mean.count for mean in pauses)
+    pause_seconds = _USUAL_PAUSE_SECONDS
+    if count:
+        pause_seconds = sum(mean.seconds * mean.count for mean in pauses) / count
+    measured = {
+        offer.id: durations[offer.id, START_DURATION].seconds
+        for offer in offers
+        if (offer.id, START_DURATION) in durations
+    }
+    beyond_boot = [
+        measured[offer.id] - offer.boot_seconds for offer in offers if offer.id in measured
+    ]
+    usual = max(min(beyond_boot), 0.0) if beyond_boot else _USUAL_START_SECONDS
+    dwell = durations.get((None, DWELL_DURATION))
+    return SwitchingCosts(
+        pause_seconds=pause_seconds,
+        restore_seconds=_USUAL_RESTORE_SECONDS,
+        start_seconds={
+            offer.id: measured.get(offer.id, offer.boot_seconds + usual) for offer in offers
+        },
+        dwell_seconds=dwell.seconds if dwell else None,
+    )

@@ -1,0 +1,148 @@
+"""What becomes of jobs and their instances apart from any plan: retries, endings, returns."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from autoscaler.controller.calls import Lighthouses, Workers
+from autoscaler.controller.settings import ControllerSettings
+from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
+from autoscaler.domain.job import JobPhase, JobRecord
+from autoscaler.failures.retry import next_attempt
+from autoscaler.ledger.ledger import Ledger
+from autoscaler.store.events import Event
+from autoscaler.store.store import Store
+
+_log = logging.getLogger(__name__)
+
+COMPLETE_FACT = "complete"
+
+_NOT_AT_WORK = (InstancePhase.REQUESTED, InstancePhase.BOOTING, InstancePhase.DRAINED)
+
+
+class Upkeep:
+    """Moves jobs on to their ends, and has instances that are not wanted terminated."""
+
+    def __init__(
+        self,
+        store: Store,
+        lighthouses: Lighthouses,
+        workers: Workers,
+        settings: ControllerSettings,
+    ) -> None:
+        self._store = store
+        self._lighthouses = lighthouses
+        self._workers = workers
+        self._settings = settings
+
+    def keep_up(
+        self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
+    ) -> None:
+        """One job that has not ended, and those of its instances that have not."""
+        self._start(job, instances, now_seconds)
+        self._retry_or_fail(job, now_seconds)
+        self._complete(job, instances, now_seconds)
+        self._guard_budget(job, instances, now_seconds)
+        self._stop(job, instances, now_seconds)
+
+    def give_back(self, held: HeldInstance, job: JobRecord, now_seconds: float) -> None:
+        """Have an instance terminated once it has left its job, or has had long enough to."""
+        if held.desired is Desired.PRESENT:
+            if job.phase.is_final or COMPLETE_FACT in held.facts:
+                self._store.instances.release(held.id, now_seconds)
+            return
+        waited_seconds = now_seconds - (held.draining_seconds or now_seconds)
+        is_done = held.phase in _NOT_AT_WORK or COMPLETE_FACT in held.facts
+        is_silent = held.seen_seconds is None
+        if is_done or is_silent or waited_seconds > self._settings.drain_seconds:
+            self._store.instances.request_termination(held.id, now_seconds)
+
+    def put_out(self, job: JobRecord) -> None:
+        """End the lighthouse of a job that has ended and holds nothing any more."""
+        if job.lighthouse is not None:
+            self._store.jobs.set_lighthouse(job.id, None)
+            self._workers.submit(lambda: self._lighthouses.release(job.id))
+
+    def _start(
+        self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
+    ) -> None:
+        trains = any(held.phase is InstancePhase.TRAINING for held in instances)
+        if job.phase is JobPhase.PENDING and trains:
+            self._store.jobs.set_phase(job.id, JobPhase.RUNNING, now_seconds)
+
+    def _retry_or_fail(self, job: JobRecord, now_seconds: float) -> None:
+        """Answer the failures of the present attempt, once."""
+        if job.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
+            return
+        failures = self._store.reports.failures(job.id)
+        if not any(failure.attempt == job.attempt for failure in failures):
+            return
+        decision = next_attempt(failures, job.spec.retries)
+        if decision.retry:
+            retry_seconds = now_seconds + decision.delay_seconds
+            self._store.jobs.start_attempt(job.id, job.attempt + 1, retry_seconds)
+            self._tell(now_seconds, "retry", decision.reason, job.id)
+        else:
+            cause = f"{failures[-1].cause} ({decision.reason})"
+            self._store.jobs.set_phase(job.id, JobPhase.FAILED, now_seconds, cause)
+            self._tell(now_seconds, "failed", cause, job.id)
+
+    def _complete(
+        self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
+    ) -> None:
+        """A job is finished when one replica has completed it and no other is at it any more."""
+        if job.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
+            return
+        every = self._store.instances.of_job(job.id, include_ended=True)
+        completed = [held for held in every if COMPLETE_FACT in held.facts]
+        if not completed:
+            return
+        first_seconds = min(float(held.facts[COMPLETE_FACT]) for held in completed)
+        busy = [
+            held
+            for held in instances
+            if held.phase is InstancePhase.TRAINING and COMPLETE_FACT not in held.facts
+        ]
+        if busy and now_seconds - first_seconds < self._settings.completion_seconds:
+            return
+        self._store.jobs.set_phase(job.id, JobPhase.RUNNING, now_seconds)
+        self._store.jobs.set_phase(job.id, JobPhase.FINISHED, now_seconds)
+        self._tell(now_seconds, "finished", "its training is complete", job.id)
+
+    def _guard_budget(
+        self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
+    ) -> None:
+        """Stop a job before it can spend more than its budget, whatever was planned.
+
+        What it holds goes on costing until it has drained and the cloud has ended it.
+        """
+        budget_usd = job.spec.objective.budget_usd
+        if budget_usd is None or job.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
+            return
+        ledger = Ledger(self._store.ledger.entries(job.id))
+        rate_usd_per_hour = float(sum(held.usd_per_hour for held in instances))
+        leaving_usd = rate_usd_per_hour * self._leaving_seconds(job) / 3600
+        spent_usd = float(ledger.spent(job.id, now_seconds))
+        if instances and spent_usd + leaving_usd >= float(budget_usd):
+            cause = f"budget of ${budget_usd} used up: raise it with castor set, or it ends here"
+            self._store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, cause)
+            self._tell(now_seconds, "budget", cause, job.id)
+
+    def _leaving_seconds(self, job: JobRecord) -> float:
+        """What leaving is likely to take: a checkpoint, and a margin for the drain."""
+        written = job.report.checkpoint.seconds if job.report else None
+        return 5.0 + 2.0 * (written or 0.0)
+
+    def _stop(self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float) -> None:
+        if job.phase is not JobPhase.STOPPING:
+            return
+        for held in instances:
+            self._store.instances.release(held.id, now_seconds)
+        if not instances:
+            self._store.jobs.set_phase(job.id, JobPhase.STOPPED, now_seconds)
+            self._tell(now_seconds, "stopped", job.cause or "as it was asked to", job.id)
+
+    def _tell(self, now_seconds: float, kind: str, text: str, job: str) -> None:
+        _log.info("%s %s: %s", job, kind, text)
+        self._store.events.add(Event(now_seconds, kind, text, job))

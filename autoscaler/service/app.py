@@ -1,0 +1,229 @@
+"""The HTTP API. Everything refuses without a token, on loopback too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.exceptions import HTTPException
+
+from autoscaler.clock import Clock
+from autoscaler.domain import errors
+from autoscaler.domain.errors import CastorError, NotAllowed, NotFound, SpecError
+from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.job import JobRecord
+from autoscaler.service.authentication import Authentication
+from autoscaler.service.files import Bundles, Logs
+from autoscaler.service.nodes import Nodes
+from autoscaler.service.submissions import Submissions
+from autoscaler.service.views import Views, decision_view
+from autoscaler.store.store import Store
+from autoscaler.wire.codec import encode
+from autoscaler.wire.messages import (
+    Assignment,
+    Change,
+    CostView,
+    DecisionView,
+    Fault,
+    FleetView,
+    ForecastView,
+    JobView,
+    JoinReply,
+    JoinRequest,
+    LogPart,
+    NodeReply,
+    NodeReport,
+    Submission,
+)
+
+_STATUS: dict[type[CastorError], int] = {
+    errors.NotAllowed: 401,
+    errors.UnknownJob: 404,
+    errors.UnknownInstance: 404,
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.SpecError: 422,
+    errors.Unavailable: 503,
+    errors.StoreError: 503,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """What the API gives access to."""
+
+    store: Store
+    authentication: Authentication
+    submissions: Submissions
+    nodes: Nodes
+    views: Views
+    bundles: Bundles
+    logs: Logs
+    forecast: Callable[[str], tuple[ForecastView, ...]]
+    clock: Clock
+
+
+def create_app(rooms: Rooms, version: str) -> FastAPI:
+    """The application over these rooms."""
+    app = FastAPI(title="Castor", version=version, docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_exception_handler(CastorError, _refuse)
+    app.add_exception_handler(RequestValidationError, _refuse_malformed)
+    app.add_exception_handler(HTTPException, _refuse_unknown)
+    bearer = HTTPBearer(auto_error=False)
+
+    def token(credentials: HTTPAuthorizationCredentials | None = Depends(bearer)) -> str:
+        if credentials is None:
+            raise NotAllowed("a token is needed: set CASTOR_TOKEN")
+        return credentials.credentials
+
+    def person(presented: str = Depends(token)) -> str:
+        return rooms.authentication.person(presented)
+
+    def node(presented: str = Depends(token)) -> HeldInstance:
+        return rooms.authentication.node(presented)
+
+    app.include_router(_jobs(rooms, person))
+    app.include_router(_fleet(rooms, person))
+    app.include_router(_nodes(rooms, node))
+    return app
+
+
+def _jobs(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
+    """What people do with jobs."""
+    router = APIRouter(prefix="/v1/jobs", dependencies=[Depends(person)])
+
+    def view(job: JobRecord, with_events: bool = False) -> Response:
+        return _answer(JobView, rooms.views.job(job, rooms.clock.now(), with_events))
+
+    @router.post("")
+    def submit(submission: Submission, who: str = Depends(person)) -> Response:
+        return view(rooms.submissions.submit(submission.spec, who))
+
+    @router.get("")
+    def all_jobs(include_ended: bool = True) -> Response:
+        jobs = rooms.store.jobs.all() if include_ended else rooms.store.jobs.alive()
+        now_seconds = rooms.clock.now()
+        views = tuple(rooms.views.job(job, now_seconds) for job in reversed(jobs))
+        return _answer(tuple[JobView, ...], views)
+
+    @router.get("/{name}")
+    def one_job(name: str) -> Response:
+        return view(rooms.store.jobs.find(name), with_events=True)
+
+    @router.patch("/{name}")
+    def change(name: str, change: Change, who: str = Depends(person)) -> Response:
+        return view(rooms.submissions.change(name, change, who))
+
+    @router.post("/{name}/stop")
+    def stop(name: str, who: str = Depends(person)) -> Response:
+        return view(rooms.submissions.stop(name, who))
+
+    @router.get("/{name}/decisions")
+    def decisions(name: str, limit: int = Query(default=100, ge=1, le=10_000)) -> Response:
+        job = rooms.store.jobs.find(name)
+        entries = rooms.store.journal.decisions(job.id, limit)
+        return _answer(tuple[DecisionView, ...], tuple(decision_view(each) for each in entries))
+
+    @router.get("/{name}/forecast")
+    def forecast(name: str) -> Response:
+        job = rooms.store.jobs.find(name)
+        return _answer(tuple[ForecastView, ...], rooms.forecast(job.id))
+
+    @router.post("/{name}/logs")
+    def logs(name: str, offsets: dict[str, int]) -> Response:
+        job = rooms.store.jobs.find(name)
+        return _answer(tuple[LogPart, ...], rooms.logs.read(job.id, offsets))
+
+    return router
+
+
+def _fleet(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
+    """What people ask of the whole, and the bundles they upload."""
+    router = APIRouter(prefix="/v1", dependencies=[Depends(person)])
+
+    @router.get("/fleet")
+    def fleet() -> Response:
+        return _answer(FleetView, rooms.views.fleet(rooms.clock.now()))
+
+    @router.get("/costs")
+    def costs() -> Response:
+        return _answer(CostView, rooms.views.costs(rooms.clock.now()))
+
+    @router.head("/bundles/{sha256}")
+    def has_bundle(sha256: str) -> Response:
+        rooms.bundles.path(sha256)
+        return Response()
+
+    @router.put("/bundles/{sha256}")
+    async def put_bundle(sha256: str, request: Request) -> Response:
+        await rooms.bundles.receive(sha256, request.stream())
+        return Response(status_code=201)
+
+    return router
+
+
+def _nodes(rooms: Rooms, node: Callable[..., HeldInstance]) -> APIRouter:
+    """What node agents do."""
+    router = APIRouter(prefix="/v1/node")
+
+    @router.post("/join")
+    def join(request: JoinRequest) -> Response:
+        return _answer(JoinReply, rooms.nodes.join(request))
+
+    @router.get("/assignment")
+    def assignment(held: HeldInstance = Depends(node)) -> Response:
+        return _answer(Assignment, rooms.nodes.assignment(held))
+
+    @router.post("/heartbeat")
+    def heartbeat(report: NodeReport, held: HeldInstance = Depends(node)) -> Response:
+        return _answer(NodeReply, rooms.nodes.heartbeat(held, report))
+
+    @router.get("/bundle")
+    def bundle(held: HeldInstance = Depends(node)) -> FileResponse:
+        job = rooms.store.jobs.get(held.job)
+        if job.spec.bundle is None:
+            raise NotFound(f"job {job.id} has no working directory")
+        return FileResponse(rooms.bundles.path(job.spec.bundle))
+
+    @router.post("/logs")
+    async def append_log(
+        request: Request,
+        offset: int = Query(ge=0),
+        held: HeldInstance = Depends(node),
+    ) -> Response:
+        text = await request.body()
+        end = await run_in_threadpool(rooms.logs.append, held.job, held.id, offset, text)
+        return _answer(int, end)
+
+    return router
+
+
+def _answer(kind: Any, value: object) -> Response:
+    return Response(encode(kind, value), media_type="application/json")
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """A refusal with the name of its error, which the client raises again."""
+    status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
+    field = error.field if isinstance(error, SpecError) else None
+    fault = Fault(type(error).__name__, str(error), field)
+    return Response(encode(Fault, fault), status, media_type="application/json")
+
+
+async def _refuse_malformed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"] if part != "body")
+    return await _refuse(request, SpecError(first["msg"], place or None))
+
+
+async def _refuse_unknown(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    fault = Fault("CastorError", f"{request.method} {request.url.path}: {error.detail}")
+    return Response(encode(Fault, fault), error.status_code, media_type="application/json")

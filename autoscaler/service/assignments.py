@@ -1,0 +1,98 @@
+"""What an instance is told to run. Secrets are looked up here, for the one who may have them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoscaler.domain.errors import SpecError
+from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.job import JobRecord, SecretReference
+from autoscaler.domain.offer import Offer
+from autoscaler.service.authentication import Authentication
+from autoscaler.wire.messages import Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTimes:
+    """Time limits that every replica of every job is told."""
+
+    checkpoint_interval_seconds: float = 300.0
+    heartbeat_timeout_seconds: float = 1.5
+    collective_timeout_seconds: float = 30.0
+
+
+class Assignments:
+    """Makes the assignments of one deployment, whose jobs' files lie under `directory`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        authentication: Authentication,
+        times: TrainingTimes,
+        variables: Mapping[str, str],
+    ) -> None:
+        self._directory = directory
+        self._authentication = authentication
+        self._times = times
+        self._variables = variables
+
+    def assignment(self, job: JobRecord, held: HeldInstance, offer: Offer) -> Assignment:
+        """What `held`, an instance of `offer`, is to run.
+
+        Raises:
+            SpecError: a secret can't be found.
+        """
+        interval_seconds = job.spec.checkpoint.interval_seconds
+        return Assignment(
+            job=job.id,
+            job_number=job.number,
+            spec=job.spec,
+            secrets=self.secrets(job.spec.secrets),
+            offer=offer,
+            devices_used=held.devices_used,
+            attempt=job.attempt,
+            lighthouse=job.lighthouse,
+            peer_token=self._authentication.peer_token(job.id),
+            checkpoint_directory=str(self.checkpoint_directory(job)),
+            checkpoint_interval_seconds=(
+                self._times.checkpoint_interval_seconds
+                if interval_seconds is None
+                else interval_seconds
+            ),
+            heartbeat_timeout_seconds=self._times.heartbeat_timeout_seconds,
+            collective_timeout_seconds=self._times.collective_timeout_seconds,
+        )
+
+    def checkpoint_directory(self, job: JobRecord) -> Path:
+        """Where the job's checkpoints go: a relative path is in the job's own directory."""
+        own = self._directory / job.id
+        return own / (job.spec.checkpoint.directory or "checkpoints")
+
+    def secrets(self, references: Mapping[str, SecretReference]) -> dict[str, str]:
+        """The values behind a job's references.
+
+        Raises:
+            SpecError: one can't be found; the message names it, never a value.
+        """
+        return {name: self._value(name, reference) for name, reference in references.items()}
+
+    def _value(self, name: str, reference: SecretReference) -> str:
+        if reference.variable is not None:
+            if reference.variable not in self._variables:
+                raise SpecError(
+                    f"the controller has no variable {reference.variable}: set it where "
+                    "`castor serve` runs",
+                    f"secrets.{name}.variable",
+                )
+            return self._variables[reference.variable]
+        path = Path(os.path.expanduser(reference.file or ""))
+        try:
+            return path.read_text().rstrip("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not text"
+            raise SpecError(
+                f"the controller can't read {path}: {reason}", f"secrets.{name}.file"
+            ) from None

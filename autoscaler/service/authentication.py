@@ -1,0 +1,138 @@
+"""Who asks: people by bearer tokens, nodes by signed ones.
+
+A node joins with a token that its user data carries: signed, bound to one instance, short-lived,
+good for one use. It gets a lasting one for the instance's life. Of people's tokens only hashes are
+kept; the signing key is a file that only the controller's user can read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+import jwt
+
+from autoscaler.clock import Clock
+from autoscaler.domain.errors import NotAllowed, StoreError
+from autoscaler.domain.instance import HeldInstance, InstancePhase
+from autoscaler.store.store import Store
+
+JOIN_SECONDS = 900.0
+
+_ALGORITHM = "HS256"
+_JOIN, _NODE = "join", "node"
+_KEY_BYTES = 32
+
+
+def load_key(path: Path) -> bytes:
+    """The signing key at `path`; made, readable by its owner only, if there is none.
+
+    Raises:
+        StoreError: it can't be read or is not a key.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(_KEY_BYTES))
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}: choose another --state directory") from error
+    key = path.read_bytes()
+    if len(key) != _KEY_BYTES:
+        raise StoreError(f"{path} is not a signing key: move it away to have a new one made")
+    return key
+
+
+def digest(token: str) -> str:
+    """What is kept of a token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+class Authentication:
+    """Issues tokens and checks them."""
+
+    def __init__(self, store: Store, key: bytes, clock: Clock) -> None:
+        self._store = store
+        self._key = key
+        self._clock = clock
+
+    def add_person(self, name: str, token: str) -> None:
+        """Let the bearer of `token` in as `name`."""
+        self._store.tokens.add_person(name, digest(token))
+
+    def person(self, token: str) -> str:
+        """The name of the person whose token this is.
+
+        Raises:
+            NotAllowed: nobody's.
+        """
+        name = self._store.tokens.person(digest(token))
+        if name is None:
+            raise NotAllowed(
+                "this token is not known here: take the one in the controller's state directory, "
+                "or set CASTOR_TOKEN"
+            )
+        return name
+
+    def join_token(self, held: HeldInstance) -> str:
+        """The token with which this instance may join, once.
+
+        The same for every call: a launch that is made again carries the same user data.
+        """
+        expires_seconds = held.requested_seconds + JOIN_SECONDS
+        return self._sign({"kind": _JOIN, "sub": held.id, "exp": int(expires_seconds)})
+
+    def issue(self, held: HeldInstance) -> None:
+        """Make this instance's join token good for its one use."""
+        token = self.join_token(held)
+        self._store.tokens.issue(digest(token), held.id, held.requested_seconds + JOIN_SECONDS)
+
+    def join(self, token: str, instance: str) -> str:
+        """Use a join token up; returns the instance's lasting token.
+
+        Raises:
+            NotAllowed: the token is another's, expired, used up, or the instance has ended.
+        """
+        if self._subject(token, _JOIN) != instance:
+            raise NotAllowed(f"the join token is not for {instance}")
+        self._present(instance)
+        if not self._store.tokens.burn(digest(token), self._clock.now()):
+            raise NotAllowed(f"the join token of {instance} has expired or was used before")
+        return self._sign({"kind": _NODE, "sub": instance})
+
+    def node(self, token: str) -> HeldInstance:
+        """The instance whose lasting token this is; it may be on its way out.
+
+        Raises:
+            NotAllowed: no such token.
+        """
+        return self._store.instances.get(self._subject(token, _NODE))
+
+    def peer_token(self, job: str) -> str:
+        """What the replicas of a job show each other; made from the key, kept nowhere."""
+        return hmac.new(self._key, f"peer\n{job}".encode(), hashlib.sha256).hexdigest()
+
+    def _present(self, instance: str) -> None:
+        if self._store.instances.get(instance).phase is InstancePhase.ENDED:
+            raise NotAllowed(f"{instance} has been given up")
+
+    def _sign(self, claims: dict[str, object]) -> str:
+        return jwt.encode(claims, self._key, algorithm=_ALGORITHM)
+
+    def _subject(self, token: str, kind: str) -> str:
+        try:
+            claims = jwt.decode(
+                token, self._key, algorithms=[_ALGORITHM], options={"verify_exp": False}
+            )
+        except jwt.InvalidTokenError as error:
+            raise NotAllowed(f"the token can't be used: {error}") from None
+        expires_seconds = claims.get("exp")
+        if expires_seconds is not None and expires_seconds <= self._clock.now():
+            raise NotAllowed("the token has expired")
+        if claims.get("kind") != kind:
+            raise NotAllowed(f"a {claims.get('kind')} token does not do here")
+        return str(claims["sub"])

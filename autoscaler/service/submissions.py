@@ -1,0 +1,146 @@
+"""What people ask for: submissions, changes, stops; checked before they change anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+
+from autoscaler.clock import Clock
+from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.snapshots import allowed_offers
+from autoscaler.domain.errors import Conflict, SpecError
+from autoscaler.domain.job import InstanceBounds, JobRecord, JobSpec
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.offer import Offer
+from autoscaler.service.assignments import Assignments
+from autoscaler.service.files import Bundles
+from autoscaler.store.events import Event
+from autoscaler.store.store import Store
+from autoscaler.wire.messages import Change
+
+
+class Submissions:
+    """Takes jobs in, and changes to them."""
+
+    def __init__(
+        self,
+        store: Store,
+        bundles: Bundles,
+        assignments: Assignments,
+        status: ControllerStatus,
+        wake: Callable[[], None],
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._bundles = bundles
+        self._assignments = assignments
+        self._status = status
+        self._wake = wake
+        self._clock = clock
+
+    def submit(self, spec: JobSpec, person: str) -> JobRecord:
+        """Take a job in.
+
+        Raises:
+            SpecError: it can't run here; the message names the key of the job file.
+            Conflict: the name is in use.
+            NotFound: its bundle was not uploaded.
+        """
+        if spec.bundle is not None:
+            self._bundles.path(spec.bundle)
+        self._assignments.secrets(spec.secrets)
+        offers = self._check_instances(spec.instances)
+        self._check_objective(spec.objective, offers)
+        job = self._store.jobs.add(spec, self._clock.now())
+        self._tell("submitted", f"by {person}", job)
+        return job
+
+    def change(self, name: str, change: Change, person: str) -> JobRecord:
+        """Change a job that has not ended.
+
+        Raises:
+            SpecError, Conflict, UnknownJob: it can't be changed so.
+        """
+        job = self._store.jobs.find(name)
+        bounds = change.instances or job.spec.instances
+        offers = self._check_instances(bounds)
+        if change.objective is not None:
+            self._check_objective(change.objective, offers)
+        job = self._store.jobs.change_spec(job.id, change.objective, change.instances)
+        changed = [
+            what
+            for what, value in (("objective", change.objective), ("instances", change.instances))
+            if value is not None
+        ]
+        self._tell("changed", f"{' and '.join(changed)} by {person}", job)
+        return job
+
+    def stop(self, name: str, person: str) -> JobRecord:
+        """End a job, with a checkpoint.
+
+        Raises:
+            Conflict, UnknownJob: there is nothing to end.
+        """
+        job = self._store.jobs.find(name)
+        if job.phase.is_final:
+            raise Conflict(f"job {job.id} has ended already: it is {job.phase}")
+        job = self._store.jobs.request_stop(job.id, self._clock.now())
+        self._tell("stop", f"asked for by {person}", job)
+        return job
+
+    def _check_instances(self, bounds: InstanceBounds) -> tuple[Offer, ...]:
+        """The offers that these bounds allow, of which at least the minimum must fit."""
+        known = {offer.id for offer in self._status.offers}
+        known |= {offer.instance_type for offer in self._status.offers}
+        for name in bounds.offers or ():
+            if name not in known:
+                close = get_close_matches(name, sorted(known), n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"there are {_listed(known)}"
+                raise SpecError(f"nobody offers {name!r}: {hint}", "instances.offers")
+        offers = allowed_offers(bounds, self._status.offers)
+        if not offers and self._status.offers:
+            raise SpecError(
+                "no offer is allowed: only spot offers are named, and spot is false",
+                "instances.spot",
+            )
+        for limit in self._status.limits:
+            least = min((limit.use(offer) for offer in offers), default=0.0)
+            if least * bounds.minimum > limit.maximum:
+                raise SpecError(
+                    f"{bounds.minimum} instances need {_number(least * bounds.minimum)} of "
+                    f"{limit.name!r}, which has {_number(limit.maximum)}: ask for fewer",
+                    "instances.min",
+                )
+        return offers
+
+    def _check_objective(self, objective: Objective, offers: tuple[Offer, ...]) -> None:
+        boots_seconds = min((offer.boot_seconds for offer in offers), default=0.0)
+        deadline_seconds = objective.deadline_seconds
+        if deadline_seconds is not None:
+            left_seconds = deadline_seconds - self._clock.now()
+            if left_seconds <= boots_seconds:
+                raise SpecError(
+                    f"it is {max(left_seconds, 0):.0f} s away, and an instance alone takes "
+                    f"{boots_seconds:.0f} s to boot: set a later one",
+                    "objective.deadline",
+                )
+        if objective.budget_usd is not None and offers:
+            boot_usd = min(offer.usd_per_second * offer.boot_seconds for offer in offers)
+            if float(objective.budget_usd) <= boot_usd:
+                raise SpecError(
+                    f"${objective.budget_usd} does not pay for the boot of one instance "
+                    f"(${boot_usd:.4f}): set a larger one",
+                    "objective.budget",
+                )
+
+    def _tell(self, kind: str, text: str, job: JobRecord) -> None:
+        self._store.events.add(Event(self._clock.now(), kind, text, job.id))
+        self._wake()
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _number(value: float) -> str:
+    return f"{value:g}"

@@ -1,0 +1,147 @@
+"""Jobs, instances and costs as people are shown them, put together from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.outlook import predicted_goodput
+from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.job import JobPhase, JobRecord
+from autoscaler.ledger.ledger import Ledger
+from autoscaler.service.assignments import Assignments
+from autoscaler.store.events import Event
+from autoscaler.store.journal import JournalEntry
+from autoscaler.store.store import Store
+from autoscaler.wire.messages import (
+    CostView,
+    DecisionView,
+    EventView,
+    FleetView,
+    InstanceView,
+    JobView,
+)
+
+_EVENTS_SHOWN = 20
+
+
+class Views:
+    """What the store and the controller's status say, in the API's messages."""
+
+    def __init__(
+        self, store: Store, status: ControllerStatus, assignments: Assignments, version: str
+    ) -> None:
+        self._store = store
+        self._status = status
+        self._assignments = assignments
+        self._version = version
+
+    def job(self, job: JobRecord, now_seconds: float, with_events: bool = False) -> JobView:
+        """One job."""
+        instances = self._store.instances.of_job(job.id)
+        entries = self._store.journal.decisions(job.id, limit=1)
+        ledger = Ledger(self._store.ledger.entries(job.id))
+        predicted = self._predicted(job, instances)
+        return JobView(
+            id=job.id,
+            phase=job.phase,
+            objective=job.spec.objective,
+            submitted_seconds=job.submitted_seconds,
+            started_seconds=job.started_seconds,
+            ended_seconds=job.ended_seconds,
+            instances=tuple(self.instance(held) for held in instances),
+            spent_usd=ledger.spent(job.id, now_seconds),
+            usd_per_hour=ledger.rate_usd_per_hour(now_seconds),
+            report=job.report,
+            reported_seconds=job.reported_seconds,
+            goodput_predicted=predicted,
+            eta_seconds=_eta_seconds(job, predicted),
+            decision=decision_view(entries[0]) if entries else None,
+            attempt=job.attempt,
+            cause=job.cause,
+            last_lines=job.last_lines,
+            checkpoint_directory=str(self._assignments.checkpoint_directory(job)),
+            events=self._events(job.id) if with_events else (),
+        )
+
+    def instance(self, held: HeldInstance) -> InstanceView:
+        """One instance."""
+        return InstanceView(
+            id=held.id,
+            job=held.job,
+            offer=held.offer,
+            phase=held.phase,
+            devices=held.devices_used,
+            usd_per_hour=held.usd_per_hour,
+            requested_seconds=held.requested_seconds,
+            reclaim_seconds=held.reclaim_seconds,
+        )
+
+    def fleet(self, now_seconds: float) -> FleetView:
+        """What is offered and held, and how the controller is."""
+        status = self._status
+        ledger = Ledger(self._store.ledger.entries())
+        shadow_prices = {
+            name: price * 3600 for name, price in status.shadow_prices.items() if price > 0
+        }
+        return FleetView(
+            controller=self._store.settings.controller_id(),
+            version=self._version,
+            offers=status.offers,
+            limits=status.limits,
+            unavailable=status.unavailable,
+            instances=tuple(self.instance(held) for held in self._store.instances.alive()),
+            usd_per_hour=ledger.rate_usd_per_hour(now_seconds),
+            shadow_prices_usd_per_hour=shadow_prices,
+            ticked_seconds=status.ticked_seconds,
+            trouble=status.trouble,
+        )
+
+    def costs(self, now_seconds: float) -> CostView:
+        """What was spent."""
+        ledger = Ledger(self._store.ledger.entries())
+        return CostView(
+            total_usd=ledger.total(now_seconds),
+            usd_per_hour=ledger.rate_usd_per_hour(now_seconds),
+            by_job=ledger.by_job(now_seconds),
+            by_offer=ledger.by_offer(now_seconds),
+            by_day={day.isoformat(): usd for day, usd in ledger.by_day(now_seconds).items()},
+        )
+
+    def _predicted(self, job: JobRecord, instances: Sequence[HeldInstance]) -> float | None:
+        kinds = {offer.id: offer.device_kind for offer in self._status.offers}
+        models = self._store.measurements.models(job.id)
+        return predicted_goodput(job.report, instances, models, kinds)
+
+    def _events(self, job: str) -> tuple[EventView, ...]:
+        return tuple(event_view(event) for event in self._store.events.latest(job, _EVENTS_SHOWN))
+
+
+def decision_view(entry: JournalEntry) -> DecisionView:
+    """A decision of the journal."""
+    decision = entry.decision
+    return DecisionView(
+        at_seconds=entry.at_seconds,
+        job=decision.job,
+        action=decision.action,
+        reason=decision.reason,
+        current=decision.current,
+        target=decision.target,
+        figures=decision.figures,
+    )
+
+
+def event_view(event: Event) -> EventView:
+    """An event of the store."""
+    return EventView(event.at_seconds, event.job, event.kind, event.text)
+
+
+def _eta_seconds(job: JobRecord, predicted: float | None) -> float | None:
+    """How long the rest takes at the goodput of now, by measurement before prediction."""
+    report = job.report
+    if job.phase is not JobPhase.RUNNING or report is None or report.total_examples is None:
+        return None
+    goodput = report.goodput_measured or predicted
+    if not goodput:
+        return None
+    return max(report.total_examples - report.progress_examples, 0.0) / goodput
