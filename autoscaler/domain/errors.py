@@ -43,6 +43,10 @@ class CheckpointError(CastorError):
     """A checkpoint can't be written or read."""
 
 
+class SolverError(CastorError):
+    """The solver found no plan. A coarser method is to be used."""
+
+
 class ProviderError(CastorError):
     """A cloud said no. The subclasses say what kind of no."""
 

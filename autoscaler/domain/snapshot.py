@@ -47,6 +47,8 @@ class SwitchingCosts:
     `start_seconds` (offer id -> seconds) is from the launch call to the first step trained;
     `pause_seconds` is what a change of membership takes from the running replicas;
     `restore_seconds` is what a start from a checkpoint adds, lost work included.
+    `dwell_seconds` is how long a change lasted, on average, where a later one took it back; None
+    while none was taken back.
     """
 
     pause_seconds: float
@@ -57,7 +59,13 @@ class SwitchingCosts:
 
 @dataclass(frozen=True, slots=True)
 class JobSnapshot:
-    """One job. `held` is what it holds or has ordered; `trained` what trains now."""
+    """One job. `held` is what it holds or has ordered; `trained` what trains now.
+
+    `models` (device kind -> model) has one for each kind of device that the job may use; where
+    nothing was measured, its draws are the prior's. A kind without one is never bought.
+    `remaining_examples` None: it is not known how much is left. `looks` counts the instances
+    that ran beside the job only to be measured.
+    """
 
     id: str
     objective: Objective
@@ -73,14 +81,20 @@ class JobSnapshot:
     switching: SwitchingCosts
     waited_seconds: float = 0.0
     weight: float = 1.0
+    looks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The moment `now_seconds`: what is offered, what limits all, and every job that is alive."""
+    """The moment `now_seconds`: what is offered, what limits all, and every job that is alive.
+
+    Of `unavailable` offers no more can be had now than is held. The next plan is made after
+    `replan_seconds` at the latest.
+    """
 
     now_seconds: float
     offers: tuple[Offer, ...]
     limits: tuple[Limit, ...]
     jobs: tuple[JobSnapshot, ...]
     unavailable: frozenset[str] = frozenset()
+    replan_seconds: float = 60.0

@@ -60,9 +60,9 @@ class Authentication:
         self._key = key
         self._clock = clock
 
-    def add_person(self, name: str, token: str) -> None:
-        """Let the bearer of `token` in as `name`."""
-        self._store.tokens.add_person(name, digest(token))
+    def set_person(self, name: str, token: str) -> None:
+        """Let the bearer of `token` in as `name`, and nobody else."""
+        self._store.tokens.set_person(name, digest(token))
 
     def person(self, token: str) -> str:
         """The name of the person whose token this is.

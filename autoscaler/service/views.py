@@ -46,6 +46,7 @@ class Views:
             id=job.id,
             phase=job.phase,
             objective=job.spec.objective,
+            bounds=job.spec.instances,
             submitted_seconds=job.submitted_seconds,
             started_seconds=job.started_seconds,
             ended_seconds=job.ended_seconds,

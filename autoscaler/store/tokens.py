@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from sqlalchemy import select, update
 
-from autoscaler.domain.errors import Conflict
 from autoscaler.store.database import Database
 from autoscaler.store.instances import instance_row
 from autoscaler.store.schema import JoinTokenRow, PersonRow
@@ -19,14 +18,18 @@ class Tokens:
     def issue(self, token_hash: str, instance: str, expires_seconds: float) -> None:
         """Keep a token with which that instance may join once, before it expires.
 
+        A launch that is made again issues its token again: one that was used stays used.
+
         Raises:
             UnknownInstance: there is none.
         """
         with self._database.write() as session:
             instance_row(session, instance)
-            session.add(
-                JoinTokenRow(hash=token_hash, instance=instance, expires_seconds=expires_seconds)
-            )
+            if session.get(JoinTokenRow, token_hash) is None:
+                row = JoinTokenRow(
+                    hash=token_hash, instance=instance, expires_seconds=expires_seconds
+                )
+                session.add(row)
 
     def burn(self, token_hash: str, now_seconds: float) -> bool:
         """Use a token up. True for exactly one caller, of all threads and processes.
@@ -42,16 +45,10 @@ class Tokens:
         with self._database.write() as session:
             return session.scalar(burned) is not None
 
-    def add_person(self, name: str, token_hash: str) -> None:
-        """Let a person in with a token.
-
-        Raises:
-            Conflict: a person of that name is let in already.
-        """
+    def set_person(self, name: str, token_hash: str) -> None:
+        """Let a person in with a token, in place of the one they had."""
         with self._database.write() as session:
-            if session.get(PersonRow, name) is not None:
-                raise Conflict(f"{name} has a token already: choose another name")
-            session.add(PersonRow(name=name, token_hash=token_hash))
+            session.merge(PersonRow(name=name, token_hash=token_hash))
 
     def person(self, token_hash: str) -> str | None:
         """The name of the person with that token; None if there is nobody."""

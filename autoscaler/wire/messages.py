@@ -80,6 +80,7 @@ class JobView:
     id: str
     phase: JobPhase
     objective: Objective
+    bounds: InstanceBounds
     submitted_seconds: float
     started_seconds: float | None
     ended_seconds: float | None

@@ -225,11 +225,18 @@ class TokensConformance:
         other.close()
 
     def test_a_person_is_known_by_a_token(self, store: Store) -> None:
-        store.tokens.add_person("ada", "hash")
+        store.tokens.set_person("ada", "hash")
         assert store.tokens.person("hash") == "ada"
         assert store.tokens.person("other") is None
-        with pytest.raises(Conflict, match="ada"):
-            store.tokens.add_person("ada", "other")
+        store.tokens.set_person("ada", "other")
+        assert store.tokens.person("hash") is None
+        assert store.tokens.person("other") == "ada"
+
+    def test_a_token_that_was_used_stays_used(self, store: Store) -> None:
+        self._issue(store, "hash")
+        assert store.tokens.burn("hash", NOW)
+        self._issue(store, "hash")
+        assert not store.tokens.burn("hash", NOW)
 
     def test_settings_are_chosen_once(self, store: Store, url: str) -> None:
         controller = store.settings.controller_id()

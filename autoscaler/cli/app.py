@@ -1,0 +1,304 @@
+"""The command line: `castor`. Each command imports its room when it is called."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autoscaler.domain.errors import CastorError, Unavailable
+
+app = typer.Typer(
+    name="castor",
+    help="Grows and shrinks pools of instances under running PyTorch jobs, by marginal goodput "
+    "per dollar.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    epilog="Exit status: 0 done, 1 refused, 2 usage, 3 no controller answers, 4 the job has "
+    "failed. The controller is found by CASTOR_URL and CASTOR_TOKEN, or in CASTOR_STATE "
+    "(~/.castor).",
+)
+
+REFUSED, NO_CONTROLLER, JOB_FAILED = 1, 3, 4
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead, for scripts.")]
+JobName = Annotated[str, typer.Argument(help="Name or id of a job.", metavar="JOB")]
+
+
+def main() -> None:
+    """Run a command; what is refused is one line on standard error and an exit status."""
+    try:
+        app()
+    except Unavailable as error:
+        _say(error, NO_CONTROLLER)
+    except CastorError as error:
+        _say(error, REFUSED)
+
+
+def _say(error: CastorError, status: int) -> None:
+    print(f"castor: {error}", file=sys.stderr)
+    raise SystemExit(status)
+
+
+def _print_json(kind: Any, value: Any) -> None:
+    from autoscaler.wire.codec import encode
+
+    print(json.dumps(json.loads(encode(kind, value)), indent=2))
+
+
+@app.command()
+def submit(
+    file: Annotated[Path, typer.Argument(help="A job file; see docs/job-file.md.")],
+    wait: Annotated[bool, typer.Option(help="Return when the job has ended.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a job: pack its working directory, upload it, and let the controller buy for it."""
+    from dataclasses import replace
+
+    from autoscaler.cli.connection import connect
+    from autoscaler.cli.waiting import wait_for_end
+    from autoscaler.clock import SystemClock
+    from autoscaler.spec.bundle import pack
+    from autoscaler.spec.job_file import load_job
+    from autoscaler.wire.messages import JobView
+
+    clock = SystemClock()
+    job_file = load_job(file, clock.now())
+    client = connect()
+    with tempfile.TemporaryDirectory(prefix="castor-") as directory:
+        archive = Path(directory) / "bundle.tar.gz"
+        bundle = pack(job_file.working_directory, archive, job_file.ref, job_file.maximum_bytes)
+        job = client.submit(replace(job_file.spec, bundle=bundle.sha256), archive)
+    if wait:
+        job = wait_for_end(client, job.id, clock)
+    if as_json:
+        _print_json(JobView, job)
+    else:
+        print(f"{job.id} {job.phase}: {bundle.files} files, {bundle.bytes:,} bytes packed")
+    _fail_with(job)
+
+
+@app.command()
+def status(
+    job: Annotated[str | None, typer.Argument(help="One job, in detail.", metavar="JOB")] = None,
+    watch: Annotated[bool, typer.Option(help="Keep showing; leave with Ctrl-C.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Ended jobs too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show jobs: instances, goodput, noise scale, batch, progress, cost and the last decision."""
+    from autoscaler.cli.connection import connect
+    from autoscaler.cli.live import job_detail, overview, show
+    from autoscaler.clock import SystemClock
+    from autoscaler.wire.messages import JobView
+
+    clock, client = SystemClock(), connect()
+    if as_json and job is not None:
+        _print_json(JobView, client.job(job))
+    elif as_json:
+        _print_json(tuple[JobView, ...], client.jobs(include_ended=everything))
+    elif job is not None:
+        show(lambda: job_detail(client.job(job), clock.now()), watch, clock)
+    else:
+        show(lambda: overview(client.jobs(everything), client.fleet(), clock.now()), watch, clock)
+
+
+@app.command()
+def logs(
+    job: JobName,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Until the job ends.")] = False,
+) -> None:
+    """Print what the instances of a job wrote; they may be long gone."""
+    from autoscaler.cli.connection import connect
+    from autoscaler.cli.waiting import follow_logs
+    from autoscaler.clock import SystemClock
+
+    follow_logs(connect(), job, follow, SystemClock())
+
+
+@app.command()
+def why(
+    job: JobName,
+    number: Annotated[int, typer.Option("-n", help="How many of the last decisions.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """Print what was decided for a job, and the numbers it was decided by."""
+    from autoscaler.cli.connection import connect
+    from autoscaler.cli.tables import decision_lines
+    from autoscaler.wire.messages import DecisionView
+
+    decisions = connect().decisions(job, number)
+    if as_json:
+        _print_json(tuple[DecisionView, ...], decisions)
+        return
+    for line in decision_lines(reversed(decisions)):
+        print(line)
+    if not decisions:
+        print(f"nothing was decided for {job} yet")
+
+
+@app.command("set")
+def set_job(
+    job: JobName,
+    changes: Annotated[
+        list[str],
+        typer.Argument(
+            help="objective=cheapest|fastest|balanced|value_of_time=40|deadline=2h|budget=5, "
+            "min=1, max=4, offers=a,b, spot=true|false",
+            metavar="KEY=VALUE...",
+        ),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Change a running job's objective or its bounds on instances."""
+    from autoscaler.cli.changes import parse_changes
+    from autoscaler.cli.connection import connect
+    from autoscaler.clock import SystemClock
+    from autoscaler.spec.objective_text import describe_objective
+    from autoscaler.wire.messages import JobView
+
+    clock, client = SystemClock(), connect()
+    now_seconds = clock.now()
+    spec_bounds = client.job(job).bounds
+    view = client.change(job, parse_changes(changes, spec_bounds, now_seconds))
+    if as_json:
+        _print_json(JobView, view)
+        return
+    bounds = view.bounds
+    print(
+        f"{view.id}: {describe_objective(view.objective, now_seconds)}, "
+        f"{bounds.minimum} to {bounds.maximum} instances"
+    )
+
+
+@app.command()
+def stop(
+    job: JobName,
+    wait: Annotated[bool, typer.Option(help="Return when all is given back.")] = False,
+    as_json: Json = False,
+) -> None:
+    """End a job: it saves a checkpoint, and gives back all that it holds."""
+    from autoscaler.cli.connection import connect
+    from autoscaler.cli.waiting import wait_for_end
+    from autoscaler.clock import SystemClock
+    from autoscaler.wire.messages import JobView
+
+    client = connect()
+    view = client.stop(job)
+    if wait:
+        view = wait_for_end(client, view.id, SystemClock())
+    if as_json:
+        _print_json(JobView, view)
+    else:
+        print(f"{view.id} {view.phase}; checkpoints are in {view.checkpoint_directory}")
+
+
+@app.command()
+def costs(as_json: Json = False) -> None:
+    """Print what was spent, by job, offer and day, to the cent that was billed."""
+    from rich.console import Console
+
+    from autoscaler.cli.connection import connect
+    from autoscaler.cli.tables import costs_table
+    from autoscaler.wire.messages import CostView
+
+    view = connect().costs()
+    if as_json:
+        _print_json(CostView, view)
+    else:
+        Console().print(costs_table(view))
+
+
+@app.command()
+def serve(
+    state: Annotated[
+        Path | None, typer.Option(envvar="CASTOR_STATE", help="Directory of all that lasts.")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(help="Another store than SQLite there: postgresql://...")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8470,
+    policy: Annotated[str, typer.Option(help="Who plans.")] = "marginal",
+    fleet_usd_per_hour: Annotated[
+        float | None, typer.Option(help="What all instances together may cost an hour.")
+    ] = None,
+    devices: Annotated[
+        str | None, typer.Option(help="Cores that the local provider sells, as 0,1,2.")
+    ] = None,
+    boot_seconds: Annotated[float, typer.Option(help="Boot delay of local instances.")] = 1.0,
+    checkpoint_seconds: Annotated[
+        float, typer.Option(help="Between checkpoints, where a job does not say.")
+    ] = 300.0,
+) -> None:
+    """Run a controller, with the local provider. Its jobs go on when it is stopped."""
+    import logging
+
+    from autoscaler.cli.connection import state_directory
+    from autoscaler.cli.serving import serve_settings
+    from autoscaler.main import serve as run
+
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    settings = serve_settings(
+        state or state_directory(),
+        devices=devices,
+        boot_seconds=boot_seconds,
+        fleet_usd_per_hour=fleet_usd_per_hour,
+        checkpoint_seconds=checkpoint_seconds,
+        store_url=store,
+        host=host,
+        port=port,
+        policy=policy,
+    )
+    run(settings)
+
+
+@app.command(hidden=True)
+def node(
+    user_data: Annotated[Path, typer.Option(help="What the instance was launched with.")],
+) -> None:
+    """Run the agent of an instance. Instances start it themselves."""
+    import logging
+    import os
+
+    from autoscaler.clock import SystemClock
+    from autoscaler.node.agent import run_agent
+    from autoscaler.node.user_data import load_user_data
+    from providers.metadata import read_metadata
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    run_agent(load_user_data(user_data), read_metadata(os.environ), SystemClock())
+
+
+@app.command()
+def demo(
+    text: Annotated[
+        Path | None, typer.Option(help="A text for the character model to learn.")
+    ] = None,
+    devices: Annotated[
+        int | None, typer.Option(help="Cores to use; at most 4 by default.")
+    ] = None,
+    keep: Annotated[bool, typer.Option(help="Keep the state directory, to look around.")] = False,
+) -> None:
+    """Watch two real jobs share a small cloud of local processes. Takes about three minutes."""
+    from autoscaler.cli.demo import run_demo
+
+    raise SystemExit(run_demo(text=text, devices=devices, keep=keep))
+
+
+def _fail_with(job: Any) -> None:
+    if job.phase == "failed":
+        raise SystemExit(JOB_FAILED)
+
+
+if __name__ == "__main__":
+    main()

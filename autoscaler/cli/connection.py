@@ -1,0 +1,38 @@
+"""Where the controller is, and who we are to it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from autoscaler.domain.errors import NotAllowed, Unavailable
+from autoscaler.wire.client import Client
+
+
+def state_directory() -> Path:
+    """The state directory of a controller of ours: CASTOR_STATE, or ~/.castor."""
+    return Path(os.environ.get("CASTOR_STATE") or Path.home() / ".castor")
+
+
+def connect(state: Path | None = None) -> Client:
+    """A client of the controller that CASTOR_URL and CASTOR_TOKEN name, or that serves here.
+
+    Raises:
+        Unavailable: there is none that we know of.
+        NotAllowed: its token can't be read.
+    """
+    url, token = os.environ.get("CASTOR_URL"), os.environ.get("CASTOR_TOKEN")
+    if state is None and url and token:
+        return Client(url, token)
+    path = (state or state_directory()) / "client.json"
+    try:
+        known = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise Unavailable(
+            f"no controller is known: {path} is missing. Start one with `castor serve`, or set "
+            "CASTOR_URL and CASTOR_TOKEN"
+        ) from None
+    except OSError as error:
+        raise NotAllowed(f"{path}: {error.strerror}: set CASTOR_URL and CASTOR_TOKEN") from None
+    return Client(url or known["url"], token or known["token"])

@@ -1,0 +1,222 @@
+"""`castor demo`: two real jobs on a cloud of local processes, told as it happens.
+
+The controller, the provider, the agents, torchrun and training are the real ones. The demo only
+submits, watches what the controller does by itself, and changes one objective as an owner might.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+
+from rich.console import Console
+
+from autoscaler.cli.audience import Audience
+from autoscaler.cli.supervision import SupervisedController
+from autoscaler.cli.tables import forecast_table, instances_text, money, number
+from autoscaler.clock import Clock, SystemClock
+from autoscaler.domain.errors import CastorError, Unavailable
+from autoscaler.domain.instance import InstancePhase
+from autoscaler.domain.job import JobPhase
+from autoscaler.spec.bundle import pack
+from autoscaler.spec.job_file import load_job
+from autoscaler.spec.objective_text import parse_objective_text
+from autoscaler.spec.quantities import format_duration
+from autoscaler.wire.client import Client
+from autoscaler.wire.messages import Change, JobView
+
+_EXAMPLES = Path(__file__).parents[2] / "examples"
+_PATIENCE_SECONDS = 240.0
+_POLL_SECONDS = 0.5
+_LOOK_SECONDS = 12.0
+_MOST_DEVICES = 4
+
+
+class StoryError(CastorError):
+    """The demo did not go as it must."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What a job was seen to do at one size: measured goodput, and the model's."""
+
+    instances: str
+    measured: float
+    predicted: float
+
+
+def run_demo(text: Path | None, devices: int | None, keep: bool) -> int:
+    """Tell the story; returns the exit status, 0 if all went well."""
+    console = Console()
+    clock = SystemClock()
+    cores = sorted(os.sched_getaffinity(0))[: devices or _MOST_DEVICES]
+    state = Path(tempfile.mkdtemp(prefix="castor-demo-"))
+    controller = SupervisedController(state, cores, clock)
+    try:
+        with controller.running() as client:
+            with Audience(client, console, clock).watching() as audience:
+                story = Story(client, audience, controller.keep_alive, clock)
+                began_seconds = clock.now()
+                story.tell(text)
+            _print_end(console, client, story, controller, clock.now() - began_seconds)
+        return 0
+    except KeyboardInterrupt:
+        console.print("stopped; all instances are being given back")
+        return 130
+    except CastorError as error:
+        console.print(f"castor: the demo went wrong: {error}", style="red", soft_wrap=True)
+        console.print(controller.last_lines(), markup=False)
+        return 1
+    finally:
+        controller.give_everything_back()
+        if keep:
+            console.print(f"kept: {state} (castor serve --state {state} goes on from there)")
+        else:
+            shutil.rmtree(state, ignore_errors=True)
+
+
+class Story:
+    """The acts, each of which waits for what the controller decides by itself."""
+
+    def __init__(
+        self, client: Client, audience: Audience, keep_alive: Callable[[], None], clock: Clock
+    ) -> None:
+        self._client = client
+        self._audience = audience
+        self._keep_alive = keep_alive
+        self._clock = clock
+        self.visits: dict[str, dict[str, Visit]] = {}
+
+    def tell(self, text: Path | None) -> None:
+        """All acts."""
+        self._audience.say("1. a character model arrives; its owner's time is worth money")
+        gpt = self._submit("chargpt", {"TEXT": str(text.absolute())} if text else {})
+        self._wait(lambda: self._is_training(gpt), "chargpt to train")
+        self._look(lambda: self._grew(gpt))
+        self._audience.say("2. a second job arrives, with a deadline; there are no idle cores")
+        digits = self._submit("digits", {})
+        self._wait(lambda: self._is_training(digits), "digits to train")
+        self._audience.say("3. the first job ends; the second's owner now wants it fast")
+        self._wait(lambda: self._job(gpt).phase.is_final, "chargpt to end")
+        objective = parse_objective_text("fastest", self._clock.now())
+        if not self._job(digits).phase.is_final:
+            self._client.change(digits, Change(objective=objective))
+        self._wait(lambda: self._job(digits).phase.is_final, "digits to end")
+        self._wait(lambda: not self._client.fleet().instances, "all instances to be given back")
+
+    def _submit(self, example: str, environment: Mapping[str, str]) -> str:
+        folder = _EXAMPLES / example
+        if not folder.is_dir():
+            raise StoryError(f"{folder} is missing: run the demo from a clone of the repository")
+        job_file = load_job(folder / "job.yaml", self._clock.now())
+        spec = job_file.spec
+        with tempfile.TemporaryDirectory(prefix="castor-") as directory:
+            archive = Path(directory) / "bundle.tar.gz"
+            bundle = pack(job_file.working_directory, archive)
+            spec = replace(
+                spec,
+                bundle=bundle.sha256,
+                environment={**spec.environment, **environment},
+            )
+            return self._client.submit(spec, archive).id
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        """Show what happens until `condition` holds."""
+        deadline = self._clock.now() + _PATIENCE_SECONDS
+        while not self._holds(condition):
+            if self._clock.now() > deadline:
+                raise StoryError(f"waited {_PATIENCE_SECONDS:.0f} s for {what}")
+            self._turn_page()
+
+    def _look(self, condition: Callable[[], bool]) -> None:
+        """Wait for the controller to make up its mind, but go on if it wants no change."""
+        deadline = self._clock.now() + 4 * _LOOK_SECONDS
+        while not self._holds(condition) and self._clock.now() < deadline:
+            self._turn_page()
+        deadline = self._clock.now() + _LOOK_SECONDS
+        while self._clock.now() < deadline:
+            self._turn_page()
+
+    def _holds(self, condition: Callable[[], bool]) -> bool:
+        try:
+            return condition()
+        except Unavailable:
+            return False
+
+    def _turn_page(self) -> None:
+        self._keep_alive()
+        self._audience.refresh()
+        with contextlib.suppress(Unavailable):
+            for job in self._client.jobs():
+                self._note(job)
+        self._clock.sleep(_POLL_SECONDS)
+
+    def _note(self, job: JobView) -> None:
+        """Keep what was measured at each size, beside what the model says of it."""
+        report = job.report
+        if job.phase is JobPhase.FAILED:
+            raise StoryError(f"job {job.id} failed: {job.cause}")
+        if report is None or not report.goodput_measured or not job.goodput_predicted:
+            return
+        size = instances_text(job)
+        if report.replicas == len(job.instances):
+            self.visits.setdefault(job.id, {})[size] = Visit(
+                size, report.goodput_measured, job.goodput_predicted
+            )
+
+    def _job(self, name: str) -> JobView:
+        return self._client.job(name)
+
+    def _is_training(self, name: str) -> bool:
+        job = self._job(name)
+        return job.phase.is_final or any(
+            instance.phase is InstancePhase.TRAINING for instance in job.instances
+        )
+
+    def _grew(self, name: str) -> bool:
+        job = self._job(name)
+        training = [
+            instance for instance in job.instances if instance.phase is InstancePhase.TRAINING
+        ]
+        return len(training) > 1 or any(instance.devices > 1 for instance in training)
+
+
+def _print_end(
+    console: Console,
+    client: Client,
+    story: Story,
+    controller: SupervisedController,
+    elapsed_seconds: float,
+) -> None:
+    """What it cost and how long it took, beside what fixed sizes would have, as predicted."""
+    costs = client.costs()
+    for job in reversed(client.jobs()):
+        took_seconds = (job.ended_seconds or 0) - job.submitted_seconds
+        console.print()
+        console.print(
+            f"{job.id}: {job.phase} in {format_duration(took_seconds)} for {money(job.spent_usd)}",
+            style="bold",
+        )
+        title = "  beside a fixed size, as predicted by the fitted model:"
+        console.print(forecast_table(client.forecast(job.id), title))
+        for visit in story.visits.get(job.id, {}).values():
+            error = visit.predicted / visit.measured - 1
+            console.print(
+                f"  goodput at {visit.instances}: measured {number(visit.measured)}, model "
+                f"{number(visit.predicted)} useful examples/s ({error:+.0%})",
+                highlight=False,
+            )
+    billed_usd = controller.billed_usd()
+    console.print()
+    console.print(
+        f"the ledger says {money(costs.total_usd)}, the local cloud billed {money(billed_usd)}; "
+        f"the story took {format_duration(elapsed_seconds)}"
+    )
+    if abs(costs.total_usd - billed_usd) >= Decimal("0.01"):
+        raise StoryError(f"the ledger ({costs.total_usd}) and the bill ({billed_usd}) differ")

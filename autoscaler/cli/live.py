@@ -1,0 +1,142 @@
+"""The live view: jobs, what they hold and do, and the decisions with their reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from autoscaler.cli.tables import clock_time, instances_text, jobs_table, money, number
+from autoscaler.clock import Clock
+from autoscaler.goodput.draws import is_usable
+from autoscaler.spec.objective_text import describe_objective
+from autoscaler.spec.quantities import format_duration
+from autoscaler.wire.messages import DecisionView, FleetView, JobView
+
+_REFRESH_SECONDS = 1.0
+
+
+def show(render: Callable[[], RenderableType], watch: bool, clock: Clock) -> None:
+    """Print once or, with `watch`, keep a view up to date until Ctrl-C."""
+    if not watch:
+        Console().print(render())
+        return
+    with Live(render(), screen=False, auto_refresh=False) as live:
+        try:
+            while True:
+                clock.sleep(_REFRESH_SECONDS)
+                live.update(render(), refresh=True)
+        except KeyboardInterrupt:
+            return
+
+
+def overview(jobs: Sequence[JobView], fleet: FleetView, now_seconds: float) -> RenderableType:
+    """All jobs, each with its last decision."""
+    if not jobs:
+        return Text("no jobs: castor submit JOB.yaml runs one", style="dim")
+    parts: list[RenderableType] = [jobs_table(jobs, now_seconds), Text()]
+    for job in jobs:
+        if job.decision is not None:
+            parts.append(_decision_line(job.decision))
+        if job.cause is not None:
+            parts.append(Text(f"{job.id}: {job.cause}", style="red"))
+    parts.append(_fleet_line(fleet, now_seconds))
+    return Group(*parts)
+
+
+def panels(
+    jobs: Sequence[JobView],
+    decisions: Sequence[DecisionView],
+    fleet: FleetView,
+    now_seconds: float,
+    title: str,
+) -> RenderableType:
+    """The demo's view: a panel a job, and the decisions made so far below."""
+    lines: list[RenderableType] = [_decision_line(decision) for decision in decisions]
+    return Group(
+        Text(title, style="bold"),
+        *(_job_panel(job, now_seconds) for job in jobs),
+        Panel(Group(*lines), title="decisions", title_align="left", border_style="dim"),
+        _fleet_line(fleet, now_seconds),
+    )
+
+
+def job_detail(job: JobView, now_seconds: float) -> RenderableType:
+    """One job: all that is known of it."""
+    parts: list[RenderableType] = [_job_panel(job, now_seconds)]
+    if job.decision is not None:
+        parts.append(_decision_line(job.decision))
+    if job.cause is not None:
+        parts.append(Text(job.cause, style="red"))
+    parts.extend(Text(f"  {line}", style="dim") for line in job.last_lines)
+    for event in reversed(job.events):
+        parts.append(Text(f"{clock_time(event.at_seconds)}  {event.kind}: {event.text}"))
+    parts.append(Text(f"checkpoints: {job.checkpoint_directory}", style="dim"))
+    return Group(*parts)
+
+
+def _job_panel(job: JobView, now_seconds: float) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    for label, value in _facts(job):
+        grid.add_row(Text(label, style="dim"), value)
+    report = job.report
+    parts: list[RenderableType] = [grid]
+    if report is not None and report.total_examples:
+        done = min(report.progress_examples, report.total_examples)
+        parts.append(ProgressBar(total=report.total_examples, completed=done))
+    title = f"{job.id}: {job.phase} - {describe_objective(job.objective, now_seconds)}"
+    return Panel(Group(*parts), title=title, title_align="left")
+
+
+def _facts(job: JobView) -> list[tuple[str, str]]:
+    report = job.report
+    facts = [("instances", instances_text(job))]
+    if report is not None:
+        noise = report.noise
+        goodput = f"{number(report.goodput_measured)} useful examples/s"
+        if job.goodput_predicted is not None:
+            goodput += f", model {number(job.goodput_predicted)}"
+        batch = f"{report.batch.total}"
+        if report.batch.accumulation:
+            batch += f" in {report.batch.accumulation + 1} micro-steps"
+        known = noise is not None and is_usable(noise)
+        scale = f"{number(noise.examples)} examples" if noise and known else "not known yet"
+        facts += [
+            ("goodput", goodput),
+            ("batch", f"{batch}   noise scale {scale}   learning rate {report.learning_rate:.3g}"),
+        ]
+        left = format_duration(job.eta_seconds) if job.eta_seconds is not None else "-"
+        done = f"{report.progress_examples:,.0f}"
+        total = f"{report.total_examples:,.0f}" if report.total_examples else "?"
+        facts.append(("progress", f"{done} of {total} useful examples, {left} left"))
+        if report.metrics:
+            numbers = "   ".join(f"{name} {value:.4g}" for name, value in report.metrics.items())
+            facts.append(("reported", numbers))
+        if report.engine != "quorum":
+            facts.append(("resizes", "by checkpoint and restart: torchft is not installed there"))
+    facts.append(("cost", f"${job.usd_per_hour:.4f}/h now, {money(job.spent_usd)} spent"))
+    return facts
+
+
+def _decision_line(decision: DecisionView) -> Text:
+    text = Text(f"{clock_time(decision.at_seconds)}  ", style="dim")
+    style = {"grow": "green", "start": "green", "shrink": "yellow", "stop": "red"}
+    text.append(decision.reason, style=style.get(decision.action, ""))
+    return text
+
+
+def _fleet_line(fleet: FleetView, now_seconds: float) -> Text:
+    text = f"fleet: {len(fleet.instances)} instances, ${fleet.usd_per_hour:.4f}/h"
+    for name, price in fleet.shadow_prices_usd_per_hour.items():
+        text += f"; one more of {name} would be worth ${price:.3g}/h"
+    line = Text(text, style="dim")
+    if fleet.trouble:
+        line.append(f"; trouble: {fleet.trouble}", style="red")
+    if fleet.unavailable:
+        line.append(f"; refused lately: {', '.join(sorted(fleet.unavailable))}", style="yellow")
+    return line

@@ -1,0 +1,51 @@
+"""The settings of `castor serve`, from its options."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from autoscaler.controller.settings import ControllerSettings
+from autoscaler.domain.errors import SpecError
+from autoscaler.main import ServeSettings
+from autoscaler.service.assignments import TrainingTimes
+from providers.local.settings import LocalSettings, default_catalogue
+
+
+def serve_settings(
+    state: Path,
+    *,
+    devices: str | None,
+    boot_seconds: float,
+    fleet_usd_per_hour: float | None,
+    checkpoint_seconds: float,
+    **settings: Any,
+) -> ServeSettings:
+    """Settings of a controller with its state in `state`.
+
+    Raises:
+        SpecError: an option can't be used; the message names it.
+    """
+    if fleet_usd_per_hour is not None and not fleet_usd_per_hour > 0:
+        raise SpecError(f"{fleet_usd_per_hour} must be more than 0", "--fleet-usd-per-hour")
+    local = LocalSettings(catalogue=default_catalogue(boot_seconds=boot_seconds))
+    if devices is not None:
+        local = replace(local, devices=_cores(devices))
+    return ServeSettings(
+        state=state.absolute(),
+        controller=ControllerSettings(fleet_usd_per_hour=fleet_usd_per_hour),
+        times=TrainingTimes(checkpoint_interval_seconds=checkpoint_seconds),
+        local=local,
+        **settings,
+    )
+
+
+def _cores(text: str) -> tuple[int, ...]:
+    there = os.sched_getaffinity(0)
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdigit() and int(word) in there for word in words):
+        cores = ",".join(str(core) for core in sorted(there))
+        raise SpecError(f"{text!r}: name cores of this machine, such as {cores}", "--devices")
+    return tuple(dict.fromkeys(int(word) for word in words))

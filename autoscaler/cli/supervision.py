@@ -1,0 +1,109 @@
+"""A controller in a process of its own that is started again when it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+
+from autoscaler.cli.connection import connect
+from autoscaler.clock import Clock
+from autoscaler.domain.errors import CastorError, Unavailable
+from autoscaler.wire.client import Client
+
+_START_SECONDS = 30.0
+_END_SECONDS = 30.0
+_POLL_SECONDS = 0.1
+_LINES = 30
+
+
+class SupervisedController:
+    """`castor serve` on a state directory, kept alive as a service supervisor would."""
+
+    def __init__(self, state: Path, cores: Sequence[int], clock: Clock) -> None:
+        self._state = state
+        self._clock = clock
+        self._log = state / "controller.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._command = [
+            *(sys.executable, "-P", "-m", "autoscaler.cli.app", "serve"),
+            *("--state", str(state), "--port", "0"),
+            *("--devices", ",".join(str(core) for core in cores)),
+            *("--checkpoint-seconds", "20"),
+        ]
+
+    @contextmanager
+    def running(self) -> Iterator[Client]:
+        """A client of the controller, which runs while this lasts."""
+        self._start()
+        client = self._connected()
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def keep_alive(self) -> None:
+        """Start the controller again if it has died."""
+        if self._process is not None and self._process.poll() is not None:
+            self._start()
+
+    def give_everything_back(self) -> None:
+        """Stop every job, wait until nothing is held any more, and end the controller."""
+        if self._process is None:
+            return
+        self.keep_alive()
+        with contextlib.suppress(CastorError):
+            client = self._connected()
+            for job in client.jobs(include_ended=False):
+                client.stop(job.id)
+            deadline = self._clock.now() + _END_SECONDS
+            while client.fleet().instances and self._clock.now() < deadline:
+                self._clock.sleep(_POLL_SECONDS)
+            client.close()
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    def billed_usd(self) -> Decimal:
+        """What the local cloud itself says it charged."""
+        from autoscaler.store.store import open_store
+        from providers.local.provider import LocalProvider
+        from providers.local.settings import LocalSettings
+
+        store = open_store(f"sqlite:///{self._state / 'castor.db'}")
+        controller = store.settings.controller_id()
+        store.close()
+        provider = LocalProvider(self._state / "local", controller, LocalSettings(), self._clock)
+        return sum((line.usd for line in provider.bill()), Decimal(0))
+
+    def last_lines(self) -> str:
+        """The end of the controller's log."""
+        if not self._log.exists():
+            return ""
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-_LINES:])
+
+    def _start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    def _connected(self) -> Client:
+        deadline = self._clock.now() + _START_SECONDS
+        while True:
+            try:
+                client = connect(self._state)
+                if client.fleet().ticked_seconds is not None:
+                    return client
+            except Unavailable:
+                self.keep_alive()
+            if self._clock.now() > deadline:
+                raise Unavailable("the controller does not start")
+            self._clock.sleep(_POLL_SECONDS)

@@ -1,0 +1,132 @@
+"""What people see of jobs, decisions and costs, as Rich tables and lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from rich.table import Table
+from rich.text import Text
+
+from autoscaler.domain.job import JobPhase
+from autoscaler.goodput.draws import is_usable
+from autoscaler.spec.objective_text import describe_objective
+from autoscaler.spec.quantities import format_duration
+from autoscaler.wire.messages import CostView, DecisionView, ForecastView, JobView
+
+_PHASE_STYLE = {
+    JobPhase.PENDING: "yellow",
+    JobPhase.RUNNING: "green",
+    JobPhase.STOPPING: "yellow",
+    JobPhase.FINISHED: "bold green",
+    JobPhase.FAILED: "bold red",
+    JobPhase.STOPPED: "dim",
+}
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, or a dash."""
+    if value is None:
+        return "-"
+    if abs(value) >= 1000:
+        return f"{float(f'{value:.3g}'):,.0f}"
+    return f"{value:.3g}"
+
+
+def money(usd: Decimal | float) -> str:
+    """Dollars; small amounts to the hundredth of a cent."""
+    return f"${usd:,.4f}" if -1 < usd < 1 else f"${usd:,.2f}"
+
+
+def jobs_table(jobs: Sequence[JobView], now_seconds: float) -> Table:
+    """One row a job."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("job", "phase", "instances", "batch", "noise scale"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("goodput", "progress", "left", "$/h", "spent"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("objective", no_wrap=True)
+    for job in jobs:
+        table.add_row(*_job_cells(job, now_seconds))
+    return table
+
+
+def _job_cells(job: JobView, now_seconds: float) -> list[str | Text]:
+    report = job.report
+    noise = report.noise if report else None
+    return [
+        job.id,
+        Text(job.phase, style=_PHASE_STYLE[job.phase]),
+        instances_text(job),
+        str(report.batch.total) if report else "-",
+        number(noise.examples) if noise and is_usable(noise) else "-",
+        f"{number(report.goodput_measured)} ex/s" if report and report.goodput_measured else "-",
+        progress_text(job),
+        format_duration(job.eta_seconds) if job.eta_seconds is not None else "-",
+        f"{job.usd_per_hour:.2f}",
+        money(job.spent_usd),
+        describe_objective(job.objective, now_seconds),
+    ]
+
+
+def instances_text(job: JobView) -> str:
+    """Instances by offer, with the phases of those that do not train yet or any more."""
+    parts = []
+    for offer in sorted({instance.offer for instance in job.instances}):
+        phases = [instance.phase for instance in job.instances if instance.offer == offer]
+        others = sorted({phase for phase in phases if phase != "training"})
+        suffix = f" ({', '.join(others)})" if others else ""
+        parts.append(f"{len(phases)} x {offer}{suffix}")
+    return ", ".join(parts) or "-"
+
+
+def progress_text(job: JobView) -> str:
+    """The share of the useful examples that is done."""
+    report = job.report
+    if report is None or not report.total_examples:
+        return "-"
+    return f"{min(report.progress_examples / report.total_examples, 1):.0%}"
+
+
+def clock_time(seconds: float) -> str:
+    """A time of day, in the reader's own zone."""
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S")
+
+
+def decision_lines(decisions: Iterable[DecisionView]) -> Iterable[str]:
+    """One line a decision."""
+    for decision in decisions:
+        yield f"{clock_time(decision.at_seconds)}  {decision.reason}"
+
+
+def forecast_table(forecast: Sequence[ForecastView], title: str) -> Table:
+    """A job at every fixed size, as its model predicts it."""
+    table = Table(title=title, title_justify="left", box=None, header_style="bold")
+    table.add_column("held from start to end")
+    for heading in ("time", "90 %", "cost", "90 %"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    for row in forecast:
+        table.add_row(
+            str(row.allocation),
+            format_duration(row.seconds),
+            format_duration(row.seconds_90),
+            money(row.usd),
+            money(row.usd_90),
+            "measured size" if row.measured else "predicted size",
+        )
+    return table
+
+
+def costs_table(costs: CostView) -> Table:
+    """What was spent, by job, offer and day."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    table.add_column("spent", justify="right")
+    for title, parts in (("job", costs.by_job), ("offer", costs.by_offer), ("day", costs.by_day)):
+        for name, usd in sorted(parts.items()):
+            table.add_row(f"{title} {name}", money(usd))
+    table.add_row("in all", money(costs.total_usd), style="bold")
+    table.add_row("now, an hour", money(costs.usd_per_hour))
+    return table

@@ -1,0 +1,265 @@
+"""Every allocation that one job might hold, with what it costs and what it earns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.goodput import BatchBounds, NoiseScale
+from autoscaler.domain.offer import Offer
+from autoscaler.domain.snapshot import JobSnapshot, SwitchingCosts, ThroughputModel
+from autoscaler.economics.spot import goodput_with_reclaims, price_with_refills
+from autoscaler.economics.supply import BoolArray, IntArray, Supply
+from autoscaler.goodput.draws import noise_draws
+from autoscaler.goodput.prediction import goodput_draws
+from autoscaler.goodput.throughput import FloatArray
+
+_SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sizes:
+    """A allocations as arrays (A,): the index of the offer, instances, devices used of each."""
+
+    offer: IntArray
+    instances: IntArray
+    devices_used: IntArray
+
+    def take(self, which: BoolArray) -> Sizes:
+        """Those of them where `which`, (A,), is true."""
+        return Sizes(self.offer[which], self.instances[which], self.devices_used[which])
+
+    def index(self, offer: int, instances: int, devices_used: int) -> int | None:
+        """Where that allocation stands."""
+        alike = (self.offer == offer) & (self.instances == instances)
+        (found,) = np.nonzero(alike & (self.devices_used == devices_used))
+        return int(found[0]) if len(found) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """A allocations of one job, and K equally likely draws of what each earns.
+
+    Attributes:
+        offers: those of the supply.
+        sizes: A allocations of them.
+        usd_per_second: with the refills of spot, (A,).
+        goodput: useful examples a second, with the reclaims of spot, (K, A); above 0.
+        measured: whether step times of that size were measured on that kind of device, (A,).
+        allowed: (A,); False only for what is held and may not be held on.
+        uses: of each limit, (R, A).
+        held: index of what the job holds; None for nothing, or nothing that earns.
+    """
+
+    offers: tuple[Offer, ...]
+    sizes: Sizes
+    usd_per_second: FloatArray
+    goodput: FloatArray
+    measured: BoolArray
+    allowed: BoolArray
+    uses: FloatArray
+    held: int | None
+
+    def __len__(self) -> int:
+        return len(self.usd_per_second)
+
+    @cached_property
+    def seconds_per_example(self) -> FloatArray:
+        """(K, A)."""
+        return 1.0 / self.goodput
+
+    @cached_property
+    def rate(self) -> FloatArray:
+        """Useful examples a second by the mean time that one takes, (A,)."""
+        rate: FloatArray = 1.0 / self.seconds_per_example.mean(axis=0)
+        return rate
+
+    @cached_property
+    def unit_usd_per_second(self) -> FloatArray:
+        """The plain price of one instance, (A,)."""
+        prices = np.array([offer.usd_per_second for offer in self.offers])
+        return prices[self.sizes.offer]
+
+    def offer_of(self, index: int) -> Offer:
+        """The offer of one of them."""
+        return self.offers[int(self.sizes.offer[index])]
+
+    def allocation(self, index: int) -> Allocation:
+        """One of them."""
+        sizes = self.sizes
+        return Allocation(
+            self.offer_of(index).id, int(sizes.instances[index]), int(sizes.devices_used[index])
+        )
+
+
+def candidates(job: JobSnapshot, supply: Supply) -> Candidates:
+    """What the job might hold: within its bounds, what is available, and each limit by itself.
+
+    An instance alone may use fewer of its devices than it has; several use all. An offer whose
+    kind of device has no model is left out, and so is what earns nothing.
+
+    Raises:
+        ValueError: the job's models have different numbers of draws.
+    """
+    counts = {kind: len(model.draws) for kind, model in job.models.items()}
+    if len(set(counts.values())) > 1:
+        raise ValueError(f"job {job.id}: its models differ in their number of draws: {counts}")
+    sizes = _permitted_sizes(job, supply)
+    allowed = np.ones(len(sizes.offer), dtype=np.bool_)
+    held = _held(job, supply)
+    if held is not None and sizes.index(*held) is None:
+        sizes = _concatenate([sizes, _sizes(held[0], [held[1]], [held[2]])])
+        allowed = np.append(allowed, False)
+    goodput, measured = _goodput(job, supply, sizes)
+    earns = np.asarray((goodput > 0).all(axis=0))
+    sizes = sizes.take(earns)
+    return Candidates(
+        offers=supply.offers,
+        sizes=sizes,
+        usd_per_second=_price(job.switching, supply, sizes),
+        goodput=goodput[:, earns],
+        measured=measured[earns],
+        allowed=allowed[earns],
+        uses=supply.unit_uses[:, sizes.offer] * sizes.instances,
+        held=None if held is None else sizes.index(*held),
+    )
+
+
+def start_seconds(switching: SwitchingCosts, offer: Offer) -> float:
+    """From the launch of an instance to its first step: as measured, or as the offer says."""
+    return switching.start_seconds.get(offer.id, offer.boot_seconds)
+
+
+def _held(job: JobSnapshot, supply: Supply) -> tuple[int, int, int] | None:
+    """What is held as one of `Sizes`; None if nothing, or if its kind of device has no model."""
+    offer = None if job.held is None else supply.offer(job.held.offer)
+    if job.held is None or offer is None or offer.device_kind not in job.models:
+        return None
+    return supply.offers.index(offer), job.held.instances, job.held.devices_used
+
+
+def _permitted_sizes(job: JobSnapshot, supply: Supply) -> Sizes:
+    parts = []
+    for index in supply.permitted(job.instances):
+        offer = supply.offers[index]
+        most = _most_instances(job, supply, index)
+        least = max(job.instances.minimum, 1)
+        if offer.device_kind not in job.models or most < least:
+            continue
+        if least == 1:
+            parts.append(_sizes(index, [1] * offer.devices, range(1, offer.devices + 1)))
+        several = range(max(least, 2), most + 1)
+        parts.append(_sizes(index, several, [offer.devices] * len(several)))
+    return _concatenate(parts)
+
+
+def _most_instances(job: JobSnapshot, supply: Supply, index: int) -> int:
+    """How many of an offer the job may hold if nobody else held anything."""
+    offer = supply.offers[index]
+    most = job.instances.maximum
+    if offer.id in supply.unavailable:
+        holds = job.held is not None and job.held.offer == offer.id
+        most = min(most, job.held.instances) if holds and job.held else 0
+    uses = supply.unit_uses[:, index]
+    if (uses > 0).any():
+        room = (supply.maximum[uses > 0] / uses[uses > 0]).min()
+        most = int(min(most, max(room + 1e-9, 0.0)))
+    return most
+
+
+def _sizes(offer: int, instances: object, devices_used: object) -> Sizes:
+    count = np.array(instances, dtype=np.int64)
+    return Sizes(np.full(len(count), offer), count, np.array(devices_used, dtype=np.int64))
+
+
+def _concatenate(parts: list[Sizes]) -> Sizes:
+    empty = _sizes(0, [], [])
+    columns = [(part.offer, part.instances, part.devices_used) for part in [empty, *parts]]
+    return Sizes(*(np.concatenate(column) for column in zip(*columns, strict=True)))
+
+
+def _price(switching: SwitchingCosts, supply: Supply, sizes: Sizes) -> FloatArray:
+    unit = np.array([offer.usd_per_second for offer in supply.offers])
+    boot = np.array([start_seconds(switching, offer) for offer in supply.offers])
+    count = sizes.instances.astype(np.float64)
+    reclaims = _hazard(supply)[sizes.offer] * count
+    return price_with_refills(unit[sizes.offer], count, reclaims, boot[sizes.offer])
+
+
+def _hazard(supply: Supply) -> FloatArray:
+    """Reclaims a second of one instance of each offer, (O,)."""
+    return np.array([offer.reclaims_per_hour for offer in supply.offers]) / _SECONDS_PER_HOUR
+
+
+def _goodput(job: JobSnapshot, supply: Supply, sizes: Sizes) -> tuple[FloatArray, BoolArray]:
+    """Goodput with reclaims, (K, A), and whether it was measured, (A,)."""
+    draws = max((len(model.draws) for model in job.models.values()), default=1)
+    goodput = np.zeros((draws, len(sizes.offer)))
+    measured = np.zeros(len(sizes.offer), dtype=np.bool_)
+    kinds = np.array([offer.device_kind for offer in supply.offers], dtype=object)
+    for kind, model in sorted(job.models.items()):
+        (of_kind,) = np.nonzero(kinds[sizes.offer] == kind)
+        if len(of_kind):
+            which = np.zeros(len(sizes.offer), dtype=np.bool_)
+            which[of_kind] = True
+            goodput[:, which], measured[which] = _of_kind(job, supply, model, sizes.take(which))
+    return goodput, measured
+
+
+def _of_kind(
+    job: JobSnapshot, supply: Supply, model: ThroughputModel, sizes: Sizes
+) -> tuple[FloatArray, BoolArray]:
+    full = list(zip(sizes.instances.tolist(), _devices(sizes).tolist(), strict=True))
+    less_by_one = Sizes(sizes.offer, sizes.instances - 1, sizes.devices_used)
+    less = list(zip(less_by_one.instances.tolist(), _devices(less_by_one).tolist(), strict=True))
+    distinct = tuple(sorted({*full, *(size for size in less if size[0] > 0)}))
+    position = {size: index for index, size in enumerate(distinct)}
+    table = _table(model, job.noise, job.batch, distinct)
+    of_full = table[:, [position[size] for size in full]]
+    of_less = np.where(
+        less_by_one.instances >= job.instances.minimum,
+        table[:, [position.get(size, 0) for size in less]],
+        0.0,
+    )
+    measured = np.array([size in model.measured for size in full], dtype=np.bool_)
+    return _with_reclaims(job, supply, less_by_one, of_full, of_less), measured
+
+
+def _with_reclaims(
+    job: JobSnapshot, supply: Supply, less: Sizes, of_full: FloatArray, of_less: FloatArray
+) -> FloatArray:
+    hazard = _hazard(supply)[less.offer]
+    if not hazard.any():
+        return of_full
+    boot = np.array([start_seconds(job.switching, offer) for offer in supply.offers])[less.offer]
+    stands_still = less.instances < job.instances.minimum
+    return goodput_with_reclaims(
+        of_full,
+        of_less,
+        hazard * (less.instances + 1),
+        boot + np.where(stands_still, job.switching.restore_seconds, 0.0),
+        np.where(stands_still, 0.0, job.switching.pause_seconds),
+    )
+
+
+def _devices(sizes: Sizes) -> IntArray:
+    devices: IntArray = sizes.instances * sizes.devices_used
+    return devices
+
+
+@lru_cache(maxsize=4096)
+def _table(
+    model: ThroughputModel,
+    noise: NoiseScale | None,
+    batch: BatchBounds,
+    sizes: tuple[tuple[int, int], ...],
+) -> FloatArray:
+    """Goodput (K, S) of sizes (instances, devices), kept: it moves only on measurements."""
+    instances, devices = np.array(sizes, dtype=np.int64).reshape(-1, 2).T
+    noise_examples = noise_draws(noise, batch.initial, len(model.draws))
+    table = goodput_draws(model, noise_examples, batch, instances, devices)
+    table.setflags(write=False)
+    return table

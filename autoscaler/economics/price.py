@@ -1,0 +1,74 @@
+"""The price of progress: what one useful example costs in money and in waiting."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from autoscaler.economics.supply import BoolArray
+from autoscaler.goodput.throughput import FloatArray
+
+
+def price_of_progress(
+    usd_per_second: ArrayLike, value_of_time: float, rate: ArrayLike
+) -> FloatArray:
+    """``(p + v) / G``: $ per useful example, waiting included.
+
+    Args:
+        usd_per_second: what is paid, p.
+        value_of_time: $ that a second of waiting costs the job's owner, v.
+        rate: useful examples a second, G.
+    """
+    price: FloatArray = (np.asarray(usd_per_second) + value_of_time) / np.asarray(rate)
+    return price
+
+
+def growth_pays(now: tuple[float, float], then: tuple[float, float], value_of_time: float) -> bool:
+    """Whether the chord between two (p, G) buys more than the average: the rule of growth.
+
+    ``(G(b) - G(a)) / (p(b) - p(a)) > G(a) / (p(a) + v)``, written so that it holds for any b,
+    also a cheaper one: it is ``pi(b) < pi(a)``.
+    """
+    usd, rate = then[0] - now[0], then[1] - now[1]
+    return rate * (now[0] + value_of_time) > now[1] * usd
+
+
+def hull(usd_per_second: FloatArray, rate: FloatArray, allowed: BoolArray) -> list[int]:
+    """The allowed allocations that are best at some value of time, by rising price and rate.
+
+    The first is the one of least $ per progress (v = 0), the last the fastest (v to infinity);
+    what lies beneath the upper hull of (p, G), the origin included, is best at no v. Of equals
+    the first stands.
+    """
+    order = np.lexsort((-rate, usd_per_second))
+    order = order[allowed[order]]
+    best_before = np.concatenate([[0.0], np.maximum.accumulate(rate[order])[:-1]])
+    corners: list[tuple[float, float, int]] = [(0.0, 0.0, -1)]
+    for index in order[rate[order] > best_before].tolist():
+        point = (float(usd_per_second[index]), float(rate[index]), index)
+        while len(corners) > 1 and not _bends(corners[-2], corners[-1], point):
+            corners.pop()
+        corners.append(point)
+    return [index for _, _, index in corners[1:]]
+
+
+def value_of_time_between(cheap: tuple[float, float], dear: tuple[float, float]) -> float:
+    """The value of time at which two (p, G) have one price of progress; never below 0.
+
+    Below it the cheap one is the better, above it the dear one; 0 where that is not the faster.
+    """
+    (low, slow), (high, fast) = cheap, dear
+    if fast <= slow:
+        return 0.0
+    return max((high * slow - low * fast) / (fast - slow), 0.0)
+
+
+def _bends(
+    first: tuple[float, float, int],
+    second: tuple[float, float, int],
+    third: tuple[float, float, int],
+) -> bool:
+    """Whether the second point lies above the line from the first to the third."""
+    return (second[1] - first[1]) * (third[0] - first[0]) > (third[1] - first[1]) * (
+        second[0] - first[0]
+    )

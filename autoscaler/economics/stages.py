@@ -1,0 +1,240 @@
+"""Deadlines and budgets: at most two allocations in sequence.
+
+Within a time or a sum the best is to hold one allocation until some progress is made, and then
+another (both on the upper hull of price and goodput). Time and money are mirror images:
+
+- Deadline: hold the cheaper until the latest progress from which the dearer still meets the
+  deadline; least money.
+- Budget: hold the dearer until the latest progress from which the cheaper still fits in the
+  budget; least time.
+
+The change is pinned to progress, so finish and spend of every draw are linear in it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoscaler.economics.price import hull
+from autoscaler.economics.supply import BoolArray, IntArray
+from autoscaler.economics.switching import Ground, switches
+from autoscaler.goodput.throughput import FloatArray
+
+# At the end a job writes a checkpoint and leaves; a budget keeps so many seconds' cost for it.
+CHECKPOINT_SECONDS = 30.0
+# What is less likely than this is out of reach.
+_LEAST_CHANCE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What is to be kept: seconds from now, US dollars from now, or both; how surely."""
+
+    seconds: float | None
+    usd: float | None
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """`first` now; `then`, if it is another, once `change_examples` more are done.
+
+    `chance` is the share of draws in which all ends are kept. `order_seconds` is when `then` has
+    to be ordered, from now. `usd` and `seconds` are the expected rest of spend and time.
+    """
+
+    first: int
+    then: int
+    change_examples: float
+    order_seconds: float
+    chance: float
+    usd: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """By how much the ends are missed at the stated confidence by what comes nearest.
+
+    `seconds` is the earliest finish from now that can be promised, `usd` the least spend; each
+    by itself. `misses_seconds` and `misses_usd` tell which end alone can't be kept.
+    """
+
+    seconds: float
+    usd: float
+    misses_seconds: bool
+    misses_usd: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pairs:
+    """P pairs of allocations in sequence; draws of linear functions of the change, each (K, P).
+
+    Seconds are ``seconds_before + change * seconds_slope``, US dollars likewise.
+    """
+
+    first: IntArray
+    then: IntArray
+    least_change: FloatArray
+    seconds_before: FloatArray
+    seconds_slope: FloatArray
+    usd_before: FloatArray
+    usd_slope: FloatArray
+    reserve_usd: FloatArray
+
+
+def plan_stages(at: Ground, work: float, ends: Ends, replan_seconds: float) -> Stages | Shortfall:
+    """The best sequence that keeps the ends at their confidence.
+
+    Where none does, the one most likely to, if that is at least even odds; else what is missing.
+
+    Raises:
+        ValueError: there is no candidate.
+    """
+    pairs = _pairs(at, work, dear_first=ends.seconds is None)
+    points, kept = _points(pairs, work, ends)
+    draws = len(at.candidates.goodput)
+    needed = min(required_draws(ends.confidence, draws), int(kept.max(initial=0)))
+    if needed < _LEAST_CHANCE * draws:
+        return _shortfall(pairs, work, ends)
+    seconds = pairs.seconds_before.mean(axis=0) + points * pairs.seconds_slope.mean(axis=0)
+    usd = pairs.usd_before.mean(axis=0) + points * pairs.usd_slope.mean(axis=0)
+    objective = seconds if ends.seconds is None else usd
+    best = np.unravel_index(np.argmin(np.where(kept >= needed, objective, np.inf)), points.shape)
+    pair = int(best[1])
+    return _stages(
+        at,
+        (int(pairs.first[pair]), int(pairs.then[pair]), float(points[best])),
+        replan_seconds,
+        (float(kept[best]) / draws, float(usd[best]), float(seconds[best])),
+    )
+
+
+def required_draws(confidence: float, draws: int) -> int:
+    """In how many draws an end must be kept: the n + 1 rule, which is not too sure of itself."""
+    return min(draws, math.ceil(confidence * (draws + 1) - 1e-9))
+
+
+def quantile(sample: FloatArray, probability: float) -> float:
+    """What the sample (K,) does not pass with that probability, by the same rule."""
+    return float(np.sort(sample)[required_draws(probability, len(sample)) - 1])
+
+
+def _stages(
+    at: Ground,
+    chosen: tuple[int, int, float],
+    replan_seconds: float,
+    expected: tuple[float, float, float],
+) -> Stages:
+    """What to hold now: the second as soon as it has to be ordered before the next plan."""
+    first, then, change = chosen
+    chance, usd, seconds = expected
+    order_seconds = math.inf
+    if first != then:
+        taken = switches(at, first, np.array([then]))
+        ahead = float(taken.ready_seconds[0]) if taken.works_on[0] else 0.0
+        order_seconds = change / float(at.candidates.rate[first]) - ahead
+        if order_seconds <= replan_seconds:
+            first, change, order_seconds = then, 0.0, math.inf
+    return Stages(first, then, change, order_seconds, chance, usd, seconds)
+
+
+def _pairs(at: Ground, work: float, dear_first: bool) -> _Pairs:
+    """Every pair of the hull and what is held: the first at hand, or entered first."""
+    candidates = at.candidates
+    corners = hull(candidates.usd_per_second, candidates.rate, candidates.allowed)
+    held = candidates.held
+    if held is not None and candidates.allowed[held] and held not in corners:
+        corners.append(held)
+    if not corners:
+        raise ValueError("no allocation is allowed: there is nothing to plan with")
+    index = np.array(sorted(corners, key=lambda i: (i != held, i)))
+    first, then = (axis.ravel() for axis in np.meshgrid(index, index, indexing="ij"))
+    price = candidates.usd_per_second
+    rises = price[first] > price[then] if dear_first else price[first] < price[then]
+    in_order = (first == then) | rises
+    return _linear(at, work, first[in_order], then[in_order])
+
+
+def _linear(at: Ground, work: float, first: IntArray, then: IntArray) -> _Pairs:
+    candidates = at.candidates
+    price, per_example = candidates.usd_per_second, candidates.seconds_per_example
+    entry = switches(at, candidates.held, first)
+    change = switches(at, first, then)
+    waits = entry.ready_seconds + entry.pause_seconds
+    held_price = 0.0 if candidates.held is None else float(price[candidates.held])
+    entry_usd = (
+        entry.boot_usd
+        + entry.pause_seconds * price[first]
+        + np.where(entry.works_on, entry.ready_seconds * held_price, 0.0)
+    )
+    change_usd = change.boot_usd + change.pause_seconds * price[then]
+    usd = price * per_example
+    busy = np.where(change.works_on, change.ready_seconds, 0.0) * candidates.rate[first]
+    return _Pairs(
+        first=first,
+        then=then,
+        least_change=np.minimum(busy, work),
+        seconds_before=waits + change.lost_seconds + work * per_example[:, then],
+        seconds_slope=per_example[:, first] - per_example[:, then],
+        usd_before=entry_usd + change_usd + work * usd[:, then],
+        usd_slope=usd[:, first] - usd[:, then],
+        reserve_usd=CHECKPOINT_SECONDS * np.maximum(price[first], price[then]),
+    )
+
+
+def _points(pairs: _Pairs, work: float, ends: Ends) -> tuple[FloatArray, IntArray]:
+    """Where to change, (Q, P), and in how many draws the ends are kept there.
+
+    Expected time and money are linear in the change, so the best is where it begins to be too
+    early or too late in some draw, or at one of the two bounds.
+    """
+    low, high = _kept_between(pairs, work, ends)
+    points = np.concatenate([low, high, pairs.least_change[None], np.full_like(low[:1], work)])
+    points = np.clip(points, pairs.least_change, work)
+    tolerance = 1e-9 * max(work, 1.0)
+    kept = np.zeros(points.shape, dtype=np.int64)
+    for least, most in zip(low, high, strict=True):
+        kept += (points >= least - tolerance) & (points <= most + tolerance)
+    return points, kept
+
+
+def _kept_between(pairs: _Pairs, work: float, ends: Ends) -> tuple[FloatArray, FloatArray]:
+    """Between which changes each draw keeps all ends, (K, P) each; empty where low > high."""
+    low = np.zeros_like(pairs.seconds_before)
+    high = np.full_like(low, work)
+    if ends.seconds is not None:
+        room = ends.seconds - pairs.seconds_before
+        low, high = _narrowed(low, high, room, pairs.seconds_slope)
+    if ends.usd is not None:
+        room = ends.usd - pairs.reserve_usd - pairs.usd_before
+        low, high = _narrowed(low, high, room, pairs.usd_slope)
+    return low, high
+
+
+def _narrowed(
+    low: FloatArray, high: FloatArray, room: FloatArray, slope: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """To where ``change * slope <= room``."""
+    level: BoolArray = slope == 0
+    edge = room / np.where(level, 1.0, slope)
+    high = np.where(slope > 0, np.minimum(high, edge), high)
+    low = np.where(slope < 0, np.maximum(low, edge), low)
+    return np.where(level & (room < 0), np.inf, low), high
+
+
+def _shortfall(pairs: _Pairs, work: float, ends: Ends) -> Shortfall:
+    alone = pairs.first == pairs.then
+    seconds = pairs.seconds_before + work * pairs.seconds_slope
+    usd = pairs.usd_before + work * pairs.usd_slope + pairs.reserve_usd
+    earliest = min(quantile(column, ends.confidence) for column in seconds[:, alone].T)
+    least = min(quantile(column, ends.confidence) for column in usd[:, alone].T)
+    return Shortfall(
+        seconds=earliest,
+        usd=least,
+        misses_seconds=ends.seconds is not None and earliest > ends.seconds,
+        misses_usd=ends.usd is not None and least > ends.usd,
+    )

@@ -1,0 +1,190 @@
+"""What each job would hold if it had the supply to itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+import numpy as np
+
+from autoscaler.domain.snapshot import JobSnapshot
+from autoscaler.economics.aims import Aim, affordable, aim
+from autoscaler.economics.candidates import candidates
+from autoscaler.economics.exploration import (
+    LOOK_SECONDS,
+    expected_cost,
+    fewest,
+    side_look,
+    surely_better,
+    worth_starting_on,
+)
+from autoscaler.economics.objectives import MOST_TIMES_DEAREST, PriceRange, price_range
+from autoscaler.economics.supply import BoolArray, Supply, fits
+from autoscaler.economics.switching import (
+    Ground,
+    cost_to_finish,
+    cost_with_way_back,
+    work_ahead,
+)
+from autoscaler.goodput.throughput import FloatArray
+
+
+class Why(Enum):
+    """On what ground a job wishes what it does."""
+
+    STOPS = auto()
+    NOTHING_ALLOWED = auto()
+    HOLDS_UNKNOWN = auto()
+    UNDER_WAY = auto()
+    UNMEASURED = auto()
+    FIRST_START = auto()
+    STAGES = auto()
+    LEAST_COST = auto()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wish:
+    """One job's own best, its limits alone considered.
+
+    Attributes:
+        job: whose it is.
+        at: from where it would change.
+        aim: what its objective asks for.
+        prices: what it may pay.
+        work: useful examples over which its choice counts.
+        why: the ground of its choice.
+        target: index of the candidate; None for nothing.
+        eligible: what it may hold if it can't have its wish, (A,).
+        expected_usd: V of each candidate, (A,); 0 where nothing was compared.
+        cost: J of each, (K, A).
+        look: index of the candidate to be looked at beside the job.
+    """
+
+    job: JobSnapshot
+    at: Ground
+    aim: Aim
+    prices: PriceRange
+    work: float
+    why: Why
+    target: int | None
+    eligible: BoolArray
+    expected_usd: FloatArray
+    cost: FloatArray
+    look: int | None = None
+
+    @property
+    def bid(self) -> float:
+        """The value of time with which the job competes, $ per second; above 0."""
+        return max(self.aim.value_of_time, self.prices.least(self.job.waited_seconds))
+
+
+def wish(
+    job: JobSnapshot, supply: Supply, room: FloatArray, most_times: float = MOST_TIMES_DEAREST
+) -> Wish:
+    """What the job would choose by itself.
+
+    Args:
+        job: the job.
+        supply: what is offered.
+        room: what the limits leave beside all that is held now, by all jobs, (R,).
+        most_times: the highest value of time, in prices of the job's largest allocation.
+    """
+    every = candidates(job, supply)
+    every = replace(every, allowed=every.allowed & affordable(job, supply, every))
+    at = Ground(every, job.switching, room, has_run=job.spent_usd > 0)
+    prices = price_range(job, supply, most_times)
+    asked = aim(job, at, supply, prices)
+    work = work_ahead(job, supply, every) if len(every) else 0.0
+    cost = cost_to_finish(at, asked.value_of_time, work)
+    way_back = None
+    if every.held is not None:
+        way_back = cost_with_way_back(at, asked.value_of_time, work, LOOK_SECONDS)
+    unchosen = Wish(
+        job=job,
+        at=at,
+        aim=asked,
+        prices=prices,
+        work=work,
+        why=Why.LEAST_COST,
+        target=None,
+        eligible=every.allowed,
+        expected_usd=expected_cost(every, cost, way_back),
+        cost=cost,
+    )
+    if asked.stop is not None:
+        return replace(unchosen, why=Why.STOPS, eligible=np.zeros_like(every.allowed))
+    if every.held is None and _holds_unknown(job, supply):
+        return replace(unchosen, why=Why.HOLDS_UNKNOWN, eligible=np.zeros_like(every.allowed))
+    if not every.allowed.any():
+        return replace(unchosen, why=Why.NOTHING_ALLOWED)
+    return _chosen(unchosen)
+
+
+def _holds_unknown(job: JobSnapshot, supply: Supply) -> bool:
+    """Whether the job holds what nobody offers any more, or what there is no model of."""
+    if job.held is None:
+        return False
+    offer = supply.offer(job.held.offer)
+    bounds = job.instances
+    is_within = bounds.minimum <= job.held.instances <= bounds.maximum
+    return is_within and (offer is None or offer.device_kind not in job.models)
+
+
+def _chosen(open_wish: Wish) -> Wish:
+    job, every, stages = open_wish.job, open_wish.at.candidates, open_wish.aim.stages
+    held = every.held
+    if held is not None and every.allowed[held]:
+        if job.trained != job.held:
+            return _staying(open_wish, Why.UNDER_WAY, held)
+        if not every.measured[held]:
+            return _staying(open_wish, Why.UNMEASURED, held)
+    if stages is not None:
+        not_dearer = every.usd_per_second <= every.usd_per_second[stages.first]
+        return _looking(
+            replace(
+                open_wish,
+                why=Why.STAGES,
+                target=stages.first,
+                eligible=every.allowed & not_dearer,
+            )
+        )
+    if held is None and not any(model.measured for model in job.models.values()):
+        return _starting(open_wish)
+    return _looking(_improving(open_wish))
+
+
+def _staying(open_wish: Wish, why: Why, held: int) -> Wish:
+    """What was decided is left to come about, and to be measured; it may only shrink."""
+    every = open_wish.at.candidates
+    no_more = fits(every.uses, every.uses[:, held]).all(axis=0)
+    return replace(open_wish, why=why, target=held, eligible=every.allowed & no_more)
+
+
+def _starting(open_wish: Wish) -> Wish:
+    every = open_wish.at.candidates
+    worth = worth_starting_on(every, open_wish.aim.value_of_time)
+    target = int(np.argmin(np.where(worth, open_wish.expected_usd, np.inf)))
+    return replace(open_wish, why=Why.FIRST_START, target=target, eligible=fewest(every))
+
+
+def _improving(open_wish: Wish) -> Wish:
+    """The least V, if it is less than what going on costs and does not rest on chance."""
+    every, expected = open_wish.at.candidates, open_wish.expected_usd
+    held = every.held
+    if held is None or not every.allowed[held]:
+        target = int(np.argmin(np.where(every.allowed, expected, np.inf)))
+        return replace(open_wish, target=target)
+    stays_usd = float(expected[held])
+    open_to_choice = every.allowed & surely_better(every, open_wish.cost)
+    best = int(np.argmin(np.where(open_to_choice, expected, np.inf)))
+    if not open_to_choice.any() or not expected[best] < stays_usd:
+        best = held
+    doubtful = ~open_to_choice & (expected < stays_usd)
+    return replace(open_wish, target=best, eligible=every.allowed & ~doubtful)
+
+
+def _looking(chosen: Wish) -> Wish:
+    """With a look beside the job, where it stays as it is for now."""
+    if chosen.target != chosen.at.candidates.held:
+        return chosen
+    return replace(chosen, look=side_look(chosen.at, chosen.job, chosen.cost))

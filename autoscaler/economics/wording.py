@@ -1,0 +1,62 @@
+"""Figures as people read them: short, never NaN."""
+
+from __future__ import annotations
+
+import math
+
+_SECONDS_PER_HOUR = 3600.0
+
+
+def number(value: float, at_least_decimals: int = 0) -> str:
+    """Three significant digits without an exponent: ``412``, ``1.5``, ``0.00123``, ``12300``."""
+    if not math.isfinite(value):
+        return "unknown" if math.isnan(value) else f"{'-' if value < 0 else ''}endless"
+    if value == 0:
+        return f"{0:.{at_least_decimals}f}"
+    decimals = 2 - math.floor(math.log10(abs(value)))
+    text = f"{round(value, decimals):.{max(decimals, 0)}f}"
+    if "." not in text:
+        return text
+    whole, fraction = text.split(".")
+    fraction = fraction.rstrip("0").ljust(at_least_decimals, "0")
+    return f"{whole}.{fraction}" if fraction else whole
+
+
+def signed(value: float) -> str:
+    """The number with its sign: ``+412``, ``-3.5``."""
+    return f"{'-' if value < 0 else '+'}{number(abs(value))}"
+
+
+def money(usd: float) -> str:
+    """``$2.61``, ``$0.10``, ``$0.00123``, ``$123``."""
+    decimals = 2 if abs(usd) < 100 and usd != round(usd) else 0
+    return f"{'-' if usd < 0 else ''}${number(abs(usd), decimals)}"
+
+
+def per_hour(usd_per_second: float) -> str:
+    """``$2.61/h``."""
+    return f"{money(usd_per_second * _SECONDS_PER_HOUR)}/h"
+
+
+def signed_per_hour(usd_per_second: float) -> str:
+    """``+$2.61/h``."""
+    return f"{'-' if usd_per_second < 0 else '+'}{per_hour(abs(usd_per_second))}"
+
+
+def duration(seconds: float) -> str:
+    """``190 s``, ``11 min``, ``3.2 h``, ``4.5 d``."""
+    if not seconds < math.inf:
+        return number(seconds)
+    for limit, unit, name in ((300, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
+        if seconds < limit:
+            return f"{_short(seconds / unit)} {name}"
+    return f"{_short(seconds / 86400)} d"
+
+
+def percent(share: float) -> str:
+    """``94 %``."""
+    return f"{100 * share:.0f} %"
+
+
+def _short(value: float) -> str:
+    return number(round(value, 1)) if value < 10 else number(round(value))

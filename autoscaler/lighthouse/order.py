@@ -1,0 +1,77 @@
+"""What the supervisor of one lighthouse is to do, as the files of a directory.
+
+    order.json   where the server listens, and how long it waits: by the host, before it starts
+    lock         locked by the supervisor as long as it lives; holds its process id
+    log          what supervisor and server print
+
+Only the standard library: the supervisor starts with it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class LighthouseOrder:
+    """One server. The port stays the same for the job's whole life."""
+
+    bind_address: str
+    port: int
+    join_timeout_seconds: float
+    heartbeat_timeout_seconds: float
+
+    @property
+    def address(self) -> str:
+        """Where trainers reach it."""
+        return f"http://{self.bind_address}:{self.port}"
+
+
+class LighthouseDirectory:
+    """Reads and writes the files of one lighthouse."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lock = path / "lock"
+        self.log = path / "log"
+
+    @property
+    def order(self) -> LighthouseOrder | None:
+        """What was ordered; None if nothing was.
+
+        Raises:
+            ValueError: `order.json` is not an order of this version.
+        """
+        file = self.path / "order.json"
+        try:
+            return LighthouseOrder(**json.loads(file.read_text()))
+        except FileNotFoundError:
+            return None
+        except TypeError as error:
+            raise ValueError(f"{file} is not an order of this version: {error}") from error
+
+    def write_order(self, order: LighthouseOrder) -> None:
+        """Order a server; the file appears with all of it, or not at all."""
+        unfinished = self.path / "order.unfinished"
+        with unfinished.open("w") as file:
+            json.dump(asdict(order), file)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.rename(self.path / "order.json")
+
+    @property
+    def supervisor(self) -> int | None:
+        """The process that holds the lock, which nothing but its death gives free."""
+        try:
+            with self.lock.open() as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return int(file.read())
+        except FileNotFoundError:
+            pass
+        return None

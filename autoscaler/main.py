@@ -1,0 +1,264 @@
+"""The composition root: the only place that names concrete providers, stores and clocks."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+from autoscaler.clock import Clock, SystemClock
+from autoscaler.controller.calls import Calls, launch_token
+from autoscaler.controller.controller import Controller
+from autoscaler.controller.converging import Converging
+from autoscaler.controller.forecasts import Forecasts
+from autoscaler.controller.market import Market
+from autoscaler.controller.observation import Observer
+from autoscaler.controller.settings import ControllerSettings
+from autoscaler.controller.upkeep import Upkeep
+from autoscaler.domain.errors import Conflict
+from autoscaler.domain.instance import HeldInstance
+from autoscaler.lighthouse.host import LighthouseHost
+from autoscaler.policies.registry import create_policy
+from autoscaler.service.app import Rooms, create_app
+from autoscaler.service.assignments import Assignments, TrainingTimes
+from autoscaler.service.authentication import Authentication, load_key
+from autoscaler.service.files import Bundles, Logs
+from autoscaler.service.nodes import Nodes
+from autoscaler.service.submissions import Submissions
+from autoscaler.service.views import Views
+from autoscaler.store.store import Store, open_store
+from providers.base import Provider
+from providers.local.provider import LocalProvider
+from providers.local.settings import LocalSettings
+
+_log = logging.getLogger(__name__)
+
+CLIENT_FILE = "client.json"
+_LEAST_TICK_SECONDS = 0.2
+_WORKERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """How one controller is to run.
+
+    Attributes:
+        state: the directory that holds all it must not forget, but for a store elsewhere.
+        store_url: of another store than the SQLite file in `state`.
+        host, port: where the API listens; port 0 takes a free one.
+        policy: the name of the policy that plans.
+        tick_seconds: the longest time between two ticks.
+        heartbeat_seconds: how often agents speak up.
+        lease_seconds: after how long without a controller an agent ends its instance.
+        maximum_bundle_bytes: the largest working directory that is taken, packed.
+    """
+
+    state: Path
+    store_url: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 8470
+    policy: str = "marginal"
+    tick_seconds: float = 1.0
+    heartbeat_seconds: float = 1.0
+    lease_seconds: float = 1800.0
+    maximum_bundle_bytes: int = 1 << 30
+    controller: ControllerSettings = ControllerSettings()
+    times: TrainingTimes = TrainingTimes()
+    local: LocalSettings = field(default_factory=LocalSettings)
+
+
+class Deployment:
+    """A controller with its store, provider and API, put together but not running."""
+
+    def __init__(self, settings: ServeSettings, url: str, clock: Clock) -> None:
+        state = settings.state
+        self._settings = settings
+        self._clock = clock
+        self.wake = threading.Event()
+        self.store: Store = open_store(settings.store_url or f"sqlite:///{state / 'castor.db'}")
+        self.authentication = Authentication(self.store, load_key(state / "secret.key"), clock)
+        self.provider = LocalProvider(
+            state / "local", self.store.settings.controller_id(), settings.local, clock
+        )
+        self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="castor-call")
+        self.controller = self._controller(
+            {"local": self.provider},
+            LighthouseHost(state / "lighthouses", "127.0.0.1", clock),
+            url,
+        )
+        self.app = self._app()
+
+    def tick(self) -> None:
+        """One turn of the loop, now."""
+        self.controller.tick(self._clock.now())
+
+    def run_loop(self, stopped: threading.Event) -> None:
+        """Tick until `stopped`: when there is news, and regularly."""
+        while not stopped.is_set():
+            self.wake.clear()
+            try:
+                self.tick()
+            except Exception:  # the loop's edge: the next tick makes good what this one missed
+                _log.exception("a tick failed")
+            self._clock.sleep(_LEAST_TICK_SECONDS)
+            self.wake.wait(self._settings.tick_seconds)
+
+    def close(self) -> None:
+        """Let calls that are under way end, and close the store. Instances go on."""
+        self.workers.shutdown(wait=True, cancel_futures=True)
+        self.store.close()
+
+    def _controller(
+        self, providers: dict[str, Provider], lighthouses: LighthouseHost, url: str
+    ) -> Controller:
+        settings, store = self._settings.controller, self.store
+        market = Market(providers, settings.fleet_usd_per_hour)
+        controller_id = store.settings.controller_id()
+        calls = Calls(
+            store,
+            market,
+            lighthouses,
+            self.workers,
+            lambda held: self._user_data(held, url),
+            self._clock,
+        )
+        calls.on_outcome = self.wake.set
+        return Controller(
+            store=store,
+            market=market,
+            policy=create_policy(self._settings.policy),
+            observer=Observer(store, market, self.workers, settings, self._clock),
+            upkeep=Upkeep(store, lighthouses, self.workers, settings),
+            converging=Converging(
+                store, market, lambda instance, offer: launch_token(controller_id, instance, offer)
+            ),
+            calls=calls,
+            settings=settings,
+        )
+
+    def _user_data(self, held: HeldInstance, url: str) -> str:
+        """What an instance finds at its start; the token in it serves once, and not for long."""
+        self.authentication.issue(held)
+        return json.dumps(
+            {
+                "controller": url,
+                "join_token": self.authentication.join_token(held),
+                "instance": held.id,
+            }
+        )
+
+    def _app(self) -> FastAPI:
+        settings, store, status = self._settings, self.store, self.controller.status
+        assignments = Assignments(
+            settings.state / "jobs", self.authentication, settings.times, os.environ
+        )
+        bundles = Bundles(settings.state / "bundles", settings.maximum_bundle_bytes)
+        release = version("castor-autoscaler")
+        rooms = Rooms(
+            store=store,
+            authentication=self.authentication,
+            submissions=Submissions(
+                store, bundles, assignments, status, self.wake.set, self._clock
+            ),
+            nodes=Nodes(
+                store,
+                self.authentication,
+                assignments,
+                status,
+                self.wake.set,
+                self._clock,
+                settings.heartbeat_seconds,
+                settings.lease_seconds,
+            ),
+            views=Views(store, status, assignments, release),
+            bundles=bundles,
+            logs=Logs(settings.state / "logs"),
+            forecast=Forecasts(store, status).of,
+            clock=self._clock,
+        )
+        return create_app(rooms, release)
+
+
+def serve(settings: ServeSettings) -> None:
+    """Run a controller until it is told to stop. Its instances and jobs go on without it.
+
+    Raises:
+        Conflict: another controller runs on this state, or the port is in use.
+        StoreError: the store can't be opened.
+    """
+    clock = SystemClock()
+    with _own(settings.state), _listening(settings.host, settings.port) as listener:
+        url = f"http://{settings.host}:{listener.getsockname()[1]}"
+        deployment = Deployment(settings, url, clock)
+        _let_owner_in(settings.state, deployment, url)
+        stopped = threading.Event()
+        loop = threading.Thread(
+            target=deployment.run_loop, args=(stopped,), name="castor-loop", daemon=True
+        )
+        loop.start()
+        _log.info("listening on %s, state in %s", url, settings.state)
+        server = uvicorn.Server(
+            uvicorn.Config(deployment.app, log_level="warning", access_log=False, lifespan="off")
+        )
+        try:
+            server.run(sockets=[listener])
+        finally:
+            stopped.set()
+            deployment.wake.set()
+            loop.join()
+            deployment.close()
+
+
+@contextlib.contextmanager
+def _own(state: Path) -> Iterator[None]:
+    """Hold the state directory for ourselves; the lock dies with us."""
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (state / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Conflict(
+                f"another controller runs on {state}: stop it, or choose another --state"
+            ) from None
+        yield
+
+
+@contextlib.contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        raise Conflict(
+            f"{host}:{port} can't be listened on ({error.strerror}): choose another --port"
+        ) from None
+    with listener:
+        yield listener
+
+
+def _let_owner_in(state: Path, deployment: Deployment, url: str) -> None:
+    """Write down, for the owner's eyes only, where the API is and with which token."""
+    path = state / CLIENT_FILE
+    token = secrets.token_urlsafe(32)
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        token = json.loads(path.read_text())["token"]
+    deployment.authentication.set_person("owner", token)
+    partial = path.with_name(f".{path.name}")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump({"url": url, "token": token}, file)
+    partial.rename(path)

@@ -1,0 +1,121 @@
+"""A process of the job that outlives the agent, and is found again by the next one."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+
+from autoscaler.domain.errors import Conflict
+from autoscaler.node.shim import Order
+
+
+class Process:
+    """One process at a time, under a shim. Its `record` file holds what is known of the last one.
+
+    The shim holds the lock of the record: as long as it is held the process runs, whoever
+    started it. Used by one thread at a time.
+    """
+
+    def __init__(self, record: Path, log: Path, environment: Mapping[str, str]) -> None:
+        """`environment` is the shim's; the process has its own, from the order."""
+        self._record = record
+        self._log = log
+        self._environment = environment
+        self._shim: subprocess.Popen[bytes] | None = None
+
+    def start(self, order: Order, held: Sequence[int] = ()) -> None:
+        """Start what `order` says; the shim keeps the descriptors `held` open until its end.
+
+        Raises:
+            Conflict: the last one still runs.
+            OSError: the shim can't be started.
+        """
+        with self._record.open("ab") as record, self._log.open("ab") as log:
+            self._log.chmod(0o600)
+            try:
+                fcntl.flock(record, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Conflict(f"{self._record}: its process runs; stop it first") from None
+            record.truncate(0)
+            descriptors = (record.fileno(), log.fileno())
+            shim = (sys.executable, "-P", "-m", "autoscaler.node.shim")
+            self._shim = subprocess.Popen(
+                [*shim, *(str(number) for number in descriptors)],
+                pass_fds=(*descriptors, *held),
+                stdin=subprocess.PIPE,
+                env=self._environment,
+                start_new_session=True,
+            )
+        assert self._shim.stdin is not None
+        with suppress(BrokenPipeError), self._shim.stdin as orders:
+            orders.write(json.dumps(asdict(order)).encode())
+
+    @property
+    def is_alive(self) -> bool:
+        """The process runs, or what it left is being ended."""
+        if self._shim is not None:
+            self._shim.poll()  # lets the kernel forget it
+        try:
+            with self._record.open("rb") as record:
+                fcntl.flock(record, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except FileNotFoundError:
+            pass
+        return False
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the last one ended; None if it never came to run, or still does.
+
+        One whose shim was killed counts as killed.
+        """
+        lines = self._lines()
+        if not lines or self.is_alive:
+            return None
+        return int(lines[1]) if len(lines) > 1 else -signal.SIGKILL
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the process that this object started has ended, at most `seconds` from now."""
+        if self._shim is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._shim.wait(seconds)
+        return not self.is_alive
+
+    def stop(self) -> None:
+        """Have it end, with the grace period of its order. May be called again and again."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Have it end at once."""
+        self._signal(signal.SIGUSR1)
+
+    def _signal(self, number: int) -> None:
+        lines = self._lines()
+        if lines and self.is_alive:
+            with suppress(ProcessLookupError):
+                os.kill(int(lines[0]), number)
+
+    def _lines(self) -> list[str]:
+        with suppress(FileNotFoundError):
+            text = self._record.read_text()
+            return text[: text.rfind("\n") + 1].splitlines()
+        return []
+
+
+def kill_marked(name: str, value: str) -> None:
+    """Kill every process that has this variable: what is left where a shim was killed."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(name) == value:
+                process.kill()

@@ -1,0 +1,29 @@
+"""The contract of every policy.
+
+`tests/conformance/policy.py` holds it as tests; a policy that passes them can be put under the
+controller.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from autoscaler.domain.plan import Plan
+from autoscaler.domain.snapshot import Snapshot
+
+
+class Policy(Protocol):
+    """Decides what every job is to hold next.
+
+    Pure: no I/O, no clock, no randomness of its own; equal snapshots give equal plans, whatever
+    the order of their jobs and offers. It may be called from any thread.
+    """
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """One decision for each job of the snapshot, in the order of the jobs' ids.
+
+        All targets together are within the limits, each within its job's bounds, and no more of
+        an unavailable offer than is held. What cannot be known, solved or had is said in a reason
+        or a note, never raised.
+        """
+        ...

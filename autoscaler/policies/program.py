@@ -1,0 +1,228 @@
+"""One allocation for each of many jobs within shared limits: the most value in all.
+
+A multiple-choice knapsack: exactly by branch and bound where jobs are few, by shadow prices
+(the linear relaxation, of which at most one job per binding limit is split) where they are many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.sparse import csr_array, vstack
+
+from autoscaler.domain.errors import SolverError
+from autoscaler.economics.supply import IntArray, fits
+from autoscaler.goodput.throughput import FloatArray
+
+# HiGHS counts differences below 1e-6 as none; values are scaled so that the largest is this.
+_SCALE = 1e3
+_PRECISION = 1e-9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bid:
+    """What one job offers.
+
+    Attributes:
+        value: of each of its C allocations, $ per second, (C,).
+        uses: what each takes of each limit, (R, C).
+        nothing: the value of holding nothing, $ per second.
+    """
+
+    value: FloatArray
+    uses: FloatArray
+    nothing: float
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How hard to look for the best: exactly up to `exact_jobs`, and for no longer than this."""
+
+    exact_jobs: int = 24
+    seconds: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Award:
+    """What each job gets.
+
+    Attributes:
+        choices: for each of the n jobs the index of its allocation, or None for nothing.
+        shadow_prices: what one more unit of each limit would be worth, $ per second, (R,); that
+            of the linear relaxation.
+        gap: how far this may be from the best, $ per second.
+        trouble: what the solver failed at, if it did; the choices are then by worth per use.
+    """
+
+    choices: tuple[int | None, ...]
+    shadow_prices: FloatArray
+    gap: float
+    trouble: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Columns:
+    """All useful allocations of all jobs in a row, D of them.
+
+    Attributes:
+        job: whose each is, (D,).
+        choice: its index in the job's bid, (D,).
+        value: what it adds to holding nothing, $ per second, (D,); above 0.
+        uses: (R, D).
+        room: (R,).
+    """
+
+    job: IntArray
+    choice: IntArray
+    value: FloatArray
+    uses: FloatArray
+    room: FloatArray
+
+
+def award(bids: Sequence[Bid], maximum: FloatArray, effort: Effort) -> Award:
+    """The choices of most value that are within `maximum` of each limit, (R,).
+
+    Never fails: where the solver does, the choices are made greedily and `trouble` says so.
+    """
+    columns = _columns(bids, np.maximum(maximum, 0.0))
+    if not len(columns.job):
+        return Award((None,) * len(bids), np.zeros(len(maximum)), 0.0)
+    prices, trouble = np.zeros(len(maximum)), None
+    try:
+        share, prices, bound = _relaxed(columns)
+        chosen = _rounded(columns, share)
+        if len(bids) <= effort.exact_jobs and _gap(columns, chosen, bound) > 0:
+            chosen, bound = _exact(columns, effort.seconds)
+    except SolverError as error:
+        trouble = str(error)
+        chosen = _filled(columns, {})
+        bound = float(sum(columns.value[columns.job == job].max() for job in set(columns.job)))
+    return Award(
+        choices=tuple(
+            int(columns.choice[chosen[job]]) if job in chosen else None for job in range(len(bids))
+        ),
+        shadow_prices=prices,
+        gap=_gap(columns, chosen, bound),
+        trouble=trouble,
+    )
+
+
+def _gap(columns: _Columns, chosen: dict[int, int], bound: float) -> float:
+    """How far the choices are from the bound; 0 where that is the precision of a sum."""
+    gap = bound - float(columns.value[list(chosen.values())].sum())
+    return gap if gap > _PRECISION * abs(bound) else 0.0
+
+
+def _columns(bids: Sequence[Bid], room: FloatArray) -> _Columns:
+    """Without what no limit bears, and what another of the same job does better with no more."""
+    jobs, choices, values, uses = [], [], [], []
+    for job, bid in enumerate(bids):
+        kept = _undominated(bid, room)
+        jobs.append(np.full(len(kept), job))
+        choices.append(kept)
+        values.append(bid.value[kept] - bid.nothing)
+        uses.append(bid.uses[:, kept])
+    return _Columns(
+        job=np.concatenate([np.empty(0, np.int64), *jobs]),
+        choice=np.concatenate([np.empty(0, np.int64), *choices]),
+        value=np.concatenate([np.empty(0), *values]),
+        uses=np.concatenate([np.empty((len(room), 0)), *uses], axis=1),
+        room=room,
+    )
+
+
+def _undominated(bid: Bid, room: FloatArray) -> IntArray:
+    """Indices in the order of their value, the highest first."""
+    possible = fits(bid.uses, room).all(axis=0) & (bid.value > bid.nothing)
+    order = np.argsort(-bid.value, kind="stable")
+    kept: list[int] = []
+    for index in order[possible[order]].tolist():
+        if not kept or not (bid.uses[:, kept] <= bid.uses[:, [index]]).all(axis=0).any():
+            kept.append(index)
+    return np.array(kept, dtype=np.int64)
+
+
+def _relaxed(columns: _Columns) -> tuple[FloatArray, FloatArray, float]:
+    """Shares of each column, (D,), prices of the limits, (R,), and the value of that mixture."""
+    scale = _SCALE / float(columns.value.max())
+    matrix, most, binding = _constraints(columns)
+    found = linprog(-scale * columns.value, A_ub=matrix, b_ub=most, bounds=(0.0, 1.0))
+    if found.status != 0 or found.x is None:
+        raise SolverError(f"the linear relaxation failed: {found.message}")
+    prices = np.zeros(len(columns.room))
+    jobs = len(most) - len(binding)
+    prices[binding] = np.maximum(-found.ineqlin.marginals[jobs:], 0.0) / scale
+    share: FloatArray = found.x
+    return share, prices, float(columns.value @ share)
+
+
+def _exact(columns: _Columns, seconds: float) -> tuple[dict[int, int], float]:
+    """The best choices, and a bound on their value."""
+    scale = _SCALE / float(columns.value.max())
+    matrix, most, _ = _constraints(columns)
+    found = milp(
+        -scale * columns.value,
+        integrality=np.ones(len(columns.value), dtype=np.int64),
+        bounds=Bounds(0.0, 1.0),
+        constraints=LinearConstraint(matrix, -np.inf, most),
+        options={"time_limit": seconds, "mip_rel_gap": 0.0},
+    )
+    if found.x is None:
+        raise SolverError(f"branch and bound found nothing: {found.message}")
+    chosen = {int(columns.job[c]): c for c in np.nonzero(found.x > 0.5)[0].tolist()}
+    if not fits(columns.uses[:, list(chosen.values())].sum(axis=1), columns.room).all():
+        raise SolverError("branch and bound passed a limit")
+    return chosen, -float(found.mip_dual_bound) / scale
+
+
+def _constraints(columns: _Columns) -> tuple[Any, FloatArray, IntArray]:
+    """Rows of at most one column for each job, then of the limits that could bind; their maxima.
+
+    The third are the indices of those limits. The matrix is sparse, of which the stubs of
+    `linprog` do not know.
+    """
+    _, first, job = np.unique(columns.job, return_index=True, return_inverse=True)
+    count = len(job)
+    rows = csr_array((np.ones(count), (job, np.arange(count))))
+    largest = np.maximum.reduceat(columns.uses, first, axis=1)
+    (binding,) = np.nonzero(~fits(largest.sum(axis=1), columns.room))
+    matrix = vstack([rows, csr_array(columns.uses[binding])], format="csr")
+    return matrix, np.concatenate([np.ones(rows.shape[0]), columns.room[binding]]), binding
+
+
+def _rounded(columns: _Columns, share: FloatArray) -> dict[int, int]:
+    """Keep what the mixture gives whole; then fill what is left by worth."""
+    chosen: dict[int, int] = {}
+    left = columns.room
+    for column in np.nonzero(share > 1.0 - 1e-6)[0].tolist():
+        if fits(columns.uses[:, column], left).all():
+            chosen[int(columns.job[column])] = column
+            left = left - columns.uses[:, column]
+    return _filled(columns, chosen)
+
+
+def _filled(columns: _Columns, chosen: dict[int, int]) -> dict[int, int]:
+    """Give the room that is left one step at a time, the worthiest step per use first."""
+    chosen = dict(chosen)
+    scaled = (columns.uses / np.maximum(columns.room, 1e-12)[:, None]).sum(axis=0)
+    least = _PRECISION * float(columns.value.max())
+    while True:
+        given = list(chosen.values())
+        now = np.full(int(columns.job.max()) + 1, -1)
+        now[list(chosen)] = given
+        before = now[columns.job]
+        has = before >= 0
+        extra = columns.uses - np.where(has, columns.uses[:, before], 0.0)
+        gain = columns.value - np.where(has, columns.value[before], 0.0)
+        cost = scaled - np.where(has, scaled[before], 0.0)
+        left = columns.room - columns.uses[:, given].sum(axis=1)
+        open_steps = fits(extra, left).all(axis=0) & (gain > least)
+        if not open_steps.any():
+            return chosen
+        density = np.where(open_steps, gain / np.maximum(cost, 1e-12), -np.inf)
+        best = int(np.argmax(density))
+        chosen[int(columns.job[best])] = best

@@ -1,0 +1,97 @@
+"""A small character-level GPT on a text: yours, or the documentation of Python's own library.
+
+Runs as it is with `python train.py [TEXT]`; under Castor the same script is elastic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sysconfig
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from autoscaler.training.session import session
+
+
+def documentation() -> str:
+    """The documentation strings of the modules of Python's standard library."""
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    texts = []
+    for path in sorted(folder.glob("*.py")):
+        tree = ast.parse(path.read_text(errors="replace"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                texts.append(ast.get_docstring(node) or "")
+    return "\n\n".join(text for text in texts if text)
+
+
+class Windows(Dataset[tuple[Tensor, Tensor]]):
+    """Stretches of the text, each with itself one character later."""
+
+    def __init__(self, text: str, context: int, examples: int) -> None:
+        self.characters = sorted(set(text))
+        number = {character: index for index, character in enumerate(self.characters)}
+        self._text = torch.tensor([number[character] for character in text])
+        self._context = context
+        self._stride = max((len(text) - context - 1) // examples, 1)
+        self._examples = min(examples, len(text) - context - 1)
+
+    def __len__(self) -> int:
+        return self._examples
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        start = index * self._stride
+        stretch = self._text[start : start + self._context + 1]
+        return stretch[:-1], stretch[1:]
+
+
+class CharacterGPT(nn.Module):
+    """A decoder-only transformer over characters."""
+
+    def __init__(self, characters: int, context: int, width: int, layers: int) -> None:
+        super().__init__()
+        self.characters = nn.Embedding(characters, width)
+        self.places = nn.Embedding(context, width)
+        layer = nn.TransformerEncoderLayer(
+            width, 4, 4 * width, dropout=0.0, batch_first=True, norm_first=True
+        )
+        self.blocks = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.head = nn.Linear(width, characters)
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(context))
+
+    def forward(self, text: Tensor) -> Tensor:
+        places = torch.arange(text.shape[1], device=text.device)
+        hidden = self.characters(text) + self.places(places)
+        return self.head(self.blocks(hidden, mask=self.mask, is_causal=True))
+
+
+def main() -> None:
+    """Train, and say how well the next character is foretold."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("text", nargs="?", type=Path)
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--examples", type=int, default=8192, help="in an epoch")
+    parser.add_argument("--width", type=int, default=64)
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    text = arguments.text.read_text() if arguments.text else documentation()
+    windows = Windows(text, context=64, examples=arguments.examples)
+    model = CharacterGPT(len(windows.characters), 64, arguments.width, layers=2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    loss_function = nn.CrossEntropyLoss()
+
+    with session(model, optimizer, windows, batch_size=16) as job:
+        for number, (inputs, targets) in enumerate(job.batches(epochs=arguments.epochs)):
+            loss = loss_function(job.model(inputs).flatten(0, 1), targets.flatten())
+            job.step(loss)
+            job.report(loss=loss.item())
+            if number % 100 == 0 and job.decides:
+                print(f"{job.progress_examples:.0f} examples: loss {loss.item():.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""An honest little cloud whose state is a file: it outlives the process that calls it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from autoscaler.clock import Clock
+from autoscaler.domain.errors import InsufficientCapacity, NotFound, ProviderError, Unavailable
+from autoscaler.domain.instance import CloudInstance, CloudState, Interruption, LaunchRequest
+from autoscaler.domain.offer import Limit, LimitUnit, Offer, Purchase
+from autoscaler.ledger.bill import amount
+from providers.base import Provider
+
+
+def offer(name: str = "small", devices: int = 1, usd_per_hour: str = "0.10") -> Offer:
+    return Offer(
+        id=name,
+        provider="file",
+        instance_type=name,
+        zone="here",
+        purchase=Purchase.ON_DEMAND,
+        devices=devices,
+        device_kind="core",
+        usd_per_hour=Decimal(usd_per_hour),
+        boot_seconds=5.0,
+        network_bytes_per_second=1e9,
+    )
+
+
+class FileCloud(Provider):
+    """Boots and ends instances as its clock passes; refuses what it was told to refuse."""
+
+    def __init__(self, path: Path, clock: Clock, devices: int = 4) -> None:
+        self._path = path
+        self._clock = clock
+        self._devices = devices
+        self._offers = (offer(), offer("large", 2, "0.19"))
+        self.before_call: Callable[[str], None] = lambda name: None
+        self.after_call: Callable[[str], None] = lambda name: None
+        self.refusals: list[ProviderError] = []
+        self.answers = True
+        self.launch_calls = 0
+        if not path.exists():
+            path.write_text("{}")
+
+    def offers(self) -> Sequence[Offer]:
+        self._must_answer()
+        return self._offers
+
+    def limits(self) -> Sequence[Limit]:
+        return (Limit("devices", LimitUnit.DEVICES, self._devices),)
+
+    def launch(self, request: LaunchRequest) -> CloudInstance:
+        self.before_call("launch")
+        self._must_answer()
+        self.launch_calls += 1
+        if self.refusals:
+            raise self.refusals.pop(0)
+        with self._records() as records:
+            if request.token not in records:
+                self._check_room(request.offer, records)
+                records[request.token] = asdict(
+                    CloudInstance(
+                        id=f"cloud-{len(records)}",
+                        token=request.token,
+                        offer=request.offer,
+                        state=CloudState.PENDING,
+                        tags=dict(request.tags),
+                        launched_seconds=self._clock.now(),
+                    )
+                )
+            record = records[request.token]
+        self.after_call("launch")
+        return self._seen(record)
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        self.before_call("terminate")
+        self._must_answer()
+        with self._records() as records:
+            for record in records.values():
+                if record["id"] in instance_ids and record["ended_seconds"] is None:
+                    record["ended_seconds"] = self._clock.now()
+        self.after_call("terminate")
+
+    def instances(self) -> Sequence[CloudInstance]:
+        self._must_answer()
+        with self._records() as records:
+            return [self._seen(record) for record in records.values()]
+
+    def interruptions(self) -> Sequence[Interruption]:
+        return ()
+
+    def lose(self, instance_id: str) -> None:
+        """An instance dies by itself."""
+        with self._records() as records:
+            for record in records.values():
+                if record["id"] == instance_id:
+                    record["ended_seconds"] = self._clock.now()
+
+    def billed_usd(self) -> Decimal:
+        """What this cloud says it charged."""
+        total = Decimal(0)
+        prices = {each.id: each.usd_per_hour for each in self._offers}
+        for seen in self.instances():
+            ended = self._clock.now() if seen.ended_seconds is None else seen.ended_seconds
+            total += amount(prices[seen.offer], ended - seen.launched_seconds)
+        return total
+
+    def running(self) -> list[CloudInstance]:
+        return [seen for seen in self.instances() if seen.state is not CloudState.TERMINATED]
+
+    def _must_answer(self) -> None:
+        if not self.answers:
+            raise Unavailable("the cloud does not answer")
+
+    def _check_room(self, offer_id: str, records: dict[str, Any]) -> None:
+        sizes = {each.id: each.devices for each in self._offers}
+        if offer_id not in sizes:
+            raise NotFound(f"no offer {offer_id}")
+        used = sum(
+            sizes[record["offer"]]
+            for record in records.values()
+            if record["ended_seconds"] is None
+        )
+        if used + sizes[offer_id] > self._devices:
+            raise InsufficientCapacity("all devices are taken")
+
+    def _seen(self, record: dict[str, Any]) -> CloudInstance:
+        seen = CloudInstance(**{**record, "state": CloudState(record["state"])})
+        if seen.ended_seconds is not None:
+            return replace(seen, state=CloudState.TERMINATED)
+        boots = {each.id: each.boot_seconds for each in self._offers}
+        booted = self._clock.now() >= seen.launched_seconds + boots[seen.offer]
+        return replace(seen, state=CloudState.RUNNING if booted else CloudState.PENDING)
+
+    @contextmanager
+    def _records(self) -> Iterator[dict[str, Any]]:
+        with self._path.open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            text = file.read()
+            records = json.loads(text)
+            yield records
+            written = json.dumps(records)
+            if written != text:
+                partial = self._path.with_suffix(f".{os.getpid()}")
+                partial.write_text(written)
+                partial.rename(self._path)

@@ -1,0 +1,333 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from autoscaler.domain.errors import (
+    InsufficientCapacity,
+    PermissionDenied,
+    QuotaExceeded,
+    Throttled,
+    Unavailable,
+)
+from autoscaler.domain.instance import (
+    CONTROLLER_TAG,
+    INSTANCE_TAG,
+    JOB_TAG,
+    Desired,
+    InstancePhase,
+    LaunchRequest,
+)
+from autoscaler.domain.job import JobPhase
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.plan import Plan
+from autoscaler.domain.report import Failure
+from autoscaler.domain.snapshot import Snapshot
+from tests.controller.world import World
+
+
+def _fail(world: World, job: str, signature: str = "boom", attempt: int = 1, steps: int = 0):
+    held = world.training(job)[0]
+    failure = Failure(held.id, attempt, 1, f"the script raised {signature}", signature, steps)
+    world.store.reports.add_failure(job, failure, world.clock.now())
+
+
+def test_a_job_is_bought_for_trains_finishes_and_holds_nothing(world: World) -> None:
+    job = world.submit()
+    world.wish(job, 2)
+    world.tick(6)
+    assert len(world.training(job)) == 2
+    assert world.store.jobs.get(job).phase is JobPhase.RUNNING
+    assert world.lights.lit == {job}
+    for held in world.training(job):
+        world.complete(held)
+    world.tick(6)
+    assert world.store.jobs.get(job).phase is JobPhase.FINISHED
+    assert world.cloud.running() == []
+    assert world.lights.lit == set()
+    world.assert_nothing_leaked()
+
+
+def test_a_job_is_not_finished_while_another_replica_is_at_it(world: World) -> None:
+    job = world.submit()
+    world.wish(job, 2)
+    world.tick(6)
+    first, second = world.training(job)
+    world.complete(first)
+    world.tick(2)
+    assert world.store.jobs.get(job).phase is JobPhase.RUNNING
+    assert world.store.instances.get(second.id).desired is Desired.PRESENT
+    world.complete(second)
+    world.tick(4)
+    assert world.store.jobs.get(job).phase is JobPhase.FINISHED
+
+
+def test_growth_comes_before_and_shrinkage_waits_for_the_drain(world: World) -> None:
+    job = world.submit()
+    world.wish(job, 1)
+    world.tick(6)
+    world.wish(job, 3)
+    world.tick(6)
+    assert len(world.training(job)) == 3
+    world.wish(job, 1)
+    world.tick(1, agents=False)
+    draining = [
+        held for held in world.store.instances.of_job(job) if held.desired is Desired.ABSENT
+    ]
+    assert len(draining) == 2
+    assert len(world.cloud.running()) == 3, "nothing is terminated before it has drained"
+    assert {held.slot for held in draining} == {1, 2}, "the youngest go first"
+    world.tick(3)
+    assert len(world.cloud.running()) == 1
+
+
+def test_a_move_keeps_the_old_instances_until_the_new_ones_train(world: World) -> None:
+    job = world.submit()
+    world.wish(job, 2)
+    world.tick(6)
+    world.wish(job, 1, "large")
+    world.tick(2)
+    assert {held.offer for held in world.store.instances.of_job(job)} == {"small", "large"}
+    assert len(world.training(job)) == 2
+    world.tick(8)
+    assert [held.offer for held in world.store.instances.of_job(job)] == ["large"]
+    world.assert_nothing_leaked()
+
+
+def test_without_room_for_both_the_old_instances_go_first(tmp_path, template) -> None:
+    world = World(tmp_path, devices=2, template=template)
+    job = world.submit()
+    world.wish(job, 2)
+    world.tick(6)
+    world.wishes.release_first = True
+    world.wish(job, 1, "large")
+    world.tick(10)
+    assert [held.offer for held in world.training(job)] == ["large"]
+    assert world.cloud.launch_calls == 3, "nothing was asked for that there was no room for"
+
+
+def test_orders_wait_for_room_that_a_draining_instance_takes(tmp_path, template) -> None:
+    world = World(tmp_path, devices=2, template=template)
+    first, second = world.submit("first"), world.submit("second")
+    world.wish(first, 2)
+    world.tick(6)
+    world.wish(first, 1)
+    world.wish(second, 1)
+    world.tick(1, agents=False)
+    assert world.store.instances.of_job(second) == ()
+    world.tick(8)
+    assert (len(world.training(first)), len(world.training(second))) == (1, 1)
+    assert world.store.capacity.refusals() == {}
+
+
+def test_a_lost_instance_is_replaced_and_billed_until_it_ended(world: World) -> None:
+    job = world.submit()
+    world.wish(job, 2)
+    world.tick(6)
+    lost = world.training(job)[0]
+    assert lost.cloud_id is not None
+    world.cloud.lose(lost.cloud_id)
+    world.tick(6)
+    assert len(world.training(job)) == 2
+    assert world.store.jobs.get(job).attempt == 1, "a lost instance is never a failure"
+    assert any(event.kind == "instance lost" for event in world.store.events.latest(job))
+    world.assert_nothing_leaked()
+
+
+def test_a_failure_is_retried_after_a_pause_and_counted_once(world: World) -> None:
+    job = world.submit()
+    world.wish(job, 2)
+    world.tick(6)
+    for held in world.training(job):
+        failure = Failure(held.id, 1, 1, "the script raised boom", "boom", 100)
+        world.store.reports.add_failure(job, failure, world.clock.now())
+    world.tick(2)
+    record = world.store.jobs.get(job)
+    assert record.attempt == 2
+    assert record.retry_seconds is not None
+    assert record.phase is JobPhase.RUNNING
+
+
+def test_the_same_trace_in_the_first_steps_ends_the_job_and_the_others_go_on(world: World) -> None:
+    job, other = world.submit(), world.submit("other")
+    world.wish(job, 1)
+    world.wish(other, 1)
+    world.tick(6)
+    _fail(world, job)
+    world.tick(1)
+    _fail(world, job, attempt=2)
+    world.tick(6)
+    record = world.store.jobs.get(job)
+    assert record.phase is JobPhase.FAILED
+    assert "boom" in (record.cause or "")
+    assert world.store.instances.of_job(job) == ()
+    assert len(world.training(other)) == 1
+
+
+def test_stop_drains_and_gives_everything_back(world: World) -> None:
+    job = world.submit()
+    world.wish(job, 3)
+    world.tick(6)
+    world.store.jobs.request_stop(job, world.clock.now())
+    world.tick(1, agents=False)
+    assert len(world.cloud.running()) == 3, "they drain first"
+    world.tick(6)
+    assert world.store.jobs.get(job).phase is JobPhase.STOPPED
+    assert world.cloud.running() == []
+    world.assert_nothing_leaked()
+
+
+def test_an_instance_that_does_not_drain_is_ended_all_the_same(world: World) -> None:
+    job = world.submit()
+    world.wish(job, 1)
+    world.tick(6)
+    world.store.jobs.request_stop(job, world.clock.now())
+    world.tick(3, seconds=100.0, agents=False)
+    assert world.cloud.running() == []
+
+
+def test_a_budget_is_not_passed(world: World) -> None:
+    budget = Decimal("0.01")
+    job = world.submit(objective=Objective(budget_usd=budget))
+    world.wish(job, 4)
+    world.tick(200, seconds=1.0)
+    record = world.store.jobs.get(job)
+    assert record.phase is JobPhase.STOPPED
+    assert "budget" in (record.cause or "")
+    assert budget / 2 < world.cloud.billed_usd() <= budget
+
+
+@pytest.mark.parametrize("error", [InsufficientCapacity, QuotaExceeded, PermissionDenied])
+def test_a_refusal_is_told_backed_off_from_and_costs_nothing(world: World, error) -> None:
+    job = world.submit()
+    world.wish(job, 1)
+    world.cloud.refusals = [error("no more of it")]
+    world.tick(1)
+    assert world.store.capacity.unavailable(world.clock.now()) == {"small"}
+    assert world.store.ledger.entries() == ()
+    event = world.store.events.latest(job)[0]
+    assert error.__name__ in event.text and "no more of it" in event.text
+
+
+def test_what_is_not_known_is_asked_again_with_the_same_token(world: World) -> None:
+    job = world.submit()
+    world.wish(job, 1)
+
+    def lose_reply(call: str) -> None:
+        if call == "launch":
+            world.cloud.after_call = lambda name: None
+            raise Unavailable("the reply was lost")
+
+    world.cloud.after_call = lose_reply
+    world.tick(8)
+    assert len(world.cloud.instances()) == 1
+    assert len(world.training(job)) == 1
+    world.assert_nothing_leaked()
+
+
+def test_throttled_calls_wait_as_long_as_they_were_told(world: World) -> None:
+    job = world.submit()
+    world.wish(job, 1)
+    world.cloud.refusals = [Throttled("slow down", retry_after_seconds=30.0)]
+    world.tick(10, seconds=2.0)
+    assert world.cloud.launch_calls == 1
+    world.tick(10, seconds=2.0)
+    assert len(world.cloud.running()) == 1
+
+
+def test_a_cloud_that_does_not_answer_is_not_an_empty_cloud(world: World) -> None:
+    job = world.submit()
+    world.wish(job, 2)
+    world.tick(6)
+    world.cloud.answers = False
+    for _ in range(5):
+        world.clock.advance(400.0)
+        for held in world.store.instances.alive():
+            phase = InstancePhase.TRAINING
+            world.store.instances.record_node(held.id, phase, world.clock.now())
+        report = world.controller.tick(world.clock.now())
+    assert "does not answer" in (report.trouble or "")
+    assert len(world.training(job)) == 2
+    world.cloud.answers = True
+    world.tick(2)
+    assert len(world.cloud.running()) == 2
+
+
+def test_an_orphan_is_ended_at_the_second_sight_and_only_when_old(world: World) -> None:
+    tags = {
+        CONTROLLER_TAG: world.store.settings.controller_id(),
+        JOB_TAG: "gone",
+        INSTANCE_TAG: "gone-0-1",
+    }
+    world.cloud.launch(LaunchRequest("stray", "small", tags, ""))
+    world.tick(2)
+    assert len(world.cloud.running()) == 1, "too young to be sure"
+    world.tick(1, seconds=20.0)
+    world.tick(1)
+    assert world.cloud.running() == []
+    assert any(event.kind == "orphan" for event in world.store.events.latest())
+
+
+def test_an_instance_whose_agent_never_comes_or_falls_silent_is_replaced(world: World) -> None:
+    job = world.submit()
+    world.wish(job, 1)
+    world.tick(1, agents=False)
+    world.tick(1, seconds=700.0, agents=False)
+    world.tick(6)
+    assert len(world.training(job)) == 1
+    world.tick(1, seconds=200.0, agents=False)
+    world.tick(6)
+    assert len(world.training(job)) == 1
+    given_up = [
+        each for each in world.store.events.latest(job) if each.kind == "instance given up"
+    ]
+    assert len(given_up) == 2
+    world.assert_nothing_leaked()
+
+
+def test_a_policy_that_raises_leaves_the_last_plan_in_force(world: World, caplog) -> None:
+    job = world.submit()
+    world.wish(job, 2)
+    world.tick(6)
+
+    def broken(snapshot: Snapshot) -> Plan:
+        raise ZeroDivisionError("no solution")
+
+    world.wishes.plan = broken  # type: ignore[method-assign]
+    lost = world.training(job)[0]
+    world.cloud.lose(lost.cloud_id or "")
+    world.tick(6)
+    assert len(world.training(job)) == 2
+    assert "planning failed" in caplog.text
+
+
+def test_a_fleet_cap_counts_what_is_still_leaving(tmp_path, template) -> None:
+    world = World(tmp_path, template=template)
+    world.settings = replace(world.settings, fleet_usd_per_hour=0.25)
+    world.restart()
+    job = world.submit()
+    world.wish(job, 4)
+    world.tick(8)
+    assert len(world.cloud.running()) == 2
+
+
+def test_every_decision_can_be_explained_from_what_was_stored(world: World) -> None:
+    job = world.submit()
+    world.wish(job, 2)
+    world.tick(8)
+    entries = world.store.journal.decisions(job)
+    assert [entry.decision.action for entry in entries][-1] == "grow"
+    snapshot = world.store.journal.inputs(entries[-1])
+    assert snapshot.jobs[0].id == job
+    again = world.wishes.plan(snapshot)
+    assert again.decisions[0].target == entries[-1].decision.target
+
+
+def test_a_stay_is_told_once(world: World) -> None:
+    job = world.submit()
+    world.wish(job, 1)
+    world.tick(40)
+    told = [entry.decision.action for entry in world.store.journal.decisions(job)]
+    assert told.count("hold") <= 2

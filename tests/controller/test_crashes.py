@@ -1,0 +1,135 @@
+"""A controller that is killed at every point where it leaves a mark, and started again.
+
+The points are before and after every commit to the store and every call to the cloud. At each of
+them the files of a running deployment are copied as SIGKILL would leave them, and a new controller
+finds the copy: it must leak nothing, double nothing, lose nothing. At some of them a child, forked
+from this warm process, is really killed there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy.orm import Session
+
+from autoscaler.domain.job import JobPhase
+from autoscaler.store.database import Database
+from tests.controller.world import World
+
+
+class Marks:
+    """Counts the marks that a controller leaves, and does something at each."""
+
+    def __init__(self, world: World, at_mark: Callable[[int], None]) -> None:
+        self.passed = 0
+        self._world = world
+        self._at_mark = at_mark
+
+    def __call__(self, *_: object) -> None:
+        if self._world.is_ticking:
+            self._at_mark(self.passed)
+            self.passed += 1
+
+
+@contextmanager
+def _counted(world: World, marks: Marks) -> Iterator[None]:
+    """Have every mark that this world leaves counted."""
+    world.cloud.before_call = world.cloud.after_call = marks
+    write = Database.write
+
+    @contextmanager
+    def counted_write(self: Database) -> Iterator[Session]:
+        with write(self) as session:
+            yield session
+            marks()
+        marks()
+
+    Database.write = counted_write  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Database.write = write  # type: ignore[method-assign]
+
+
+def _live(world: World) -> None:
+    """A job's life: one instance, then three, then one on another offer, one lost, the end."""
+    job = world.submit()
+    world.wish(job, 1)
+    world.tick(5)
+    world.wish(job, 3)
+    world.tick(5)
+    world.wish(job, 1, "large")
+    world.tick(6)
+    world.cloud.lose(world.training(job)[0].cloud_id or "")
+    world.tick(5)
+    for held in world.training(job):
+        world.complete(held)
+    world.tick(5)
+
+
+def _leave(directory: Path, image: Path) -> None:
+    """What a process killed now leaves behind; shared memory dies with it."""
+    shutil.copytree(directory, image, ignore=shutil.ignore_patterns("*-shm"))
+
+
+def _die_at(directory: Path, template: Path, mark: int) -> None:
+    child = os.fork()
+    if child == 0:
+        world = World(directory, template=template)
+
+        def die(passed: int) -> None:
+            if passed == mark:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        with _counted(world, Marks(world, die)):
+            _live(world)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status), f"mark {mark} was not reached"
+
+
+def _recover(directory: Path, mark: int) -> None:
+    world = World(directory)
+    world.clock.advance(60.0)
+    world.tick(2)
+    world.assert_nothing_leaked()
+    for job in world.store.jobs.alive():
+        world.wish(job.id, 2)
+        world.tick(6)
+        assert len(world.training(job.id)) == 2, f"killed at {mark}: it does not train again"
+        for held in world.training(job.id):
+            world.complete(held)
+    world.tick(5)
+    assert all(job.phase is JobPhase.FINISHED for job in world.store.jobs.all()), mark
+    assert world.cloud.running() == [], f"killed at {mark}: something still runs"
+    assert world.lights.lit == set()
+    world.assert_nothing_leaked()
+    world.store.close()
+
+
+def test_killed_anywhere_nothing_is_leaked_doubled_or_lost(tmp_path: Path, template: Path) -> None:
+    directory = tmp_path / "live"
+    directory.mkdir()
+    world = World(directory, template=template)
+    marks = Marks(world, lambda mark: _leave(directory, tmp_path / str(mark)))
+    with _counted(world, marks):
+        _live(world)
+    assert world.store.jobs.all()[0].phase is JobPhase.FINISHED
+    world.assert_nothing_leaked()
+    assert marks.passed > 50
+    for mark in range(marks.passed):
+        _recover(tmp_path / str(mark), mark)
+
+
+@pytest.mark.parametrize("mark", [5, 17, 29, 41, 53, 65])
+def test_a_process_that_is_really_killed_leaves_the_same(
+    tmp_path: Path, template: Path, mark: int
+) -> None:
+    _die_at(tmp_path, template, mark)
+    _recover(tmp_path, mark)

@@ -1,0 +1,171 @@
+"""A whole controller on a clock that stands still, over a store and a cloud that are files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autoscaler.clock import VirtualClock
+from autoscaler.controller.calls import Calls, launch_token
+from autoscaler.controller.controller import Controller
+from autoscaler.controller.converging import Converging
+from autoscaler.controller.market import Market
+from autoscaler.controller.observation import Observer
+from autoscaler.controller.settings import ControllerSettings
+from autoscaler.controller.upkeep import COMPLETE_FACT, Upkeep
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.instance import CloudState, Desired, HeldInstance, InstancePhase
+from autoscaler.domain.job import InstanceBounds, JobSpec
+from autoscaler.domain.plan import Action, Decision, Plan
+from autoscaler.domain.snapshot import Snapshot
+from autoscaler.ledger.ledger import Ledger
+from autoscaler.store.store import open_store
+from tests.controller.cloud import FileCloud
+
+START_SECONDS = 1_000_000.0
+
+
+class AtOnce:
+    """Workers that do what they are given before they return."""
+
+    def submit(self, call: Callable[[], None]) -> object:
+        call()
+        return None
+
+
+@dataclass
+class Lights:
+    """Lighthouses that are lit and put out, and nothing else."""
+
+    lit: set[str] = field(default_factory=set)
+
+    def ensure(self, job: str) -> str | None:
+        self.lit.add(job)
+        return f"http://lighthouse/{job}"
+
+    def release(self, job: str) -> None:
+        self.lit.discard(job)
+
+
+@dataclass
+class Wishes:
+    """A policy that plans what the test wishes."""
+
+    targets: dict[str, Allocation | None] = field(default_factory=dict)
+    release_first: bool = False
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        decisions = []
+        for job in snapshot.jobs:
+            target = self.targets.get(job.id, job.held)
+            action = Action.HOLD if target == job.held else Action.GROW
+            decisions.append(
+                Decision(
+                    job.id,
+                    action,
+                    job.held,
+                    target,
+                    f"{action} {job.id}",
+                    release_first=self.release_first,
+                )
+            )
+        return Plan(tuple(decisions))
+
+
+class World:
+    """One deployment. `restart` is what a crash and a new start of the controller are."""
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: ControllerSettings = ControllerSettings(orphan_seconds=10.0, replan_seconds=0.0),
+        devices: int = 4,
+        template: Path | None = None,
+    ) -> None:
+        database = directory / "castor.db"
+        if template is not None and not database.exists():
+            shutil.copy(template, database)
+        self.clock = VirtualClock(START_SECONDS)
+        self.cloud = FileCloud(directory / "cloud.json", self.clock, devices)
+        self.lights = Lights()
+        self.wishes = Wishes()
+        self.settings = settings
+        self.is_ticking = False
+        self._url = f"sqlite:///{database}"
+        self.restart()
+
+    def restart(self) -> None:
+        self.store = open_store(self._url)
+        workers = AtOnce()
+        market = Market({"file": self.cloud}, self.settings.fleet_usd_per_hour)
+        controller_id = self.store.settings.controller_id()
+        calls = Calls(
+            self.store, market, self.lights, workers, lambda held: "user data", self.clock
+        )
+        self.controller = Controller(
+            store=self.store,
+            market=market,
+            policy=self.wishes,
+            observer=Observer(self.store, market, workers, self.settings, self.clock),
+            upkeep=Upkeep(self.store, self.lights, workers, self.settings),
+            converging=Converging(
+                self.store,
+                market,
+                lambda instance, offer: launch_token(controller_id, instance, offer),
+            ),
+            calls=calls,
+            settings=self.settings,
+        )
+
+    def submit(self, name: str = "job", maximum: int = 4, **spec: object) -> str:
+        bounds = InstanceBounds(maximum=maximum)
+        job = JobSpec(name, ("python", "train.py"), instances=bounds, **spec)  # type: ignore[arg-type]
+        return self.store.jobs.add(job, self.clock.now()).id
+
+    def wish(self, job: str, instances: int, offer: str = "small") -> None:
+        self.wishes.targets[job] = Allocation(offer, instances, 1) if instances else None
+
+    def tick(self, times: int = 1, seconds: float = 2.0, agents: bool = True) -> None:
+        """Let time pass; the agents of running instances do their work in between."""
+        for _ in range(times):
+            self.clock.advance(seconds)
+            if agents:
+                self.agents_speak()
+            self.is_ticking = True
+            self.controller.tick(self.clock.now())
+            self.is_ticking = False
+
+    def agents_speak(self) -> None:
+        """Every agent whose instance runs trains, or drains if it is to."""
+        states = {seen.id: seen.state for seen in self.cloud.instances()}
+        for held in self.store.instances.alive():
+            if held.cloud_id is None or states.get(held.cloud_id) is not CloudState.RUNNING:
+                continue
+            leaves = held.desired is Desired.ABSENT
+            phase = InstancePhase.DRAINED if leaves else InstancePhase.TRAINING
+            self.store.instances.record_node(held.id, phase, self.clock.now())
+
+    def complete(self, held: HeldInstance) -> None:
+        """The script of this instance ends well."""
+        now_seconds = self.clock.now()
+        facts: Mapping[str, str] = {COMPLETE_FACT: str(now_seconds)}
+        self.store.instances.record_node(held.id, held.phase, now_seconds, facts)
+
+    def training(self, job: str) -> list[HeldInstance]:
+        return [
+            held
+            for held in self.store.instances.of_job(job)
+            if held.phase is InstancePhase.TRAINING
+        ]
+
+    def assert_nothing_leaked(self) -> None:
+        """The store knows every running cloud instance, each of them once; money adds up."""
+        alive = {held.cloud_id: held for held in self.store.instances.alive()}
+        for seen in self.cloud.running():
+            assert seen.id in alive, f"{seen.id} runs and nobody knows it"
+        tokens = [seen.token for seen in self.cloud.instances()]
+        assert len(tokens) == len(set(tokens))
+        ledger = Ledger(self.store.ledger.entries())
+        assert abs(ledger.total(self.clock.now()) - self.cloud.billed_usd()) < 1e-6

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autoscaler.clock import SystemClock
+from autoscaler.lighthouse.host import LighthouseHost
+from autoscaler.lighthouse.order import LighthouseDirectory
+from autoscaler.lighthouse.supervisor import find_torchft, load_torchft
+
+pytestmark = pytest.mark.skipif(find_torchft() is None, reason="torchft is not installed")
+
+START_AND_DIE = """
+import os, pathlib, signal, subprocess, sys
+from autoscaler.clock import SystemClock
+from autoscaler.lighthouse.host import LighthouseHost
+run = subprocess.run
+def run_and_die(*args, **kwargs):
+    run(*args, **kwargs)
+    os.kill(os.getpid(), signal.SIGKILL)
+subprocess.run = run_and_die
+LighthouseHost(pathlib.Path(sys.argv[1]), "127.0.0.1", SystemClock()).ensure("job")
+"""
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def connect(directory: Path) -> LighthouseHost:
+    return LighthouseHost(directory, "127.0.0.1", SystemClock())
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[LighthouseHost]:
+    host = connect(tmp_path)
+    yield host
+    for job in host.running():
+        host.release(job)
+
+
+def ensure(host: LighthouseHost, job: str = "job") -> str:
+    address = host.ensure(job)
+    assert address is not None
+    return address
+
+
+def supervisor(directory: Path, job: str = "job") -> psutil.Process:
+    pid = LighthouseDirectory(directory / job).supervisor
+    assert pid is not None
+    return psutil.Process(pid)
+
+
+def server(directory: Path, job: str = "job") -> psutil.Process:
+    (child,) = supervisor(directory, job).children()
+    return child
+
+
+def is_gone(process: psutil.Process) -> bool:
+    """It has ended; whoever adopted it may not have taken note yet."""
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def heartbeat(address: str) -> bool:
+    """Speak to the server as a replica does."""
+    client = load_torchft().LighthouseClient(address, timedelta(seconds=2))
+    client.heartbeat("replica", timedelta(seconds=2))
+    return True
+
+
+def test_a_lighthouse_answers_replicas(host: LighthouseHost) -> None:
+    assert heartbeat(ensure(host))
+
+
+def test_it_is_started_once_and_found_again(host: LighthouseHost, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        addresses = set(threads.map(lambda _: ensure(connect(tmp_path)), range(4)))
+    first = server(tmp_path).pid
+    assert addresses == {ensure(host)}
+    assert server(tmp_path).pid == first
+    assert host.running() == {"job": addresses.pop()}
+
+
+def test_jobs_have_their_own(host: LighthouseHost) -> None:
+    assert ensure(host, "one") != ensure(host, "two")
+    assert set(host.running()) == {"one", "two"}
+
+
+def test_a_server_that_dies_is_back_on_its_port(host: LighthouseHost, tmp_path: Path) -> None:
+    address = ensure(host)
+    killed = server(tmp_path)
+    killed.kill()
+    killed.wait()
+    wait_until(lambda: supervisor(tmp_path).children(), seconds=5)
+    assert ensure(host) == address
+    assert heartbeat(address)
+
+
+def test_one_whose_supervisor_was_killed_is_started_again_on_its_port(
+    host: LighthouseHost, tmp_path: Path
+) -> None:
+    address = ensure(host)
+    orphan = server(tmp_path)
+    supervisor(tmp_path).kill()
+    wait_until(lambda: is_gone(orphan))
+    assert host.running() == {}
+    assert ensure(host) == address
+    assert heartbeat(address)
+
+
+def test_a_controller_killed_while_it_starts_one_finds_it(
+    host: LighthouseHost, tmp_path: Path
+) -> None:
+    died = subprocess.run([sys.executable, "-P", "-c", START_AND_DIE, str(tmp_path)], check=False)
+    assert died.returncode == -signal.SIGKILL
+    first = supervisor(tmp_path).pid
+    assert heartbeat(ensure(host))
+    assert supervisor(tmp_path).pid == first
+
+
+def test_it_does_not_belong_to_the_session_of_its_controller(
+    host: LighthouseHost, tmp_path: Path
+) -> None:
+    ensure(host)
+    assert os.getsid(supervisor(tmp_path).pid) != os.getsid(0)
+
+
+def test_a_released_one_is_gone_and_its_port_is_free(host: LighthouseHost, tmp_path: Path) -> None:
+    port = int(ensure(host).rpartition(":")[2])
+    gone = [supervisor(tmp_path), server(tmp_path)]
+    host.release("job")
+    host.release("job")
+    assert host.running() == {}
+    wait_until(lambda: all(is_gone(each) for each in gone))
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", port))
+
+
+def test_a_port_that_was_taken_meanwhile_is_given_up(host: LighthouseHost, tmp_path: Path) -> None:
+    address = ensure(host)
+    supervisor(tmp_path).kill()
+    wait_until(lambda: not host.running())
+    with socket.socket() as squatter:
+        squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        port = int(address.rpartition(":")[2])
+        wait_until(lambda: squatter.connect_ex(("127.0.0.1", port)) != 0)
+    with socket.socket() as squatter:
+        squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        squatter.bind(("127.0.0.1", port))
+        squatter.listen()
+        moved = ensure(host)
+        assert moved != address
+        assert heartbeat(moved)
+
+
+def test_where_torchft_is_missing_there_is_none(
+    host: LighthouseHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert host.ensure("job") is None
+    assert host.running() == {}
+
+
+def test_supervisor_and_server_are_small(host: LighthouseHost, tmp_path: Path) -> None:
+    """Neither imports torch, which alone takes 200 MB."""
+    ensure(host)
+    for process in (supervisor(tmp_path), server(tmp_path)):
+        assert process.memory_info().rss < 60e6
+        assert not any("libtorch" in region.path for region in process.memory_maps())
