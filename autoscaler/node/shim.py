@@ -33,6 +33,7 @@ _CHUNK_BYTES = 1 << 16
 _LOOK_SECONDS = 0.05
 _CLEAR_SECONDS = 20.0
 _NOT_FOUND = 127
+_NOT_EXECUTABLE = 126
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +106,10 @@ class Shim:
                 extra_groups=None if order.user is None else [],
             )
         except OSError as error:
-            self._write(f"castor: {order.command[0]}: {error.strerror}\n".encode())
-            self._exit_code = _NOT_FOUND
+            is_missing = isinstance(error, FileNotFoundError)
+            reason = "not found" if is_missing else error.strerror
+            self._write(f"castor: {error.filename}: {reason}\n".encode())
+            self._exit_code = _NOT_FOUND if is_missing else _NOT_EXECUTABLE
             return None
         process.returncode = 0  # it is waited for here, with all that the command leaves behind
         return process.pid

@@ -91,15 +91,26 @@ class Authentication:
         token = self.join_token(held)
         self._store.tokens.issue(digest(token), held.id, held.requested_seconds + JOIN_SECONDS)
 
+    def candidate(self, token: str, instance: str) -> HeldInstance:
+        """The instance that may join with this token, if it was not used before.
+
+        Raises:
+            NotAllowed: the token is another's or expired, or the instance has ended.
+        """
+        if self._subject(token, _JOIN) != instance:
+            raise NotAllowed(f"the join token is not for {instance}")
+        held = self._store.instances.get(instance)
+        if held.phase is InstancePhase.ENDED:
+            raise NotAllowed(f"{instance} has been given up")
+        return held
+
     def join(self, token: str, instance: str) -> str:
         """Use a join token up; returns the instance's lasting token.
 
         Raises:
-            NotAllowed: the token is another's, expired, used up, or the instance has ended.
+            NotAllowed: as `candidate`, or the token was used before.
         """
-        if self._subject(token, _JOIN) != instance:
-            raise NotAllowed(f"the join token is not for {instance}")
-        self._present(instance)
+        self.candidate(token, instance)
         if not self._store.tokens.burn(digest(token), self._clock.now()):
             raise NotAllowed(f"the join token of {instance} has expired or was used before")
         return self._sign({"kind": _NODE, "sub": instance})
@@ -115,10 +126,6 @@ class Authentication:
     def peer_token(self, job: str) -> str:
         """What the replicas of a job show each other; made from the key, kept nowhere."""
         return hmac.new(self._key, f"peer\n{job}".encode(), hashlib.sha256).hexdigest()
-
-    def _present(self, instance: str) -> None:
-        if self._store.instances.get(instance).phase is InstancePhase.ENDED:
-            raise NotAllowed(f"{instance} has been given up")
 
     def _sign(self, claims: dict[str, object]) -> str:
         return jwt.encode(claims, self._key, algorithm=_ALGORITHM)

@@ -59,7 +59,8 @@ class Nodes:
         Raises:
             NotAllowed: its token does not do.
         """
-        offer = self._offer(self._store.instances.get(request.instance).offer)
+        candidate = self._authentication.candidate(request.token, request.instance)
+        offer = self._offer(candidate.offer)
         token = self._authentication.join(request.token, request.instance)
         held = self._store.instances.record_node(
             request.instance, InstancePhase.PREPARING, self._clock.now()
@@ -95,7 +96,7 @@ class Nodes:
         is_news = after.phase is not held.phase or bool(facts) or report.failure is not None
         if is_news or any(each.observations for each in report.reports):
             self._wake()
-        return self._reply(after, self._store.jobs.get(held.job))
+        return self._reply(self._store.instances.get(held.id), self._store.jobs.get(held.job))
 
     def _take_in(self, held: HeldInstance, report: NodeReport, now_seconds: float) -> None:
         origin = ReportOrigin(held.id, report.attempt, report.started_seconds or 0.0)

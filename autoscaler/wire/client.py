@@ -45,9 +45,16 @@ class _Http:
             base_url=url, headers=headers, timeout=_TIMEOUT_SECONDS, transport=transport
         )
 
-    def call(self, method: str, path: str, content: bytes | None = None) -> bytes:
+    def call(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        headers = {"Content-Type": content_type} if content is not None else {}
         try:
-            response = self._client.request(method, path, content=content)
+            response = self._client.request(method, path, content=content, headers=headers)
         except httpx.HTTPError as error:
             raise Unavailable(
                 f"no controller answers at {self._url} ({error}): start one with `castor serve`, "
@@ -188,7 +195,8 @@ class NodeClient:
 
     def append_log(self, offset: int, text: bytes) -> int:
         """Hand in what was written from `offset` on; returns where the controller's copy ends."""
-        reply = self._http.call("POST", f"/v1/node/logs?offset={offset}", text)
+        path = f"/v1/node/logs?offset={offset}"
+        reply = self._http.call("POST", path, text, "application/octet-stream")
         return decode(int, reply)
 
 

@@ -1,0 +1,87 @@
+"""The environment variables of what runs on an instance."""
+
+from __future__ import annotations
+
+import site
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from autoscaler.domain.training import SOCKET_VARIABLE
+from autoscaler.node.disk import Disk
+from autoscaler.wire.messages import Assignment
+from providers.metadata import InstanceMetadata
+
+JOB_VARIABLE: Final = "CASTOR_JOB"
+
+# What finds programs, packages and the network. All else of the agent's stays with it.
+_PASSED_ON: Final = frozenset(
+    ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+    + ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
+    + ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+)
+_PASSED_ON_PREFIXES: Final = ("PIP_", "UV_")
+_OWN_PREFIX: Final = "CASTOR_"
+_QUIET: Final = {
+    "PYTHONUNBUFFERED": "1",
+    "OMP_NUM_THREADS": "1",
+    "RUST_LOG": "error",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+}
+
+
+def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What `environ`, the agent's, passes on."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+    }
+
+
+def job_environment(
+    assignment: Assignment, metadata: InstanceMetadata, disk: Disk, devices_used: int
+) -> dict[str, str]:
+    """What a job's script and set-up see beside the base: its own, its secrets, and Castor's.
+
+    The job's variables go before all but those called CASTOR_.
+    """
+    devices = metadata.devices[:devices_used]
+    user = f"castor-{assignment.job_number}"
+    own = {**assignment.spec.environment, **assignment.secrets}
+    visible = {} if _is_cpu(assignment) else {"CUDA_VISIBLE_DEVICES": _numbers(devices)}
+    return {
+        **_QUIET,
+        **visible,
+        "HOME": str(disk.home),
+        "USER": user,
+        "LOGNAME": user,
+        **{name: value for name, value in own.items() if not name.startswith(_OWN_PREFIX)},
+        **metadata.environment(),
+        "CASTOR_DEVICES": _numbers(devices),
+        JOB_VARIABLE: assignment.job,
+        SOCKET_VARIABLE: str(disk.socket()),
+    }
+
+
+def first_in_path(directory: Path, environment: Mapping[str, str]) -> str:
+    """PATH with `directory` before all others."""
+    return ":".join(part for part in (str(directory), environment.get("PATH")) if part)
+
+
+def packages() -> tuple[Path, ...]:
+    """Where this interpreter has its packages: Castor, and usually torch."""
+    own = {
+        Path(directory).resolve()
+        for directory in (*site.getsitepackages(), site.getusersitepackages())
+    }
+    return tuple(Path(part) for part in sys.path if Path(part).resolve() in own)
+
+
+def _is_cpu(assignment: Assignment) -> bool:
+    return assignment.offer.device_kind.startswith("cpu")
+
+
+def _numbers(devices: tuple[int, ...]) -> str:
+    return ",".join(str(device) for device in devices)

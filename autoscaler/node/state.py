@@ -1,0 +1,79 @@
+"""What an agent that was killed and started again must know. Never a secret's value."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autoscaler.domain.report import Failure
+from autoscaler.wire.codec import decode, encode
+from autoscaler.wire.messages import Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Where the job's script runs: by which interpreter, as which user, in which image.
+
+    `user` None is the agent's own; `python` is the interpreter in the image if there is one.
+    """
+
+    python: str
+    user: int | None = None
+    image: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start of the script. What it printed is in the log from `log_offset` on.
+
+    `has_stepped`: it trains. `is_leaving`: it was told to, so that no end is a failure.
+    `has_ended`: its end was taken note of.
+    """
+
+    attempt: int
+    devices_used: int
+    started_seconds: float
+    log_offset: int
+    has_stepped: bool = False
+    is_leaving: bool = False
+    has_ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AgentState:
+    """All of it. `failure` is one that the controller has not answered yet."""
+
+    token: str
+    heartbeat_seconds: float
+    lease_seconds: float
+    assignment: Assignment
+    prepared: Prepared | None = None
+    start: Start | None = None
+    failed_attempt: int = 0
+    failure: Failure | None = None
+    is_complete: bool = False
+
+
+def load_state(path: Path) -> AgentState | None:
+    """The state in `path`; None where none was saved.
+
+    Raises:
+        SpecError: it is not of this version.
+    """
+    try:
+        return decode(AgentState, path.read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def save_state(path: Path, state: AgentState) -> None:
+    """Let `path` hold the state without secrets, wholly and durably, for its owner only."""
+    clean = replace(state, assignment=replace(state.assignment, secrets={}))
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(encode(AgentState, clean))
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.rename(path)

@@ -1,0 +1,47 @@
+"""What an instance was launched with: where its controller is, and how to join."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoscaler.domain.errors import SpecError
+from autoscaler.wire.codec import decode
+
+
+@dataclass(frozen=True, slots=True)
+class UserData:
+    """`instance` is the controller's name for the instance; `join_token` serves once."""
+
+    controller: str
+    join_token: str
+    instance: str
+
+
+def parse_user_data(text: str) -> UserData:
+    """The user data in `text`.
+
+    Raises:
+        SpecError: it is not user data; the message names the first field at fault.
+    """
+    user_data = decode(UserData, text)
+    if not user_data.controller.startswith(("http://", "https://")):
+        raise SpecError(
+            f"{user_data.controller!r} is no address: expected http://HOST:PORT", "controller"
+        )
+    return user_data
+
+
+def load_user_data(path: Path) -> UserData:
+    """The user data in the file `path`.
+
+    Raises:
+        SpecError: it can't be read, or is not user data.
+    """
+    try:
+        return parse_user_data(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise SpecError(f"{path}: {reason}: name the file that the provider wrote") from error
+    except SpecError as error:
+        raise SpecError(f"{path}: {error}") from None

@@ -1,0 +1,35 @@
+"""In which order what goes and what comes can happen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.economics.supply import Supply
+
+Change = tuple[Allocation | None, Allocation | None]
+
+
+def released_first(changes: Sequence[Change], supply: Supply) -> tuple[bool, ...]:
+    """For each (held, target) whether something has to go before what comes has room.
+
+    What comes takes the room beside all that is held now in the order of the changes; a change
+    without room waits until something has gone, its own instances or others'.
+    """
+    used = supply.uses(held for held, _ in changes)
+    first = []
+    for held, target in changes:
+        extra = supply.uses([_comes(held, target)])
+        has_room = not extra.any() or supply.bears(used + extra)
+        if has_room:
+            used = used + extra
+        first.append(not has_room)
+    return tuple(first)
+
+
+def _comes(held: Allocation | None, target: Allocation | None) -> Allocation | None:
+    """The instances of the target that are not held already."""
+    if target is None or held is None or held.offer != target.offer:
+        return target
+    extra = target.instances - held.instances
+    return Allocation(target.offer, extra, target.devices_used) if extra > 0 else None

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from autoscaler.clock import SystemClock
+from autoscaler.service.app import Rooms, create_app
+from autoscaler.service.assignments import Assignments, TrainingTimes
+from autoscaler.service.authentication import Authentication, load_key
+from autoscaler.service.files import Bundles, Logs
+from autoscaler.service.nodes import Nodes
+from autoscaler.service.submissions import Submissions
+from autoscaler.service.views import Views
+from autoscaler.wire.client import Client, NodeClient
+from tests.controller.conftest import template  # noqa: F401
+from tests.controller.world import World
+
+TOKEN = "the owner's token"
+
+
+@dataclass
+class Api:
+    """The HTTP API over a world, really served."""
+
+    world: World
+    url: str
+    authentication: Authentication
+    directory: Path
+
+    @property
+    def client(self) -> Client:
+        return Client(self.url, TOKEN)
+
+    def stranger(self, token: str) -> Client:
+        return Client(self.url, token)
+
+    def node(self, token: str | None = None) -> NodeClient:
+        return NodeClient(self.url, token)
+
+
+@pytest.fixture
+def api(tmp_path: Path, template: Path) -> Iterator[Api]:  # noqa: F811
+    world = World(tmp_path, template=template)
+    world.tick(1)
+    store, status, clock = world.store, world.controller.status, world.clock
+    authentication = Authentication(store, load_key(tmp_path / "secret.key"), clock)
+    authentication.set_person("owner", TOKEN)
+    assignments = Assignments(
+        tmp_path / "jobs", authentication, TrainingTimes(), {"HF_TOKEN": "hidden-value"}
+    )
+    bundles = Bundles(tmp_path / "bundles", 1000)
+    nodes = Nodes(store, authentication, assignments, status, lambda: None, clock, 1.0, 60.0)
+    rooms = Rooms(
+        store=store,
+        authentication=authentication,
+        submissions=Submissions(store, bundles, assignments, status, lambda: None, clock),
+        nodes=nodes,
+        views=Views(store, status, assignments, "0"),
+        bundles=bundles,
+        logs=Logs(tmp_path / "logs"),
+        forecast=lambda job: (),
+        clock=clock,
+    )
+    config = uvicorn.Config(
+        create_app(rooms, "0"), port=0, log_level="error", lifespan="off", ws="none"
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        SystemClock().sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield Api(world, f"http://127.0.0.1:{port}", authentication, tmp_path)
+    server.should_exit = True
+    thread.join()
+    store.close()
