@@ -87,6 +87,14 @@ class Candidates:
         """The offer of one of them."""
         return self.offers[int(self.sizes.offer[index])]
 
+    def index(self, allocation: Allocation | None) -> int | None:
+        """Where that allocation stands."""
+        ids = [offer.id for offer in self.offers]
+        if allocation is None or allocation.offer not in ids:
+            return None
+        offer = ids.index(allocation.offer)
+        return self.sizes.index(offer, allocation.instances, allocation.devices_used)
+
     def allocation(self, index: int) -> Allocation:
         """One of them."""
         sizes = self.sizes

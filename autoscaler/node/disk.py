@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autoscaler.domain.errors import NotAllowed
 
-_LONGEST_SOCKET_BYTES = 100
+_LONGEST_PLACE_BYTES = 90
 _OPEN_TO_PASS = 0o711
 
 
@@ -31,7 +31,7 @@ class Disk:
         self.setup = directory / "setup"
 
     def socket(self) -> Path:
-        """The socket of the training process, the same whenever it is asked for.
+        """The socket of the training process, alone in its directory, always the same.
 
         The path of a Unix socket has at most 107 bytes: in a directory too deep for that it is
         among the temporary files.
@@ -39,13 +39,11 @@ class Disk:
         Raises:
             NotAllowed: another user has taken its place there.
         """
-        path = self.directory / "agent.sock"
-        if len(os.fsencode(path)) <= _LONGEST_SOCKET_BYTES:
-            return path
-        digest = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]
-        place = Path(tempfile.gettempdir(), f"castor-{digest}")
+        place = self.directory / "line"
+        if len(os.fsencode(place)) > _LONGEST_PLACE_BYTES:
+            digest = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]
+            place = Path(tempfile.gettempdir(), f"castor-{digest}")
         place.mkdir(mode=_OPEN_TO_PASS, exist_ok=True)
-        found = place.lstat()
-        if found.st_uid != os.geteuid() or not place.is_dir() or place.is_symlink():
+        if place.lstat().st_uid != os.geteuid() or place.is_symlink():
             raise NotAllowed(f"{place} is another user's: remove it, or set TMPDIR")
         return place / "agent.sock"

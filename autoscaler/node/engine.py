@@ -37,9 +37,7 @@ class Container:
     def options(self) -> list[str]:
         """The engine's options for it."""
         devices = ",".join(str(device) for device in self.devices)
-        chosen = (
-            [f"--cpuset-cpus={devices}"] if self.is_cpu else ["--gpus", f'"device={devices}"']
-        )
+        chosen = [f"--cpuset-cpus={devices}"] if self.is_cpu else ["--gpus", f'"device={devices}"']
         user = [] if self.user is None else [f"--user={self.user}:{self.user}"]
         mounts = [
             f"--volume={path}:{path}" + (":ro" if read_only else "")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from autoscaler.domain.training import SOCKET_VARIABLE
-from autoscaler.node.disk import Disk
+from autoscaler.node.instance import Instance
 from autoscaler.wire.messages import Assignment
-from providers.metadata import InstanceMetadata
+from providers.metadata import DEVICES_VARIABLE
 
 JOB_VARIABLE: Final = "CASTOR_JOB"
 
@@ -41,33 +41,41 @@ def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def job_environment(
-    assignment: Assignment, metadata: InstanceMetadata, disk: Disk, devices_used: int
+    instance: Instance, assignment: Assignment, devices_used: int
 ) -> dict[str, str]:
     """What a job's script and set-up see beside the base: its own, its secrets, and Castor's.
 
-    The job's variables go before all but those called CASTOR_.
+    The job may set anything but what is called CASTOR_.
     """
-    devices = metadata.devices[:devices_used]
+    devices = instance.metadata.devices[:devices_used]
+    numbers = ",".join(str(device) for device in devices)
     user = f"castor-{assignment.job_number}"
     own = {**assignment.spec.environment, **assignment.secrets}
-    visible = {} if _is_cpu(assignment) else {"CUDA_VISIBLE_DEVICES": _numbers(devices)}
     return {
         **_QUIET,
-        **visible,
-        "HOME": str(disk.home),
+        **({} if is_cpu(assignment) else {"CUDA_VISIBLE_DEVICES": numbers}),
+        "HOME": str(instance.disk.home),
         "USER": user,
         "LOGNAME": user,
         **{name: value for name, value in own.items() if not name.startswith(_OWN_PREFIX)},
-        **metadata.environment(),
-        "CASTOR_DEVICES": _numbers(devices),
+        **instance.metadata.environment(),
+        DEVICES_VARIABLE: numbers,
         JOB_VARIABLE: assignment.job,
-        SOCKET_VARIABLE: str(disk.socket()),
+        SOCKET_VARIABLE: str(instance.disk.socket()),
     }
 
 
-def first_in_path(directory: Path, environment: Mapping[str, str]) -> str:
-    """PATH with `directory` before all others."""
-    return ":".join(part for part in (str(directory), environment.get("PATH")) if part)
+def outside_image(instance: Instance, variables: Mapping[str, str], python: str) -> dict[str, str]:
+    """The whole environment of what runs on the instance itself, with `python` first in PATH."""
+    merged = {**instance.environment, **variables}
+    first = str(Path(python).parent)
+    merged["PATH"] = ":".join(part for part in (first, merged.get("PATH")) if part)
+    return merged
+
+
+def is_cpu(assignment: Assignment) -> bool:
+    """The devices are cores."""
+    return assignment.offer.device_kind.startswith("cpu")
 
 
 def packages() -> tuple[Path, ...]:
@@ -77,11 +85,3 @@ def packages() -> tuple[Path, ...]:
         for directory in (*site.getsitepackages(), site.getusersitepackages())
     }
     return tuple(Path(part) for part in sys.path if Path(part).resolve() in own)
-
-
-def _is_cpu(assignment: Assignment) -> bool:
-    return assignment.offer.device_kind.startswith("cpu")
-
-
-def _numbers(devices: tuple[int, ...]) -> str:
-    return ",".join(str(device) for device in devices)

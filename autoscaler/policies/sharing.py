@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.economics.fluid import FluidJob, finish_prices
-from autoscaler.economics.supply import IntArray, Supply
+from autoscaler.economics.supply import Supply
 from autoscaler.economics.surplus import (
     surplus_over_horizon,
     value_of_progress,
@@ -22,30 +22,33 @@ from autoscaler.policies.program import Award, Bid, Effort, award
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Share:
-    """What one job gets, and what everything was worth to it.
+    """What everything is worth to one job, in $ per second.
 
     Attributes:
         wish: what it would have had by itself.
-        target: the candidate that it gets.
-        value: of each candidate, $ per second, (A,).
-        nothing: the value of holding nothing, $ per second.
+        value: of each candidate, (A,).
+        nothing: of holding nothing.
     """
 
     wish: Wish
-    target: int | None
     value: FloatArray
     nothing: float
 
     def worth(self, index: int | None) -> float:
-        """$ per second of a candidate; None is nothing."""
+        """Of a candidate; None is nothing."""
         return self.nothing if index is None else float(self.value[index])
+
+    def use(self, index: int | None, limit: int) -> float:
+        """What a candidate uses of a limit; None is nothing."""
+        return 0.0 if index is None else float(self.wish.at.candidates.uses[limit, index])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sharing:
-    """The shares of all jobs, by job, and the prices at which they were made."""
+    """What every job gets, by job; the shares of those that compete, and how they were made."""
 
-    shares: dict[str, Share]
+    targets: Mapping[str, Allocation | None]
+    shares: Mapping[str, Share]
     award: Award
 
 
@@ -53,31 +56,35 @@ def share_out(wishes: Sequence[Wish], supply: Supply, effort: Effort) -> Sharing
     """The allocations of most surplus in all within the limits.
 
     Each job's progress has the value that it has at the job's own finish; what it holds is
-    changed only for more surplus than the change costs. What a job holds unknown it keeps, as
-    far as the limits bear it.
+    changed only for more surplus than the change costs. What is held unknown goes on being held,
+    as far as the limits bear it.
     """
+    kept = _kept_unknown(wishes, supply)
+    room = supply.maximum - supply.uses(kept.values())
     competing = [wish for wish in wishes if wish.eligible.any()]
-    room = supply.maximum - supply.uses(kept_unknown(wishes, supply))
-    fluid = [_fluid(wish) for wish in competing]
-    prices = finish_prices(fluid, np.maximum(room, 0.0))
-    offers = [_bid(wish, own) for wish, own in zip(competing, prices, strict=True)]
-    made = award([bid for bid, _, _ in offers], room, effort)
-    shares = {}
-    for wish, choice, (bid, columns, value) in zip(competing, made.choices, offers, strict=True):
-        target = None if choice is None else int(columns[choice])
-        weight = wish.job.weight
-        shares[wish.job.id] = Share(wish, target, value, bid.nothing / weight)
-    return Sharing(shares, made)
+    prices = finish_prices([_fluid(wish) for wish in competing], np.maximum(room, 0.0))
+    shares = {
+        wish.job.id: _share(wish, own) for wish, own in zip(competing, prices, strict=True)
+    }
+    made = award([_bid(share) for share in shares.values()], room, effort)
+    targets: dict[str, Allocation | None] = {wish.job.id: None for wish in wishes}
+    targets |= kept
+    for (job, share), choice in zip(shares.items(), made.choices, strict=True):
+        if choice is not None:
+            (columns,) = np.nonzero(share.wish.eligible)
+            targets[job] = share.wish.at.candidates.allocation(int(columns[choice]))
+    return Sharing(targets, shares, made)
 
 
-def kept_unknown(wishes: Sequence[Wish], supply: Supply) -> list[Allocation]:
-    """What is held unknown and can go on being held: in the order of jobs, while limits bear it."""
-    kept: list[Allocation] = []
+def _kept_unknown(wishes: Sequence[Wish], supply: Supply) -> dict[str, Allocation]:
+    """In the order of the jobs, while the limits bear it."""
+    kept: dict[str, Allocation] = {}
     for wish in wishes:
         held = wish.job.held
-        if wish.why is Why.HOLDS_UNKNOWN and held is not None:
-            if supply.bears(supply.uses([*kept, held])):
-                kept.append(held)
+        if wish.why is not Why.HOLDS_UNKNOWN or held is None:
+            continue
+        if supply.bears(supply.uses([*kept.values(), held])):
+            kept[wish.job.id] = held
     return kept
 
 
@@ -86,19 +93,20 @@ def _fluid(wish: Wish) -> FluidJob:
     return FluidJob(
         value_of_time=wish.bid * wish.job.weight,
         work=wish.work,
-        usd_per_second=every.usd_per_second[which],
+        usd_per_second=every.usd_per_second[which] * wish.job.weight,
         rate=every.rate[which],
         uses=every.uses[:, which],
     )
 
 
-def _bid(wish: Wish, finish_price: FloatArray) -> tuple[Bid, IntArray, FloatArray]:
-    """The job's bid on what it may hold, the candidates that its columns are, and all values."""
+def _share(wish: Wish, finish_price: FloatArray) -> Share:
     every, which = wish.at.candidates, wish.eligible
-    progress = value_of_progress(every, which, wish.bid, finish_price)
+    progress = value_of_progress(every, which, wish.bid, finish_price / wish.job.weight)
     value = surplus_over_horizon(wish.at, progress, wish.work)
-    nothing = worth_of_nothing(wish.at, value, which, wish.work)
-    (columns,) = np.nonzero(which)
-    weight = wish.job.weight
-    bid = Bid(weight * value[columns], every.uses[:, columns], weight * nothing)
-    return bid, columns, value
+    return Share(wish, value, worth_of_nothing(wish.at, value, which, wish.work))
+
+
+def _bid(share: Share) -> Bid:
+    which, weight = share.wish.eligible, share.wish.job.weight
+    uses = share.wish.at.candidates.uses[:, which]
+    return Bid(weight * share.value[which], uses, weight * share.nothing)

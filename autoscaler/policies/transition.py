@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoscaler.domain.allocation import Allocation
-from autoscaler.economics.supply import Supply
+from autoscaler.economics.supply import Supply, fits
 
 Change = tuple[Allocation | None, Allocation | None]
 
@@ -20,7 +20,7 @@ def released_first(changes: Sequence[Change], supply: Supply) -> tuple[bool, ...
     first = []
     for held, target in changes:
         extra = supply.uses([_comes(held, target)])
-        has_room = not extra.any() or supply.bears(used + extra)
+        has_room = bool((fits(used + extra, supply.maximum) | (extra == 0)).all())
         if has_room:
             used = used + extra
         first.append(not has_room)

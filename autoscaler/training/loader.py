@@ -34,6 +34,10 @@ class Loader:
         """Let workers fetch what `expected` yields when asked anew."""
         self._expected = expected
 
+    def close(self) -> None:
+        """End the workers."""
+        self._ahead = None
+
     def fetch(self, indices: Indices) -> Any:
         """The examples at `indices`, collated."""
         if self._workers == 0:

@@ -171,6 +171,7 @@ class TrainingSession:
     def finish(self) -> None:
         """Save the state, tell that training is complete, and leave. Called by `session`."""
         parts = self._parts
+        parts.loader.close()
         if parts.replica.decides:
             self._save(at_once=True)
         parts.wait_for_checkpoint()

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from autoscaler.clock import SystemClock
+from autoscaler.domain.errors import CheckpointError
+from autoscaler.training import checkpoint
+from autoscaler.training.checkpoint import Checkpoints
+from autoscaler.training.state import Counters, TrainingState
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
+
+def _state(seed: int = 0, width: int = 3) -> TrainingState:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width))
+    optimizer = torch.optim.AdamW(model.parameters())
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)
+    for _ in range(3):
+        model(torch.randn(8, 4)).square().sum().backward()
+        optimizer.step()
+    return TrainingState(model, optimizer, scheduler, Counters(step=3, batch_total=8))
+
+
+def _checkpoints(directory: Path) -> Checkpoints:
+    return Checkpoints(directory, kept=2, clock=SystemClock())
+
+
+def _save(state: TrainingState, checkpoints: Checkpoints, step: int) -> None:
+    state.counters.step = step
+    state.save(checkpoints, at_once=True)
+
+
+def test_what_is_saved_comes_back_whole(tmp_path: Path) -> None:
+    saved, fresh = _state(), _state(seed=1)
+    saved.counters.noise.samples = 7.0
+    saved.counters.progress_examples = 99.5
+    _save(saved, _checkpoints(tmp_path), 12)
+    later = _checkpoints(tmp_path)
+    path = later.newest()
+    assert path is not None
+    fresh.restore(later, path)
+    assert fresh.counters == saved.counters
+    for name in ("model", "optimizer"):
+        left, right = saved.state_dict()[name], fresh.state_dict()[name]
+        flat = torch.utils._pytree.tree_leaves
+        for one, other in zip(flat(left), flat(right), strict=True):
+            assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+def test_the_last_two_are_kept(tmp_path: Path) -> None:
+    checkpoints, state = _checkpoints(tmp_path), _state()
+    for step in (1, 2, 3, 4):
+        _save(state, checkpoints, step)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "step-000000000003",
+        "step-000000000004",
+    ]
+    assert checkpoints.status.step == 4
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "manifest"])
+def test_a_corrupt_checkpoint_is_set_aside_and_the_one_before_is_read(
+    tmp_path: Path, damage: str
+) -> None:
+    checkpoints, state = _checkpoints(tmp_path), _state()
+    for step in (1, 2):
+        _save(state, checkpoints, step)
+    newest = tmp_path / "step-000000000002"
+    victim = newest / ("manifest.json" if damage == "manifest" else "__0_0.distcp")
+    if damage == "flip":
+        content = bytearray(victim.read_bytes())
+        content[100] ^= 1
+        victim.write_bytes(content)
+    elif damage == "remove":
+        victim.unlink()
+    else:
+        victim.write_bytes(victim.read_bytes()[:50])
+    found = _checkpoints(tmp_path).newest()
+    assert found == tmp_path / "step-000000000001"
+    assert (tmp_path / "step-000000000002.corrupt").is_dir(), "nothing is deleted"
+
+
+def test_when_none_is_whole_that_is_said_and_nothing_is_overwritten(tmp_path: Path) -> None:
+    _save(_state(), _checkpoints(tmp_path), 1)
+    (tmp_path / "step-000000000001" / "rest.pt").unlink()
+    with pytest.raises(CheckpointError, match=r"\*\.corrupt.*start from the beginning"):
+        _checkpoints(tmp_path).newest()
+
+
+def test_one_of_a_newer_format_is_refused_not_set_aside(tmp_path: Path) -> None:
+    _save(_state(), _checkpoints(tmp_path), 1)
+    manifest = tmp_path / "step-000000000001" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
+    with pytest.raises(CheckpointError, match="format 99"):
+        _checkpoints(tmp_path).newest()
+    assert manifest.exists()
+
+
+def test_another_model_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    _save(_state(), _checkpoints(tmp_path), 1)
+    checkpoints = _checkpoints(tmp_path)
+    path = checkpoints.newest()
+    assert path is not None
+    with pytest.raises(CheckpointError, match="does not go with this model"):
+        _state(width=5).restore(checkpoints, path)
+
+
+def test_a_full_disk_costs_the_checkpoint_and_nothing_else(tmp_path: Path, monkeypatch) -> None:
+    checkpoints, state = _checkpoints(tmp_path), _state()
+    _save(state, checkpoints, 1)
+
+    def full(*arguments: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "_seal", full)
+    _save(state, checkpoints, 2)
+    assert checkpoints.status.step == 1
+    error = checkpoints.status.error or ""
+    assert "step 2" in error and "No space left on device" in error and str(tmp_path) in error
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000000001"]
+    monkeypatch.undo()
+    _save(state, checkpoints, 3)
+    assert (checkpoints.status.step, checkpoints.status.error) == (3, None)
+
+
+def test_a_half_written_one_is_never_seen(tmp_path: Path) -> None:
+    partial = tmp_path / ".step-000000000009.123.partial"
+    partial.mkdir()
+    assert _checkpoints(tmp_path).newest() is None
+
+
+def test_training_may_move_on_while_it_is_written(tmp_path: Path) -> None:
+    checkpoints, state = _checkpoints(tmp_path), _state()
+    before = state.state_dict()["model"]["0.weight"].clone()
+    state.save(checkpoints, at_once=False)
+    with torch.no_grad():
+        state.state_dict()["model"]["0.weight"].add_(1.0)
+    checkpoints.wait()
+    path = checkpoints.newest()
+    assert path is not None
+    fresh = _state(seed=1)
+    fresh.restore(checkpoints, path)
+    assert torch.equal(fresh.state_dict()["model"]["0.weight"], before)

@@ -1,0 +1,177 @@
+"""Scripts without any Castor about, and what they may ask for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from autoscaler.domain.goodput import BatchBounds, NoiseScale, ThroughputParameters
+from autoscaler.training.batching import next_batch_total, split_batch
+from autoscaler.training.preconditioner import preconditioner_of
+from autoscaler.training.session import session
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
+
+class Numbered(Dataset[tuple[torch.Tensor, int]]):
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return torch.full((3,), float(index)), index
+
+
+def _model() -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1)
+    return model, torch.optim.SGD(model.parameters(), lr=1e-5)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_each_epoch_takes_each_example_once(workers: int) -> None:
+    model, optimizer = _model()
+    taken: list[Counter[int]] = []
+    with session(model, optimizer, Numbered(), batch_size=32, num_workers=workers) as job:
+        for _ in job.epochs(3):
+            taken.append(Counter())
+            for inputs, indices in job.batches():
+                taken[-1].update(indices.tolist())
+                job.step(job.model(inputs).mean())
+    assert taken == [Counter(range(100))] * 3
+
+
+def test_it_trains_as_a_plain_loop_does() -> None:
+    inputs, targets = torch.randn(96, 3), torch.randn(96, 1)
+    data = TensorDataset(inputs, targets)
+    model, optimizer = _model()
+    with session(model, optimizer, data, batch_size=32, shuffle=False) as job:
+        for x, y in job.batches(epochs=2):
+            job.step(nn.functional.mse_loss(job.model(x), y))
+    plain, plain_optimizer = _model()
+    for _ in range(2):
+        for start in range(0, 96, 32):
+            plain_optimizer.zero_grad()
+            part = slice(start, start + 32)
+            nn.functional.mse_loss(plain(inputs[part]), targets[part]).backward()
+            plain_optimizer.step()
+    assert torch.allclose(model.weight, plain.weight, atol=1e-7)
+
+
+def test_the_schedule_and_clipping_are_the_users() -> None:
+    model, optimizer = _model()
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.1)
+    with session(
+        model, optimizer, Numbered(), batch_size=25, scheduler=scheduler, max_grad_norm=1e-9
+    ) as job:
+        before = model.weight.clone()
+        for inputs, _ in job.batches(epochs=1):
+            job.step(job.model(inputs).mean())
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(1e-6)
+    assert torch.allclose(model.weight, before, atol=1e-12)
+
+
+def test_it_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    for epochs in (1, 3):
+        model, optimizer = _model()
+        seen = []
+        with session(
+            model, optimizer, Numbered(), batch_size=50, checkpoint_directory=str(tmp_path)
+        ) as job:
+            for inputs, _ in job.batches(epochs=epochs):
+                seen.append(job.epoch)
+                job.step(job.model(inputs).mean())
+    assert seen == [1, 1, 2, 2]
+
+
+def test_misuse_is_told_in_one_line() -> None:
+    model, optimizer = _model()
+    with session(model, optimizer, Numbered(), batch_size=10) as job:
+        with pytest.raises(RuntimeError, match="goes with a batch"):
+            job.step(torch.tensor(0.0))
+        with pytest.raises(RuntimeError, match="how many epochs"):
+            next(iter(job.batches()))
+        batches = job.batches(epochs=1)
+        next(batches)
+        with pytest.raises(RuntimeError, match="must be called for every batch"):
+            next(batches)
+
+
+def test_what_can_not_be_trained_on_is_refused() -> None:
+    class Stream(IterableDataset[int]):
+        def __iter__(self):
+            return iter(range(3))
+
+    model, optimizer = _model()
+    with (
+        pytest.raises(TypeError, match="needs len"),
+        session(model, optimizer, Stream(), batch_size=1),
+    ):
+        pass
+    with (
+        pytest.raises(ValueError, match="lr_rule"),
+        session(model, optimizer, Numbered(), batch_size=1, lr_rule="warp"),
+    ):
+        pass
+    with (
+        pytest.raises(ValueError, match="batch_size=0"),
+        session(model, optimizer, Numbered(), batch_size=0),
+    ):
+        pass
+
+
+def test_it_needs_no_torchft_nor_a_server_to_train_alone() -> None:
+    code = (
+        "import sys; import autoscaler.training.session;"
+        "print([name for name in ('torchft', 'scipy', 'sqlalchemy', 'fastapi', 'optuna', "
+        "'pydantic', 'providers', 'hpo') if name in sys.modules])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "[]"
+
+
+def test_adam_is_measured_in_its_own_terms() -> None:
+    parameter = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.Adam([parameter])
+    scale = preconditioner_of(optimizer)
+    assert scale(parameter) is None, "its averages mean nothing yet"
+    for _ in range(10):
+        parameter.grad = torch.tensor([2.0, 0.5])
+        optimizer.step()
+    found = scale(parameter)
+    assert found is not None
+    assert torch.allclose(found, torch.tensor([2.0, 0.5]), rtol=1e-4)
+    assert preconditioner_of(torch.optim.SGD([parameter]))(parameter) is None
+
+
+SLOW_START = ThroughputParameters(0.1, 1e-4, 0.05, 1e-3, 0.01, 1e-3, 1.5)
+BOUNDS = BatchBounds(initial=32, maximum=256, device_maximum=64, adaptive=True)
+
+
+def test_the_batch_grows_only_on_knowledge() -> None:
+    noisy = NoiseScale(32, gradient_square=1.0, gradient_variance=20.0, log_standard_deviation=0.1)
+    assert next_batch_total(32, BOUNDS, None, noisy, 1, 1) == 32
+    assert next_batch_total(32, BOUNDS, SLOW_START, None, 1, 1) == 32
+    grown = next_batch_total(32, BOUNDS, SLOW_START, noisy, 2, 2)
+    assert 32 < grown <= 256
+    assert next_batch_total(grown, BOUNDS, SLOW_START, noisy, 2, 2) == grown, "it stays"
+    clean = NoiseScale(32, 1.0, 1e-6, 0.1)
+    assert next_batch_total(grown, BOUNDS, SLOW_START, clean, 2, 2) < grown, "it may shrink"
+    useless = NoiseScale(32, 0.0, 1.0, 0.1)
+    assert next_batch_total(64, BOUNDS, SLOW_START, useless, 2, 2) == 64
+
+
+@pytest.mark.parametrize("total", [1, 7, 64, 129, 1000])
+@pytest.mark.parametrize("devices", [1, 3, 8])
+def test_a_split_batch_fits_its_devices(total: int, devices: int) -> None:
+    split = split_batch(total, devices, device_maximum=16)
+    assert split.device <= 16
+    assert split.device * devices * (split.accumulation + 1) >= total
