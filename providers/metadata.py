@@ -15,6 +15,7 @@ from autoscaler.domain.errors import NotFound
 INSTANCE_VARIABLE = "CASTOR_INSTANCE"
 DEVICES_VARIABLE = "CASTOR_DEVICES"
 DIRECTORY_VARIABLE = "CASTOR_INSTANCE_DIRECTORY"
+CACHE_VARIABLE = "CASTOR_CACHE_DIRECTORY"
 BIND_ADDRESS_VARIABLE = "CASTOR_BIND_ADDRESS"
 RECLAIM_NOTICE_VARIABLE = "CASTOR_RECLAIM_NOTICE"
 
@@ -24,13 +25,15 @@ class InstanceMetadata:
     """One instance, as it sees itself.
 
     `devices` are the numbers of its devices, one rank each; `directory` is its own disk, which
-    goes when it goes; `bind_address` is where other instances reach it; `reclaim_notice_file`
+    goes when it goes; `cache_directory` may be shared with other instances of the host and stay
+    for later ones; `bind_address` is where other instances reach it; `reclaim_notice_file`
     appears when the instance is about to be taken back.
     """
 
     instance_id: str
     devices: tuple[int, ...]
     directory: Path
+    cache_directory: Path
     bind_address: str
     reclaim_notice_file: Path
 
@@ -40,6 +43,7 @@ class InstanceMetadata:
             INSTANCE_VARIABLE: self.instance_id,
             DEVICES_VARIABLE: ",".join(str(device) for device in self.devices),
             DIRECTORY_VARIABLE: str(self.directory),
+            CACHE_VARIABLE: str(self.cache_directory),
             BIND_ADDRESS_VARIABLE: self.bind_address,
             RECLAIM_NOTICE_VARIABLE: str(self.reclaim_notice_file),
         }
@@ -56,6 +60,7 @@ def read_metadata(environ: Mapping[str, str]) -> InstanceMetadata:
             instance_id=environ[INSTANCE_VARIABLE],
             devices=tuple(int(device) for device in environ[DEVICES_VARIABLE].split(",")),
             directory=Path(environ[DIRECTORY_VARIABLE]),
+            cache_directory=Path(environ[CACHE_VARIABLE]),
             bind_address=environ[BIND_ADDRESS_VARIABLE],
             reclaim_notice_file=Path(environ[RECLAIM_NOTICE_VARIABLE]),
         )

@@ -46,7 +46,8 @@ class SwitchingCosts:
 
     `start_seconds` (offer id -> seconds) is from the launch call to the first step trained;
     `pause_seconds` is what a change of membership takes from the running replicas;
-    `restore_seconds` is what a start from a checkpoint adds, lost work included.
+    `restore_seconds` is what a start from a checkpoint adds, lost work included;
+    `measure_seconds` is how long a new size trains until its step times are known.
     `dwell_seconds` is how long a change lasted, on average, where a later one took it back; None
     while none was taken back.
     """
@@ -55,6 +56,7 @@ class SwitchingCosts:
     restore_seconds: float
     start_seconds: Mapping[str, float] = field(default_factory=dict)
     dwell_seconds: float | None = None
+    measure_seconds: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,13 @@ from autoscaler.domain.goodput import BatchBounds, NoiseScale
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.snapshot import JobSnapshot, SwitchingCosts, ThroughputModel
 from autoscaler.economics.spot import goodput_with_reclaims, price_with_refills
-from autoscaler.economics.supply import BoolArray, IntArray, Supply
+from autoscaler.economics.supply import SECONDS_PER_HOUR, BoolArray, IntArray, Supply
 from autoscaler.goodput.draws import noise_draws
 from autoscaler.goodput.prediction import goodput_draws
 from autoscaler.goodput.throughput import FloatArray
 
-_SECONDS_PER_HOUR = 3600.0
+# More devices than a job ever has.
+_CODE = 1 << 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +120,7 @@ def candidates(job: JobSnapshot, supply: Supply) -> Candidates:
     allowed = np.ones(len(sizes.offer), dtype=np.bool_)
     held = _held(job, supply)
     if held is not None and sizes.index(*held) is None:
-        sizes = _concatenate([sizes, _sizes(held[0], [held[1]], [held[2]])])
+        sizes = _and_held(sizes, held)
         allowed = np.append(allowed, False)
     goodput, measured = _goodput(job, supply, sizes)
     earns = np.asarray((goodput > 0).all(axis=0))
@@ -150,43 +151,45 @@ def _held(job: JobSnapshot, supply: Supply) -> tuple[int, int, int] | None:
 
 
 def _permitted_sizes(job: JobSnapshot, supply: Supply) -> Sizes:
-    parts = []
-    for index in supply.permitted(job.instances):
-        offer = supply.offers[index]
-        most = _most_instances(job, supply, index)
-        least = max(job.instances.minimum, 1)
-        if offer.device_kind not in job.models or most < least:
-            continue
-        if least == 1:
-            parts.append(_sizes(index, [1] * offer.devices, range(1, offer.devices + 1)))
-        several = range(max(least, 2), most + 1)
-        parts.append(_sizes(index, several, [offer.devices] * len(several)))
-    return _concatenate(parts)
+    """All sizes that the job may hold, each offer's together, the smallest first."""
+    permitted = [
+        index
+        for index in supply.permitted(job.instances)
+        if supply.offers[index].device_kind in job.models
+    ]
+    offer = np.array(permitted, dtype=np.int64)
+    least, most = max(job.instances.minimum, 1), _most_instances(job, supply, offer)
+    devices = np.array([each.devices for each in supply.offers], dtype=np.int64)[offer]
+    alone = np.where((least == 1) & (most >= 1), devices, 0)
+    several = np.maximum(most - max(least, 2) + 1, 0)
+    rows = alone + several
+    row = np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows)
+    alone, devices = np.repeat(alone, rows), np.repeat(devices, rows)
+    is_alone = row < alone
+    return Sizes(
+        offer=np.repeat(offer, rows),
+        instances=np.where(is_alone, 1, row - alone + max(least, 2)),
+        devices_used=np.where(is_alone, row + 1, devices),
+    )
 
 
-def _most_instances(job: JobSnapshot, supply: Supply, index: int) -> int:
-    """How many of an offer the job may hold if nobody else held anything."""
-    offer = supply.offers[index]
-    most = job.instances.maximum
-    if offer.id in supply.unavailable:
-        holds = job.held is not None and job.held.offer == offer.id
-        most = min(most, job.held.instances) if holds and job.held else 0
-    uses = supply.unit_uses[:, index]
-    if (uses > 0).any():
-        room = (supply.maximum[uses > 0] / uses[uses > 0]).min()
-        most = int(min(most, max(room + 1e-9, 0.0)))
-    return most
+def _most_instances(job: JobSnapshot, supply: Supply, offer: IntArray) -> IntArray:
+    """How many of each offer the job may hold if nobody else held anything."""
+    most = np.full(len(offer), job.instances.maximum, dtype=np.float64)
+    for position, index in enumerate(offer.tolist()):
+        if supply.offers[index].id in supply.unavailable:
+            is_held = job.held is not None and job.held.offer == supply.offers[index].id
+            most[position] = min(most[position], job.held.instances if is_held and job.held else 0)
+    uses = supply.unit_uses[:, offer]
+    room = np.maximum(supply.maximum, 0.0)[:, None] + 1e-9
+    bearable = np.where(uses > 0, room / np.where(uses > 0, uses, 1.0), np.inf)
+    count: IntArray = np.minimum(most, bearable.min(axis=0, initial=np.inf)).astype(np.int64)
+    return count
 
 
-def _sizes(offer: int, instances: object, devices_used: object) -> Sizes:
-    count = np.array(instances, dtype=np.int64)
-    return Sizes(np.full(len(count), offer), count, np.array(devices_used, dtype=np.int64))
-
-
-def _concatenate(parts: list[Sizes]) -> Sizes:
-    empty = _sizes(0, [], [])
-    columns = [(part.offer, part.instances, part.devices_used) for part in [empty, *parts]]
-    return Sizes(*(np.concatenate(column) for column in zip(*columns, strict=True)))
+def _and_held(sizes: Sizes, held: tuple[int, int, int]) -> Sizes:
+    columns = (sizes.offer, sizes.instances, sizes.devices_used)
+    return Sizes(*(np.append(column, own) for column, own in zip(columns, held, strict=True)))
 
 
 def _price(switching: SwitchingCosts, supply: Supply, sizes: Sizes) -> FloatArray:
@@ -199,7 +202,7 @@ def _price(switching: SwitchingCosts, supply: Supply, sizes: Sizes) -> FloatArra
 
 def _hazard(supply: Supply) -> FloatArray:
     """Reclaims a second of one instance of each offer, (O,)."""
-    return np.array([offer.reclaims_per_hour for offer in supply.offers]) / _SECONDS_PER_HOUR
+    return np.array([offer.reclaims_per_hour for offer in supply.offers]) / SECONDS_PER_HOUR
 
 
 def _goodput(job: JobSnapshot, supply: Supply, sizes: Sizes) -> tuple[FloatArray, BoolArray]:
@@ -220,20 +223,16 @@ def _goodput(job: JobSnapshot, supply: Supply, sizes: Sizes) -> tuple[FloatArray
 def _of_kind(
     job: JobSnapshot, supply: Supply, model: ThroughputModel, sizes: Sizes
 ) -> tuple[FloatArray, BoolArray]:
-    full = list(zip(sizes.instances.tolist(), _devices(sizes).tolist(), strict=True))
-    less_by_one = Sizes(sizes.offer, sizes.instances - 1, sizes.devices_used)
-    less = list(zip(less_by_one.instances.tolist(), _devices(less_by_one).tolist(), strict=True))
-    distinct = tuple(sorted({*full, *(size for size in less if size[0] > 0)}))
-    position = {size: index for index, size in enumerate(distinct)}
-    table = _table(model, job.noise, job.batch, distinct)
-    of_full = table[:, [position[size] for size in full]]
-    of_less = np.where(
-        less_by_one.instances >= job.instances.minimum,
-        table[:, [position.get(size, 0) for size in less]],
-        0.0,
-    )
-    measured = np.array([size in model.measured for size in full], dtype=np.bool_)
-    return _with_reclaims(job, supply, less_by_one, of_full, of_less), measured
+    less = Sizes(sizes.offer, sizes.instances - 1, sizes.devices_used)
+    full_codes, less_codes = _codes(sizes), _codes(less)
+    distinct, position = np.unique(np.concatenate([full_codes, less_codes]), return_inverse=True)
+    table = _table(model, job.noise, job.batch, tuple(distinct.tolist()))
+    of_full = table[:, position[: len(full_codes)]]
+    of_less = table[:, position[len(full_codes) :]]
+    of_less = np.where(less.instances >= job.instances.minimum, of_less, 0.0)
+    known = [instances * _CODE + devices for instances, devices in model.measured]
+    measured = np.isin(full_codes, np.array(known, dtype=np.int64))
+    return _with_reclaims(job, supply, less, of_full, of_less), measured
 
 
 def _with_reclaims(
@@ -253,20 +252,21 @@ def _with_reclaims(
     )
 
 
-def _devices(sizes: Sizes) -> IntArray:
-    devices: IntArray = sizes.instances * sizes.devices_used
-    return devices
+def _codes(sizes: Sizes) -> IntArray:
+    """One number for each pair of instances and devices in all."""
+    codes: IntArray = sizes.instances * (_CODE + sizes.devices_used)
+    return codes
 
 
 @lru_cache(maxsize=4096)
 def _table(
-    model: ThroughputModel,
-    noise: NoiseScale | None,
-    batch: BatchBounds,
-    sizes: tuple[tuple[int, int], ...],
+    model: ThroughputModel, noise: NoiseScale | None, batch: BatchBounds, codes: tuple[int, ...]
 ) -> FloatArray:
-    """Goodput (K, S) of sizes (instances, devices), kept: it moves only on measurements."""
-    instances, devices = np.array(sizes, dtype=np.int64).reshape(-1, 2).T
+    """Goodput (K, S) of sizes by their codes, kept: it moves only on measurements.
+
+    No instance at all has a goodput of 0.
+    """
+    instances, devices = np.divmod(np.array(codes, dtype=np.int64), _CODE)
     noise_examples = noise_draws(noise, batch.initial, len(model.draws))
     table = goodput_draws(model, noise_examples, batch, instances, devices)
     table.setflags(write=False)

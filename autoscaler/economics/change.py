@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autoscaler.economics.supply import SECONDS_PER_HOUR
 from autoscaler.economics.switching import switches
 from autoscaler.economics.wishes import Wish
-
-_SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +49,13 @@ class Change:
         """Useful examples a second per $/h of the change; infinite where it changes no price."""
         if self.usd_per_second == 0:
             return float("inf")
-        return self.rate / (self.usd_per_second * _SECONDS_PER_HOUR)
+        return self.rate / (self.usd_per_second * SECONDS_PER_HOUR)
 
     @property
     def average(self) -> float:
         """Useful examples a second per $/h before, the value of time counted as paid."""
         paid = self.usd_per_second_before + self.value_of_time
-        return self.rate_before / (paid * _SECONDS_PER_HOUR) if paid > 0 else float("inf")
+        return self.rate_before / (paid * SECONDS_PER_HOUR) if paid > 0 else float("inf")
 
     @property
     def payback_seconds(self) -> float | None:
@@ -87,7 +86,7 @@ class Change:
             "payback_seconds": float("inf")
             if self.payback_seconds is None
             else self.payback_seconds,
-            **{name: value * _SECONDS_PER_HOUR for name, value in per_hour.items()},
+            **{name: value * SECONDS_PER_HOUR for name, value in per_hour.items()},
         }
         return {name: value for name, value in figures.items() if np.isfinite(value)}
 

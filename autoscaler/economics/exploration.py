@@ -13,8 +13,6 @@ from autoscaler.economics.supply import BoolArray, fits
 from autoscaler.economics.switching import Ground
 from autoscaler.goodput.throughput import FloatArray
 
-# After this long at a size its step times are known.
-LOOK_SECONDS = 30.0
 MOST_LOOKS = 3
 # Between two sizes that were both measured, a change must be for the better in so many draws.
 SURE_SHARE = 0.6
@@ -126,7 +124,7 @@ def _cheapest_look(at: Ground, of_kind: BoolArray) -> int | None:
 
 def _look_usd(at: Ground, look: int) -> float:
     offer = at.candidates.offer_of(look)
-    seconds = start_seconds(at.switching, offer) + LOOK_SECONDS
+    seconds = start_seconds(at.switching, offer) + at.switching.measure_seconds
     return offer.usd_per_second * max(seconds, offer.minimum_billed_seconds)
 
 

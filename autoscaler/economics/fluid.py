@@ -98,14 +98,13 @@ def _run(jobs: Sequence[FluidJob], segments: _Segments, maximum: FloatArray) -> 
         rate, now = _fill(segments, active, maximum)
         prices[active] = now
         if not (rate[active] > 0).any():
-            return prices
-        with np.errstate(divide="ignore"):
-            seconds = np.where(active & (rate > 0), left / rate, np.inf)
-        batch = max(1, len(jobs) // _PHASES)
-        step = np.sort(seconds)[min(batch, int(active.sum())) - 1]
-        step = step if np.isfinite(step) else float(seconds[np.isfinite(seconds)].max())
+            break
+        runs = active & (rate > 0)
+        seconds = np.where(runs, left / np.where(runs, rate, 1.0), np.inf)
+        together = min(max(1, len(jobs) // _PHASES), int(runs.sum()))
+        step = np.sort(seconds)[together - 1]
         left = left - rate * step
-        active = active & ~(seconds <= step)
+        active = active & (seconds > step)
     return prices
 
 

@@ -55,9 +55,7 @@ def fixed_sizes(
     return tuple(forecasts)
 
 
-def outlook(
-    job: JobSnapshot, offers: Sequence[Offer], allocation: Allocation
-) -> Forecast | None:
+def outlook(job: JobSnapshot, offers: Sequence[Offer], allocation: Allocation) -> Forecast | None:
     """Seconds from now and US dollars in all if the job goes on at `allocation` to its end.
 
     None where it is not known how much remains, or what the allocation earns.

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 
 from autoscaler.domain.objective import AfterDeadline, Objective, Preference
 from autoscaler.domain.snapshot import JobSnapshot
-from autoscaler.economics.supply import Supply
+from autoscaler.economics.supply import SECONDS_PER_HOUR, Supply
 
 # `fastest`, and the most that a late job may bid: this times the price of its largest allocation.
 MOST_TIMES_DEAREST = 10.0
 # A job that waits bids at least this share of the price of the cheapest offer that can run it,
 # and as much more with each hour: at 0 the cheapest jobs would wait for ever.
 LEAST_SHARE = 0.01
-
-_SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class PriceRange:
 
     def least(self, waited_seconds: float) -> float:
         """The lowest bid of a job that has waited so long, $ per second."""
-        return LEAST_SHARE * self.cheapest * (1.0 + waited_seconds / _SECONDS_PER_HOUR)
+        return LEAST_SHARE * self.cheapest * (1.0 + waited_seconds / SECONDS_PER_HOUR)
 
 
 def price_range(
@@ -66,7 +64,7 @@ def value_of_time(objective: Objective, prices: PriceRange) -> float:
         case Preference.FASTEST:
             return prices.most
         case Preference.VALUE_OF_TIME:
-            return (objective.value_of_time_usd_per_hour or 0.0) / _SECONDS_PER_HOUR
+            return (objective.value_of_time_usd_per_hour or 0.0) / SECONDS_PER_HOUR
 
 
 def value_of_time_when_late(objective: Objective, prices: PriceRange) -> float:

@@ -1,4 +1,9 @@
-"""The price of progress: what one useful example costs in money and in waiting."""
+"""The price of progress: what one useful example costs in money and in waiting.
+
+Going from a to b lowers it exactly if the chord buys more than the average,
+``(G(b) - G(a)) / (p(b) - p(a)) > G(a) / (p(a) + v)``, for any dearer b. Goodput has steps, so the
+choice is the least price over all allocations, never a climb from one size to the next.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +26,6 @@ def price_of_progress(
     """
     price: FloatArray = (np.asarray(usd_per_second) + value_of_time) / np.asarray(rate)
     return price
-
-
-def growth_pays(now: tuple[float, float], then: tuple[float, float], value_of_time: float) -> bool:
-    """Whether the chord between two (p, G) buys more than the average: the rule of growth.
-
-    ``(G(b) - G(a)) / (p(b) - p(a)) > G(a) / (p(a) + v)``, written so that it holds for any b,
-    also a cheaper one: it is ``pi(b) < pi(a)``.
-    """
-    usd, rate = then[0] - now[0], then[1] - now[1]
-    return rate * (now[0] + value_of_time) > now[1] * usd
 
 
 def hull(usd_per_second: FloatArray, rate: FloatArray, allowed: BoolArray) -> list[int]:

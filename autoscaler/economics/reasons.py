@@ -28,6 +28,8 @@ _NOUNS = {
     LimitUnit.INSTANCES: "an instance",
     LimitUnit.USD_PER_HOUR: "$1/h",
 }
+# A change of goodput by less than this share is none.
+_LEVEL = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +71,27 @@ def action_of(current: Allocation | None, target: Allocation | None, stops: bool
 
 
 def reason(
-    wish: Wish, target: int | None, around: Surroundings, contest: Contest | None = None
+    wish: Wish, target: Allocation | None, around: Surroundings, contest: Contest | None = None
 ) -> str:
     """One line: what changes, what that adds and costs, and by which rule.
 
     Args:
         wish: what the job would have by itself.
-        target: the candidate that it gets; None for nothing, or for what it holds unknown.
+        target: what it gets; None for nothing.
         around: the supply and its use.
         contest: why it gets less than it wished, if it does.
     """
-    line = _line(wish, target, around, contest)
+    job = wish.job
+    index = wish.at.candidates.index(target)
+    if wish.why is Why.STOPS:
+        line = f"stop {job.id}: {wish.aim.stop}"
+    elif target is None:
+        lost = _why_nothing(wish, around) if contest is None else _lost(contest, around)
+        line = f"wait {job.id}: {lost}"
+    elif index is None:
+        line = f"hold {job.id} at {target}: {_what_is_unknown(wish, around.supply)}"
+    else:
+        line = _change(wish, index, around, contest)
     return line if wish.aim.note is None else f"{line}; {wish.aim.note}"
 
 
@@ -94,18 +106,12 @@ def place(offer: Offer, beside: Offer | None = None) -> str:
     return f"{offer.instance_type} ({', '.join(details)})" if details else offer.instance_type
 
 
-def _line(wish: Wish, target: int | None, around: Surroundings, contest: Contest | None) -> str:
+def _change(wish: Wish, target: int, around: Surroundings, contest: Contest | None) -> str:
     job, held = wish.job, wish.at.candidates.held
-    lost = None if contest is None else _lost(contest, around)
-    if wish.why is Why.STOPS:
-        return f"stop {job.id}: {wish.aim.stop}"
-    if target is None and wish.why is Why.HOLDS_UNKNOWN and lost is None:
-        return f"hold {job.id} at {job.held}: {_what_is_unknown(wish, around.supply)}"
-    if target is None:
-        return f"wait {job.id}: {lost or _why_nothing(wish, around)}"
     if held is None:
         start = f"start {job.id} on {_size(wish, target)}: {_start(wish, target)}"
-        return start if lost is None else f"{start}; {lost}"
+        return start if contest is None else f"{start}; {_no_room_for(wish, contest, around)}"
+    lost = None if contest is None else _lost(contest, around)
     if held == target:
         return f"hold {job.id} at {_size(wish, target)}: {lost or _stay(wish, target, around)}"
     change = change_to(wish, target)
@@ -139,6 +145,8 @@ def _gain(change: Change) -> str:
     average = f"average now {number(change.average)} (value of time counted)"
     if change.usd_per_second == 0:
         return f"{rate} ex/s at the same price"
+    if abs(change.rate) < _LEVEL * change.rate_before:
+        return f"{usd} at the same goodput"
     if (change.rate > 0) != (change.usd_per_second > 0):
         return f"{rate} ex/s and {usd}"
     per_usd = f"{number(change.marginal)} ex/s per $/h"
@@ -153,7 +161,8 @@ def _payback(wish: Wish, target: int, change: Change) -> str:
     candidates = wish.at.candidates
     expected = wish.cost.mean(axis=0)
     if not candidates.measured[target] and expected[target] >= expected[candidates.held]:
-        return "; not measured there: worth trying, as there is a way back"
+        share = percent(float((wish.cost[:, target] < wish.cost[:, candidates.held]).mean()))
+        return f"; not measured there, but it pays in {share} of draws and there is a way back"
     if change.boot_seconds > 0 and change.payback_seconds is not None:
         back = duration(change.payback_seconds)
         return f"; pays back its {duration(change.boot_seconds)} boot in {back}"
@@ -294,6 +303,12 @@ def _what_is_unknown(wish: Wish, supply: Supply) -> str:
     if held is not None and supply.offer(held.offer) is None:
         return "nobody offers it any more, so nothing is compared with it"
     return "there is no throughput model of its device, so nothing is compared with it"
+
+
+def _no_room_for(wish: Wish, contest: Contest, around: Surroundings) -> str:
+    use = _use(around.supply.limits.index(contest.limit), around)
+    wished = "more" if wish.target is None else _size(wish, wish.target)
+    return f"no room for {wished}: {use}"
 
 
 def _lost(contest: Contest, around: Surroundings) -> str:

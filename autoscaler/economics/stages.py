@@ -154,8 +154,7 @@ def _pairs(at: Ground, work: float, dear_first: bool) -> _Pairs:
     index = np.array(sorted(corners, key=lambda i: (i != held, i)))
     first, then = (axis.ravel() for axis in np.meshgrid(index, index, indexing="ij"))
     price = candidates.usd_per_second
-    rises = price[first] > price[then] if dear_first else price[first] < price[then]
-    in_order = (first == then) | rises
+    in_order = price[first] >= price[then] if dear_first else price[first] <= price[then]
     return _linear(at, work, first[in_order], then[in_order])
 
 

@@ -17,6 +17,7 @@ from autoscaler.goodput.throughput import FloatArray
 BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
 
+SECONDS_PER_HOUR = 3600.0
 # Sums of prices and devices are good to this share of a limit, and no better.
 _TOLERANCE = 1e-9
 

@@ -2,71 +2,62 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from autoscaler.economics.candidates import Candidates
 from autoscaler.economics.supply import BoolArray
-from autoscaler.economics.switching import Ground, switches
+from autoscaler.economics.switching import Ground, cost_to_finish, switches
 from autoscaler.goodput.throughput import FloatArray
 
+# What is about to end is worth keeping for this long.
+_LEAST_SECONDS = 1.0
 
-def value_of_progress(
-    candidates: Candidates, among: BoolArray, value_of_time: float, finish_prices: FloatArray
-) -> float:
-    """lambda, $ per useful example: ``min_a (v + p(a) + sum_r mu_r(T) u_r(a)) / G(a)``.
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Worth:
+    """What everything is worth to one job, in $ per second.
+
+    Attributes:
+        surplus: of each candidate, changing to it included, (A,).
+        nothing: of holding nothing.
+    """
+
+    surplus: FloatArray
+    nothing: float
+
+
+def worth(
+    at: Ground, among: BoolArray, value_of_time: float, finish_prices: FloatArray, work: float
+) -> Worth:
+    """What everything is worth to a job that pays the prices of its own finish for the limits.
+
+    ``S(b) = v + sum_r mu_r(T) u_r(b) - (J(b) - min J) / seconds(b)``: at the best b what a second
+    without it would cost, elsewhere less by what it costs more to finish there, for each second
+    that this takes. J has the prices of the limits and the costs of changing in it. Without those
+    costs it is ``lambda G(b) - p(b)`` with lambda the least ``(v + p + sum_r mu_r(T) u_r) / G``.
 
     Args:
-        candidates: A of them.
-        among: which may be chosen, (A,); at least one.
+        at: from where it would change.
+        among: which candidates it may have, (A,); at least one.
         value_of_time: v, $ per second.
-        finish_prices: mu(T), what a unit of each limit is worth per second when this job
-            finishes, (R,).
-    """
-    price = candidates.usd_per_second + finish_prices @ candidates.uses
-    return float(((value_of_time + price) / candidates.rate)[among].min())
-
-
-def surplus(candidates: Candidates, value_of_progress_usd: float) -> FloatArray:
-    """S, $ per second, (A,): ``lambda G(a) - p(a)``."""
-    earned: FloatArray = value_of_progress_usd * candidates.rate - candidates.usd_per_second
-    return earned
-
-
-def surplus_over_horizon(at: Ground, value_of_progress_usd: float, work: float) -> FloatArray:
-    """Mean surplus of each candidate until `work` is done there, changing to it included, (A,).
-
-    While new instances boot, the surplus of the old ones is earned and the boot is paid for; in a
-    pause the new price is paid for nothing; the rest earns S. What is held changes nothing. A job
-    that holds nothing has to boot sooner or later: only what it costs beyond the least counts.
+        finish_prices: mu(T), what a unit of each limit is worth per second when it finishes, (R,).
+        work: useful examples over which its choice counts.
     """
     candidates = at.candidates
-    earned = surplus(candidates, value_of_progress_usd)
-    horizon_seconds = work / candidates.rate
-    if work <= 0:
-        return earned
+    cost = cost_to_finish(at, value_of_time, work, finish_prices).mean(axis=0)
     taken = switches(at, candidates.held, np.arange(len(candidates)))
-    if candidates.held is None:
-        idle_usd = taken.boot_usd + taken.lost_seconds * earned
-        beyond: FloatArray = (idle_usd - idle_usd.min()) / horizon_seconds
-        return earned - beyond
-    ready_seconds = np.minimum(taken.ready_seconds, horizon_seconds)
-    pause_seconds = np.minimum(taken.pause_seconds, horizon_seconds - ready_seconds)
-    meanwhile = np.where(taken.works_on, earned[candidates.held], 0.0)
-    total = (
-        ready_seconds * meanwhile
-        - taken.boot_usd
-        - pause_seconds * candidates.usd_per_second
-        + (horizon_seconds - ready_seconds - pause_seconds) * earned
-    )
-    value: FloatArray = total / horizon_seconds
-    return value
+    seconds = taken.ready_seconds + taken.pause_seconds + work / candidates.rate
+    beyond = (cost - cost[among].min()) / np.maximum(seconds, _LEAST_SECONDS)
+    surplus = value_of_time + finish_prices @ candidates.uses - beyond
+    return Worth(surplus, _of_nothing(at, among, surplus, work))
 
 
-def worth_of_nothing(at: Ground, value: FloatArray, among: BoolArray, work: float) -> float:
-    """What giving everything back is worth, $ per second, beside `value` (A,) of the candidates.
+def _of_nothing(at: Ground, among: BoolArray, surplus: FloatArray, work: float) -> float:
+    """Nothing, for a job that holds nothing.
 
-    Nothing, for a job that holds nothing. For another less than any allocation it may have, by
-    what coming back costs: it is dropped only where a limit leaves no other way.
+    For another less than what it holds is worth, and less than the best that it might have, by
+    what coming back costs: where no limit is in the way, it is never dropped.
     """
     candidates = at.candidates
     held = candidates.held
@@ -74,5 +65,6 @@ def worth_of_nothing(at: Ground, value: FloatArray, among: BoolArray, work: floa
         return 0.0
     back = switches(at, None, np.array([held]))
     back_usd = float(back.boot_usd[0] + back.pause_seconds[0] * candidates.usd_per_second[held])
-    horizon_seconds = max(work / float(candidates.rate[held]), float(back.lost_seconds[0]), 1.0)
-    return min(0.0, float(value[among].min(initial=0.0))) - back_usd / horizon_seconds
+    seconds = max(work / float(candidates.rate[held]), _LEAST_SECONDS)
+    kept = float(surplus[held]) if among[held] else 0.0
+    return min(0.0, kept, float(surplus[among].max())) - back_usd / seconds

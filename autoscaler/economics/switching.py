@@ -7,6 +7,7 @@ chance that an order is not filled are not known here: fill time is part of the 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,12 +27,14 @@ class Switches:
 
     Attributes:
         ready_seconds: until the new instances can train, (B,).
-        boot_usd: what is paid for them until then, (B,).
+        new_share: which share of the instances of each are new, (B,).
+        boot_usd: what is paid for the new ones until then, (B,).
         works_on: whether the old ones train meanwhile, (B,); otherwise they are gone.
         pause_seconds: paid for at the new price while nobody trains, (B,).
     """
 
     ready_seconds: FloatArray
+    new_share: FloatArray
     boot_usd: FloatArray
     works_on: BoolArray
     pause_seconds: FloatArray
@@ -59,11 +62,6 @@ class Ground:
     has_run: bool
 
 
-def ground(job: JobSnapshot, supply: Supply, candidates: Candidates, room: FloatArray) -> Ground:
-    """The ground on which a job stands; `room` as in `Ground`."""
-    return Ground(candidates, job.switching, room, has_run=job.spent_usd > 0)
-
-
 def switches(at: Ground, origin: int | IntArray | None, target: IntArray) -> Switches:
     """From `origin` (None: from nothing) to each `target`; the two are broadcast together."""
     candidates, costs = at.candidates, at.switching
@@ -72,6 +70,7 @@ def switches(at: Ground, origin: int | IntArray | None, target: IntArray) -> Swi
     if origin is None:
         return Switches(
             ready_seconds=ready,
+            new_share=np.ones(len(target)),
             boot_usd=candidates.unit_usd_per_second[target]
             * candidates.sizes.instances[target]
             * ready,
@@ -96,6 +95,7 @@ def _between(at: Ground, source: IntArray, target: IntArray, ready: FloatArray) 
     pause = np.where(source == target, 0.0, costs.pause_seconds)
     return Switches(
         ready_seconds=ready,
+        new_share=extra / sizes.instances[target],
         boot_usd=candidates.unit_usd_per_second[target] * extra * ready,
         works_on=works_on,
         pause_seconds=pause + np.where(starts_again, costs.restore_seconds, 0.0),
@@ -111,55 +111,60 @@ def _fit_beside(at: Ground, source: IntArray, target: IntArray) -> BoolArray:
     return np.asarray(fits(uses, at.room).all(axis=0))
 
 
-def work_ahead(job: JobSnapshot, supply: Supply, candidates: Candidates) -> float:
-    """Useful examples over which a decision counts.
-
-    All that remain, but no more than are done before a decision of this job is usually taken
-    back. Where nobody knows what remains: an hour's worth, or as much as in all its time so far.
-    """
-    rate = float(candidates.rate[reference(candidates)])
+def remaining_work(job: JobSnapshot, supply: Supply, candidates: Candidates) -> float:
+    """Useful examples left; where nobody knows, those of an hour or of its age, the longer."""
+    if job.remaining_examples is not None and knows_the_end(job):
+        return max(job.remaining_examples, 0.0)
     age_seconds = supply.now_seconds - job.submitted_seconds
-    work = rate * max(UNKNOWN_REMAINING_SECONDS, age_seconds)
-    if knows_the_end(job) and job.remaining_examples is not None:
-        work = max(job.remaining_examples, 0.0)
-    if job.switching.dwell_seconds is not None:
-        work = min(work, rate * job.switching.dwell_seconds)
-    return work
+    return _reference_rate(candidates) * max(UNKNOWN_REMAINING_SECONDS, age_seconds)
+
+
+def work_ahead(job: JobSnapshot, remaining: float, candidates: Candidates) -> float:
+    """Useful examples over which a decision counts: no more than until it is usually undone."""
+    if job.switching.dwell_seconds is None:
+        return remaining
+    return min(remaining, _reference_rate(candidates) * job.switching.dwell_seconds)
 
 
 def knows_the_end(job: JobSnapshot) -> bool:
     """Whether it is known how much remains to be done."""
-    return job.remaining_examples is not None and bool(np.isfinite(job.remaining_examples))
+    return job.remaining_examples is not None and math.isfinite(job.remaining_examples)
 
 
-def reference(candidates: Candidates) -> int:
-    """What is held, or else the cheapest."""
-    if candidates.held is not None:
-        return candidates.held
-    return int(np.argmin(candidates.usd_per_second))
+def _reference_rate(candidates: Candidates) -> float:
+    """Useful examples a second of what is held, or else of the cheapest; 0 without candidates."""
+    if not len(candidates):
+        return 0.0
+    cheapest = int(np.argmin(candidates.usd_per_second))
+    return float(candidates.rate[cheapest if candidates.held is None else candidates.held])
 
 
-def cost_to_finish(at: Ground, value_of_time: float, work: float) -> FloatArray:
+def cost_to_finish(
+    at: Ground, value_of_time: float, work: float, limit_prices: FloatArray | None = None
+) -> FloatArray:
     """J of each candidate from what is held: $ for `work`, waiting included, (K, A).
 
     Boots and pauses, the work that the old instances do while the new ones boot, and the rest at
-    the candidate's price of progress.
+    the candidate's price of progress. With `limit_prices`, (R,), in $ per second of a unit, what
+    is used of the limits is paid for too.
     """
     candidates = at.candidates
-    everything = np.arange(len(candidates))
-    taken = switches(at, candidates.held, everything)
-    fixed = _fixed_usd(candidates, taken, everything, value_of_time)
-    price = (candidates.usd_per_second + value_of_time) * candidates.seconds_per_example
+    taken = switches(at, candidates.held, np.arange(len(candidates)))
+    paid, boot_usd = candidates.usd_per_second, taken.boot_usd
+    if limit_prices is not None:
+        for_limits = limit_prices @ candidates.uses
+        paid = paid + for_limits
+        boot_usd = boot_usd + for_limits * taken.new_share * taken.ready_seconds
+    fixed = boot_usd + _standing_usd(taken, paid, value_of_time)
+    price = (paid + value_of_time) * candidates.seconds_per_example
     if candidates.held is None:
         return fixed + work * price
     done = _done_meanwhile(candidates.goodput[:, [candidates.held]], taken, work)
     return fixed + done * price[:, [candidates.held]] + (work - done) * price
 
 
-def cost_with_way_back(
-    at: Ground, value_of_time: float, work: float, look_seconds: float
-) -> FloatArray:
-    """As `cost_to_finish`, of going to each candidate for a look and back to what is held, (K, A).
+def cost_with_way_back(at: Ground, value_of_time: float, work: float) -> FloatArray:
+    """As `cost_to_finish`, of being measured at each candidate and coming back, (K, A).
 
     Raises:
         ValueError: nothing is held, so there is no way back.
@@ -173,22 +178,23 @@ def cost_with_way_back(
     back = switches(at, everything, np.full(len(candidates), held))
     price = (candidates.usd_per_second + value_of_time) * candidates.seconds_per_example
     before = _done_meanwhile(candidates.goodput[:, [held]], there, work)
-    looked_seconds = look_seconds + np.where(back.works_on, back.ready_seconds, 0.0)
+    looked_seconds = at.switching.measure_seconds + np.where(
+        back.works_on, back.ready_seconds, 0.0
+    )
     tried = np.minimum(looked_seconds * candidates.goodput, work - before)
-    home = np.full(len(candidates), held)
-    fixed = _fixed_usd(candidates, there, everything, value_of_time)
-    fixed = fixed + _fixed_usd(candidates, back, home, value_of_time)
+    paid = candidates.usd_per_second
+    fixed = there.boot_usd + _standing_usd(there, paid, value_of_time)
+    fixed = fixed + back.boot_usd + _standing_usd(back, paid[held], value_of_time)
     return fixed + tried * price + (work - tried) * price[:, [held]]
 
 
-def _fixed_usd(
-    candidates: Candidates, taken: Switches, target: IntArray, value_of_time: float
+def _standing_usd(
+    taken: Switches, usd_per_second: FloatArray | float, value_of_time: float
 ) -> FloatArray:
-    """Boots and pauses, and the waiting while nobody trains, (B,)."""
+    """Pauses, and the waiting while nobody trains, (B,); boots apart."""
     idle_seconds = np.where(taken.works_on, 0.0, taken.ready_seconds)
-    paused = taken.pause_seconds * (candidates.usd_per_second[target] + value_of_time)
-    usd: FloatArray = taken.boot_usd + idle_seconds * value_of_time + paused
-    return usd
+    paused: FloatArray = taken.pause_seconds * (usd_per_second + value_of_time)
+    return paused + idle_seconds * value_of_time
 
 
 def _done_meanwhile(goodput: FloatArray, taken: Switches, work: float) -> FloatArray:

@@ -11,7 +11,6 @@ from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.aims import Aim, affordable, aim
 from autoscaler.economics.candidates import candidates
 from autoscaler.economics.exploration import (
-    LOOK_SECONDS,
     expected_cost,
     fewest,
     side_look,
@@ -19,11 +18,12 @@ from autoscaler.economics.exploration import (
     worth_starting_on,
 )
 from autoscaler.economics.objectives import MOST_TIMES_DEAREST, PriceRange, price_range
-from autoscaler.economics.supply import BoolArray, Supply, fits
+from autoscaler.economics.supply import BoolArray, Supply
 from autoscaler.economics.switching import (
     Ground,
     cost_to_finish,
     cost_with_way_back,
+    remaining_work,
     work_ahead,
 )
 from autoscaler.goodput.throughput import FloatArray
@@ -51,7 +51,8 @@ class Wish:
         at: from where it would change.
         aim: what its objective asks for.
         prices: what it may pay.
-        work: useful examples over which its choice counts.
+        remaining: useful examples left to do, or a guess.
+        work: those over which its choice counts.
         why: the ground of its choice.
         target: index of the candidate; None for nothing.
         eligible: what it may hold if it can't have its wish, (A,).
@@ -64,6 +65,7 @@ class Wish:
     at: Ground
     aim: Aim
     prices: PriceRange
+    remaining: float
     work: float
     why: Why
     target: int | None
@@ -94,16 +96,18 @@ def wish(
     at = Ground(every, job.switching, room, has_run=job.spent_usd > 0)
     prices = price_range(job, supply, most_times)
     asked = aim(job, at, supply, prices)
-    work = work_ahead(job, supply, every) if len(every) else 0.0
+    remaining = remaining_work(job, supply, every)
+    work = work_ahead(job, remaining, every)
     cost = cost_to_finish(at, asked.value_of_time, work)
     way_back = None
     if every.held is not None:
-        way_back = cost_with_way_back(at, asked.value_of_time, work, LOOK_SECONDS)
+        way_back = cost_with_way_back(at, asked.value_of_time, work)
     unchosen = Wish(
         job=job,
         at=at,
         aim=asked,
         prices=prices,
+        remaining=remaining,
         work=work,
         why=Why.LEAST_COST,
         target=None,
@@ -155,9 +159,9 @@ def _chosen(open_wish: Wish) -> Wish:
 
 def _staying(open_wish: Wish, why: Why, held: int) -> Wish:
     """What was decided is left to come about, and to be measured; it may only shrink."""
-    every = open_wish.at.candidates
-    no_more = fits(every.uses, every.uses[:, held]).all(axis=0)
-    return replace(open_wish, why=why, target=held, eligible=every.allowed & no_more)
+    every, sizes = open_wish.at.candidates, open_wish.at.candidates.sizes
+    smaller = (sizes.offer == sizes.offer[held]) & (sizes.instances <= sizes.instances[held])
+    return replace(open_wish, why=why, target=held, eligible=every.allowed & smaller)
 
 
 def _starting(open_wish: Wish) -> Wish:

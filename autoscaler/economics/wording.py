@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 
-_SECONDS_PER_HOUR = 3600.0
+from autoscaler.economics.supply import SECONDS_PER_HOUR
+
+_NOTHING = 1e-9
 
 
 def number(value: float, at_least_decimals: int = 0) -> str:
     """Three significant digits without an exponent: ``412``, ``1.5``, ``0.00123``, ``12300``."""
-    if not math.isfinite(value):
-        return "unknown" if math.isnan(value) else f"{'-' if value < 0 else ''}endless"
-    if value == 0:
+    if math.isnan(value):
+        return "unknown"
+    rounded = float(f"{value:.2e}")
+    if math.isinf(rounded):
+        return "endless" if value > 0 else "-endless"
+    if abs(rounded) < _NOTHING:
         return f"{0:.{at_least_decimals}f}"
-    decimals = 2 - math.floor(math.log10(abs(value)))
-    text = f"{round(value, decimals):.{max(decimals, 0)}f}"
-    if "." not in text:
-        return text
-    whole, fraction = text.split(".")
+    decimals = max(2 - math.floor(math.log10(abs(rounded))), 0)
+    whole, _, fraction = f"{rounded:.{decimals}f}".partition(".")
     fraction = fraction.rstrip("0").ljust(at_least_decimals, "0")
     return f"{whole}.{fraction}" if fraction else whole
 
@@ -28,14 +30,16 @@ def signed(value: float) -> str:
 
 
 def money(usd: float) -> str:
-    """``$2.61``, ``$0.10``, ``$0.00123``, ``$123``."""
-    decimals = 2 if abs(usd) < 100 and usd != round(usd) else 0
-    return f"{'-' if usd < 0 else ''}${number(abs(usd), decimals)}"
+    """``$2.61``, ``$0.10``, ``$0.00123``, ``$123``: to the cent, or three digits below $1."""
+    sign, size = "-" if usd < 0 else "", abs(usd)
+    if 1 <= size < 100:
+        return f"{sign}${size:.2f}".removesuffix(".00")
+    return f"{sign}${number(size, 2 if 0 < size < 1 else 0)}"
 
 
 def per_hour(usd_per_second: float) -> str:
     """``$2.61/h``."""
-    return f"{money(usd_per_second * _SECONDS_PER_HOUR)}/h"
+    return f"{money(usd_per_second * SECONDS_PER_HOUR)}/h"
 
 
 def signed_per_hour(usd_per_second: float) -> str:
@@ -45,7 +49,7 @@ def signed_per_hour(usd_per_second: float) -> str:
 
 def duration(seconds: float) -> str:
     """``190 s``, ``11 min``, ``3.2 h``, ``4.5 d``."""
-    if not seconds < math.inf:
+    if not math.isfinite(seconds):
         return number(seconds)
     for limit, unit, name in ((300, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
         if seconds < limit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,12 +52,17 @@ def obstacle(user: int, python: str, directories: Sequence[Path]) -> str | None:
     return None
 
 
-def give(path: Path, user: int) -> None:
-    """Let `path`, and all below it, belong to `user`. Links are not followed."""
+def give(path: Path, user: int, only_from_jobs: bool = False) -> None:
+    """Let `path`, and all below it, belong to `user`. Links are not followed.
+
+    `only_from_jobs` leaves alone what no job's user owns: a job may have made hard links to it.
+    """
     os.chown(path, user, user, follow_symlinks=False)
     for _, directories, files, descriptor in os.fwalk(path, follow_symlinks=False):
         for name in (*directories, *files):
-            os.chown(name, user, user, dir_fd=descriptor, follow_symlinks=False)
+            owner = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_uid
+            if not only_from_jobs or _is_of_a_job(owner):
+                os.chown(name, user, user, dir_fd=descriptor, follow_symlinks=False)
 
 
 def make_writable(path: Path, user: int | None) -> None:
@@ -69,20 +75,14 @@ def make_writable(path: Path, user: int | None) -> None:
     path.mkdir(parents=True, exist_ok=True)
     if user is None:
         return
-    owner = path.stat().st_uid
-    if is_new or FIRST_USER < owner < _LAST_USER:
-        _hand_on(path, user)
-    elif owner != user and not path.stat().st_mode & 0o002:
+    found = path.stat()
+    if is_new or (_is_of_a_job(found.st_uid) and found.st_uid != user):
+        give(path, user, only_from_jobs=True)
+    elif found.st_uid != user and not found.st_mode & stat.S_IWOTH:
         raise PermissionError(
-            f"{path} belongs to user {owner} and the job runs as {user}: let it write there"
+            f"{path} belongs to user {found.st_uid} and the job runs as {user}: let it write there"
         )
 
 
-def _hand_on(path: Path, user: int) -> None:
-    """As `give`, but only what is a job's: there may be hard links to files of others."""
-    os.chown(path, user, user, follow_symlinks=False)
-    for _, directories, files, descriptor in os.fwalk(path, follow_symlinks=False):
-        for name in (*directories, *files):
-            owner = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_uid
-            if FIRST_USER < owner < _LAST_USER:
-                os.chown(name, user, user, dir_fd=descriptor, follow_symlinks=False)
+def _is_of_a_job(user: int) -> bool:
+    return FIRST_USER < user < _LAST_USER

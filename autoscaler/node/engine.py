@@ -21,37 +21,38 @@ _ENGINES = ("docker", "podman")
 class Container:
     """One container. What is mounted has the same path in it as outside.
 
-    Of `variables` the values come from the engine's own environment, so that no command line
-    shows them. `devices` are the numbers of CPU cores, or of accelerators if `is_cpu` is false.
+    `mounts` (path -> read-only) are files and directories of the instance. The values of the
+    `secrets` come from the engine's own environment, so that no command line shows them.
+    `cores` and `accelerators` are numbers with commas between, None for all and none; `user` is
+    the image's own where it is None.
     """
 
     name: str
     image: str
     directory: Path
     mounts: Mapping[Path, bool]
-    variables: Sequence[str]
-    devices: Sequence[int]
-    is_cpu: bool
-    user: int | None
+    variables: Mapping[str, str]
+    secrets: Sequence[str]
+    cores: str | None = None
+    accelerators: str | None = None
+    user: int | None = None
 
     def options(self) -> list[str]:
         """The engine's options for it."""
-        devices = ",".join(str(device) for device in self.devices)
-        chosen = [f"--cpuset-cpus={devices}"] if self.is_cpu else ["--gpus", f'"device={devices}"']
-        user = [] if self.user is None else [f"--user={self.user}:{self.user}"]
-        mounts = [
-            f"--volume={path}:{path}" + (":ro" if read_only else "")
+        mounts = (
+            f"--volume={path}:{path}:{'ro' if read_only else 'rw'}"
             for path, read_only in self.mounts.items()
-        ]
-        variables = [f"--env={name}" for name in self.variables]
+        )
         return [
             f"--name={self.name}",
             *("--network=host", "--ipc=host", "--init"),
+            *([] if self.cores is None else [f"--cpuset-cpus={self.cores}"]),
+            *([] if self.accelerators is None else [f'--gpus="device={self.accelerators}"']),
+            *([] if self.user is None else [f"--user={self.user}:{self.user}"]),
             f"--workdir={self.directory}",
-            *chosen,
-            *user,
             *mounts,
-            *variables,
+            *(f"--env={name}={value}" for name, value in self.variables.items()),
+            *(f"--env={name}" for name in self.secrets),
         ]
 
 
@@ -66,30 +67,27 @@ class Engine:
         options = container.options()
         return [self._program, "run", "--rm", *options, container.image, *command]
 
-    def fetch_script(self, image: str) -> str:
-        """A shell script that has `image` here, from its registry if need be."""
-        return f"{self._there(image)} || {shlex.join([self._program, 'pull', image])}"
-
-    def set_up_script(self, container: Container, script: str, image: str) -> str:
-        """A shell script that makes `image` of what `script` does in the container, once.
-
-        An image keeps the variables of the container it is made of: they are emptied, for there
-        are secrets among them.
-        """
-        options = container.options()
-        run = [self._program, "run", *options, container.image, "sh", "-c", script]
-        emptied = [f"--change=ENV {name}=" for name in container.variables]
-        keep = [self._program, "commit", *emptied, container.name, image]
-        fetch = self.fetch_script(container.image)
-        make = f"{{ {fetch}; }} && {shlex.join(run)} && {shlex.join(keep)}"
-        return f"{self._there(image)} || {{ {make}; }}"
-
     def remove(self, name: str) -> list[str]:
         """Remove a container, running or not."""
         return [self._program, "rm", "--force", name]
 
-    def _there(self, image: str) -> str:
-        return f"{shlex.join([self._program, 'image', 'inspect', image])} >/dev/null 2>&1"
+    def fetch_script(self, image: str) -> str:
+        """A shell script that has `image` here, from its registry if need be."""
+        look = shlex.join([self._program, "image", "inspect", image])
+        return f"{look} >/dev/null 2>&1 || {shlex.join([self._program, 'pull', image])}"
+
+    def set_up_script(self, container: Container, script: str, image: str) -> str:
+        """A shell script that keeps as `image` what the shell script `script` makes of a
+        container.
+
+        An image keeps the variables of the container it is made of: the secrets are emptied.
+        """
+        options = container.options()
+        run = [self._program, "run", *options, container.image, "sh", "-c", script]
+        emptied = [f"--change=ENV {name}=" for name in container.secrets]
+        keep = [self._program, "commit", *emptied, container.name, image]
+        fetch = self.fetch_script(container.image)
+        return f"{{ {fetch}; }} && {shlex.join(run)} && {shlex.join(keep)}"
 
 
 def find_engine(path: str | None) -> Engine:

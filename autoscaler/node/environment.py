@@ -16,13 +16,12 @@ from providers.metadata import DEVICES_VARIABLE
 JOB_VARIABLE: Final = "CASTOR_JOB"
 
 # What finds programs, packages and the network. All else of the agent's stays with it.
-_PASSED_ON: Final = frozenset(
-    ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
-    + ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
-    + ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
-)
+_PASSED_ON: Final = {
+    *("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+}
 _PASSED_ON_PREFIXES: Final = ("PIP_", "UV_")
-_OWN_PREFIX: Final = "CASTOR_"
 _QUIET: Final = {
     "PYTHONUNBUFFERED": "1",
     "OMP_NUM_THREADS": "1",
@@ -43,26 +42,30 @@ def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def job_environment(
     instance: Instance, assignment: Assignment, devices_used: int
 ) -> dict[str, str]:
-    """What a job's script and set-up see beside the base: its own, its secrets, and Castor's.
+    """What a job's script and set-up see beside the base and the secrets: its own and Castor's.
 
     The job may set anything but what is called CASTOR_.
     """
     devices = instance.metadata.devices[:devices_used]
     numbers = ",".join(str(device) for device in devices)
     user = f"castor-{assignment.job_number}"
-    own = {**assignment.spec.environment, **assignment.secrets}
     return {
         **_QUIET,
         **({} if is_cpu(assignment) else {"CUDA_VISIBLE_DEVICES": numbers}),
         "HOME": str(instance.disk.home),
         "USER": user,
         "LOGNAME": user,
-        **{name: value for name, value in own.items() if not name.startswith(_OWN_PREFIX)},
+        **_without_castors(assignment.spec.environment),
         **instance.metadata.environment(),
         DEVICES_VARIABLE: numbers,
         JOB_VARIABLE: assignment.job,
         SOCKET_VARIABLE: str(instance.disk.socket()),
     }
+
+
+def secret_environment(assignment: Assignment) -> dict[str, str]:
+    """The secrets that a job sees. None is called CASTOR_."""
+    return _without_castors(assignment.secrets)
 
 
 def outside_image(instance: Instance, variables: Mapping[str, str], python: str) -> dict[str, str]:
@@ -85,3 +88,7 @@ def packages() -> tuple[Path, ...]:
         for directory in (*site.getsitepackages(), site.getusersitepackages())
     }
     return tuple(Path(part) for part in sys.path if Path(part).resolve() in own)
+
+
+def _without_castors(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if not name.startswith("CASTOR_")}

@@ -33,8 +33,14 @@ class Process:
         self._environment = environment
         self._shim: subprocess.Popen[bytes] | None = None
 
+    def forget(self) -> None:
+        """Let there have been no process. The last one must have ended."""
+        self._record.unlink(missing_ok=True)
+
     def start(self, order: Order, held: Sequence[int] = ()) -> None:
-        """Start what `order` says; the shim keeps the descriptors `held` open until its end.
+        """Start what `order` says, and forget the last one.
+
+        The shim keeps the descriptors `held` open until its end.
 
         Raises:
             Conflict: the last one still runs.
@@ -78,12 +84,16 @@ class Process:
     def exit_code(self) -> int | None:
         """How the last one ended; None if it never came to run, or still does.
 
-        One whose shim was killed counts as killed.
+        One whose shim was killed counts as killed; the shim's own failure to start counts.
         """
-        lines = self._lines()
-        if not lines or self.is_alive:
+        if self.is_alive:
             return None
-        return int(lines[1]) if len(lines) > 1 else -signal.SIGKILL
+        match self._lines():
+            case []:
+                return (self._shim and self._shim.returncode) or None
+            case [_, exit_code, *_]:
+                return int(exit_code)
+        return -signal.SIGKILL
 
     def wait(self, seconds: float) -> bool:
         """Whether the process that this object started has ended, at most `seconds` from now."""

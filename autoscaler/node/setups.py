@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.util
 import json
 import platform
 import shlex
@@ -29,9 +30,11 @@ class Stopped(Exception):
 
 
 class SetupEntry:
-    """One content's place in the cache."""
+    """The place of one content below `directory`."""
 
-    def __init__(self, directory: Path, key: str) -> None:
+    def __init__(self, directory: Path, spec: JobSpec) -> None:
+        key = setup_key(spec)
+        self.image = f"castor-setup:{key[:32]}"
         self.path = directory / key
         self.tree = self.path / "tree"
         self.venv = self.path / "venv"
@@ -82,7 +85,7 @@ def setup_key(spec: JobSpec) -> str:
 
 
 def commands_script(commands: Sequence[str]) -> str:
-    """A shell script of the commands: each is told and run in the same directory, until one fails."""
+    """A shell script that tells and runs each command from the same directory, until one fails."""
     told = (f"echo {shlex.quote(f'castor: setup: {command}')}" for command in commands)
     return "\n".join(
         f"{line}\n(\n{command}\n) || exit" for line, command in zip(told, commands, strict=True)
@@ -92,17 +95,20 @@ def commands_script(commands: Sequence[str]) -> str:
 def venv_script(entry: SetupEntry, packages: Sequence[Path]) -> str:
     """A shell script that makes the entry's virtual environment, which sees `packages` too.
 
-    They come after its own, so that set-up can install another version of anything.
+    They come after its own, so that set-up can install another version of anything. A pip that is
+    among them serves here too, which takes some seconds less than a new one.
     """
     lines = "".join(f"import site; site.addsitedir({str(path)!r})\n" for path in packages)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     link = entry.venv / "lib" / version / "site-packages" / "castor-agent.pth"
-    return "\n".join(
-        (
-            f"{shlex.join([sys.executable, '-P', '-m', 'venv', str(entry.venv)])} || exit",
-            f"printf %s {shlex.quote(lines)} > {shlex.quote(str(link))} || exit",
-        )
-    )
+    make = [sys.executable, "-P", "-m", "venv", str(entry.venv)]
+    script = [f"printf %s {shlex.quote(lines)} > {shlex.quote(str(link))} || exit"]
+    if importlib.util.find_spec("pip") is not None:
+        make.append("--without-pip")
+        pip = shlex.quote(str(entry.python.with_name("pip")))
+        text = shlex.quote(f'#!/bin/sh\nexec {shlex.quote(str(entry.python))} -m pip "$@"\n')
+        script.append(f"printf %s {text} > {pip} && chmod +x {pip} || exit")
+    return "\n".join((f"{shlex.join(make)} || exit", *script))
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -10,21 +10,24 @@ from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import DataMount
 
 
-def copy_tree(tree: Path | None, work: Path) -> None:
-    """Let `work` be a clean copy of `tree`, or empty, whatever it was.
+def clear(work: Path) -> None:
+    """Let there be no `work`, whatever it was."""
+    if work.exists():
+        shutil.rmtree(work)
+
+
+def require_sources(mounts: Sequence[DataMount]) -> None:
+    """See that all the data is there.
 
     Raises:
-        OSError: the disk is full, or there is something that can't be copied.
+        SpecError: some is not; it is named.
     """
-    partial = work.with_name(f"{work.name}.partial")
-    for left in (partial, work):
-        if left.exists():
-            shutil.rmtree(left)
-    if tree is None:
-        partial.mkdir()
-    else:
-        shutil.copytree(tree, partial, symlinks=True)
-    partial.rename(work)
+    for number, mount in enumerate(mounts):
+        if not Path(mount.source).exists():
+            raise SpecError(
+                f"{mount.source} is not on this instance: put it there, or correct the path",
+                f"data[{number}].source",
+            )
 
 
 def link_data(work: Path, mounts: Sequence[DataMount]) -> None:
@@ -33,25 +36,18 @@ def link_data(work: Path, mounts: Sequence[DataMount]) -> None:
     A link can't make its source read-only: who runs the job must not be allowed to write there.
 
     Raises:
-        SpecError: a source is not on this instance, or a target can't be made; it is named.
+        SpecError: a target can't be made; it is named.
     """
     for number, mount in enumerate(mounts):
-        source, target = Path(mount.source), work / mount.target
-        field = f"data[{number}]"
-        if not source.exists():
-            raise SpecError(
-                f"{source} is not on this instance: put it there, or correct the path",
-                f"{field}.source",
-            )
+        target, field = work / mount.target, f"data[{number}].target"
         if not _is_inside(target, work):
-            raise SpecError(f"{mount.target} leads out of the job's tree", f"{field}.target")
+            raise SpecError(f"{mount.target} leads out of the job's tree", field)
         if target.is_symlink() or target.exists():
             raise SpecError(
-                f"{mount.target} is in the working directory already: choose another name",
-                f"{field}.target",
+                f"{mount.target} is in the working directory already: choose another name", field
             )
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.symlink_to(source)
+        target.symlink_to(mount.source)
 
 
 def _is_inside(target: Path, work: Path) -> bool:

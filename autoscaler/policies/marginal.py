@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.plan import Decision, Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.change import change_to
 from autoscaler.economics.objectives import MOST_TIMES_DEAREST
-from autoscaler.economics.reasons import Contest, Surroundings, action_of, reason
-from autoscaler.economics.supply import Supply, supply_of
+from autoscaler.economics.reasons import Surroundings, action_of, reason
+from autoscaler.economics.supply import SECONDS_PER_HOUR, Supply, supply_of
 from autoscaler.economics.wishes import Why, Wish, wish
-from autoscaler.policies.contests import contest_of
+from autoscaler.goodput.throughput import FloatArray
+from autoscaler.policies.contests import contest_over
 from autoscaler.policies.program import Effort
-from autoscaler.policies.sharing import Sharing, kept_unknown, share_out
-from autoscaler.policies.transition import released_first
+from autoscaler.policies.sharing import Sharing, share_out
+from autoscaler.policies.transition import moves_of
 
 # A plan that limits bind is made again from where it leads, until that is where it leads.
 _PASSES = 4
-
-Targets = Mapping[str, Allocation | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +35,26 @@ class MarginalParameters:
             its largest allocation.
     """
 
-    effort: Effort = Effort()
+    effort: Effort = field(default_factory=Effort)
     most_times_dearest: float = MOST_TIMES_DEAREST
+
+
+_DEFAULTS = MarginalParameters()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Outcome:
     """What every job is to hold; `sharing` is None where the limits bear all wishes."""
 
-    targets: Targets
     wishes: Sequence[Wish]
+    targets: Mapping[str, Allocation | None]
     sharing: Sharing | None
 
 
 class MarginalPolicy:
     """Each job's own best; where the limits do not bear them all, the most surplus in all."""
 
-    def __init__(self, parameters: MarginalParameters = MarginalParameters()) -> None:
+    def __init__(self, parameters: MarginalParameters = _DEFAULTS) -> None:
         self._parameters = parameters
 
     def plan(self, snapshot: Snapshot) -> Plan:
@@ -58,41 +62,96 @@ class MarginalPolicy:
         supply = supply_of(snapshot)
         jobs = sorted(snapshot.jobs, key=lambda job: job.id)
         outcome = self._settled(jobs, supply)
-        changes = [(job.held, outcome.targets[job.id]) for job in jobs]
-        first = released_first(changes, supply)
+        moves = moves_of([(job.held, outcome.targets[job.id]) for job in jobs], supply)
+        looks = _looks(outcome, supply, moves.used)
+        prices = np.zeros(len(supply.limits))
+        notes: tuple[str, ...] = ()
+        gap = 0.0
+        if outcome.sharing is not None:
+            made = outcome.sharing.award
+            prices, gap = made.shadow_prices, made.gap
+            notes = () if made.trouble is None else (f"planned greedily: {made.trouble}",)
         around = Surroundings(supply, supply.uses(outcome.targets.values()))
-        decisions = tuple(
-            _decision(own, outcome, around, is_first)
-            for own, is_first in zip(outcome.wishes, first, strict=True)
+        return Plan(
+            decisions=tuple(
+                _decision(own, outcome, around, is_first, looks.get(own.job.id))
+                for own, is_first in zip(outcome.wishes, moves.release_first, strict=True)
+            ),
+            shadow_prices={
+                limit.name: float(price)
+                for limit, price in zip(supply.limits, prices, strict=True)
+            },
+            gap_usd_per_second=gap,
+            notes=notes,
         )
-        return _plan(decisions, outcome.sharing, supply)
 
     def _settled(self, jobs: Sequence[JobSnapshot], supply: Supply) -> _Outcome:
-        """The first outcome, followed to where planning again would change nothing."""
+        """What to hold, followed to where planning again would change nothing."""
         first = self._outcome(jobs, supply)
         if first.sharing is None:
             return first
         targets = first.targets
         for _ in range(_PASSES):
-            following = self._outcome([_moved(job, targets[job.id]) for job in jobs], supply)
-            if following.targets == targets:
+            moved = [_moved(job, targets[job.id]) for job in jobs]
+            following = self._outcome(moved, supply).targets
+            if following == targets:
                 break
-            targets = following.targets
-        return replace(first, targets=targets)
+            targets = following
+        return _Outcome(first.wishes, targets, replace(first.sharing, targets=targets))
 
     def _outcome(self, jobs: Sequence[JobSnapshot], supply: Supply) -> _Outcome:
         room = supply.maximum - supply.uses(job.held for job in jobs)
         most_times = self._parameters.most_times_dearest
         wishes = [wish(job, supply, room, most_times) for job in jobs]
-        wanted = {own.job.id: _wanted(own) for own in wishes}
-        if supply.bears(supply.uses(wanted.values())):
-            return _Outcome(wanted, wishes, None)
+        targets = {own.job.id: _wished(own) for own in wishes}
+        if supply.bears(supply.uses(targets.values())):
+            return _Outcome(wishes, targets, None)
         sharing = share_out(wishes, supply, self._parameters.effort)
-        kept = kept_unknown(wishes, supply)
-        return _Outcome({own.job.id: _given(own, sharing, kept) for own in wishes}, wishes, sharing)
+        return _Outcome(wishes, sharing.targets, sharing)
 
 
-def _wanted(own: Wish) -> Allocation | None:
+def _wished(own: Wish) -> Allocation | None:
     if own.why is Why.HOLDS_UNKNOWN:
         return own.job.held
     return None if own.target is None else own.at.candidates.allocation(own.target)
+
+
+def _moved(job: JobSnapshot, target: Allocation | None) -> JobSnapshot:
+    """The job once it has what was decided."""
+    return job if target == job.held else replace(job, held=target, trained=target)
+
+
+def _looks(outcome: _Outcome, supply: Supply, used: FloatArray) -> Mapping[str, str]:
+    """Offers to be looked at beside jobs that stay as they are, while there is room; by job."""
+    looks = {}
+    for own in outcome.wishes:
+        if own.look is None or outcome.targets[own.job.id] != own.job.held:
+            continue
+        beside = used + supply.uses([own.at.candidates.allocation(own.look)])
+        if supply.bears(beside):
+            looks[own.job.id] = own.at.candidates.offer_of(own.look).id
+            used = beside
+    return looks
+
+
+def _decision(
+    own: Wish, outcome: _Outcome, around: Surroundings, release_first: bool, look: str | None
+) -> Decision:
+    job, target = own.job, outcome.targets[own.job.id]
+    index = own.at.candidates.index(target)
+    contest = None
+    if outcome.sharing is not None:
+        contest = contest_over(job.id, outcome.sharing, around.supply)
+    figures = {"bid_usd_per_hour": own.bid * SECONDS_PER_HOUR}
+    if index is not None:
+        figures |= change_to(own, index).figures()
+    return Decision(
+        job=job.id,
+        action=action_of(job.held, target, stops=own.why is Why.STOPS),
+        current=job.held,
+        target=target,
+        reason=reason(own, target, around, contest),
+        figures=figures,
+        release_first=release_first,
+        look=look,
+    )

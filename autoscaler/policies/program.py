@@ -6,7 +6,8 @@ A multiple-choice knapsack: exactly by branch and bound where jobs are few, by s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +16,17 @@ from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csr_array, vstack
 
 from autoscaler.domain.errors import SolverError
-from autoscaler.economics.supply import IntArray, fits
+from autoscaler.economics.supply import BoolArray, IntArray, fits
 from autoscaler.goodput.throughput import FloatArray
 
 # HiGHS counts differences below 1e-6 as none; values are scaled so that the largest is this.
 _SCALE = 1e3
 _PRECISION = 1e-9
+# The column of each job that gets one.
+_Choices = Mapping[int, int]
+
+# Columns that are compared with each other at once.
+_BLOCK = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,11 +37,13 @@ class Bid:
         value: of each of its C allocations, $ per second, (C,).
         uses: what each takes of each limit, (R, C).
         nothing: the value of holding nothing, $ per second.
+        incumbent: which of them the job has now, if any.
     """
 
     value: FloatArray
     uses: FloatArray
     nothing: float
+    incumbent: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,7 @@ class _Columns:
         value: what it adds to holding nothing, $ per second, (D,); above 0.
         uses: (R, D).
         room: (R,).
+        incumbents: by job, what it has now; empty if that is more than there is room for.
     """
 
     job: IntArray
@@ -81,25 +90,28 @@ class _Columns:
     value: FloatArray
     uses: FloatArray
     room: FloatArray
+    incumbents: Mapping[int, int]
 
 
 def award(bids: Sequence[Bid], maximum: FloatArray, effort: Effort) -> Award:
     """The choices of most value that are within `maximum` of each limit, (R,).
 
-    Never fails: where the solver does, the choices are made greedily and `trouble` says so.
+    What there is now stands unless something is worth more. Never fails: where the solver does,
+    what there is now is filled up greedily and `trouble` says so.
     """
     columns = _columns(bids, np.maximum(maximum, 0.0))
     if not len(columns.job):
         return Award((None,) * len(bids), np.zeros(len(maximum)), 0.0)
+    chosen = _filled(columns, columns.incumbents)
     prices, trouble = np.zeros(len(maximum)), None
     try:
         share, prices, bound = _relaxed(columns)
-        chosen = _rounded(columns, share)
+        chosen = _better(columns, chosen, _rounded(columns, share))
         if len(bids) <= effort.exact_jobs and _gap(columns, chosen, bound) > 0:
-            chosen, bound = _exact(columns, effort.seconds)
+            exact, bound = _exact(columns, effort.seconds)
+            chosen = _better(columns, chosen, exact)
     except SolverError as error:
         trouble = str(error)
-        chosen = _filled(columns, {})
         bound = float(sum(columns.value[columns.job == job].max() for job in set(columns.job)))
     return Award(
         choices=tuple(
@@ -111,44 +123,67 @@ def award(bids: Sequence[Bid], maximum: FloatArray, effort: Effort) -> Award:
     )
 
 
-def _gap(columns: _Columns, chosen: dict[int, int], bound: float) -> float:
+def _better(columns: _Columns, first: _Choices, second: _Choices) -> _Choices:
+    """The second if it is worth more."""
+    most = _value(columns, first)
+    return second if _value(columns, second) > most + _PRECISION * most else first
+
+
+def _gap(columns: _Columns, chosen: _Choices, bound: float) -> float:
     """How far the choices are from the bound; 0 where that is the precision of a sum."""
-    gap = bound - float(columns.value[list(chosen.values())].sum())
+    gap = bound - _value(columns, chosen)
     return gap if gap > _PRECISION * abs(bound) else 0.0
+
+
+def _value(columns: _Columns, chosen: _Choices) -> float:
+    return float(columns.value[list(chosen.values())].sum())
 
 
 def _columns(bids: Sequence[Bid], room: FloatArray) -> _Columns:
     """Without what no limit bears, and what another of the same job does better with no more."""
-    jobs, choices, values, uses = [], [], [], []
-    for job, bid in enumerate(bids):
-        kept = _undominated(bid, room)
-        jobs.append(np.full(len(kept), job))
-        choices.append(kept)
-        values.append(bid.value[kept] - bid.nothing)
-        uses.append(bid.uses[:, kept])
+    kept = [_undominated(bid, room) for bid in bids]
+    counts = [len(choices) for choices in kept]
+    job = np.repeat(np.arange(len(bids)), counts)
+    choice = np.concatenate([np.empty(0, np.int64), *kept])
+    value = [bid.value[choices] - bid.nothing for bid, choices in zip(bids, kept, strict=True)]
+    uses = [bid.uses[:, choices] for bid, choices in zip(bids, kept, strict=True)]
+    every_use = np.concatenate([np.empty((len(room), 0)), *uses], axis=1)
+    has_now = [-1 if bid.incumbent is None else bid.incumbent for bid in bids]
+    (now,) = np.nonzero(choice == np.array(has_now, dtype=np.int64)[job])
+    bearable = fits(every_use[:, now].sum(axis=1), room).all()
     return _Columns(
-        job=np.concatenate([np.empty(0, np.int64), *jobs]),
-        choice=np.concatenate([np.empty(0, np.int64), *choices]),
-        value=np.concatenate([np.empty(0), *values]),
-        uses=np.concatenate([np.empty((len(room), 0)), *uses], axis=1),
+        job=job,
+        choice=choice,
+        value=np.concatenate([np.empty(0), *value]),
+        uses=every_use,
         room=room,
+        incumbents=dict(zip(job[now].tolist(), now.tolist(), strict=True)) if bearable else {},
     )
 
 
 def _undominated(bid: Bid, room: FloatArray) -> IntArray:
-    """Indices in the order of their value, the highest first."""
+    """Indices in the order of their value, the highest first; of equals what there is now."""
     possible = fits(bid.uses, room).all(axis=0) & (bid.value > bid.nothing)
-    order = np.argsort(-bid.value, kind="stable")
-    kept: list[int] = []
-    for index in order[possible[order]].tolist():
-        if not kept or not (bid.uses[:, kept] <= bid.uses[:, [index]]).all(axis=0).any():
-            kept.append(index)
-    return np.array(kept, dtype=np.int64)
+    is_now = np.arange(len(bid.value)) == bid.incumbent
+    order = np.lexsort((~is_now, -bid.value))
+    order = order[possible[order]]
+    kept = np.empty(0, dtype=np.int64)
+    for start in range(0, len(order), _BLOCK):
+        block = order[start : start + _BLOCK]
+        block = block[~_no_less(bid.uses[:, kept], bid.uses[:, block]).any(axis=0)]
+        among = np.triu(_no_less(bid.uses[:, block], bid.uses[:, block]), k=1)
+        kept = np.concatenate([kept, block[~among.any(axis=0)]])
+    return kept
+
+
+def _no_less(first: FloatArray, second: FloatArray) -> BoolArray:
+    """Where the second use, (R, B), is in no limit less than the first, (R, A): (A, B)."""
+    return np.asarray((first[:, :, None] <= second[:, None, :]).all(axis=0))
 
 
 def _relaxed(columns: _Columns) -> tuple[FloatArray, FloatArray, float]:
     """Shares of each column, (D,), prices of the limits, (R,), and the value of that mixture."""
-    scale = _SCALE / float(columns.value.max())
+    scale = _scale(columns)
     matrix, most, binding = _constraints(columns)
     found = linprog(-scale * columns.value, A_ub=matrix, b_ub=most, bounds=(0.0, 1.0))
     if found.status != 0 or found.x is None:
@@ -160,9 +195,9 @@ def _relaxed(columns: _Columns) -> tuple[FloatArray, FloatArray, float]:
     return share, prices, float(columns.value @ share)
 
 
-def _exact(columns: _Columns, seconds: float) -> tuple[dict[int, int], float]:
+def _exact(columns: _Columns, seconds: float) -> tuple[_Choices, float]:
     """The best choices, and a bound on their value."""
-    scale = _SCALE / float(columns.value.max())
+    scale = _scale(columns)
     matrix, most, _ = _constraints(columns)
     found = milp(
         -scale * columns.value,
@@ -177,6 +212,10 @@ def _exact(columns: _Columns, seconds: float) -> tuple[dict[int, int], float]:
     if not fits(columns.uses[:, list(chosen.values())].sum(axis=1), columns.room).all():
         raise SolverError("branch and bound passed a limit")
     return chosen, -float(found.mip_dual_bound) / scale
+
+
+def _scale(columns: _Columns) -> float:
+    return _SCALE / max(float(columns.value.max()), sys.float_info.min * _SCALE)
 
 
 def _constraints(columns: _Columns) -> tuple[Any, FloatArray, IntArray]:
@@ -194,7 +233,7 @@ def _constraints(columns: _Columns) -> tuple[Any, FloatArray, IntArray]:
     return matrix, np.concatenate([np.ones(rows.shape[0]), columns.room[binding]]), binding
 
 
-def _rounded(columns: _Columns, share: FloatArray) -> dict[int, int]:
+def _rounded(columns: _Columns, share: FloatArray) -> _Choices:
     """Keep what the mixture gives whole; then fill what is left by worth."""
     chosen: dict[int, int] = {}
     left = columns.room
@@ -205,7 +244,7 @@ def _rounded(columns: _Columns, share: FloatArray) -> dict[int, int]:
     return _filled(columns, chosen)
 
 
-def _filled(columns: _Columns, chosen: dict[int, int]) -> dict[int, int]:
+def _filled(columns: _Columns, chosen: _Choices) -> _Choices:
     """Give the room that is left one step at a time, the worthiest step per use first."""
     chosen = dict(chosen)
     scaled = (columns.uses / np.maximum(columns.room, 1e-12)[:, None]).sum(axis=0)

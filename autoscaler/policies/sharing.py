@@ -10,11 +10,7 @@ import numpy as np
 from autoscaler.domain.allocation import Allocation
 from autoscaler.economics.fluid import FluidJob, finish_prices
 from autoscaler.economics.supply import Supply
-from autoscaler.economics.surplus import (
-    surplus_over_horizon,
-    value_of_progress,
-    worth_of_nothing,
-)
+from autoscaler.economics.surplus import Worth, worth
 from autoscaler.economics.wishes import Why, Wish
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.program import Award, Bid, Effort, award
@@ -22,21 +18,14 @@ from autoscaler.policies.program import Award, Bid, Effort, award
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Share:
-    """What everything is worth to one job, in $ per second.
-
-    Attributes:
-        wish: what it would have had by itself.
-        value: of each candidate, (A,).
-        nothing: of holding nothing.
-    """
+    """What one job would have had by itself, and what everything is worth to it."""
 
     wish: Wish
-    value: FloatArray
-    nothing: float
+    worth: Worth
 
-    def worth(self, index: int | None) -> float:
-        """Of a candidate; None is nothing."""
-        return self.nothing if index is None else float(self.value[index])
+    def value(self, index: int | None) -> float:
+        """$ per second of a candidate; None is nothing."""
+        return self.worth.nothing if index is None else float(self.worth.surplus[index])
 
     def use(self, index: int | None, limit: int) -> float:
         """What a candidate uses of a limit; None is nothing."""
@@ -63,9 +52,7 @@ def share_out(wishes: Sequence[Wish], supply: Supply, effort: Effort) -> Sharing
     room = supply.maximum - supply.uses(kept.values())
     competing = [wish for wish in wishes if wish.eligible.any()]
     prices = finish_prices([_fluid(wish) for wish in competing], np.maximum(room, 0.0))
-    shares = {
-        wish.job.id: _share(wish, own) for wish, own in zip(competing, prices, strict=True)
-    }
+    shares = {wish.job.id: _share(wish, own) for wish, own in zip(competing, prices, strict=True)}
     made = award([_bid(share) for share in shares.values()], room, effort)
     targets: dict[str, Allocation | None] = {wish.job.id: None for wish in wishes}
     targets |= kept
@@ -92,7 +79,7 @@ def _fluid(wish: Wish) -> FluidJob:
     every, which = wish.at.candidates, wish.eligible
     return FluidJob(
         value_of_time=wish.bid * wish.job.weight,
-        work=wish.work,
+        work=wish.remaining,
         usd_per_second=every.usd_per_second[which] * wish.job.weight,
         rate=every.rate[which],
         uses=every.uses[:, which],
@@ -100,13 +87,17 @@ def _fluid(wish: Wish) -> FluidJob:
 
 
 def _share(wish: Wish, finish_price: FloatArray) -> Share:
-    every, which = wish.at.candidates, wish.eligible
-    progress = value_of_progress(every, which, wish.bid, finish_price / wish.job.weight)
-    value = surplus_over_horizon(wish.at, progress, wish.work)
-    return Share(wish, value, worth_of_nothing(wish.at, value, which, wish.work))
+    prices = finish_price / wish.job.weight
+    return Share(wish, worth(wish.at, wish.eligible, wish.bid, prices, wish.work))
 
 
 def _bid(share: Share) -> Bid:
-    which, weight = share.wish.eligible, share.wish.job.weight
-    uses = share.wish.at.candidates.uses[:, which]
-    return Bid(weight * share.value[which], uses, weight * share.nothing)
+    every, which = share.wish.at.candidates, share.wish.eligible
+    weight = share.wish.job.weight
+    is_held = every.held is not None and bool(which[every.held])
+    return Bid(
+        value=weight * share.worth.surplus[which],
+        uses=every.uses[:, which],
+        nothing=weight * share.worth.nothing,
+        incumbent=int(which[: every.held].sum()) if is_held else None,
+    )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.plan import Decision, Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.reasons import action_of
 from autoscaler.economics.supply import Supply, supply_of
-from autoscaler.policies.transition import released_first
+from autoscaler.policies.transition import moves_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,25 +24,30 @@ class StaticParameters:
     offer: str | None = None
 
 
+_DEFAULTS = StaticParameters()
+
+
 class StaticPolicy:
     """First come, first served; what is held within the job's bounds is kept."""
 
-    def __init__(self, parameters: StaticParameters = StaticParameters()) -> None:
+    def __init__(self, parameters: StaticParameters = _DEFAULTS) -> None:
         self._parameters = parameters
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """As `Policy.plan`."""
         supply = supply_of(snapshot)
         targets: dict[str, Allocation | None] = {}
-        jobs = sorted(snapshot.jobs, key=lambda job: (job.held is None, job.submitted_seconds, job.id))
+        jobs = sorted(
+            snapshot.jobs, key=lambda job: (job.held is None, job.submitted_seconds, job.id)
+        )
         for job in jobs:
-            wanted = self._wanted(job, supply)
-            if wanted is not None and not supply.bears(supply.uses([*targets.values(), wanted])):
-                wanted = None
-            targets[job.id] = wanted
+            given = list(targets.values())
+            options = self._options(job, supply)
+            fitting = (o for o in options if supply.bears(supply.uses([*given, o])))
+            targets[job.id] = next(fitting, None)
         by_id = sorted(snapshot.jobs, key=lambda job: job.id)
         changes = [(job.held, targets[job.id]) for job in by_id]
-        first = released_first(changes, supply)
+        first = moves_of(changes, supply).release_first
         return Plan(
             decisions=tuple(
                 _decision(job, targets[job.id], is_first)
@@ -50,23 +56,29 @@ class StaticPolicy:
             shadow_prices={limit.name: 0.0 for limit in supply.limits},
         )
 
-    def _wanted(self, job: JobSnapshot, supply: Supply) -> Allocation | None:
+    def _options(self, job: JobSnapshot, supply: Supply) -> Iterator[Allocation]:
+        """What is held, then what was chosen."""
         permitted = [supply.offers[index] for index in supply.permitted(job.instances)]
-        bounds = job.instances
-        if job.held is not None and job.held.offer in {offer.id for offer in permitted}:
-            count = min(max(job.held.instances, bounds.minimum), bounds.maximum)
-            if count <= job.held.instances or job.held.offer not in supply.unavailable:
-                return Allocation(job.held.offer, count, job.held.devices_used)
+        bounds, held = job.instances, job.held
+        if held is not None and held.offer in {offer.id for offer in permitted}:
+            count = min(max(held.instances, bounds.minimum), bounds.maximum)
+            if count <= held.instances or held.offer not in supply.unavailable:
+                yield replace(held, instances=count)
+        chosen = self._parameters.offer
         found = [
             offer
             for offer in permitted
-            if offer.id not in supply.unavailable and self._parameters.offer in (None, offer.id)
+            if offer.id not in supply.unavailable and chosen in (None, offer.id)
         ]
-        if not found:
-            return None
-        offer = min(found, key=lambda offer: (offer.usd_per_hour, offer.id))
-        count = min(max(self._parameters.instances, bounds.minimum), bounds.maximum)
-        return Allocation(offer.id, count, offer.devices)
+        if found:
+            offer = min(found, key=lambda offer: (offer.usd_per_hour, offer.id))
+            count = min(max(self._parameters.instances, bounds.minimum), bounds.maximum)
+            yield Allocation(offer.id, count, offer.devices)
+
+
+def _turn(job: JobSnapshot) -> tuple[bool, float, str]:
+    """Those that hold something keep it, then first come, first served."""
+    return job.held is None, job.submitted_seconds, job.id
 
 
 def _decision(job: JobSnapshot, target: Allocation | None, release_first: bool) -> Decision:

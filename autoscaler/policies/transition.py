@@ -3,31 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.economics.supply import Supply, fits
+from autoscaler.goodput.throughput import FloatArray
 
-Change = tuple[Allocation | None, Allocation | None]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moves:
+    """How the changes of a plan come about.
+
+    Attributes:
+        release_first: of each change, whether something has to go before what comes has room.
+        used: of each limit at most on the way, (R,).
+    """
+
+    release_first: tuple[bool, ...]
+    used: FloatArray
 
 
-def released_first(changes: Sequence[Change], supply: Supply) -> tuple[bool, ...]:
-    """For each (held, target) whether something has to go before what comes has room.
+def moves_of(
+    changes: Sequence[tuple[Allocation | None, Allocation | None]], supply: Supply
+) -> Moves:
+    """How each (held, target) comes about.
 
-    What comes takes the room beside all that is held now in the order of the changes; a change
+    What comes takes the room beside all that is held now, in the order of the changes; a change
     without room waits until something has gone, its own instances or others'.
     """
     used = supply.uses(held for held, _ in changes)
-    first = []
+    release_first = []
     for held, target in changes:
-        extra = supply.uses([_comes(held, target)])
+        extra = supply.uses([_coming(held, target)])
         has_room = bool((fits(used + extra, supply.maximum) | (extra == 0)).all())
         if has_room:
             used = used + extra
-        first.append(not has_room)
-    return tuple(first)
+        release_first.append(not has_room)
+    return Moves(tuple(release_first), used)
 
 
-def _comes(held: Allocation | None, target: Allocation | None) -> Allocation | None:
+def _coming(held: Allocation | None, target: Allocation | None) -> Allocation | None:
     """The instances of the target that are not held already."""
     if target is None or held is None or held.offer != target.offer:
         return target

@@ -6,6 +6,7 @@ learn from it what was exchanged, and so do the same.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
+from autoscaler.training.reducer import Reducer
 from autoscaler.training.rounds import ROW_WIDTH, Membership, Row, decode, encode
 from autoscaler.training.state import TrainingState
 
@@ -35,7 +37,14 @@ class Exchange:
 class Crew:
     """All ranks that train together now."""
 
-    def __init__(self, quorum: Quorum | None, state: TrainingState, device: torch.device) -> None:
+    def __init__(
+        self,
+        quorum: Quorum | None,
+        state: TrainingState,
+        device: torch.device,
+        owns_group: bool,
+    ) -> None:
+        self._owns_group = owns_group
         self._quorum = quorum
         self._state = state
         self._device = device
@@ -86,10 +95,20 @@ class Crew:
         if self.is_leader and self._quorum is not None and self._membership.replicas > 1:
             self._quorum.announce_leave()
 
-    def leave(self) -> None:
-        """Be part of it no more."""
+    def leave(self, reducer: Reducer) -> None:
+        """Be part of it no more, and leave nothing behind that could spoil the process's end.
+
+        The ranks of an instance go together: one that is still busy would take the others' end
+        for a failure.
+        """
         if self._quorum is not None:
             self._quorum.leave()
+        if self.local_ranks > 1:
+            with contextlib.suppress(RuntimeError):
+                dist.barrier()
+        reducer.close()
+        if self._owns_group:
+            dist.destroy_process_group()
 
     def _exchange_as_leader(
         self, quorum: Quorum, own_row: Callable[[], Row], keeps_membership: bool

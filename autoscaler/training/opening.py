@@ -98,7 +98,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     channel = Channel(socket, clock) if socket and local_rank == 0 else None
     if device.type == "cpu":
         _pin_to_own_core(local_rank)
-    _join_instance(device, under_castor=socket is not None)
+    owns_group = _join_instance(device, under_castor=socket is not None)
     setup = _shared(channel.setup() if channel else None)
     bounds = _bounds(script, setup.batch if setup else BatchSpec())
     sampler = ElasticSampler(_length(script.dataset), script.seed, script.shuffle)
@@ -109,7 +109,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     if checkpoints is not None:
         _restore(state, checkpoints)
     quorum = _quorum(setup, channel, state, device, clock)
-    crew = Crew(quorum, state, device)
+    crew = Crew(quorum, state, device, owns_group)
     reducer = Reducer(
         script.model,
         clock,
@@ -197,15 +197,19 @@ def _pin_to_own_core(local_rank: int) -> None:
         torch.set_num_threads(1)
 
 
-def _join_instance(device: torch.device, under_castor: bool) -> None:
-    """Make a process group of the ranks of this instance, or of this rank alone."""
+def _join_instance(device: torch.device, under_castor: bool) -> bool:
+    """Make a process group of the ranks of this instance, or of this rank alone.
+
+    Returns whether there is one that is ours to end: not if the script made its own.
+    """
     if dist.is_initialized():
-        return
+        return False
     backend = "nccl" if device.type == "cuda" else "gloo"
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         dist.init_process_group(backend)
     elif under_castor:
         dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+    return dist.is_initialized()
 
 
 def _shared(setup: TrainingSetup | None) -> TrainingSetup | None:

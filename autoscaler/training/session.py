@@ -180,7 +180,8 @@ class TrainingSession:
         if parts.channel is not None:
             parts.channel.finished()
             parts.channel.close()
-        parts.crew.leave()
+        parts.crew.leave(parts.reducer)
+        self.model = parts.reducer.model
 
     def _plan(self, epochs: int) -> None:
         self._total = self._parts.total_examples or float(epochs * self._examples)
@@ -259,7 +260,7 @@ class TrainingSession:
         if parts.channel is not None:
             parts.channel.left()
             parts.channel.close()
-        parts.crew.leave()
+        parts.crew.leave(parts.reducer)
         raise SystemExit(0)
 
     def _expected_indices(self) -> Iterator[Indices]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import os
 import sysconfig
 from pathlib import Path
 
@@ -72,7 +73,7 @@ class CharacterGPT(nn.Module):
 def main() -> None:
     """Train, and say how well the next character is foretold."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("text", nargs="?", type=Path)
+    parser.add_argument("text", nargs="?", type=Path, default=os.environ.get("TEXT"))
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--examples", type=int, default=8192, help="in an epoch")
     parser.add_argument("--width", type=int, default=64)

@@ -98,6 +98,7 @@ class LocalInstance:
             instance_id=self.record.id,
             devices=self.record.devices,
             directory=self.disk,
+            cache_directory=self.path.parent.with_name("cache"),
             bind_address="127.0.0.1",
             reclaim_notice_file=self.path / "reclaim-notice",
         )
@@ -191,7 +192,7 @@ def create_instance(path: Path, record: InstanceRecord, user_data: str) -> Local
     """Make the directory `path`, whole or not at all. One caller at a time under one parent."""
     partial = path.parent.with_name("partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(mode=0o700)
+    partial.mkdir(mode=0o711)  # a job's own user gets through to the disk, and sees nothing
     (partial / "disk").mkdir()
     (partial / "lock").touch()
     write_durably(partial / "user-data", user_data)
@@ -202,9 +203,10 @@ def create_instance(path: Path, record: InstanceRecord, user_data: str) -> Local
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Let `path` appear with all of `text`, also through a loss of power."""
+    """Let `path` appear with all of `text`, also through a loss of power, for its owner only."""
     unfinished = path.with_name(path.name + ".unfinished")
-    with unfinished.open("w") as file:
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

@@ -13,6 +13,7 @@ METADATA = InstanceMetadata(
     instance_id="i-1",
     devices=(0, 3),
     directory=Path("/somewhere/disk"),
+    cache_directory=Path("/somewhere/cache"),
     bind_address="127.0.0.1",
     reclaim_notice_file=Path("/somewhere/reclaim-notice"),
 )

@@ -128,7 +128,8 @@ def test_the_agent_finds_its_user_data_and_nothing_of_the_controller(
     assert text == "join 1"
     assert environment["PATH"] == os.environ["PATH"]
     assert "hunter2" not in environment.values()
-    assert disk.parent.stat().st_mode & 0o077 == 0
+    assert disk.parent.stat().st_mode & 0o066 == 0
+    assert (disk.parent / "user-data").stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize("order_end", [LocalProvider.terminate, LocalProvider.reclaim])

@@ -1,0 +1,301 @@
+"""The agent of an instance: joins, prepares, keeps the job's script running, tells how it goes.
+
+It is level-triggered: every turn compares what runs with what is wanted and does the next thing.
+What must outlive it is on disk before it is done, so that an agent that was killed and started
+again goes on where it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+from dataclasses import replace
+from typing import Any, Final
+
+from autoscaler.clock import Clock
+from autoscaler.domain.instance import InstancePhase
+from autoscaler.domain.report import Failure
+from autoscaler.domain.training import TrainingDirective
+from autoscaler.node.disk import Disk
+from autoscaler.node.environment import base_environment
+from autoscaler.node.heartbeats import Heartbeats
+from autoscaler.node.instance import DEFAULT_SETTINGS, Instance, NodeSettings
+from autoscaler.node.joining import join
+from autoscaler.node.line import Line
+from autoscaler.node.logs import LogShipping, log_size
+from autoscaler.node.outbox import Outbox, Standing
+from autoscaler.node.power import power_off
+from autoscaler.node.preparation import Need, Preparation, Ready
+from autoscaler.node.state import AgentState, Start, load_state, save_state
+from autoscaler.node.trainer import Trainer
+from autoscaler.node.user_data import UserData
+from autoscaler.wire.client import NodeClient
+from autoscaler.wire.messages import Assignment, NodeReply, Wanted
+from providers.metadata import InstanceMetadata, reclaim_notice
+
+_log = logging.getLogger(__name__)
+
+TURN_SECONDS: Final = 0.25
+STOP_BEFORE_RECLAIM_SECONDS: Final = 3.0
+KILL_BEFORE_RECLAIM_SECONDS: Final = 1.0
+
+
+def run_agent(
+    user_data: UserData,
+    metadata: InstanceMetadata,
+    clock: Clock,
+    settings: NodeSettings = DEFAULT_SETTINGS,
+) -> None:
+    """Be the agent of this instance until the instance ends.
+
+    Raises:
+        NotAllowed, UnknownInstance: the controller does not let the instance in; it is powered
+            off.
+        Unavailable: no controller answered as long as the token was good; likewise.
+        SpecError: the saved state is not of this version.
+    """
+    disk = Disk(metadata.directory)
+    environment = base_environment(os.environ)
+    instance = Instance(user_data.instance, metadata, disk, environment, settings)
+    state, joined = load_state(disk.state), None
+    client = NodeClient(user_data.controller, state.token if state else None)
+    if state is None:
+        reply = join(client, user_data, metadata, clock)
+        joined = reply.assignment
+        state = AgentState(reply.token, reply.heartbeat_seconds, reply.lease_seconds, joined)
+        save_state(disk.state, state)
+        disk.answered.touch()
+    Agent(instance, client, state, joined, clock).run()
+
+
+class Agent:
+    """One life of the agent. `joined` is the assignment with its secrets, if it just joined."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        client: NodeClient,
+        state: AgentState,
+        joined: Assignment | None,
+        clock: Clock,
+    ) -> None:
+        self._instance = instance
+        self._client = client
+        self._state = state
+        self._joined = joined
+        self._has_joined = joined is not None
+        self._clock = clock
+        self._news = threading.Event()
+        self._trainer = Trainer(instance, Line(instance.disk.socket(), self._news.set))
+        self._wish: NodeReply | None = None
+        self._preparation: Preparation | None = None
+        self._ready: Ready | None = None
+        self._leave_by_seconds = clock.monotonic() + instance.settings.drain_seconds
+        self._reclaim_seconds: float | None = None
+        # Later than all that an earlier agent sent: none sends a thousand reports a second.
+        self._outbox = Outbox(instance.name, first_sequence=int(clock.now() * 1000))
+        logs = LogShipping(instance.disk.log, client, clock)
+        self._heartbeats = Heartbeats(
+            client, self._outbox, logs, instance.disk.answered, state.heartbeat_seconds, clock
+        )
+        self._heartbeats.on_reply = self._news.set
+
+    def run(self) -> None:
+        """Take turns for ever: when there is news, and regularly."""
+        state = self._state
+        if state.failure is not None:
+            self._outbox.add_failure(state.failure)
+        if state.start is not None and state.prepared is not None:
+            self._trainer.answer(state.assignment, state.prepared, state.start)
+        self.turn()
+        self._heartbeats.start()
+        while True:
+            self._news.wait(TURN_SECONDS)
+            self._news.clear()
+            self.turn()
+
+    def turn(self) -> None:
+        """See what has happened, do what is next, and have it told."""
+        self._reclaim_seconds = reclaim_notice(self._instance.metadata)
+        self._wish = self._new_wish()
+        self._hear()
+        self._see_end_of_preparation()
+        self._see_end_of_training()
+        if self._state.failure is not None and not self._outbox.holds_failure:
+            self._save(failure=None)
+        if self._wish is not None:
+            self._act(self._wish)
+        if self._outbox.stand(self._standing()):
+            self._heartbeats.urge()
+
+    def _new_wish(self) -> NodeReply | None:
+        """What is wanted now; None if an earlier agent heard it and we have not yet."""
+        assignment = self._state.assignment
+        wish = self._heartbeats.reply
+        if wish is None and (self._has_joined or self._must_leave):
+            wish = NodeReply(Wanted.RUN, assignment.attempt, None, assignment.devices_used)
+        if wish is not None and self._must_leave:
+            wish = replace(wish, wanted=Wanted.DRAIN)
+        return wish
+
+    @property
+    def _drains(self) -> bool:
+        return self._wish is not None and self._wish.wanted is Wanted.DRAIN
+
+    @property
+    def _must_leave(self) -> bool:
+        """Whatever the controller says: nobody pays for us, or we will soon be gone."""
+        return self._reclaim_seconds is not None or self._is_forsaken
+
+    @property
+    def _is_forsaken(self) -> bool:
+        return self._heartbeats.silent_seconds > self._state.lease_seconds
+
+    def _act(self, wish: NodeReply) -> None:
+        """The next thing to do."""
+        if self._trainer.is_alive:
+            self._steer(wish)
+        elif self._preparation is not None:
+            if self._drains:
+                self._preparation.stop()
+        elif self._drains:
+            if self._is_forsaken:
+                power_off(self._instance.metadata)
+        elif self._is_due(wish):
+            if self._ready is None:
+                self._prepare(wish)
+            elif self._heartbeats.reply is not None:  # only its reply says when to start
+                self._start(self._ready, wish)
+
+    def _is_due(self, wish: NodeReply) -> bool:
+        """The script is to be started, or prepared for, now."""
+        if self._state.is_complete or wish.attempt <= self._state.failed_attempt:
+            return False
+        return wish.start_seconds is None or self._clock.now() >= wish.start_seconds
+
+    def _prepare(self, wish: NodeReply) -> None:
+        """Have all there that a start needs; before a later start only the assignment anew."""
+        need = Need(wish.attempt, self._joined, self._state.prepared)
+        self._joined = None
+        self._preparation = Preparation(self._instance, self._client, self._clock, need)
+        self._preparation.start()
+
+    def _start(self, ready: Ready, wish: NodeReply) -> None:
+        """Start the script. It is written down first, so that it can't be started twice."""
+        self._ready = None
+        start = Start(
+            attempt=wish.attempt,
+            devices_used=self._devices(wish),
+            started_seconds=self._clock.now(),
+            log_offset=log_size(self._instance.disk.log),
+        )
+        self._trainer.forget()
+        self._save(start=start, assignment=ready.assignment)
+        _log.info("attempt %d starts on %d devices", start.attempt, start.devices_used)
+        self._trainer.start(ready.assignment, ready.prepared, start)
+
+    def _steer(self, wish: NodeReply) -> None:
+        """Tell the training process what is in force, or have it leave, and in time."""
+        start = self._state.start
+        assert start is not None
+        leaves = self._drains or self._devices(wish) != start.devices_used
+        if leaves and not start.is_leaving:
+            drain_seconds = self._instance.settings.drain_seconds
+            self._leave_by_seconds = self._clock.monotonic() + drain_seconds
+            start = self._note(is_leaving=True)
+        self._trainer.direct(TrainingDirective(start.is_leaving, wish.throughput))
+        if not start.is_leaving:
+            return
+        left_seconds = self._seconds_to_reclaim()
+        is_late = self._clock.monotonic() >= self._leave_by_seconds
+        if is_late or not start.has_stepped or left_seconds < STOP_BEFORE_RECLAIM_SECONDS:
+            self._trainer.stop()
+        if left_seconds < KILL_BEFORE_RECLAIM_SECONDS:
+            self._trainer.kill()
+
+    def _seconds_to_reclaim(self) -> float:
+        if self._reclaim_seconds is None:
+            return math.inf
+        return self._reclaim_seconds - self._clock.now()
+
+    def _devices(self, wish: NodeReply) -> int:
+        return min(wish.devices_used, len(self._instance.metadata.devices))
+
+    def _hear(self) -> None:
+        for report in self._trainer.hear():
+            self._outbox.add_report(report)
+        start = self._state.start
+        if self._trainer.steps > 0 and start is not None and not start.has_stepped:
+            self._note(has_stepped=True)
+
+    def _see_end_of_preparation(self) -> None:
+        if self._preparation is None or self._preparation.is_alive:
+            return
+        outcome, self._preparation = self._preparation.outcome, None
+        if isinstance(outcome, Ready):
+            self._ready = outcome
+            if self._state.prepared is None:
+                self._outbox.add_setup(outcome.seconds, outcome.notes)
+                self._save(prepared=outcome.prepared)
+        elif isinstance(outcome, Failure):
+            self._fail(outcome)
+
+    def _see_end_of_training(self) -> None:
+        start = self._state.start
+        if start is None or start.has_ended or not self._trainer.has_settled:
+            return
+        self._hear()
+        exit_code = self._trainer.exit_code
+        ended = replace(start, has_ended=True)
+        if exit_code is None:  # an earlier agent died before it could start it
+            self._save(start=None)
+        elif self._trainer.has_completed(start):
+            self._save(start=ended, is_complete=True)
+        elif exit_code == 0 or start.is_leaving or self._drains:
+            self._save(start=ended)
+        else:
+            self._fail(self._trainer.failure(start), start=ended)
+
+    def _fail(self, failure: Failure, **changes: Any) -> None:
+        _log.info("attempt %d failed: %s", failure.attempt, failure.cause)
+        self._save(failure=failure, failed_attempt=failure.attempt, **changes)
+        self._outbox.add_failure(failure)
+        self._heartbeats.urge()
+
+    def _standing(self) -> Standing:
+        start, assignment = self._state.start, self._state.assignment
+        return Standing(
+            phase=self._phase(),
+            attempt=assignment.attempt if start is None else start.attempt,
+            devices_used=assignment.devices_used if start is None else start.devices_used,
+            started_seconds=None if start is None else start.started_seconds,
+            is_complete=self._state.is_complete,
+            reclaim_seconds=self._reclaim_seconds,
+        )
+
+    def _phase(self) -> InstancePhase:
+        start = self._state.start
+        if start is not None and not start.has_ended:
+            if start.is_leaving:
+                return InstancePhase.DRAINING
+            return InstancePhase.TRAINING if start.has_stepped else InstancePhase.STARTING
+        if self._preparation is not None and self._drains:
+            return InstancePhase.DRAINING
+        if self._state.is_complete or self._drains:
+            return InstancePhase.DRAINED
+        if self._wish is None or not self._is_due(self._wish):
+            return InstancePhase.WAITING
+        return InstancePhase.PREPARING if self._state.prepared is None else InstancePhase.STARTING
+
+    def _note(self, **changes: Any) -> Start:
+        """Write down what is new of the present start."""
+        assert self._state.start is not None
+        start = replace(self._state.start, **changes)
+        self._save(start=start)
+        return start
+
+    def _save(self, **changes: Any) -> None:
+        self._state = replace(self._state, **changes)
+        save_state(self._instance.disk.state, self._state)

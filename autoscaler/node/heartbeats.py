@@ -1,0 +1,108 @@
+"""The conversation with the controller: logs, reports, replies, in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from autoscaler.clock import Clock
+from autoscaler.domain.errors import CastorError, NotAllowed, Unavailable, UnknownInstance
+from autoscaler.domain.instance import InstancePhase
+from autoscaler.node.back_off import BackOff
+from autoscaler.node.logs import LogShipping
+from autoscaler.node.outbox import Outbox
+from autoscaler.wire.client import NodeClient
+from autoscaler.wire.messages import NodeReply, NodeReport
+
+_log = logging.getLogger(__name__)
+
+_LOG_SECONDS = 0.5
+_LAST_LOG_SECONDS = 5.0
+_NO_ANSWER = (Unavailable, NotAllowed, UnknownInstance)
+_AT_REST = (InstancePhase.DRAINED, InstancePhase.WAITING)
+
+
+class Heartbeats:
+    """Tells the controller what is in the outbox, again and again, and keeps its last reply.
+
+    `answered` is a file whose time is that of the last answer, so that a lease goes on when the
+    agent is started again.
+    """
+
+    def __init__(
+        self,
+        client: NodeClient,
+        outbox: Outbox,
+        logs: LogShipping,
+        answered: Path,
+        interval_seconds: float,
+        clock: Clock,
+    ) -> None:
+        self._client = client
+        self._outbox = outbox
+        self._logs = logs
+        self._answered = answered
+        self._interval_seconds = interval_seconds
+        self._clock = clock
+        self._back_off = BackOff()
+        self._urged = threading.Event()
+        self._answered_seconds = self._clock.monotonic() - self._silent_before()
+        self.reply: NodeReply | None = None
+        self.on_reply: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Begin. Once only."""
+        threading.Thread(target=self._run, name="castor-heartbeats", daemon=True).start()
+
+    def urge(self) -> None:
+        """Speak at once."""
+        self._urged.set()
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long the controller has not answered."""
+        return self._clock.monotonic() - self._answered_seconds
+
+    def _run(self) -> None:
+        while True:
+            self._urged.clear()
+            wait_seconds = self._speak()
+            self._urged.wait(wait_seconds)
+
+    def _speak(self) -> float:
+        """One report; returns how long to wait before the next."""
+        report = self._outbox.next_report()
+        self._ship_logs(report)
+        try:
+            self.reply = self._client.heartbeat(report)
+        except CastorError as error:
+            if not isinstance(error, _NO_ANSWER):
+                _log.error("the controller refuses a report, which is dropped: %s", error)
+                self._outbox.refused()
+            wait_seconds = self._back_off.next_seconds()
+            _log.warning("no reply, again in %g s: %s", wait_seconds, error)
+            return wait_seconds
+        self._back_off.reset()
+        self._outbox.answered()
+        self._answered_seconds = self._clock.monotonic()
+        self._answered.touch()
+        self.on_reply()
+        return 0.0 if self._outbox.has_news else self._interval_seconds
+
+    def _ship_logs(self, report: NodeReport) -> None:
+        """All of them before a start's end is told, if that is quick; else what comes first."""
+        is_last = report.phase in _AT_REST or report.failure is not None
+        try:
+            self._logs.ship(_LAST_LOG_SECONDS if is_last else _LOG_SECONDS)
+        except CastorError as error:
+            _log.warning("the log is not taken: %s", error)
+
+    def _silent_before(self) -> float:
+        """How long there had been no answer when this agent was started."""
+        try:
+            answered_seconds = self._answered.stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+        return max(self._clock.now() - answered_seconds, 0.0)

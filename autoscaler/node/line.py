@@ -1,0 +1,167 @@
+"""The agent's end of the Unix socket: what the training process says, and what it is told.
+
+One line of JSON a message, an object with a "kind". What comes in was written by the job's own
+code: what is not a message is passed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from enum import Enum, auto
+from math import isfinite
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from autoscaler.domain.errors import SpecError
+from autoscaler.domain.report import TrainingReport
+from autoscaler.domain.training import TrainingDirective, TrainingSetup
+from autoscaler.wire.codec import decode, encode
+
+_log = logging.getLogger(__name__)
+
+_LONGEST_MESSAGE = 1 << 20
+_SEND_TIMEOUT = struct.pack("ll", 1, 0)  # seconds, microseconds: a stopped peer must not stop us
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """This start has made `steps` steps."""
+
+    steps: int
+
+
+class Word(Enum):
+    """What is said without more."""
+
+    LEFT = auto()
+    FINISHED = auto()
+
+
+Message = Stepped | TrainingReport | Word
+
+
+class Line:
+    """Serves the socket at `path` for as long as the agent lives; calls `on_news` for messages.
+
+    Whoever connects hears the setup, then the directive in force, then every new one.
+    """
+
+    def __init__(self, path: Path, on_news: Callable[[], None]) -> None:
+        self._path = path
+        self._on_news = on_news
+        self._messages: SimpleQueue[Message] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._connections: list[socket.socket] = []
+        self._setup: TrainingSetup | None = None
+        self._directive: TrainingDirective | None = None
+        path.unlink(missing_ok=True)
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(str(path))
+        self._server.listen()
+        threading.Thread(target=self._accept, name="castor-line", daemon=True).start()
+
+    def open_to(self, setup: TrainingSetup, user: int | None) -> None:
+        """Tell everyone who connects `setup`, and let `user` connect."""
+        if user is not None:
+            os.chown(self._path, user, user)
+        with self._lock:
+            self._setup = setup
+            for connection in self._connections:
+                _say(connection, "setup", asdict(setup))
+
+    def direct(self, directive: TrainingDirective) -> None:
+        """Let `directive` be in force."""
+        with self._lock:
+            if directive == self._directive:
+                return
+            self._directive = directive
+            for connection in self._connections:
+                self._say_directive(connection)
+
+    def hear(self) -> list[Message]:
+        """What was said since the last time."""
+        heard = []
+        with contextlib.suppress(Empty):
+            while True:
+                heard.append(self._messages.get_nowait())
+        return heard
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nobody is connected, so nothing more will be heard."""
+        with self._lock:
+            return not self._connections
+
+    def _accept(self) -> None:
+        while True:
+            connection, _ = self._server.accept()
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_TIMEOUT)
+            with self._lock:
+                self._connections.append(connection)
+                if self._setup is not None:
+                    _say(connection, "setup", asdict(self._setup))
+                self._say_directive(connection)
+            threading.Thread(
+                target=self._listen, args=(connection,), name="castor-line-in", daemon=True
+            ).start()
+
+    def _listen(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), connection.makefile("rb") as lines:
+            while line := lines.readline(_LONGEST_MESSAGE):
+                if (message := parse_message(line)) is not None:
+                    self._messages.put(message)
+                    self._on_news()
+        with self._lock:
+            self._connections.remove(connection)
+        connection.close()
+
+    def _say_directive(self, connection: socket.socket) -> None:
+        if self._directive is not None:
+            _say(connection, "directive", asdict(self._directive))
+
+
+def parse_message(line: bytes) -> Message | None:
+    """The message that a line is; None if it is none."""
+    try:
+        message = json.loads(line)
+        match message["kind"]:
+            case "stepped":
+                return Stepped(int(message["steps"]))
+            case "report":
+                return _sound(decode(TrainingReport, json.dumps(message["report"])))
+            case "left":
+                return Word.LEFT
+            case "finished":
+                return Word.FINISHED
+    except (ValueError, TypeError, KeyError, SpecError) as error:
+        _log.warning("the training process says what is no message: %s", error)
+    return None
+
+
+def _sound(report: TrainingReport) -> TrainingReport:
+    """The report with numbers only: JSON has none for what is infinite or not a number.
+
+    Raises:
+        SpecError: one is missing that can't be left out.
+    """
+    finite = {name: value for name, value in report.metrics.items() if isfinite(value)}
+    report = replace(report, metrics=finite)
+    return decode(TrainingReport, encode(TrainingReport, report))
+
+
+def _say(connection: socket.socket, kind: str, body: dict[str, Any]) -> None:
+    try:
+        connection.sendall(json.dumps({"kind": kind, kind: body}).encode() + b"\n")
+    except OSError:
+        # It has hung up, or does not listen: then it may connect again. Its own thread forgets it.
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,64 @@
+"""What the job printed: read where it lies, and handed in, so that it outlives the instance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autoscaler.clock import Clock
+from autoscaler.wire.client import NodeClient
+
+_CHUNK_BYTES = 1 << 18
+_TAIL_BYTES = 1 << 18
+
+
+class LogShipping:
+    """Hands in a log that grows. The controller knows how far its copy goes, and is asked."""
+
+    def __init__(self, path: Path, client: NodeClient, clock: Clock) -> None:
+        self._path = path
+        self._client = client
+        self._clock = clock
+        self._offset: int | None = None
+
+    def ship(self, limit_seconds: float) -> None:
+        """Hand in what is new, for so long at most; then the rest waits for the next call.
+
+        Raises:
+            Unavailable, NotAllowed: as the client.
+        """
+        deadline_seconds = self._clock.monotonic() + limit_seconds
+        while self._offset is None or self._offset < log_size(self._path):
+            offset = self._offset or 0
+            chunk = b"" if self._offset is None else self._read(offset)
+            self._offset = self._client.append_log(offset, chunk)
+            if self._clock.monotonic() >= deadline_seconds:
+                return
+
+    def _read(self, offset: int) -> bytes:
+        with self._path.open("rb") as file:
+            file.seek(offset)
+            return file.read(_CHUNK_BYTES)
+
+
+def log_size(path: Path) -> int:
+    """How many bytes were printed; 0 where there is no log."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def last_lines(path: Path, offset: int, count: int) -> tuple[str, ...]:
+    """The last `count` lines that were printed from `offset` on; of very long ones the ends."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            file.seek(max(offset, size - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ()
+    return tuple(text.removesuffix("\n").split("\n")[-count:]) if text else ()
+
+
+def write_line(path: Path, text: str) -> None:
+    """Add a line of Castor's own to what the job printed."""
+    with path.open("a") as file:
+        file.write(f"castor: {text}\n")
+    path.chmod(0o600)

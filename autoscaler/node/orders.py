@@ -1,0 +1,149 @@
+"""How a job's set-up and its script are run on an instance."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from autoscaler.node.engine import Container, Engine, find_engine
+from autoscaler.node.environment import (
+    is_cpu,
+    job_environment,
+    outside_image,
+    packages,
+    secret_environment,
+)
+from autoscaler.node.instance import Instance
+from autoscaler.node.setups import SetupEntry, commands_script, venv_script
+from autoscaler.node.shim import Order
+from autoscaler.node.state import Prepared
+from autoscaler.wire.messages import Assignment
+from providers.metadata import DEVICES_VARIABLE
+
+
+class Orders:
+    """Makes the orders of one job. `prepared` says where its script runs."""
+
+    def __init__(self, instance: Instance, assignment: Assignment, prepared: Prepared) -> None:
+        self._instance = instance
+        self._assignment = assignment
+        self._prepared = prepared
+
+    def training(self, devices_used: int) -> Order:
+        """Run the job's script, one rank on each device in use.
+
+        Raises:
+            NotFound: the job names an image, and there is no engine.
+        """
+        work, script = self._instance.disk.work, self._assignment.spec.command
+        launcher = self._instance.settings.launcher
+        launch = [self._prepared.python, *launcher, str(devices_used), *script]
+        if self._prepared.image is not None:
+            engine = self._engine()
+            container = self._training_container(self._prepared.image, devices_used)
+            return self._engine_order(engine.run(container, launch), engine, container)
+        environment = self._environment(devices_used)
+        return Order(
+            # One that does not exist is left to the shim, which says so in fewer words.
+            command=launch if _exists(script[0], work, environment["PATH"]) else script,
+            directory=str(work),
+            environment=environment,
+            secrets=tuple(self._assignment.secrets.values()),
+            user=self._prepared.user,
+        )
+
+    def set_up(self, entry: SetupEntry) -> Order:
+        """Make the entry's environment, a virtual one or an image, with the job's set-up.
+
+        Raises:
+            NotFound: the job names an image, and there is no engine.
+        """
+        commands = commands_script(self._assignment.spec.setup)
+        base, result = self._assignment.spec.image, self._prepared.image
+        if base is not None and result is not None:
+            engine = self._engine()
+            container = self._setup_container(base, entry.tree)
+            script = engine.set_up_script(container, commands, result)
+            order = self._engine_order(("/bin/sh", "-c", script), engine, container)
+            return replace(order, ends_with_agent=True)
+        return Order(
+            command=("/bin/sh", "-c", f"{venv_script(entry, packages())}\n{commands}"),
+            directory=str(entry.tree),
+            environment=self._environment(len(self._instance.metadata.devices)),
+            secrets=tuple(self._assignment.secrets.values()),
+            user=self._prepared.user,
+            ends_with_agent=True,
+        )
+
+    def fetch_image(self, image: str) -> Order:
+        """Have the job's image here.
+
+        Raises:
+            NotFound: there is no engine.
+        """
+        return Order(
+            command=("/bin/sh", "-c", self._engine().fetch_script(image)),
+            directory=str(self._instance.disk.directory),
+            environment=self._instance.environment,
+            ends_with_agent=True,
+        )
+
+    def _environment(self, devices_used: int) -> dict[str, str]:
+        variables = job_environment(self._instance, self._assignment, devices_used)
+        secrets = secret_environment(self._assignment)
+        python = self._prepared.python
+        return outside_image(self._instance, {**variables, **secrets}, python)
+
+    def _engine(self) -> Engine:
+        return find_engine(self._instance.environment.get("PATH"))
+
+    def _training_container(self, image: str, devices_used: int) -> Container:
+        disk, assignment = self._instance.disk, self._assignment
+        sources = {Path(mount.source): mount.read_only for mount in assignment.spec.data}
+        own = (disk.work, disk.home, disk.socket().parent, Path(assignment.checkpoint_directory))
+        variables = job_environment(self._instance, assignment, devices_used)
+        devices = variables[DEVICES_VARIABLE]
+        return Container(
+            name=self._container_name,
+            image=image,
+            directory=disk.work,
+            mounts={**sources, **dict.fromkeys(own, False)},
+            variables=variables,
+            secrets=tuple(secret_environment(assignment)),
+            cores=devices if is_cpu(assignment) else None,
+            accelerators=None if is_cpu(assignment) else devices,
+            user=self._prepared.user,
+        )
+
+    def _setup_container(self, image: str, tree: Path) -> Container:
+        """As the image's own user, who may install things, and with nothing but the files."""
+        return Container(
+            name=self._container_name,
+            image=image,
+            directory=tree,
+            mounts={tree: False},
+            variables=self._assignment.spec.environment,
+            secrets=tuple(secret_environment(self._assignment)),
+        )
+
+    @property
+    def _container_name(self) -> str:
+        return f"castor-{self._instance.metadata.instance_id}"
+
+    def _engine_order(self, command: Sequence[str], engine: Engine, container: Container) -> Order:
+        """The engine itself runs as the agent's user; the job's own one is the container's."""
+        return Order(
+            command=command,
+            directory=str(self._instance.disk.directory),
+            environment={**self._instance.environment, **secret_environment(self._assignment)},
+            secrets=tuple(self._assignment.secrets.values()),
+            clear=engine.remove(container.name),
+        )
+
+
+def _exists(program: str, work: Path, path: str) -> bool:
+    if "/" in program:
+        return (work / program).exists()
+    return shutil.which(program, path=path) is not None

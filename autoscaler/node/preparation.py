@@ -1,0 +1,248 @@
+"""All that has to be there before a job's script can start, made in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from autoscaler.clock import Clock
+from autoscaler.domain.errors import CastorError, NotAllowed, Unavailable
+from autoscaler.domain.report import Failure
+from autoscaler.failures.signature import signature
+from autoscaler.node.account import give, make_writable, obstacle, own_user
+from autoscaler.node.back_off import BackOff
+from autoscaler.node.environment import packages
+from autoscaler.node.instance import Instance
+from autoscaler.node.logs import log_size, write_line
+from autoscaler.node.orders import Orders
+from autoscaler.node.post_mortem import post_mortem
+from autoscaler.node.setups import SetupEntry, Stopped
+from autoscaler.node.shim import Order
+from autoscaler.node.state import Prepared
+from autoscaler.node.work import clear, link_data, require_sources
+from autoscaler.spec.bundle import unpack
+from autoscaler.wire.client import NodeClient
+from autoscaler.wire.messages import Assignment
+
+_log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+_LOOK_SECONDS = 0.25
+_PYTHON_IN_IMAGE = "python"
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The job's script can start. `notes` are for people; `seconds` is what it took."""
+
+    assignment: Assignment
+    prepared: Prepared
+    seconds: float
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a preparation is for: an attempt.
+
+    `known` is the assignment with its secrets; without it the controller is asked. What was
+    `prepared` before is not prepared again.
+    """
+
+    attempt: int
+    known: Assignment | None
+    prepared: Prepared | None
+
+
+class SetupFailed(CastorError):
+    """The job's own set-up, or the fetching of its image, ended badly; what it printed says why."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(f"set-up ended with exit code {exit_code}")
+        self.exit_code = exit_code
+
+
+class Preparation:
+    """One preparation, from its start to its `outcome`, which is None if it was stopped."""
+
+    def __init__(self, instance: Instance, client: NodeClient, clock: Clock, need: Need) -> None:
+        self._instance = instance
+        self._disk = instance.disk
+        self._client = client
+        self._clock = clock
+        self._need = need
+        self._process = instance.process(instance.disk.setup)
+        self._log_offset = log_size(instance.disk.log)
+        self._notes: list[str] = []
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="castor-preparation", daemon=True)
+        self.outcome: Ready | Failure | None = None
+
+    def start(self) -> None:
+        """Begin. Once only."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Have it end as soon as can be."""
+        self._stopped.set()
+
+    @property
+    def is_alive(self) -> bool:
+        """It is under way."""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self.outcome = self._prepare()
+        except Stopped:
+            return
+        except SetupFailed as error:
+            self.outcome = self._failure(error.exit_code)
+        except (CastorError, OSError) as error:
+            self.outcome = self._caused_failure(str(error))
+        except Exception as error:  # the thread's edge: a bundle may be broken in ways unknown
+            _log.exception("preparation failed")
+            self.outcome = self._caused_failure(f"{type(error).__name__}: {error}")
+
+    def _failure(self, exit_code: int) -> Failure:
+        failure = post_mortem(self._instance, self._need.attempt, self._log_offset, exit_code)
+        return replace(failure, during_setup=True)
+
+    def _caused_failure(self, cause: str) -> Failure:
+        write_line(self._disk.log, cause)
+        return replace(self._failure(1), cause=cause, signature=signature(1, [cause]))
+
+    def _prepare(self) -> Ready:
+        began_seconds = self._clock.monotonic()
+        assignment = self._need.known or self._insist(self._client.assignment)
+        prepared = self._need.prepared or self._prepare_all(assignment)
+        seconds = self._clock.monotonic() - began_seconds
+        return Ready(assignment, prepared, seconds, tuple(self._notes))
+
+    def _prepare_all(self, assignment: Assignment) -> Prepared:
+        while self._process.is_alive:  # an earlier agent's
+            self._process.stop()
+            self._pause(_LOOK_SECONDS)
+        spec, work = assignment.spec, self._disk.work
+        require_sources(spec.data)
+        user = self._choose_user(assignment)
+        make_writable(Path(assignment.checkpoint_directory), user)
+        clear(work)
+        prepared = (
+            self._set_up(assignment, user) if spec.setup else self._lay_out(assignment, user)
+        )
+        link_data(work, spec.data)
+        if user is not None:
+            give(work, user)
+        return prepared
+
+    def _choose_user(self, assignment: Assignment) -> int | None:
+        home = self._disk.home
+        home.mkdir(mode=0o700, exist_ok=True)
+        user = own_user(assignment.job_number)
+        if user is None:
+            return None
+        give(home, user)
+        if assignment.spec.image is not None:
+            return user
+        cache = self._instance.metadata.cache_directory
+        cache.mkdir(parents=True, exist_ok=True)
+        if (found := obstacle(user, sys.executable, (home, cache, *packages()))) is None:
+            return user
+        give(home, os.geteuid())
+        self._notes.append(f"the job runs as the agent's own user: {found}")
+        return None
+
+    def _lay_out(self, assignment: Assignment, user: int | None) -> Prepared:
+        """Have the job's files in `work`, and its image if it has one."""
+        spec, work = assignment.spec, self._disk.work
+        self._unpack(spec.bundle, work)
+        if spec.image is None:
+            return Prepared(sys.executable, user)
+        prepared = Prepared(_PYTHON_IN_IMAGE, user, spec.image)
+        self._execute(Orders(self._instance, assignment, prepared).fetch_image(spec.image))
+        return prepared
+
+    def _set_up(self, assignment: Assignment, user: int | None) -> Prepared:
+        """Have the job's files in `work` as set-up leaves them, and what it makes around them."""
+        spec = assignment.spec
+        entry = SetupEntry(self._instance.metadata.cache_directory / "setup", spec)
+        prepared = (
+            Prepared(str(entry.python), user)
+            if spec.image is None
+            else Prepared(_PYTHON_IN_IMAGE, user, entry.image)
+        )
+        with entry.locked(self._stopped) as lock:
+            if not entry.is_complete:
+                orders = Orders(self._instance, assignment, prepared)
+                self._fill(entry, spec.bundle, orders, lock)
+            shutil.copytree(entry.tree, self._disk.work, symlinks=True)
+        return prepared
+
+    def _fill(self, entry: SetupEntry, bundle: str | None, orders: Orders, lock: int) -> None:
+        entry.discard()
+        entry.venv.mkdir(parents=True)
+        try:
+            self._unpack(bundle, entry.tree)
+            order = orders.set_up(entry)
+            with _owned((entry.tree, entry.venv), order.user):
+                self._execute(order, lock)
+            entry.complete()
+        finally:
+            if not entry.is_complete:
+                entry.discard()
+
+    def _unpack(self, bundle: str | None, directory: Path) -> None:
+        """Let there be a clean copy of the bundle, or an empty directory."""
+        if bundle is None:
+            directory.mkdir()
+            return
+        self._insist(lambda: self._client.fetch_bundle(self._disk.bundle))
+        unpack(self._disk.bundle, directory, bundle)
+        self._disk.bundle.unlink()
+
+    def _execute(self, order: Order, *held: int) -> None:
+        """Run `order` to its end; `held` are descriptors to keep open until then."""
+        self._process.start(order, held)
+        while not self._process.wait(_LOOK_SECONDS):
+            if self._stopped.is_set():
+                self._process.stop()
+        if self._stopped.is_set():
+            raise Stopped
+        if exit_code := self._process.exit_code:
+            raise SetupFailed(exit_code)
+
+    def _insist(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask the controller until it answers."""
+        back_off = BackOff()
+        while True:
+            try:
+                return ask()
+            except (Unavailable, NotAllowed):
+                self._pause(back_off.next_seconds())
+
+    def _pause(self, seconds: float) -> None:
+        if self._stopped.wait(seconds):
+            raise Stopped
+
+
+@contextmanager
+def _owned(directories: Sequence[Path], user: int | None) -> Iterator[None]:
+    """Let `user` have the directories for the while, and nobody but the agent afterwards."""
+    if user is None:
+        yield
+        return
+    for directory in directories:
+        give(directory, user)
+    yield
+    for directory in directories:
+        give(directory, os.geteuid())

@@ -1,0 +1,129 @@
+"""The training process of this instance: one start of the job's script at a time."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+
+from autoscaler.domain.report import Failure, TrainingReport
+from autoscaler.domain.training import SOCKET_VARIABLE, TrainingDirective, TrainingSetup
+from autoscaler.node.instance import Instance
+from autoscaler.node.line import Line, Stepped, Word
+from autoscaler.node.orders import Orders
+from autoscaler.node.post_mortem import post_mortem
+from autoscaler.node.process import kill_marked
+from autoscaler.node.state import Prepared, Start
+from autoscaler.wire.messages import Assignment
+
+
+class Trainer:
+    """Starts it, speaks with it, ends it, and says how it ended."""
+
+    def __init__(self, instance: Instance, line: Line) -> None:
+        self._instance = instance
+        self._line = line
+        self._process = instance.process(instance.disk.training)
+        self._words: set[Word] = set()
+        self.steps = 0
+
+    @property
+    def is_alive(self) -> bool:
+        """It runs, or something of it does."""
+        return self._process.is_alive
+
+    def forget(self) -> None:
+        """Let there have been no process: before a start is written down."""
+        self._process.forget()
+
+    def start(self, assignment: Assignment, prepared: Prepared, start: Start) -> None:
+        """Start the script.
+
+        Raises:
+            Conflict: it runs.
+            NotFound: the job names an image, and there is no engine.
+            OSError: no process can be started.
+        """
+        self._words.clear()
+        self.steps = 0
+        self._line.direct(TrainingDirective())
+        self.answer(assignment, prepared, start)
+        orders = Orders(self._instance, assignment, prepared)
+        self._process.start(orders.training(start.devices_used))
+
+    def answer(self, assignment: Assignment, prepared: Prepared, start: Start) -> None:
+        """Answer the training process when it connects, one of an earlier agent too."""
+        setup = _training_setup(self._instance, assignment, start)
+        self._line.open_to(setup, prepared.user)
+
+    def hear(self) -> list[TrainingReport]:
+        """The reports that came in."""
+        reports = []
+        for message in self._line.hear():
+            match message:
+                case Stepped(steps):
+                    self.steps = steps
+                case Word():
+                    self._words.add(message)
+                case _:
+                    reports.append(message)
+        return reports
+
+    def direct(self, directive: TrainingDirective) -> None:
+        """Let `directive` be in force."""
+        self._line.direct(directive)
+
+    def stop(self) -> None:
+        """End it, by SIGTERM first."""
+        self._process.stop()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+
+    @property
+    def has_settled(self) -> bool:
+        """Nothing of it runs, and all that it said was heard."""
+        if self.is_alive:
+            return False
+        if self._process.exit_code == -signal.SIGKILL:
+            # Its shim may have been killed, which would have ended the rest.
+            kill_marked(SOCKET_VARIABLE, str(self._instance.disk.socket()))
+        return self._line.is_quiet
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; None if it never ran, or runs."""
+        return self._process.exit_code
+
+    def has_completed(self, start: Start) -> bool:
+        """Its end, well and of its own accord, is the end of the job."""
+        if self.exit_code != 0 or Word.LEFT in self._words:
+            return False
+        return Word.FINISHED in self._words or not start.is_leaving
+
+    def failure(self, start: Start) -> Failure:
+        """Its end, as the failure that it is."""
+        exit_code = self.exit_code
+        assert exit_code is not None
+        failure = post_mortem(self._instance, start.attempt, start.log_offset, exit_code)
+        return replace(failure, steps=self.steps)
+
+
+def _training_setup(instance: Instance, assignment: Assignment, start: Start) -> TrainingSetup:
+    spec = assignment.spec
+    return TrainingSetup(
+        job=assignment.job,
+        replica=instance.name,
+        attempt=start.attempt,
+        device_kind=assignment.offer.device_kind,
+        lighthouse=assignment.lighthouse,
+        bind_address=instance.metadata.bind_address,
+        peer_token=assignment.peer_token,
+        checkpoint_directory=assignment.checkpoint_directory,
+        checkpoint_interval_seconds=assignment.checkpoint_interval_seconds,
+        checkpoints_kept=spec.checkpoint.keep,
+        batch=spec.batch,
+        total_examples=spec.total_examples,
+        heartbeat_timeout_seconds=assignment.heartbeat_timeout_seconds,
+        collective_timeout_seconds=assignment.collective_timeout_seconds,
+    )

@@ -1,0 +1,131 @@
+"""How long a plan takes, by the number of jobs.
+
+python benchmarks/planning.py [--json] [--jobs 1,10,100,1000]
+
+Each job may hold up to 16 instances of each of 24 offers (12 types of 4 kinds of device, on-demand
+and spot). `free`: no limit binds. `limited`: the jobs share devices for about half of what they
+wish. `first` is the first plan after all models have changed, `again` one after none has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+
+import numpy as np
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.goodput import BatchBounds, NoiseScale
+from autoscaler.domain.job import InstanceBounds
+from autoscaler.domain.objective import Objective, Preference
+from autoscaler.domain.offer import Limit, LimitUnit, Offer, Purchase
+from autoscaler.domain.report import StepObservation
+from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts, ThroughputModel
+from autoscaler.goodput.fit import fit
+from autoscaler.goodput.prior import prior_for, prior_from_kind
+from autoscaler.policies.marginal import MarginalPolicy
+
+KINDS = (("t4", 1.0), ("l4", 1.7), ("a10", 2.5), ("a100", 9.0))
+DEVICES = (1, 4, 8)
+NOW = 1_800_000_000.0
+REPEATS = 3
+
+
+def offers() -> tuple[Offer, ...]:
+    """24 offers; a device costs a little less than its speed."""
+    found = []
+    for kind, speed in KINDS:
+        for devices in DEVICES:
+            for purchase in Purchase:
+                is_spot = purchase is Purchase.SPOT
+                usd = 0.5 * devices * speed**0.9 * (0.35 if is_spot else 1.0)
+                found.append(
+                    Offer(
+                        id=f"{kind}-{devices}-{purchase.value}",
+                        provider="cloud",
+                        instance_type=f"{kind}.{devices}",
+                        zone="zone-1",
+                        purchase=purchase,
+                        devices=devices,
+                        device_kind=kind,
+                        usd_per_hour=Decimal(f"{usd:.4f}"),
+                        boot_seconds=180.0,
+                        network_bytes_per_second=3e9,
+                        reclaims_per_hour=0.05 if is_spot else 0.0,
+                    )
+                )
+    return tuple(found)
+
+
+def models(generator: np.random.Generator) -> dict[str, ThroughputModel]:
+    """T4 measured at one and two devices, the other kinds not."""
+    seconds = float(generator.lognormal(-5.0, 0.7))
+    seen = [
+        StepObservation("t4", 1, 1, 64, 0, 64 * seconds, 0.0, 200),
+        StepObservation("t4", 2, 2, 64, 0, 64 * seconds * 1.2, 64 * seconds * 0.2, 200),
+    ]
+    measured = fit(seen, prior_for("t4", 100_000_000, 3e9))
+    found = {"t4": measured}
+    for kind, speed in KINDS[1:]:
+        found[kind] = fit([], prior_from_kind(measured, kind, speed))
+    return found
+
+
+def jobs(count: int, seed: int = 0) -> tuple[JobSnapshot, ...]:
+    """Jobs that hold one or two T4; a third of each preference, all adaptive."""
+    generator = np.random.default_rng(seed)
+    wants = (Preference.BALANCED, Preference.CHEAPEST, Preference.FASTEST)
+    found = []
+    for index in range(count):
+        held = Allocation("t4-1-on-demand", 1 + index % 2, 1)
+        found.append(
+            JobSnapshot(
+                id=f"job-{index:04d}",
+                objective=Objective(wants[index % 3]),
+                instances=InstanceBounds(1, 16),
+                batch=BatchBounds(64, 4096, 128, adaptive=True),
+                submitted_seconds=NOW - 600.0,
+                remaining_examples=float(generator.lognormal(15.0, 1.0)),
+                spent_usd=0.1,
+                held=held,
+                trained=held,
+                models=models(generator),
+                noise=NoiseScale(64, 1.0, float(generator.lognormal(1.0, 1.0)), 0.2),
+                switching=SwitchingCosts(2.0, 60.0),
+            )
+        )
+    return tuple(found)
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    """How long one call takes."""
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def measure(count: int) -> dict[str, float]:
+    """Milliseconds of each case, the median of REPEATS, and the gap of the limited one."""
+    policy = MarginalPolicy()
+    free = Snapshot(NOW, offers(), (), jobs(count))
+    wished = {decision.job: decision.target for decision in policy.plan(free).decisions}
+    by_id = {offer.id: offer for offer in free.offers}
+    devices = sum(t.instances * by_id[t.offer].devices for t in wished.values() if t)
+    limit = Limit("devices", LimitUnit.DEVICES, max(devices // 2, 2 * count))
+    limited = replace(free, limits=(limit,))
+    first = [
+        seconds_of(lambda seed=seed: policy.plan(replace(free, jobs=jobs(count, seed))))
+        for seed in range(1, 1 + REPEATS)
+    ]
+    figures = {"free, first": float(np.median(first))}
+    return figures
+
+
+def main() -> None:
+    """Print a table, or JSON."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""The contract of `autoscaler.policies.base.Policy` as tests, for any policy.
+
+Subclass `PolicyConformance` and give it a fixture `policy`. It is shared by all examples of a
+test, so that a policy that remembers what it planned fails.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.job import InstanceBounds
+from autoscaler.domain.offer import Limit, LimitUnit, Offer
+from autoscaler.domain.plan import Action, Decision, Plan
+from autoscaler.domain.snapshot import JobSnapshot, Snapshot
+from autoscaler.policies.base import Policy
+from tests.economics.cases import NOW, devices, job, model, offer, snapshot, valued
+from tests.economics.strategies import snapshots
+
+FLEETS = snapshots(jobs=5, draws=3, all_measured=False, is_limited=True)
+SURE = snapshots(jobs=4, is_limited=True)
+SIMPLE = snapshots(jobs=4, is_limited=True, is_simple=True)
+shared_fixture = settings(
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.differing_executors,
+        HealthCheck.too_slow,
+    ],
+)
+
+
+def used(limit: Limit, moment: Snapshot, plan: Plan) -> float:
+    by_id = {offer.id: offer for offer in moment.offers}
+    return sum(
+        limit.use(by_id[decision.target.offer]) * decision.target.instances
+        for decision in plan.decisions
+        if decision.target is not None
+    )
+
+
+def is_permitted(allocation: Allocation, one: JobSnapshot, offers: dict[str, Offer]) -> bool:
+    bounds, found = one.instances, offers[allocation.offer]
+    named = bounds.offers is None or {found.id, found.instance_type} & set(bounds.offers)
+    return (
+        bounds.minimum <= allocation.instances <= bounds.maximum
+        and 1 <= allocation.devices_used <= found.devices
+        and bool(named)
+    )
+
+
+def arrived(moment: Snapshot, plan: Plan) -> Snapshot:
+    """The moment in which everybody has what was planned, and nothing else has changed."""
+    by_job: dict[str, Decision] = {decision.job: decision for decision in plan.decisions}
+    return replace(
+        moment,
+        jobs=tuple(
+            replace(one, held=by_job[one.id].target, trained=by_job[one.id].target)
+            for one in moment.jobs
+            if by_job[one.id].action is not Action.STOP
+        ),
+    )
+
+
+def fleet(count: int) -> Snapshot:
+    """Jobs that differ in speed, length and what an hour is worth, at half the devices wished."""
+    generator = np.random.default_rng(3)
+    card = offer("card", "1.10", devices=4, kind="card", boot_seconds=120.0)
+    core = offer("core", "0.10", boot_seconds=60.0)
+    measured = {"core": model(), "card": model(kind="card")}
+    jobs = tuple(
+        job(
+            f"job-{index:03d}",
+            Allocation("core", 1, 1) if index % 2 else None,
+            measured,
+            instances=InstanceBounds(1, 8),
+            objective=valued(float(generator.lognormal(-1.0, 1.0))),
+            remaining_examples=float(generator.lognormal(12.0, 1.5)),
+        )
+        for index in range(count)
+    )
+    limits = (Limit("cores", LimitUnit.DEVICES, 2.0 * count, frozenset({"core"})),)
+    return Snapshot(NOW, (core, card), (*limits, devices(4.0 * count, "all")), jobs)
+
+
+class PolicyConformance:
+    @given(moment=FLEETS)
+    @shared_fixture
+    def test_there_is_one_decision_a_job_in_the_order_of_ids(
+        self, policy: Policy, moment: Snapshot
+    ) -> None:
+        plan = policy.plan(moment)
+        assert [decision.job for decision in plan.decisions] == sorted(j.id for j in moment.jobs)
+        by_id = {one.id: one for one in moment.jobs}
+        for decision in plan.decisions:
+            assert decision.current == by_id[decision.job].held
+
+    @given(moment=FLEETS)
+    @shared_fixture
+    def test_no_limit_is_passed(self, policy: Policy, moment: Snapshot) -> None:
+        plan = policy.plan(moment)
+        for limit in moment.limits:
+            assert used(limit, moment, plan) <= limit.maximum * (1 + 1e-9) + 1e-9
+
+    @given(moment=FLEETS)
+    @shared_fixture
+    def test_every_target_is_within_its_jobs_bounds_and_gangs_are_whole(
+        self, policy: Policy, moment: Snapshot
+    ) -> None:
+        offers = {offer.id: offer for offer in moment.offers}
+        by_id = {one.id: one for one in moment.jobs}
+        for decision in policy.plan(moment).decisions:
+            if decision.target is not None:
+                assert is_permitted(decision.target, by_id[decision.job], offers)
+
+    @given(moment=FLEETS, data=st.data())
+    @shared_fixture
+    def test_of_an_unavailable_offer_no_more_is_wanted_than_is_held(
+        self, policy: Policy, moment: Snapshot, data: st.DataObject
+    ) -> None:
+        ids = [offer.id for offer in moment.offers]
+        refused = data.draw(st.frozensets(st.sampled_from(ids)))
+        for decision in policy.plan(replace(moment, unavailable=refused)).decisions:
+            target, held = decision.target, decision.current
+            if target is not None and target.offer in refused:
+                assert held is not None
+                assert held.offer == target.offer
+                assert held.instances >= target.instances
+
+    @given(moment=FLEETS, data=st.data())
+    @shared_fixture
+    def test_equal_moments_give_equal_plans_in_whatever_order(
+        self, policy: Policy, moment: Snapshot, data: st.DataObject
+    ) -> None:
+        plan = policy.plan(moment)
+        assert policy.plan(moment) == plan
+        mixed = replace(
+            moment,
+            jobs=tuple(data.draw(st.permutations(moment.jobs))),
+            offers=tuple(data.draw(st.permutations(moment.offers))),
+        )
+        assert policy.plan(mixed) == plan
+
+    @given(moment=SIMPLE)
+    @shared_fixture
+    def test_planning_again_from_where_the_plan_leads_changes_nothing(
+        self, policy: Policy, moment: Snapshot
+    ) -> None:
+        there = arrived(moment, policy.plan(moment))
+        for decision in policy.plan(there).decisions:
+            assert decision.target == decision.current, decision.reason
+            assert decision.action in (Action.HOLD, Action.WAIT, Action.STOP)
+
+    @given(moment=SURE)
+    @shared_fixture
+    def test_planning_comes_to_rest_and_never_back(self, policy: Policy, moment: Snapshot) -> None:
+        seen = []
+        for _ in range(6):
+            plan = policy.plan(moment)
+            if all(decision.target == decision.current for decision in plan.decisions):
+                return
+            targets = [decision.target for decision in plan.decisions]
+            assert targets not in seen
+            seen.append(targets)
+            moment = arrived(moment, plan)
+        pytest.fail("still changing after six plans")
+
+    @given(moment=FLEETS)
+    @shared_fixture
+    def test_what_comes_beside_what_is_held_has_room(
+        self, policy: Policy, moment: Snapshot
+    ) -> None:
+        plan = policy.plan(moment)
+        by_id = {offer.id: offer for offer in moment.offers}
+        for limit in moment.limits:
+            held = sum(
+                limit.use(by_id[one.held.offer]) * one.held.instances
+                for one in moment.jobs
+                if one.held is not None
+            )
+            coming = sum(
+                limit.use(by_id[decision.target.offer]) * _coming(decision)
+                for decision in plan.decisions
+                if decision.target is not None and not decision.release_first
+            )
+            assert coming == 0 or held + coming <= limit.maximum * (1 + 1e-9) + 1e-9
+
+    @given(moment=FLEETS)
+    @shared_fixture
+    def test_reasons_are_one_line_and_figures_are_numbers(
+        self, policy: Policy, moment: Snapshot
+    ) -> None:
+        plan = policy.plan(moment)
+        for decision in plan.decisions:
+            assert decision.job in decision.reason
+            assert decision.reason.startswith(decision.action.value)
+            assert "\n" not in decision.reason
+            assert "nan" not in decision.reason
+            assert all(math.isfinite(figure) for figure in decision.figures.values())
+        assert set(plan.shadow_prices) == {limit.name for limit in moment.limits}
+        assert all(0 <= price < math.inf for price in plan.shadow_prices.values())
+        assert 0 <= plan.gap_usd_per_second < math.inf
+
+    def test_nothing_to_plan_for_and_nothing_to_plan_with(self, policy: Policy) -> None:
+        assert policy.plan(snapshot()).decisions == ()
+        (decision,) = policy.plan(snapshot(job(), offers=())).decisions
+        assert (decision.action, decision.target) == (Action.WAIT, None)
+        (decision,) = policy.plan(snapshot(job(), limits=[devices(0)])).decisions
+        assert (decision.action, decision.target) == (Action.WAIT, None)
+
+    @pytest.mark.timeout(30)
+    def test_500_jobs_are_planned_within_half_a_minute(self, policy: Policy) -> None:
+        moment = fleet(500)
+        plan = policy.plan(moment)
+        assert len(plan.decisions) == 500
+        for limit in moment.limits:
+            assert used(limit, moment, plan) <= limit.maximum
+
+
+def _coming(decision: Decision) -> int:
+    target, held = decision.target, decision.current
+    assert target is not None
+    kept = held.instances if held is not None and held.offer == target.offer else 0
+    return max(target.instances - kept, 0)

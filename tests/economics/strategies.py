@@ -1,0 +1,123 @@
+"""Random jobs and supplies, small enough to try everything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+from hypothesis import strategies as st
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.goodput import ThroughputParameters
+from autoscaler.domain.job import InstanceBounds
+from autoscaler.domain.offer import Limit, LimitUnit, Offer
+from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts, ThroughputModel
+from tests.economics.cases import ALL, NOW, job, model, offer, valued
+
+KINDS = ("core", "card")
+
+
+@st.composite
+def parameters(draw: st.DrawFn) -> ThroughputParameters:
+    """Anything from perfect scaling to none."""
+    compute = draw(st.floats(0.001, 0.02))
+    sync = draw(st.floats(0.0, 0.5))
+    growth = draw(st.floats(0.0, 0.3))
+    gamma = draw(st.floats(1.0, 3.0))
+    return ThroughputParameters(0.01, compute, sync, growth, sync / 2, growth / 2, gamma)
+
+
+@st.composite
+def offers(draw: st.DrawFn, is_simple: bool = False) -> tuple[Offer, ...]:
+    count = draw(st.integers(1, 3))
+    return tuple(
+        offer(
+            f"offer-{index}",
+            str(Decimal(draw(st.integers(2, 60))) / 100),
+            devices=1 if is_simple else draw(st.integers(1, 2)),
+            kind=draw(st.sampled_from(KINDS)),
+            boot_seconds=0.0 if is_simple else draw(st.floats(0.0, 60.0)),
+            reclaims_per_hour=draw(st.sampled_from([0.0, 0.0, 0.5])),
+        )
+        for index in range(count)
+    )
+
+
+def sizes_of(each: tuple[Offer, ...], bounds: InstanceBounds) -> list[Allocation]:
+    """All that the bounds permit, in plain loops."""
+    found = []
+    for one in each:
+        for instances in range(bounds.minimum, bounds.maximum + 1):
+            fewer = range(1, one.devices) if instances == 1 else ()
+            for used in (*fewer, one.devices):
+                found.append(Allocation(one.id, instances, used))
+    return found
+
+
+@st.composite
+def models(
+    draw: st.DrawFn, draws: int = 1, all_measured: bool = True
+) -> dict[str, ThroughputModel]:
+    found = {}
+    for kind in KINDS:
+        measured = ALL if all_measured else draw(st.frozensets(st.sampled_from(sorted(ALL))))
+        spread = draw(st.floats(0.05, 0.6)) if draws > 1 else 0.0
+        found[kind] = model(draw(parameters()), kind, measured, draws, spread)
+    return found
+
+
+@st.composite
+def snapshots(
+    draw: st.DrawFn,
+    jobs: int = 1,
+    draws: int = 1,
+    all_measured: bool = True,
+    is_limited: bool = False,
+    is_simple: bool = False,
+) -> Snapshot:
+    """Jobs that hold nothing or something, alike in what they train on and hold.
+
+    `is_simple`: changing costs a pause and nothing else.
+    """
+    supply = draw(offers(is_simple))
+    found = []
+    for index in range(draw(st.integers(1, jobs))):
+        one = _job(draw, f"job-{index}", supply, draws, all_measured)
+        if is_simple:
+            one = replace(one, switching=replace(one.switching, restore_seconds=0.0))
+        found.append(one)
+    limits = _limits(draw, supply) if is_limited else ()
+    return Snapshot(NOW, supply, limits, tuple(found))
+
+
+def _job(
+    draw: st.DrawFn, name: str, supply: tuple[Offer, ...], draws: int, all_measured: bool
+) -> JobSnapshot:
+    minimum = draw(st.sampled_from([1, 1, 1, 2]))
+    bounds = InstanceBounds(minimum, minimum + draw(st.integers(0, 3)))
+    held = draw(st.none() | st.sampled_from(sizes_of(supply, bounds)))
+    return job(
+        name,
+        held,
+        draw(models(draws, all_measured)),
+        instances=bounds,
+        objective=valued(draw(st.floats(0.0, 3.0))),
+        remaining_examples=draw(st.floats(1.0, 1e6)),
+        spent_usd=0.0 if held is None else 0.5,
+        switching=SwitchingCosts(
+            pause_seconds=draw(st.floats(0.0, 5.0)), restore_seconds=draw(st.floats(0.0, 30.0))
+        ),
+        waited_seconds=draw(st.floats(0.0, 7200.0)),
+    )
+
+
+def _limits(draw: st.DrawFn, supply: tuple[Offer, ...]) -> tuple[Limit, ...]:
+    units = draw(st.lists(st.sampled_from(list(LimitUnit)), min_size=1, max_size=2))
+    found = []
+    for index, unit in enumerate(units):
+        names = draw(
+            st.none() | st.frozensets(st.sampled_from([o.id for o in supply]), min_size=1)
+        )
+        most = draw(st.integers(1, 8)) * (0.2 if unit is LimitUnit.USD_PER_HOUR else 1.0)
+        found.append(Limit(f"limit-{index}", unit, most, names))
+    return tuple(found)

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.job import InstanceBounds
+from autoscaler.domain.snapshot import Snapshot
+from autoscaler.economics.surplus import worth
+from autoscaler.economics.switching import Ground, cost_to_finish
+from tests.economics.cases import SMALL, devices, job, snapshot
+from tests.economics.strategies import snapshots
+from tests.economics.test_switching import ground_of
+
+VALUES = st.floats(1e-6, 0.01)
+WORKS = st.floats(1.0, 1e6)
+FREE = np.zeros(0)
+
+
+def first_ground(moment: Snapshot) -> Ground:
+    at = ground_of(moment.jobs[0], moment)
+    assume(at.candidates.allowed.any())
+    return at
+
+
+@given(snapshots(draws=3), VALUES)
+def test_of_a_long_job_it_is_the_value_of_its_progress_less_the_price(
+    moment: Snapshot, value: float
+) -> None:
+    one = replace(moment.jobs[0], held=None, trained=None)
+    at = first_ground(replace(moment, jobs=(one,)))
+    every = at.candidates
+    found = worth(at, every.allowed, value, FREE, 1e13)
+    progress = ((every.usd_per_second + value) / every.rate).min()
+    expected = progress * every.rate - every.usd_per_second
+    assert found.surplus == pytest.approx(expected, rel=1e-6, abs=1e-9)
+    assert found.surplus.max() == pytest.approx(value)
+    assert found.nothing == 0.0
+
+
+@given(snapshots(draws=3), VALUES, WORKS)
+def test_it_is_at_most_the_value_of_time_and_that_where_finishing_costs_least(
+    moment: Snapshot, value: float, work: float
+) -> None:
+    at = first_ground(moment)
+    every = at.candidates
+    cost = cost_to_finish(at, value, work).mean(axis=0)
+    found = worth(at, every.allowed, value, FREE, work)
+    assert found.surplus[every.allowed].max() == pytest.approx(value)
+    best = int(np.argmin(np.where(every.allowed, cost, np.inf)))
+    assert found.surplus[best] == pytest.approx(value)
+
+
+@given(snapshots(), VALUES, WORKS)
+def test_giving_all_back_is_worth_less_than_what_is_held_and_than_the_best(
+    moment: Snapshot, value: float, work: float
+) -> None:
+    at = first_ground(moment)
+    every = at.candidates
+    found = worth(at, every.allowed, value, FREE, work)
+    if every.held is None:
+        assert found.nothing == 0.0
+        return
+    assert found.nothing <= found.surplus[every.allowed].max()
+    if every.allowed[every.held]:
+        assert found.nothing <= found.surplus[every.held]
+
+
+def test_progress_is_dearer_where_a_limit_has_a_price_at_the_jobs_own_finish() -> None:
+    one = job()
+    at = ground_of(one, snapshot(one, offers=(SMALL,), limits=[devices(4)]))
+    rate = at.candidates.rate
+    size = np.array([1.0, 2.0, 3.0, 4.0])
+    for limit_price in (0.0, 0.05, 1.0):
+        progress = ((0.10 + 0.10 * size + limit_price * size) / rate).min()
+        prices = np.array([limit_price / 3600])
+        found = worth(at, at.candidates.allowed, 0.10 / 3600, prices, 1e13)
+        assert found.surplus * 3600 == pytest.approx(progress * rate - 0.10 * size, abs=1e-6)
+
+
+def test_one_that_is_as_well_off_to_stay_as_to_move_is_worth_as_much_here() -> None:
+    one = job(held=Allocation("local-small", 1, 1), instances=InstanceBounds(1, 2))
+    at = ground_of(one, snapshot(one, offers=(SMALL,)))
+    value = 0.10 / 3600
+    # Two cost less to finish from this much on.
+    works = np.linspace(600.0, 3000.0, 200)
+    found = [worth(at, at.candidates.allowed, value, FREE, work).surplus[0] for work in works]
+    assert found[0] == pytest.approx(value)
+    assert found[-1] < 0.9 * value
+    assert np.abs(np.diff(found)).max() < 0.02 * value
+
+
+def test_coming_back_costs_the_boot_and_the_checkpoint_over_what_is_left() -> None:
+    one = job(held=Allocation("local-small", 1, 1), instances=InstanceBounds(1, 1))
+    at = ground_of(one, snapshot(one, offers=(SMALL,)))
+    found = worth(at, at.candidates.allowed, 0.10 / 3600, FREE, 9000.0)
+    assert found.nothing * 3600 == pytest.approx(-(6 + 3) * 0.10 / 90)
+    assert np.isfinite(worth(at, at.candidates.allowed, 0.10 / 3600, FREE, 0.0).nothing)

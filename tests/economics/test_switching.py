@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts
+from autoscaler.economics.candidates import candidates
+from autoscaler.economics.supply import supply_of
+from autoscaler.economics.switching import (
+    Ground,
+    Switches,
+    cost_to_finish,
+    cost_with_way_back,
+    remaining_work,
+    switches,
+    work_ahead,
+)
+from tests.economics import naive
+from tests.economics.cases import LARGE, NOW, SMALL, devices, job, snapshot
+from tests.economics.strategies import snapshots
+
+TWO = Allocation("local-small", 2, 1)
+
+
+def ground_of(one: JobSnapshot, moment: Snapshot) -> Ground:
+    supply = supply_of(moment)
+    room = supply.maximum - supply.uses(each.held for each in moment.jobs)
+    return Ground(candidates(one, supply), one.switching, room, has_run=one.spent_usd > 0)
+
+
+def change(at: Ground, target: Allocation) -> Switches:
+    index = at.candidates.index(target)
+    assert index is not None
+    return switches(at, at.candidates.held, np.array([index]))
+
+
+def figures(taken: Switches) -> tuple[float, float, bool, float]:
+    return (
+        float(taken.ready_seconds[0]),
+        float(taken.boot_usd[0]) * 3600,
+        bool(taken.works_on[0]),
+        float(taken.pause_seconds[0]),
+    )
+
+
+def test_growing_costs_the_boot_of_what_is_added_and_a_pause() -> None:
+    one = job(held=TWO)
+    at = ground_of(one, snapshot(one))
+    assert figures(change(at, Allocation("local-small", 4, 1))) == pytest.approx(
+        (6.0, 2 * 0.10 * 6, True, 0.05)
+    )
+
+
+def test_shrinking_costs_a_pause_and_staying_nothing() -> None:
+    one = job(held=TWO)
+    at = ground_of(one, snapshot(one))
+    assert figures(change(at, Allocation("local-small", 1, 1))) == (0.0, 0.0, True, 0.05)
+    assert figures(change(at, TWO)) == (0.0, 0.0, True, 0.0)
+
+
+def test_moving_boots_everything_while_the_old_ones_work() -> None:
+    one = job(held=TWO)
+    at = ground_of(one, snapshot(one))
+    assert figures(change(at, Allocation("local-large", 1, 2))) == pytest.approx(
+        (6.0, 0.19 * 6, True, 0.05)
+    )
+
+
+def test_moving_without_room_for_both_stands_still_and_starts_from_a_checkpoint() -> None:
+    one = job(held=TWO)
+    at = ground_of(one, snapshot(one, limits=[devices(3)]))
+    taken = change(at, Allocation("local-large", 1, 2))
+    assert figures(taken) == pytest.approx((6.0, 0.19 * 6, False, 3.05))
+    assert taken.lost_seconds == pytest.approx([9.05])
+    # More of the same offer waits for room, and the job works on.
+    assert figures(change(at, Allocation("local-small", 3, 1)))[2]
+
+
+def test_other_jobs_take_room_too() -> None:
+    one, other = job(held=Allocation("local-small", 1, 1)), job("other", held=TWO)
+    target = Allocation("local-large", 1, 2)
+    assert figures(change(ground_of(one, snapshot(one, limits=[devices(4)])), target))[2]
+    crowded = ground_of(one, snapshot(one, other, limits=[devices(4)]))
+    assert not figures(change(crowded, target))[2]
+
+
+def test_using_other_devices_of_an_instance_starts_again_on_it() -> None:
+    one = job(held=Allocation("local-large", 1, 1))
+    at = ground_of(one, snapshot(one))
+    assert figures(change(at, Allocation("local-large", 1, 2))) == pytest.approx(
+        (0.0, 0.0, True, 3.05)
+    )
+
+
+def test_a_start_boots_all_and_restores_what_has_run_before() -> None:
+    fresh, dropped = job(), job(spent_usd=0.1)
+    target = Allocation("local-small", 2, 1)
+    at = ground_of(fresh, snapshot(fresh))
+    assert figures(change(at, target)) == pytest.approx((6.0, 2 * 0.10 * 6, False, 0.0))
+    at = ground_of(dropped, snapshot(dropped))
+    assert figures(change(at, target))[3] == 3.0
+
+
+def test_measured_starts_count_before_the_offers_word() -> None:
+    one = job(held=TWO, switching=SwitchingCosts(0.05, 3.0, {"local-small": 11.0}))
+    at = ground_of(one, snapshot(one))
+    assert figures(change(at, Allocation("local-small", 3, 1)))[0] == 11.0
+    assert figures(change(at, Allocation("local-large", 1, 2)))[0] == 6.0
+
+
+@given(snapshots(), st.floats(0.0, 0.01))
+def test_the_cost_to_finish_is_that_of_plain_loops(moment: Snapshot, value: float) -> None:
+    (one,) = moment.jobs
+    at = ground_of(one, moment)
+    work = one.remaining_examples
+    assert work is not None
+    found = cost_to_finish(at, value, work)
+    for index in range(len(at.candidates)):
+        expected = naive.cost(one, moment, value, work, at.candidates.allocation(index))
+        assert found[0, index] == pytest.approx(expected)
+
+
+@given(snapshots(draws=5), st.floats(0.0, 0.01))
+def test_the_way_back_costs_more_than_staying(moment: Snapshot, value: float) -> None:
+    (one,) = moment.jobs
+    at = ground_of(one, moment)
+    held = at.candidates.held
+    if held is None:
+        with pytest.raises(ValueError, match="no way back"):
+            cost_with_way_back(at, value, 1e9)
+        return
+    # What is tried and turns out worse is a loss, whatever it is, once there is time to come back.
+    stays = cost_to_finish(at, value, 1e9)[:, [held]]
+    back = cost_with_way_back(at, value, 1e9)
+    worse = at.candidates.goodput * (at.candidates.usd_per_second[held] + value) < (
+        at.candidates.goodput[:, [held]] * (at.candidates.usd_per_second + value)
+    )
+    assert (back[worse] >= np.broadcast_to(stays, back.shape)[worse] * (1 - 1e-9)).all()
+
+
+def test_the_way_back_by_hand() -> None:
+    one = job(held=Allocation("local-small", 1, 1), switching=SwitchingCosts(1.0, 3.0))
+    at = ground_of(one, snapshot(one))
+    index = at.candidates.index(TWO)
+    value, work = 0.10 / 3600, 9000.0
+    slow, fast = 100.0, naive.goodput(one, snapshot(one), TWO)
+    # 6 s of boot at the old size, 30 s of the new one, a pause each way, the rest as before.
+    done = 6 * slow + 30 * fast
+    expected = 6 * 0.10 + 6 * 0.20 + 30 * 0.30 + 1 * 0.30 + 1 * 0.20
+    expected += (work - done) / slow * 0.20
+    assert cost_with_way_back(at, value, work)[0, index] * 3600 == pytest.approx(expected)
+
+
+def test_a_job_of_unknown_length_has_an_hour_or_its_age_to_go() -> None:
+    one = job(remaining_examples=None, held=Allocation("local-small", 1, 1))
+    moment = snapshot(one)
+    supply = supply_of(moment)
+    every = candidates(one, supply)
+    assert remaining_work(one, supply, every) == pytest.approx(100 * 3600)
+    old = replace(one, submitted_seconds=NOW - 36000)
+    assert remaining_work(old, supply, every) == pytest.approx(100 * 36000)
+    assert remaining_work(replace(one, remaining_examples=-1.0), supply, every) == 0.0
+    assert remaining_work(replace(one, remaining_examples=np.inf), supply, every) > 0
+
+
+def test_decisions_count_until_they_are_usually_undone() -> None:
+    one = job(held=TWO, switching=SwitchingCosts(0.05, 3.0, dwell_seconds=10.0))
+    moment = snapshot(one, offers=(SMALL, LARGE))
+    every = candidates(one, supply_of(moment))
+    expected = 10 * naive.goodput(one, moment, TWO)
+    assert work_ahead(one, 9000.0, every) == pytest.approx(expected)
+    assert work_ahead(one, 10.0, every) == 10.0

@@ -1,0 +1,275 @@
+"""Whole lives of agents: real processes on a real local cloud, a stand-in for the controller."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+
+from autoscaler.domain.instance import InstancePhase
+from autoscaler.domain.job import JobSpec
+from autoscaler.domain.report import Failure
+from autoscaler.wire.messages import NodeReport, Wanted
+from tests.node.controller import FakeController
+from tests.node.site import STEADY, Site, wait_until
+
+FOR_EVER = JobSpec("job", STEADY)
+
+
+def job(*command: str, **environment: str) -> JobSpec:
+    return JobSpec("job", command or STEADY, environment=environment)
+
+
+def the_failure(controller: FakeController) -> Failure:
+    wait_until(lambda: controller.failures, "a failure")
+    (failure,) = controller.failures
+    return failure
+
+
+def steps_told(reports: list[NodeReport]) -> list[int]:
+    """The steps of all observations, in the order in which they were told."""
+    told = [training for report in reports for training in report.reports]
+    return [observation.steps for training in told for observation in training.observations]
+
+
+def test_a_script_that_ends_well_completes_the_job(site: Site) -> None:
+    controller = site.serve(job(STEPS="10"))
+    instance = site.launch()
+    wait_until(lambda: instance.is_complete, "the end")
+    assert [join.instance for join in controller.joins] == ["job-0"]
+    assert controller.phases("job-0") == [
+        InstancePhase.PREPARING,
+        InstancePhase.STARTING,
+        InstancePhase.TRAINING,
+        InstancePhase.DRAINED,
+    ]
+    assert controller.log == "attempt on 0\n"
+    assert controller.training[-1].step == 10
+    assert controller.training[-1].metrics == {"step": 10.0}, "JSON has no word for NaN"
+    assert steps_told(controller.reports) == [1] * 10
+    heard = len(controller.reports)
+    wait_until(lambda: len(controller.reports) > heard + 2, "heartbeats until it is terminated")
+    assert controller.reports[-1].is_complete
+    assert not controller.failures
+
+
+def test_a_script_that_fails_tells_why_and_waits_for_the_next_attempt(site: Site) -> None:
+    controller = site.serve(job(FAIL_AT="4", STEPS="8"))
+    instance = site.launch()
+    failure = the_failure(controller)
+    assert failure.exit_code == 1
+    assert failure.steps == 3
+    assert failure.attempt == 1
+    assert not failure.during_setup
+    assert failure.cause == (
+        "the script raised ValueError: step 4 is one too many (steady.py, in <module>)"
+    )
+    assert failure.last_lines[-1] == "ValueError: step 4 is one too many"
+    assert "ValueError: step 4" in controller.log, "the log is there before the failure is told"
+    instance.wait_for(InstancePhase.WAITING)
+    assert len(instance.starts()) == 1
+    controller.want(attempt=2, start_seconds=time.time() + 0.5)
+    wait_until(lambda: instance.is_complete, "the second attempt")
+    assert len(instance.starts()) == 2
+    assert controller.reports[-1].attempt == 2
+    assert len(controller.failures) == 1
+
+
+def test_a_command_that_does_not_exist_is_said_to_be_missing(site: Site) -> None:
+    controller = site.serve(job("no-such-program", "--fast"))
+    site.launch()
+    failure = the_failure(controller)
+    assert failure.exit_code == 127
+    assert failure.cause == "there is no program no-such-program: install it in setup"
+
+
+def test_a_killed_rank_is_a_failure_by_signal(site: Site) -> None:
+    controller = site.serve(FOR_EVER)
+    instance = site.launch()
+    instance.wait_for(InstancePhase.TRAINING)
+    psutil.Process(instance.starts()[-1]).kill()
+    failure = the_failure(controller)
+    assert failure.cause == "killed by signal 9 (out of memory?)"
+    assert failure.steps > 0
+
+
+def test_nothing_is_left_of_a_start_whose_shim_was_killed(site: Site) -> None:
+    controller = site.serve(FOR_EVER)
+    instance = site.launch()
+    instance.wait_for(InstancePhase.TRAINING)
+    (shim,) = instance.processes("autoscaler.node.shim")
+    shim.kill()
+    assert the_failure(controller).exit_code == -9
+    wait_until(lambda: not instance.processes("steady.py"), "the end of the script")
+
+
+def test_an_agent_that_was_killed_finds_what_runs(site: Site) -> None:
+    controller = site.serve(job(STEPS="150"))
+    instance = site.launch()
+    instance.wait_for(InstancePhase.TRAINING)
+    instance.kill_agent()
+    wait_until(lambda: instance.is_complete, "the end")
+    assert len(instance.starts()) == 1
+    assert len(controller.joins) == 1
+    assert controller.assignments_asked == 0
+    assert not controller.failures
+    sequences = [report.sequence for report in controller.reports]
+    assert sequences == sorted(sequences)
+    assert controller.log == "attempt on 0\n"
+
+
+def test_an_agent_that_was_killed_hears_how_the_script_ended_meanwhile(site: Site) -> None:
+    controller = site.serve(job(FAIL_AT="20"))
+    instance = site.launch()
+    instance.wait_for(InstancePhase.TRAINING)
+    controller.is_away = True
+    instance.kill_agent()
+    wait_until(lambda: not instance.processes("steady.py"), "the end of the script")
+    instance.kill_agent()
+    controller.is_away = False
+    assert the_failure(controller).cause.startswith("the script raised ValueError: step 20")
+    assert len(instance.starts()) == 1
+
+
+def test_training_goes_on_while_the_controller_is_away_and_all_is_told_once(site: Site) -> None:
+    controller = site.serve(job(STEPS="100"))
+    instance = site.launch()
+    instance.wait_for(InstancePhase.TRAINING)
+    controller.is_away = True
+    wait_until(lambda: not instance.processes("steady.py"), "the end of the script")
+    heard = len(controller.reports)
+    controller.is_away = False
+    wait_until(lambda: instance.is_complete, "the end")
+    assert steps_told(controller.reports) == [1] * 100
+    assert len(controller.reports) <= heard + 3, "what waited was told together"
+    assert controller.log == "attempt on 0\n"
+
+
+def test_a_report_whose_reply_was_lost_is_repeated_as_it_was(site: Site) -> None:
+    """The controller knows a report by its sequence number, and takes it in once."""
+    controller = site.serve(job(STEPS="60"))
+    instance = site.launch()
+    instance.wait_for(InstancePhase.TRAINING)
+    controller.loses_replies = True
+    time.sleep(0.5)
+    controller.loses_replies = False
+    wait_until(lambda: instance.is_complete, "the end")
+    assert steps_told(controller.reports) == [1] * 60
+    assert controller.log == "attempt on 0\n"
+
+
+def test_a_drained_instance_leaves_at_a_step_and_stays_away(site: Site) -> None:
+    controller = site.serve(FOR_EVER)
+    instance = site.launch()
+    instance.wait_for(InstancePhase.TRAINING)
+    controller.want(wanted=Wanted.DRAIN)
+    instance.wait_for(InstancePhase.DRAINED)
+    assert InstancePhase.DRAINING in controller.phases("job-0")
+    assert not instance.is_complete
+    assert not controller.failures
+    assert not instance.processes("steady.py")
+    assert len(instance.starts()) == 1
+
+
+def test_an_agent_killed_while_it_drains_does_not_start_again(site: Site) -> None:
+    controller = site.serve(job(DEAF="1"))
+    instance = site.launch()
+    instance.wait_for(InstancePhase.TRAINING)
+    controller.want(wanted=Wanted.DRAIN)
+    instance.wait_for(InstancePhase.DRAINING)
+    controller.is_away = True
+    instance.kill_agent()
+    psutil.Process(instance.starts()[-1]).kill()
+    wait_until(lambda: not instance.processes("steady.py"), "the end of the script")
+    controller.is_away = False
+    instance.wait_for(InstancePhase.DRAINED)
+    assert not controller.failures
+    assert len(instance.starts()) == 1
+
+
+def test_a_script_that_does_not_leave_is_ended(site: Site) -> None:
+    site.settings["drain_seconds"] = 0.5
+    controller = site.serve(job(DEAF="1"))
+    instance = site.launch()
+    instance.wait_for(InstancePhase.TRAINING)
+    controller.want(wanted=Wanted.DRAIN)
+    instance.wait_for(InstancePhase.DRAINED)
+    assert not controller.failures
+
+
+def test_what_does_not_train_yet_is_drained_at_once(site: Site) -> None:
+    controller = site.serve(job("sleep", "600"))
+    instance = site.launch()
+    wait_until(lambda: instance.processes("sleep"), "the script")
+    controller.want(wanted=Wanted.DRAIN)
+    instance.wait_for(InstancePhase.DRAINED, seconds=5)
+    assert not instance.processes("sleep")
+    assert not controller.failures
+
+
+def test_a_reclaim_drains_without_being_told_to(site: Site) -> None:
+    site.notice_seconds = 6.0
+    controller = site.serve(FOR_EVER)
+    instance = site.launch()
+    instance.wait_for(InstancePhase.TRAINING)
+    controller.is_away = True
+    instance.reclaim()
+    wait_until(lambda: not instance.processes("steady.py"), "leaving")
+    assert not instance.is_off, "it left before the deadline"
+    controller.is_away = False
+    instance.wait_for(InstancePhase.DRAINED)
+    notice = (instance.disk.parent / "reclaim-notice").read_text()
+    assert controller.reports[-1].reclaim_seconds == float(notice)
+    assert "left" in instance.trace()
+    assert not controller.failures
+
+
+def test_a_deaf_script_is_gone_before_the_reclaim(site: Site) -> None:
+    site.notice_seconds = 4.0
+    controller = site.serve(job(DEAF="1"))
+    instance = site.launch()
+    instance.wait_for(InstancePhase.TRAINING)
+    instance.reclaim()
+    instance.wait_for(InstancePhase.DRAINED, seconds=3.9)
+    assert not controller.failures
+
+
+def test_another_number_of_devices_is_a_new_start_and_no_failure(site: Site) -> None:
+    controller = site.serve(FOR_EVER)
+    instance = site.launch(devices=2)
+    instance.wait_for(InstancePhase.TRAINING)
+    assert controller.reports[-1].devices_used == 1
+    controller.want(devices_used=2)
+    wait_until(lambda: controller.log.count("attempt on 0,1\n") == 2, "two ranks")
+    wait_until(lambda: controller.reports[-1].devices_used == 2)
+    instance.wait_for(InstancePhase.TRAINING)
+    assert len(instance.starts()) == 2
+    assert controller.reports[-1].attempt == 1
+    assert not controller.failures
+
+
+def test_an_instance_that_nobody_answers_for_long_drains_and_powers_off(site: Site) -> None:
+    controller = site.serve(FOR_EVER)
+    controller.lease_seconds = 1.5
+    instance = site.launch()
+    instance.wait_for(InstancePhase.TRAINING)
+    controller.is_away = True
+    instance.kill_agent()
+    wait_until(lambda: instance.is_off, "the end of the lease")
+    assert "left" in instance.trace()
+
+
+def test_an_instance_that_is_not_let_in_powers_off(site: Site) -> None:
+    site.serve(FOR_EVER).refuses_join = True
+    instance = site.launch()
+    wait_until(lambda: instance.is_off, "the end")
+    assert "was used before" in instance.console
+
+
+def test_joining_waits_for_a_controller_that_is_away(site: Site) -> None:
+    controller = site.serve(job(STEPS="3"))
+    controller.is_away = True
+    instance = site.launch()
+    wait_until(lambda: "can't join yet" in instance.console, "a try")
+    controller.is_away = False
+    wait_until(lambda: instance.is_complete, "the end")

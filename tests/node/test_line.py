@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from autoscaler.clock import SystemClock
+from autoscaler.domain.job import BatchSpec
+from autoscaler.domain.training import TrainingDirective, TrainingSetup
+from autoscaler.node.disk import Disk
+from autoscaler.node.line import Line, Stepped, Word, parse_message
+from autoscaler.training.channel import Channel
+from tests.node.site import wait_until
+from tests.node.test_outbox import REPORT
+
+SETUP = TrainingSetup(
+    job="job",
+    replica="job-0",
+    attempt=2,
+    device_kind="cpu-core",
+    lighthouse=None,
+    bind_address="127.0.0.1",
+    peer_token="token",
+    checkpoint_directory="/somewhere",
+    checkpoint_interval_seconds=60.0,
+    checkpoints_kept=2,
+    batch=BatchSpec(),
+    total_examples=None,
+    heartbeat_timeout_seconds=1.5,
+    collective_timeout_seconds=20.0,
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "agent.sock"
+
+
+@pytest.fixture
+def channel(path: Path) -> Iterator[Channel]:
+    """The training process's end."""
+    channel = Channel(str(path), SystemClock())
+    yield channel
+    channel.close()
+
+
+def test_each_hears_the_other(path: Path, channel: Channel) -> None:
+    news = threading.Event()
+    line = Line(path, news.set)
+    line.open_to(SETUP, None)
+    assert channel.setup() == SETUP
+    line.direct(TrainingDirective(drain=True))
+    wait_until(lambda: channel.directive.drain)
+    channel.stepped(3, 7)
+    channel.report(REPORT)
+    channel.left()
+    channel.finished()
+    heard = []
+    wait_until(lambda: heard.extend(line.hear()) or len(heard) == 4)
+    assert heard == [Stepped(3), REPORT, Word.LEFT, Word.FINISHED]
+    assert news.is_set()
+
+
+def test_it_is_quiet_when_nobody_is_connected(path: Path) -> None:
+    line = Line(path, lambda: None)
+    assert line.is_quiet
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(str(path))
+        peer.sendall(b'{"kind": "left"}\n')
+        wait_until(lambda: not line.is_quiet)
+    wait_until(lambda: line.is_quiet)
+    assert line.hear() == [Word.LEFT], "what was said before it hung up was heard"
+
+
+def test_a_new_agent_takes_the_line_over_and_says_no_more_than_it_knows(
+    path: Path, channel: Channel
+) -> None:
+    first = Line(path, lambda: None)
+    first.open_to(SETUP, None)
+    first.direct(TrainingDirective(drain=True))
+    wait_until(lambda: channel.directive.drain)
+    second = Line(path, lambda: None)
+    second.open_to(SETUP, None)
+    for connection in first._connections:
+        connection.shutdown(socket.SHUT_RDWR)  # as the death of the first agent would
+    wait_until(lambda: not second.is_quiet, "the channel connects again")
+    assert channel.directive.drain, "what was heard last is in force"
+    second.direct(TrainingDirective(drain=False))
+    wait_until(lambda: not channel.directive.drain)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"garbage\n",
+        b"[1]\n",
+        b"{}\n",
+        b'{"kind": "stepped"}\n',
+        b'{"kind": "stepped", "steps": "many"}\n',
+        b'{"kind": "report", "report": {"step": 1}}\n',
+        b"\xff\xfe\n",
+    ],
+)
+def test_what_is_no_message_is_passed_over(line: bytes) -> None:
+    assert parse_message(line) is None
+
+
+def test_a_report_that_json_can_not_carry_on_is_passed_over() -> None:
+    broken = {**asdict(REPORT), "learning_rate": float("nan")}
+    assert parse_message(json.dumps({"kind": "report", "report": broken}).encode()) is None
+    partly = {**asdict(REPORT), "metrics": {"loss": float("inf"), "accuracy": 0.5}}
+    report = parse_message(json.dumps({"kind": "report", "report": partly}).encode())
+    assert getattr(report, "metrics", None) == {"accuracy": 0.5}
+
+
+def test_a_deep_directory_has_its_socket_elsewhere(tmp_path: Path) -> None:
+    shallow = Disk(tmp_path / "i")
+    deep = Disk(tmp_path / ("deep" * 30))
+    assert shallow.socket().is_relative_to(shallow.directory)
+    place = deep.socket()
+    assert len(os.fsencode(place)) < 100
+    assert place == Disk(deep.directory).socket() != Disk(tmp_path / ("Deep" * 30)).socket()
+    Line(place, lambda: None)
+    for each in (place, Disk(tmp_path / ("Deep" * 30)).socket()):
+        each.unlink(missing_ok=True)
+        each.parent.rmdir()

@@ -1,0 +1,59 @@
+"""The agent with all that is real: lighthouse, torchrun, the training library."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autoscaler.clock import SystemClock
+from autoscaler.domain.instance import InstancePhase
+from autoscaler.domain.job import JobSpec
+from autoscaler.lighthouse.host import LighthouseHost
+from tests.node.site import Site, wait_until
+
+SCRIPT = Path(__file__).parents[1] / "training" / "scripts" / "regression.py"
+
+
+@pytest.fixture
+def lighthouse(tmp_path: Path) -> Iterator[str | None]:
+    host = LighthouseHost(tmp_path / "lighthouses", "127.0.0.1", SystemClock())
+    yield host.ensure("job")
+    host.release("job")
+
+
+def test_a_real_job_trains_on_two_ranks_and_goes_on_with_one(
+    site: Site, tmp_path: Path, lighthouse: str | None
+) -> None:
+    site.settings = {}
+    files = tmp_path / "files"
+    files.mkdir()
+    shutil.copy(SCRIPT, files)
+    variables = {"TRACE": "trace", "EPOCHS": "100000", "STEP_SECONDS": "0.01"}
+    spec = JobSpec("job", ("python", "regression.py"), environment=variables)
+    controller = site.serve(spec, files=files)
+    controller.offer_lighthouse(lighthouse)
+    controller.want(devices_used=2)
+    instance = site.launch(devices=2)
+    instance.wait_for(InstancePhase.TRAINING)
+    wait_until(lambda: controller.training and controller.training[-1].step > 20, "steps")
+    assert controller.training[-1].devices == 2
+    listening = {
+        connection.laddr.ip
+        for process in instance.processes("")
+        for connection in process.net_connections(kind="tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening == {"127.0.0.1"}, "torchrun's own store listens everywhere by itself"
+    controller.want(devices_used=1)
+    wait_until(lambda: InstancePhase.DRAINING in controller.phases("job-0"), "leaving")
+    instance.wait_for(InstancePhase.TRAINING)
+    wait_until(lambda: controller.training[-1].devices == 1, "one rank")
+    steps = [report.step for report in controller.training]
+    assert steps == sorted(steps), "it went on from its checkpoint"
+    assert not controller.failures
+    noise = [line for line in controller.log.splitlines() if line.strip()]
+    assert noise == [], "a job's log is the job's"

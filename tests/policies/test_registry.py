@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from autoscaler.domain.errors import SpecError
+from autoscaler.policies import registry
+from autoscaler.policies.marginal import MarginalPolicy
+from autoscaler.policies.registry import create_policy, policies
+from autoscaler.policies.static import StaticParameters, StaticPolicy
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, **places: str) -> None:
+    points = [EntryPoint(name, place, registry.ENTRY_POINTS) for name, place in places.items()]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+
+
+def test_our_own_policies_are_there() -> None:
+    assert {each.name: each.trouble for each in policies()} == {"marginal": None, "static": None}
+    assert isinstance(create_policy("marginal"), MarginalPolicy)
+    assert isinstance(create_policy("static", StaticParameters(2)), StaticPolicy)
+
+
+def test_an_unknown_policy_names_those_that_there_are() -> None:
+    with pytest.raises(SpecError, match='policy: "magic" is no policy: there are marginal, st'):
+        create_policy("magic")
+
+
+def test_others_can_be_installed_but_not_over_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = "autoscaler.policies.static:StaticPolicy"
+    installed(monkeypatch, fixed=place, marginal=place)
+    assert isinstance(create_policy("fixed"), StaticPolicy)
+    assert isinstance(create_policy("marginal"), MarginalPolicy)
+
+
+@pytest.mark.parametrize(
+    ("place", "trouble"),
+    [
+        ("no.such.module:Policy", "ModuleNotFoundError: No module named 'no'"),
+        ("autoscaler.policies.static:Missing", "AttributeError: .* 'Missing'"),
+    ],
+)
+def test_a_broken_one_is_listed_with_its_trouble(
+    place: str, trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(monkeypatch, broken=place)
+    (found,) = [each for each in policies() if each.name == "broken"]
+    assert found.trouble is not None
+    with pytest.raises(SpecError, match=f"broken can't be used: {trouble}"):
+        create_policy("broken")
