@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI
@@ -58,7 +59,8 @@ class ServeSettings:
     Attributes:
         state: the directory that holds all it must not forget, but for a store elsewhere.
         store_url: of another store than the SQLite file in `state`.
-        host, port: where the API listens; port 0 takes a free one.
+        host, port: where the API listens; port 0 takes a free one, the same at every restart:
+            agents look for the controller where it was.
         policy: the name of the policy that plans.
         tick_seconds: the longest time between two ticks.
         heartbeat_seconds: how often agents speak up.
@@ -186,7 +188,7 @@ class Deployment:
             views=Views(store, status, assignments, release),
             bundles=bundles,
             logs=Logs(settings.state / "logs"),
-            forecast=Forecasts(store, status).of,
+            forecast=Forecasts(store, status, self._clock).of,
             clock=self._clock,
         )
         return create_app(rooms, release)
@@ -200,7 +202,7 @@ def serve(settings: ServeSettings) -> None:
         StoreError: the store can't be opened.
     """
     clock = SystemClock()
-    with _own(settings.state), _listening(settings.host, settings.port) as listener:
+    with _own(settings.state), _listening(settings) as listener:
         url = f"http://{settings.host}:{listener.getsockname()[1]}"
         deployment = Deployment(settings, url, clock)
         _let_owner_in(settings.state, deployment, url)
@@ -237,17 +239,27 @@ def _own(state: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        raise Conflict(
-            f"{host}:{port} can't be listened on ({error.strerror}): choose another --port"
-        ) from None
-    with listener:
+def _listening(settings: ServeSettings) -> Iterator[socket.socket]:
+    host, port = settings.host, settings.port
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        before = _port_before(settings.state) if port == 0 else None
+        try:
+            listener.bind((host, before or port))
+        except OSError as error:
+            raise Conflict(
+                f"{host}:{before or port} can't be listened on ({error.strerror}): "
+                "choose another --port"
+            ) from None
         yield listener
+
+
+def _port_before(state: Path) -> int | None:
+    """Where the API was at the last run, which is where the agents look for it."""
+    try:
+        return urlsplit(json.loads((state / CLIENT_FILE).read_text())["url"]).port
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def _let_owner_in(state: Path, deployment: Deployment, url: str) -> None:

@@ -81,7 +81,7 @@ class Controller:
         self._calls = calls
         self._settings = settings
         self._models = Models(store)
-        self._snapshots = Snapshots(store, market, self._models)
+        self._snapshots = Snapshots(store, market, self._models, settings.replan_seconds)
         self._tick = 0
         self._ticked_seconds = float("inf")
         self._planned_seconds = float("-inf")

@@ -13,7 +13,7 @@ from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import BatchSpec, InstanceBounds, JobRecord
 from autoscaler.domain.offer import Offer
-from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts
+from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts, ThroughputModel
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.measurements import Mean, pause_name
 from autoscaler.store.store import Store
@@ -32,10 +32,13 @@ _PAUSES = tuple(pause_name(kind) for kind in ("join", "drain"))
 class Snapshots:
     """Takes snapshots of the jobs that are to be planned for."""
 
-    def __init__(self, store: Store, market: Market, models: Models) -> None:
+    def __init__(
+        self, store: Store, market: Market, models: Models, replan_seconds: float
+    ) -> None:
         self._store = store
         self._market = market
         self._models = models
+        self._replan_seconds = replan_seconds
 
     def take(
         self, jobs: Sequence[JobRecord], alive: Sequence[HeldInstance], now_seconds: float
@@ -44,40 +47,64 @@ class Snapshots:
         by_job: dict[str, list[HeldInstance]] = {}
         for held in alive:
             by_job.setdefault(held.job, []).append(held)
+        offers = self._market.offers
         return Snapshot(
             now_seconds=now_seconds,
-            offers=self._market.offers,
+            offers=offers,
             limits=self._market.limits,
-            jobs=tuple(self._job(job, by_job.get(job.id, []), now_seconds) for job in jobs),
+            jobs=tuple(
+                job_snapshot(
+                    self._store,
+                    job,
+                    by_job.get(job.id, []),
+                    offers,
+                    self._models.of(
+                        job, allowed_offers(job.spec.instances, offers) or offers, now_seconds
+                    ),
+                    now_seconds,
+                )
+                for job in jobs
+            ),
             unavailable=self._store.capacity.unavailable(now_seconds),
+            replan_seconds=self._replan_seconds,
         )
 
-    def _job(
-        self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
-    ) -> JobSnapshot:
-        report, spec = job.report, job.spec
-        offers = allowed_offers(spec.instances, self._market.offers)
-        total = spec.total_examples or (report.total_examples if report else None)
-        progress = report.progress_examples if report else 0.0
-        held = held_allocation(instances)
-        waits = job.retry_seconds is not None and job.retry_seconds > now_seconds
-        durations = self._store.measurements.durations(job.id)
-        spent = Ledger(self._store.ledger.entries(job.id)).spent(job.id, now_seconds)
-        return JobSnapshot(
-            id=job.id,
-            objective=spec.objective,
-            instances=_as_held(spec.instances, held) if waits else spec.instances,
-            batch=report.bounds if report else bounds_of(spec.batch),
-            submitted_seconds=job.submitted_seconds,
-            remaining_examples=None if total is None else max(total - progress, 0.0),
-            spent_usd=float(spent),
-            held=held,
-            trained=trained_allocation(instances),
-            models=self._models.of(job, offers or self._market.offers, now_seconds),
-            noise=report.noise if report else None,
-            switching=_switching(durations, self._market.offers),
-            waited_seconds=0.0 if job.started_seconds else now_seconds - job.submitted_seconds,
-        )
+
+def job_snapshot(
+    store: Store,
+    job: JobRecord,
+    instances: Sequence[HeldInstance],
+    offers: Sequence[Offer],
+    models: Mapping[str, ThroughputModel],
+    now_seconds: float,
+) -> JobSnapshot:
+    """One job as its store knows it, with its fitted models; `offers` are all there are."""
+    report, spec = job.report, job.spec
+    total = total_examples(job)
+    progress = report.progress_examples if report else 0.0
+    held = held_allocation(instances)
+    waits = job.retry_seconds is not None and job.retry_seconds > now_seconds
+    spent = Ledger(store.ledger.entries(job.id)).spent(job.id, now_seconds)
+    return JobSnapshot(
+        id=job.id,
+        objective=spec.objective,
+        instances=_as_held(spec.instances, held) if waits else spec.instances,
+        batch=report.bounds if report else bounds_of(spec.batch),
+        submitted_seconds=job.submitted_seconds,
+        remaining_examples=None if total is None else max(total - progress, 0.0),
+        spent_usd=float(spent),
+        held=held,
+        trained=trained_allocation(instances),
+        models=models,
+        noise=report.noise if report else None,
+        switching=_switching(store.measurements.durations(job.id), offers),
+        waited_seconds=0.0 if job.started_seconds else now_seconds - job.submitted_seconds,
+    )
+
+
+def total_examples(job: JobRecord) -> float | None:
+    """Useful examples of the whole job, as its owner or its script says."""
+    return job.spec.total_examples or (job.report.total_examples if job.report else None)
 
 
 def allowed_offers(bounds: InstanceBounds, offers: Sequence[Offer]) -> tuple[Offer, ...]:

@@ -1,0 +1,61 @@
+"""What a job would have taken at each fixed size, for those who ask."""
+
+from __future__ import annotations
+
+from autoscaler.clock import Clock
+from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.snapshots import job_snapshot, total_examples
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.snapshot import JobSnapshot
+from autoscaler.economics.forecast import Forecast, fixed_sizes
+from autoscaler.store.store import Store
+from autoscaler.wire.messages import ForecastView
+
+
+class Forecasts:
+    """Predictions from what was last fitted of a job; nothing is fitted here."""
+
+    def __init__(self, store: Store, status: ControllerStatus, clock: Clock) -> None:
+        self._store = store
+        self._status = status
+        self._clock = clock
+
+    def of(self, job_id: str) -> tuple[ForecastView, ...]:
+        """The whole job at each fixed size that its bounds and the limits permit.
+
+        Empty before anything was fitted, and where nobody knows how much there is to do.
+        """
+        job = self._store.jobs.get(job_id)
+        models = self._store.measurements.models(job_id)
+        total = total_examples(job)
+        if total is None or not models:
+            return ()
+        instances = self._store.instances.of_job(job_id)
+        offers = self._status.offers
+        snapshot = job_snapshot(self._store, job, instances, offers, models, self._clock.now())
+        return tuple(
+            _view(snapshot, forecast, {offer.id: offer.device_kind for offer in offers})
+            for forecast in fixed_sizes(snapshot, offers, total)
+            if self._has_room(forecast.allocation)
+        )
+
+    def _has_room(self, allocation: Allocation) -> bool:
+        offers = {offer.id: offer for offer in self._status.offers}
+        return all(
+            limit.use(offers[allocation.offer]) * allocation.instances <= limit.maximum
+            for limit in self._status.limits
+        )
+
+
+def _view(job: JobSnapshot, forecast: Forecast, kinds: dict[str, str]) -> ForecastView:
+    allocation = forecast.allocation
+    model = job.models.get(kinds[allocation.offer])
+    size = (allocation.instances, allocation.devices)
+    return ForecastView(
+        allocation=allocation,
+        measured=model is not None and size in model.measured,
+        seconds=forecast.seconds.median,
+        seconds_90=forecast.seconds.ninety_percent,
+        usd=forecast.usd.median,
+        usd_90=forecast.usd.ninety_percent,
+    )
