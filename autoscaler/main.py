@@ -257,7 +257,8 @@ def _listening(settings: ServeSettings) -> Iterator[socket.socket]:
 def _port_before(state: Path) -> int | None:
     """Where the API was at the last run, which is where the agents look for it."""
     try:
-        return urlsplit(json.loads((state / CLIENT_FILE).read_text())["url"]).port
+        url: str = json.loads((state / CLIENT_FILE).read_text())["url"]
+        return urlsplit(url).port
     except (OSError, ValueError, KeyError):
         return None
 

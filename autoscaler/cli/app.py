@@ -246,7 +246,8 @@ def serve(
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for chatty in ("httpx", "alembic"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     settings = serve_settings(
         state or state_directory(),
         devices=devices,
@@ -275,7 +276,8 @@ def node(
     from providers.metadata import read_metadata
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for chatty in ("httpx", "alembic"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     run_agent(load_user_data(user_data), read_metadata(os.environ), SystemClock())
 
 

@@ -11,9 +11,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
+from statistics import fmean
 
 from rich.console import Console
 
@@ -42,13 +43,12 @@ class StoryError(CastorError):
     """The demo did not go as it must."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Visit:
-    """What a job was seen to do at one size: measured goodput, and the model's."""
+    """What a job was seen to do at one size: goodput measured, and by the model, each time."""
 
-    instances: str
-    measured: float
-    predicted: float
+    measured: list[float] = field(default_factory=list)
+    predicted: list[float] = field(default_factory=list)
 
 
 def run_demo(text: Path | None, devices: int | None, keep: bool) -> int:
@@ -102,8 +102,8 @@ class Story:
         self._audience.say("2. a second job arrives, with a deadline; there are no idle cores")
         digits = self._submit("digits", {})
         self._wait(lambda: self._is_training(digits), "digits to train")
-        self._audience.say("3. the first job ends; the second's owner now wants it fast")
         self._wait(lambda: self._job(gpt).phase.is_final, "chargpt to end")
+        self._audience.say("3. the first job has ended; the second's owner now wants it fast")
         objective = parse_objective_text("fastest", self._clock.now())
         if not self._job(digits).phase.is_final:
             self._client.change(digits, Change(objective=objective))
@@ -164,11 +164,12 @@ class Story:
             raise StoryError(f"job {job.id} failed: {job.cause}")
         if report is None or not report.goodput_measured or not job.goodput_predicted:
             return
-        size = instances_text(job)
-        if report.replicas == len(job.instances):
-            self.visits.setdefault(job.id, {})[size] = Visit(
-                size, report.goodput_measured, job.goodput_predicted
-            )
+        settled = all(each.phase is InstancePhase.TRAINING for each in job.instances)
+        if settled and report.replicas == len(job.instances):
+            size = instances_text(job)
+            visit = self.visits.setdefault(job.id, {}).setdefault(size, Visit())
+            visit.measured.append(report.goodput_measured)
+            visit.predicted.append(job.goodput_predicted)
 
     def _job(self, name: str) -> JobView:
         return self._client.job(name)
@@ -195,28 +196,22 @@ def _print_end(
     elapsed_seconds: float,
 ) -> None:
     """What it cost and how long it took, beside what fixed sizes would have, as predicted."""
-    costs = client.costs()
     for job in reversed(client.jobs()):
-        took_seconds = (job.ended_seconds or 0) - job.submitted_seconds
         console.print()
-        console.print(
-            f"{job.id}: {job.phase} in {format_duration(took_seconds)} for {money(job.spent_usd)}",
-            style="bold",
-        )
-        title = "  beside a fixed size, as predicted by the fitted model:"
-        console.print(forecast_table(client.forecast(job.id), title))
-        for visit in story.visits.get(job.id, {}).values():
-            error = visit.predicted / visit.measured - 1
+        console.print(forecast_table(job, client.forecast(job.id)))
+        for size, visit in story.visits.get(job.id, {}).items():
+            measured, predicted = fmean(visit.measured), fmean(visit.predicted)
             console.print(
-                f"  goodput at {visit.instances}: measured {number(visit.measured)}, model "
-                f"{number(visit.predicted)} useful examples/s ({error:+.0%})",
+                f" goodput at {size}: measured {number(measured)}, model {number(predicted)} "
+                f"useful examples/s ({predicted / measured - 1:+.0%})",
                 highlight=False,
             )
-    billed_usd = controller.billed_usd()
+    total_usd, billed_usd = client.costs().total_usd, controller.billed_usd()
     console.print()
     console.print(
-        f"the ledger says {money(costs.total_usd)}, the local cloud billed {money(billed_usd)}; "
-        f"the story took {format_duration(elapsed_seconds)}"
+        f"the ledger says {money(total_usd)}, the local cloud billed {money(billed_usd)}; "
+        f"the story took {format_duration(elapsed_seconds)}",
+        highlight=False,
     )
-    if abs(costs.total_usd - billed_usd) >= Decimal("0.01"):
-        raise StoryError(f"the ledger ({costs.total_usd}) and the bill ({billed_usd}) differ")
+    if abs(total_usd - billed_usd) >= Decimal("0.01"):
+        raise StoryError(f"the ledger ({total_usd}) and the bill ({billed_usd}) differ")

@@ -89,7 +89,9 @@ def _job_panel(job: JobView, now_seconds: float) -> RenderableType:
     if report is not None and report.total_examples:
         done = min(report.progress_examples, report.total_examples)
         parts.append(ProgressBar(total=report.total_examples, completed=done))
-    title = f"{job.id}: {job.phase} - {describe_objective(job.objective, now_seconds)}"
+    # What an ended job was given counts from its end.
+    asked = describe_objective(job.objective, job.ended_seconds or now_seconds)
+    title = f"{job.id}: {job.phase} - {asked}"
     return Panel(Group(*parts), title=title, title_align="left")
 
 
@@ -110,10 +112,12 @@ def _facts(job: JobView) -> list[tuple[str, str]]:
             ("goodput", goodput),
             ("batch", f"{batch}   noise scale {scale}   learning rate {report.learning_rate:.3g}"),
         ]
-        left = format_duration(job.eta_seconds) if job.eta_seconds is not None else "-"
+        left = ""
+        if job.eta_seconds is not None:
+            left = f", {format_duration(job.eta_seconds)} left"
         done = f"{report.progress_examples:,.0f}"
         total = f"{report.total_examples:,.0f}" if report.total_examples else "?"
-        facts.append(("progress", f"{done} of {total} useful examples, {left} left"))
+        facts.append(("progress", f"{done} of {total} useful examples{left}"))
         if report.metrics:
             numbers = "   ".join(f"{name} {value:.4g}" for name, value in report.metrics.items())
             facts.append(("reported", numbers))

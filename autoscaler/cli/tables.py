@@ -100,21 +100,25 @@ def decision_lines(decisions: Iterable[DecisionView]) -> Iterable[str]:
         yield f"{clock_time(decision.at_seconds)}  {decision.reason}"
 
 
-def forecast_table(forecast: Sequence[ForecastView], title: str) -> Table:
-    """A job at every fixed size, as its model predicts it."""
+def forecast_table(job: JobView, forecast: Sequence[ForecastView]) -> Table:
+    """What a job took, beside what it would have taken at every fixed size by its model."""
+    title = f"{job.id}: as it ran, and at each fixed size as predicted by its fitted model"
     table = Table(title=title, title_justify="left", box=None, header_style="bold")
-    table.add_column("held from start to end")
-    for heading in ("time", "90 %", "cost", "90 %"):
+    table.add_column("")
+    for heading in ("time", "at 90 %", "cost", "at 90 %"):
         table.add_column(heading, justify="right")
     table.add_column("")
+    took_seconds = (job.ended_seconds or job.submitted_seconds) - job.submitted_seconds
+    cells = ("elastic", format_duration(took_seconds), "", money(job.spent_usd), "", "as it ran")
+    table.add_row(*cells, style="bold")
     for row in forecast:
         table.add_row(
-            str(row.allocation),
+            f"{row.allocation} fixed",
             format_duration(row.seconds),
             format_duration(row.seconds_90),
             money(row.usd),
             money(row.usd_90),
-            "measured size" if row.measured else "predicted size",
+            "predicted" if row.measured else "predicted, size not measured",
         )
     return table
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +33,8 @@ from autoscaler.store.store import Store
 _log = logging.getLogger(__name__)
 
 _PRUNE_SECONDS = 3600.0
+# A stay for the same reason with other numbers is no news.
+_NUMBER = re.compile(r"[-+]?\$?[\d.,]+[a-zA-Z/]*")
 _PLANNED_PHASES = (JobPhase.PENDING, JobPhase.RUNNING)
 
 
@@ -153,7 +156,10 @@ class Controller:
         for decision in plan.decisions:
             self._note_dwell(decision, now_seconds)
         self._in_force = {decision.job: decision for decision in plan.decisions}
-        told = tuple(each for each in plan.decisions if self._is_worth_telling(each))
+        settled = {job.id for job in snapshot.jobs if job.trained == job.held}
+        told = tuple(
+            each for each in plan.decisions if self._is_worth_telling(each, each.job in settled)
+        )
         if told:
             self._store.journal.add(self._tick, now_seconds, snapshot, plan, told)
         for decision in told:
@@ -195,9 +201,13 @@ class Controller:
                 decision.job, None, DWELL_DURATION, now_seconds - changed_seconds
             )
 
-    def _is_worth_telling(self, decision: Decision) -> bool:
-        """A change always; a stay once, until something else was decided in between."""
-        essence = (decision.action, decision.current, decision.target)
+    def _is_worth_telling(self, decision: Decision, is_settled: bool) -> bool:
+        """A change always; a stay once nothing is under way, and again for another reason."""
+        stays = decision.action is Action.HOLD
+        if stays and not is_settled:
+            return False
+        words = _NUMBER.sub("", decision.reason) if stays else ""
+        essence = (decision.action, decision.current, decision.target, words)
         is_news = self._told.get(decision.job) != essence
         self._told[decision.job] = essence
         return is_news

@@ -85,7 +85,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     loss_function = nn.CrossEntropyLoss()
 
-    with session(model, optimizer, windows, batch_size=16) as job:
+    with session(model, optimizer, windows, batch_size=32) as job:
         for number, (inputs, targets) in enumerate(job.batches(epochs=arguments.epochs)):
             loss = loss_function(job.model(inputs).flatten(0, 1), targets.flatten())
             job.step(loss)
