@@ -8,8 +8,9 @@ appendix A.1)::
 which two sampled squares solve without bias for |G|^2 and tr(Sigma). The small gradients are those
 of the ranks before they are averaged; a lone rank splits its batch now and then and takes the
 first part. Both estimates are averaged over time and only then divided: the mean of a ratio
-would be biased. A noisy |G|^2 that is not clearly above zero gives no noise scale at all, rather
-than one that lets every batch seem efficient.
+would be biased. |G|^2 can't be below zero, though its unbiased estimate can: what is reported is
+its mean given that (a normal cut off at zero), so that a gradient lost in the noise gives a noise
+scale as large as the measurement can tell, and no larger.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from dataclasses import dataclass
 
 from autoscaler.domain.goodput import NoiseScale
 
-_SIGNIFICANT_STANDARD_ERRORS = 2.0
-_FEWEST_SAMPLES = 5.0
+# Further below zero |G|^2 is not what was sampled: training is not stationary enough.
+_FARTHEST_STANDARD_ERRORS = -3.0
+_FEWEST_SAMPLES = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +96,33 @@ class NoiseTracker:
         self.covariance += share * (deviation_product - self.covariance)
 
     def noise_scale(self, initial_batch: int) -> NoiseScale | None:
-        """What is known so far; None while |G|^2 or tr(Sigma) is not clearly positive."""
-        if self.samples < _FEWEST_SAMPLES:
-            return None
-        square, trace = self.mean_square, self.mean_trace
+        """What is known so far; None from few samples, or where they contradict each other."""
         effective = self.weight * self.weight / max(self.weight_square, 1e-300)
-        square_error = math.sqrt(max(self.variance_square, 0.0) / effective)
-        if square <= _SIGNIFICANT_STANDARD_ERRORS * square_error or trace <= 0:
+        if self.samples < _FEWEST_SAMPLES or self.mean_trace <= 0:
             return None
+        square_error = math.sqrt(max(self.variance_square, 0.0) / effective)
+        if self.mean_square <= _FARTHEST_STANDARD_ERRORS * square_error:
+            return None
+        square, square_variance = _above_zero(self.mean_square, square_error)
+        trace = self.mean_trace
         variance = (
-            self.variance_square / square**2
-            + self.variance_trace / trace**2
-            - 2 * self.covariance / (square * trace)
+            square_variance / square**2
+            + self.variance_trace / effective / trace**2
+            - 2 * self.covariance / effective / (square * trace)
         )
-        spread = math.sqrt(max(variance, 0.0) / effective)
         return NoiseScale(
             initial_batch=initial_batch,
             gradient_square=square,
             gradient_variance=trace / initial_batch,
-            log_standard_deviation=min(spread, 2.0),
+            log_standard_deviation=min(math.sqrt(max(variance, 0.0)), 2.0),
         )
+
+
+def _above_zero(mean: float, deviation: float) -> tuple[float, float]:
+    """Mean and variance of a normal variable that is known to be above zero."""
+    if deviation <= 0 or mean > 30 * deviation:
+        return mean, deviation**2
+    distance = mean / deviation
+    density = math.exp(-distance * distance / 2) / math.sqrt(2 * math.pi)
+    pull = density / (0.5 * math.erfc(-distance / math.sqrt(2)))
+    return mean + deviation * pull, deviation**2 * (1 - distance * pull - pull * pull)

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from autoscaler.training.noise import GradientSquares, NoiseTracker
 
@@ -60,7 +61,27 @@ def test_pure_noise_never_looks_like_a_noise_scale_of_zero() -> None:
     for _ in range(200):
         tracker.update(_round(rng, np.zeros(500), 0.5, ranks=2, local=4))
         noise = tracker.noise_scale(8)
-        assert noise is None or noise.examples > 1000
+        assert noise is None or noise.examples > 20 * 8
+        assert noise is None or noise.log_standard_deviation > 0.3
+
+
+def test_a_gradient_lost_in_the_noise_is_its_mean_above_zero() -> None:
+    """The estimate of |G|^2 is kept positive as a normal variable that is cut off at zero."""
+    for square in (-2.0, -0.5, 0.0, 1.0, 5.0, 40.0):
+        tracker = NoiseTracker(samples=100, weight=100, weight_square=100)
+        tracker.mean_square, tracker.mean_trace = square, 50.0
+        tracker.variance_square = 100.0
+        noise = tracker.noise_scale(8)
+        assert noise is not None
+        cut = scipy.stats.truncnorm(-square, math.inf, loc=square)
+        assert noise.gradient_square == pytest.approx(cut.mean(), rel=1e-6)
+        assert noise.log_standard_deviation == pytest.approx(cut.std() / cut.mean(), rel=1e-5)
+
+
+def test_a_gradient_square_far_below_zero_gives_no_noise_scale() -> None:
+    tracker = NoiseTracker(samples=100, weight=100, weight_square=100)
+    tracker.mean_square, tracker.mean_trace, tracker.variance_square = -4.0, 50.0, 100.0
+    assert tracker.noise_scale(8) is None
 
 
 def test_non_finite_gradients_are_passed_over() -> None:

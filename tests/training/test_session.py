@@ -152,6 +152,19 @@ def test_adam_is_measured_in_its_own_terms() -> None:
     assert preconditioner_of(torch.optim.SGD([parameter]))(parameter) is None
 
 
+def test_what_never_had_a_gradient_does_not_drown_the_rest() -> None:
+    """The first gradient of a rare token's embedding is not divided by the root of nothing."""
+    embedding = nn.Embedding(4, 8)
+    optimizer = torch.optim.Adam(embedding.parameters())
+    for _ in range(10):
+        embedding(torch.tensor([0, 1, 2])).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    scale = preconditioner_of(optimizer)(embedding.weight)
+    assert scale is not None
+    assert float(scale[3].min()) > 0.05 * float(scale[:3].max())
+
+
 SLOW_START = ThroughputParameters(0.1, 1e-4, 0.05, 1e-3, 0.01, 1e-3, 1.5)
 BOUNDS = BatchBounds(initial=32, maximum=256, device_maximum=64, adaptive=True)
 
