@@ -3,15 +3,16 @@
 python benchmarks/planning.py [--json] [--jobs 1,10,100,1000]
 
 Each job may hold up to 16 instances of each of 24 offers (12 types of 4 kinds of device, on-demand
-and spot). `free`: no limit binds. `limited`: the jobs share devices for about half of what they
-wish. `first` is the first plan after all models have changed, `again` one after none has.
+and spot). `free`: no limit binds. `limited`: the jobs share devices for about a quarter of what
+they wish. `first` is a plan after all models have changed, the others are made after none has.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 
 import numpy as np
@@ -21,6 +22,7 @@ from autoscaler.domain.goodput import BatchBounds, NoiseScale
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective, Preference
 from autoscaler.domain.offer import Limit, LimitUnit, Offer, Purchase
+from autoscaler.domain.plan import Plan
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts, ThroughputModel
 from autoscaler.goodput.fit import fit
@@ -99,32 +101,68 @@ def jobs(count: int, seed: int = 0) -> tuple[JobSnapshot, ...]:
     return tuple(found)
 
 
-def seconds_of(call: Callable[[], object]) -> float:
-    """How long one call takes."""
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How long plans of `jobs` jobs take: medians of REPEATS, in milliseconds.
+
+    `limited_gap_percent` is how far the limited plan may be from the best, of what it spends.
+    """
+
+    jobs: int
+    free_first_ms: float
+    free_again_ms: float
+    limited_ms: float
+    limited_gap_percent: float
+
+
+def measure(count: int) -> Figures:
+    """Plan for so many jobs, without a limit and with one."""
+    rows = [_measure_once(jobs(count, seed)) for seed in range(REPEATS)]
+    return Figures(count, *np.median(np.array(rows), axis=0).tolist())
+
+
+def _measure_once(some: tuple[JobSnapshot, ...]) -> tuple[float, float, float, float]:
+    free = Snapshot(NOW, offers(), (), some)
+    first_ms, wished = _timed(free)
+    again_ms, _ = _timed(free)
+    devices = max(_total(wished, free, "devices") // 4, 1.0)
+    limited = replace(free, limits=(Limit("devices", LimitUnit.DEVICES, devices),))
+    limited_ms, plan = _timed(limited)
+    gap_usd_per_hour = 3600 * plan.gap_usd_per_second
+    gap_percent = 100 * gap_usd_per_hour / _total(plan, limited, "usd_per_hour")
+    return first_ms, again_ms, limited_ms, gap_percent
+
+
+def _timed(moment: Snapshot) -> tuple[float, Plan]:
     begin = time.perf_counter()
-    call()
-    return time.perf_counter() - begin
+    plan = MarginalPolicy().plan(moment)
+    return 1000 * (time.perf_counter() - begin), plan
 
 
-def measure(count: int) -> dict[str, float]:
-    """Milliseconds of each case, the median of REPEATS, and the gap of the limited one."""
-    policy = MarginalPolicy()
-    free = Snapshot(NOW, offers(), (), jobs(count))
-    wished = {decision.job: decision.target for decision in policy.plan(free).decisions}
-    by_id = {offer.id: offer for offer in free.offers}
-    devices = sum(t.instances * by_id[t.offer].devices for t in wished.values() if t)
-    limit = Limit("devices", LimitUnit.DEVICES, max(devices // 2, 2 * count))
-    limited = replace(free, limits=(limit,))
-    first = [
-        seconds_of(lambda seed=seed: policy.plan(replace(free, jobs=jobs(count, seed))))
-        for seed in range(1, 1 + REPEATS)
-    ]
-    figures = {"free, first": float(np.median(first))}
-    return figures
+def _total(plan: Plan, moment: Snapshot, figure: str) -> float:
+    """Devices, or US dollars an hour, of all that the plan holds."""
+    by_id = {offer.id: float(getattr(offer, figure)) for offer in moment.offers}
+    targets = [decision.target for decision in plan.decisions]
+    return sum(by_id[target.offer] * target.instances for target in targets if target)
 
 
 def main() -> None:
     """Print a table, or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--jobs", default="1,10,100,1000", help="how many, with commas")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args()
+    figures = [measure(int(count)) for count in arguments.jobs.split(",")]
+    if arguments.json:
+        print(json.dumps([asdict(each) for each in figures]))
+        return
+    print("| jobs | free, first | free, again | limited | gap of the limited |")
+    print("|---|---|---|---|---|")
+    for each in figures:
+        print(
+            f"| {each.jobs} | {each.free_first_ms:.1f} ms | {each.free_again_ms:.1f} ms "
+            f"| {each.limited_ms:.1f} ms | {each.limited_gap_percent:.2g} % |"
+        )
 
 
 if __name__ == "__main__":

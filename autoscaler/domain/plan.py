@@ -28,7 +28,6 @@ class Decision:
     `reason` is one line in the terms of docs/economics.md; `figures` are the numbers it was made
     of. `release_first`: the limits leave no room for what comes beside all that is held now, so
     what goes, here or from other jobs, must go first. `target` None gives everything back.
-    `look`: an offer of which one instance is to run beside the job until it is measured.
     """
 
     job: str
@@ -38,7 +37,6 @@ class Decision:
     reason: str
     figures: Mapping[str, float] = field(default_factory=dict)
     release_first: bool = False
-    look: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,8 +65,7 @@ class JobSnapshot:
 
     `models` (device kind -> model) has one for each kind of device that the job may use; where
     nothing was measured, its draws are the prior's. A kind without one is never bought.
-    `remaining_examples` None: it is not known how much is left. `looks` counts the instances
-    that ran beside the job only to be measured.
+    `remaining_examples` None: it is not known how much is left.
     """
 
     id: str
@@ -83,7 +82,6 @@ class JobSnapshot:
     switching: SwitchingCosts
     waited_seconds: float = 0.0
     weight: float = 1.0
-    looks: int = 0
 
 
 @dataclass(frozen=True, slots=True)

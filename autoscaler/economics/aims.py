@@ -22,26 +22,34 @@ from autoscaler.economics.supply import BoolArray, Supply
 from autoscaler.economics.switching import Ground, knows_the_end
 from autoscaler.economics.wording import duration, money, percent
 
+# What is not in any draw, the turns of the controller above all, must not cost a deadline: of its
+# time this share is kept back, or what passes until the next plan if that is less.
+_MARGIN_SHARE = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class Aim:
     """What the objective asks for now.
 
     `value_of_time` is in $ per second; `stages` where a deadline or budget decides. `note` is
-    what its owner should know of it, `stop` why the job has to end now.
+    what its owner should know of it, `stop` why the job has to end now. `least_bid`, in $ per
+    second, is what it competes with at least for what its deadline needs now.
     """
 
     value_of_time: float
     stages: Stages | None = None
     note: str | None = None
     stop: str | None = None
+    least_bid: float = 0.0
 
 
 def aim(job: JobSnapshot, at: Ground, supply: Supply, prices: PriceRange) -> Aim:
     """What the job's objective asks for.
 
     A deadline or a budget is planned for as soon as it is known how much remains and something
-    was measured; until then the preference decides, within what money is left.
+    was measured; until then the preference decides, within what money is left. What is bought for
+    a deadline that may still be kept is the least that keeps it, but for that the job bids as much
+    as it may: what waiting loses can't be bought back.
     """
     objective = job.objective
     usual = Aim(value_of_time(objective, prices))
@@ -53,8 +61,12 @@ def aim(job: JobSnapshot, at: Ground, supply: Supply, prices: PriceRange) -> Aim
     if ends.seconds is not None and ends.seconds <= 0:
         late = f"deadline missed by {duration(-ends.seconds)}"
         return _without_deadline(job, at, supply, prices, late)
-    if not (knows_the_end(job) and _was_measured(job) and at.candidates.allowed.any()):
-        return replace(usual, note="deadline and budget can't be judged before it is measured")
+    if not _can_be_judged(job, at):
+        return replace(
+            usual,
+            note="deadline and budget can't be judged before it is measured",
+            least_bid=_least_bid(ends, prices),
+        )
     return _staged(job, at, supply, prices, ends)
 
 
@@ -100,12 +112,28 @@ def ends_of(job: JobSnapshot, supply: Supply) -> Ends:
 
 
 def _staged(job: JobSnapshot, at: Ground, supply: Supply, prices: PriceRange, ends: Ends) -> Aim:
-    found = plan_stages(at, job.remaining_examples or 0.0, ends, supply.replan_seconds)
+    found = _planned(at, job.remaining_examples or 0.0, ends, supply.replan_seconds)
     if isinstance(found, Stages):
-        return Aim(_bid(at.candidates, found, ends, prices), found, _kept(job, ends, found))
+        return Aim(
+            value_of_time=_implied_value(at.candidates, found, ends, prices),
+            stages=found,
+            note=_kept(job, ends, found),
+            least_bid=_least_bid(ends, prices),
+        )
     if ends.seconds is None:
         return Aim(0.0, note=_short_of_budget(job, found))
     return _without_deadline(job, at, supply, prices, _out_of_reach(job, ends, found))
+
+
+def _planned(at: Ground, work: float, ends: Ends, replan_seconds: float) -> Stages | Shortfall:
+    """The stages that keep the ends, a deadline with a margin if that can be."""
+    if ends.seconds is not None:
+        margin_seconds = min(replan_seconds, _MARGIN_SHARE * ends.seconds)
+        early = replace(ends, seconds=ends.seconds - margin_seconds)
+        found = plan_stages(at, work, early, replan_seconds)
+        if isinstance(found, Stages) and found.chance >= ends.confidence:
+            return found
+    return plan_stages(at, work, ends, replan_seconds)
 
 
 def _without_deadline(
@@ -116,13 +144,19 @@ def _without_deadline(
     if after is AfterDeadline.STOP:
         return Aim(0.0, stop=f"{why}, and it was to stop then")
     budget = replace(ends_of(job, supply), seconds=None)
-    if budget.usd is not None and knows_the_end(job) and _was_measured(job):
+    if budget.usd is not None and _can_be_judged(job, at):
         kept = _staged(job, at, supply, prices, budget)
         return replace(kept, note=f"{why}; {kept.note}")
     return Aim(value_of_time_when_late(job.objective, prices), note=f"{why}, now {after.value}")
 
 
-def _bid(candidates: Candidates, stages: Stages, ends: Ends, prices: PriceRange) -> float:
+def _least_bid(ends: Ends, prices: PriceRange) -> float:
+    return 0.0 if ends.seconds is None else prices.most
+
+
+def _implied_value(
+    candidates: Candidates, stages: Stages, ends: Ends, prices: PriceRange
+) -> float:
     """The value of time at which the job would choose so without a deadline or budget.
 
     That between the two allocations of a sequence. Of a single one with a deadline it is the
@@ -143,8 +177,9 @@ def _bid(candidates: Candidates, stages: Stages, ends: Ends, prices: PriceRange)
     return min(value_of_time_between(*sorted(points)), prices.most)
 
 
-def _was_measured(job: JobSnapshot) -> bool:
-    return any(model.measured for model in job.models.values())
+def _can_be_judged(job: JobSnapshot, at: Ground) -> bool:
+    was_measured = any(model.measured for model in job.models.values())
+    return knows_the_end(job) and was_measured and bool(at.candidates.allowed.any())
 
 
 def _kept(job: JobSnapshot, ends: Ends, stages: Stages) -> str:

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from autoscaler.economics.price import price_of_progress
 from autoscaler.economics.supply import BoolArray, IntArray
 from autoscaler.goodput.throughput import FloatArray
 
@@ -85,8 +86,8 @@ def finish_prices(jobs: Sequence[FluidJob], maximum: FloatArray) -> FloatArray:
 
 
 def _value_of_progress(job: FluidJob, prices: FloatArray) -> float:
-    spent = job.value_of_time + job.usd_per_second + prices @ job.uses
-    return float((spent / job.rate).min())
+    paid = job.usd_per_second + prices @ job.uses
+    return float(price_of_progress(paid, job.value_of_time, job.rate).min())
 
 
 def _run(jobs: Sequence[FluidJob], segments: _Segments, maximum: FloatArray) -> FloatArray:

@@ -198,7 +198,10 @@ def _stay(wish: Wish, held: int, around: Surroundings) -> str:
     job, candidates = wish.job, wish.at.candidates
     if wish.why is Why.UNDER_WAY:
         trained = job.trained.instances if job.trained and job.trained.offer == _id(wish) else 0
-        return f"{trained} of {candidates.sizes.instances[held]} train so far"
+        size = int(candidates.sizes.instances[held])
+        if trained > size:
+            return f"{trained - size} on the way out"
+        return f"{trained} of {size} train so far"
     if wish.why is Why.UNMEASURED:
         return "not measured there yet"
     stages = wish.aim.stages

@@ -4,7 +4,7 @@ Within a time or a sum the best is to hold one allocation until some progress is
 another (both on the upper hull of price and goodput). Time and money are mirror images:
 
 - Deadline: hold the cheaper until the latest progress from which the dearer still meets the
-  deadline; least money.
+  deadline; least money. A dearer one that is held already comes first: it need not boot again.
 - Budget: hold the dearer until the latest progress from which the cheaper still fits in the
   budget; least time.
 
@@ -108,9 +108,15 @@ def plan_stages(at: Ground, work: float, ends: Ends, replan_seconds: float) -> S
     return _stages(
         at,
         (int(pairs.first[pair]), int(pairs.then[pair]), float(points[best])),
-        replan_seconds,
+        replan_seconds if _is_safe_early(at, pairs, pair, ends) else 0.0,
         (float(kept[best]) / draws, float(usd[best]), float(seconds[best])),
     )
+
+
+def _is_safe_early(at: Ground, pairs: _Pairs, pair: int, ends: Ends) -> bool:
+    """Whether a change before its time keeps the ends too: to the dearer for a deadline."""
+    price = at.candidates.usd_per_second
+    return ends.seconds is None or bool(price[pairs.then[pair]] > price[pairs.first[pair]])
 
 
 def required_draws(confidence: float, draws: int) -> int:
@@ -126,18 +132,18 @@ def quantile(sample: FloatArray, probability: float) -> float:
 def _stages(
     at: Ground,
     chosen: tuple[int, int, float],
-    replan_seconds: float,
+    ahead_seconds: float,
     expected: tuple[float, float, float],
 ) -> Stages:
-    """What to hold now: the second as soon as it has to be ordered before the next plan."""
+    """What to hold now: the second as soon as it has to be ordered within `ahead_seconds`."""
     first, then, change = chosen
     chance, usd, seconds = expected
     order_seconds = math.inf
     if first != then:
         taken = switches(at, first, np.array([then]))
-        ahead = float(taken.ready_seconds[0]) if taken.works_on[0] else 0.0
-        order_seconds = change / float(at.candidates.rate[first]) - ahead
-        if order_seconds <= replan_seconds:
+        boot = float(taken.ready_seconds[0]) if taken.works_on[0] else 0.0
+        order_seconds = change / float(at.candidates.rate[first]) - boot
+        if order_seconds <= ahead_seconds:
             first, change, order_seconds = then, 0.0, math.inf
     return Stages(first, then, change, order_seconds, chance, usd, seconds)
 
@@ -154,7 +160,10 @@ def _pairs(at: Ground, work: float, dear_first: bool) -> _Pairs:
     index = np.array(sorted(corners, key=lambda i: (i != held, i)))
     first, then = (axis.ravel() for axis in np.meshgrid(index, index, indexing="ij"))
     price = candidates.usd_per_second
-    in_order = price[first] >= price[then] if dear_first else price[first] <= price[then]
+    if dear_first:
+        in_order = price[first] >= price[then]
+    else:
+        in_order = (price[first] <= price[then]) | (first == held)
     return _linear(at, work, first[in_order], then[in_order])
 
 

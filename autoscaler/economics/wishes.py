@@ -13,7 +13,6 @@ from autoscaler.economics.candidates import candidates
 from autoscaler.economics.exploration import (
     expected_cost,
     fewest,
-    side_look,
     surely_better,
     worth_starting_on,
 )
@@ -58,7 +57,6 @@ class Wish:
         eligible: what it may hold if it can't have its wish, (A,).
         expected_usd: V of each candidate, (A,); 0 where nothing was compared.
         cost: J of each, (K, A).
-        look: index of the candidate to be looked at beside the job.
     """
 
     job: JobSnapshot
@@ -72,12 +70,12 @@ class Wish:
     eligible: BoolArray
     expected_usd: FloatArray
     cost: FloatArray
-    look: int | None = None
 
     @property
     def bid(self) -> float:
         """The value of time with which the job competes, $ per second; above 0."""
-        return max(self.aim.value_of_time, self.prices.least(self.job.waited_seconds))
+        least = self.prices.least(self.job.waited_seconds)
+        return max(self.aim.value_of_time, self.aim.least_bid, least)
 
 
 def wish(
@@ -143,18 +141,12 @@ def _chosen(open_wish: Wish) -> Wish:
         if not every.measured[held]:
             return _staying(open_wish, Why.UNMEASURED, held)
     if stages is not None:
-        not_dearer = every.usd_per_second <= every.usd_per_second[stages.first]
-        return _looking(
-            replace(
-                open_wish,
-                why=Why.STAGES,
-                target=stages.first,
-                eligible=every.allowed & not_dearer,
-            )
-        )
+        return _no_dearer(replace(open_wish, why=Why.STAGES, target=stages.first))
     if held is None and not any(model.measured for model in job.models.values()):
-        return _starting(open_wish)
-    return _looking(_improving(open_wish))
+        chosen = _starting(open_wish)
+    else:
+        chosen = _improving(open_wish)
+    return _no_dearer(chosen) if chosen.aim.least_bid else chosen
 
 
 def _staying(open_wish: Wish, why: Why, held: int) -> Wish:
@@ -187,8 +179,10 @@ def _improving(open_wish: Wish) -> Wish:
     return replace(open_wish, target=best, eligible=every.allowed & ~doubtful)
 
 
-def _looking(chosen: Wish) -> Wish:
-    """With a look beside the job, where it stays as it is for now."""
-    if chosen.target != chosen.at.candidates.held:
+def _no_dearer(chosen: Wish) -> Wish:
+    """Competing for its wish or what is cheaper: a bid for a deadline is for no more than that."""
+    if chosen.target is None:
         return chosen
-    return replace(chosen, look=side_look(chosen.at, chosen.job, chosen.cost))
+    price = chosen.at.candidates.usd_per_second
+    eligible = chosen.eligible & (price <= price[chosen.target])
+    return replace(chosen, eligible=np.asarray(eligible))

@@ -15,11 +15,10 @@ from autoscaler.economics.objectives import MOST_TIMES_DEAREST
 from autoscaler.economics.reasons import Surroundings, action_of, reason
 from autoscaler.economics.supply import SECONDS_PER_HOUR, Supply, supply_of
 from autoscaler.economics.wishes import Why, Wish, wish
-from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.contests import contest_over
 from autoscaler.policies.program import Effort
 from autoscaler.policies.sharing import Sharing, share_out
-from autoscaler.policies.transition import moves_of
+from autoscaler.policies.transition import releases_first
 
 # A plan that limits bind is made again from where it leads, until that is where it leads.
 _PASSES = 4
@@ -62,8 +61,7 @@ class MarginalPolicy:
         supply = supply_of(snapshot)
         jobs = sorted(snapshot.jobs, key=lambda job: job.id)
         outcome = self._settled(jobs, supply)
-        moves = moves_of([(job.held, outcome.targets[job.id]) for job in jobs], supply)
-        looks = _looks(outcome, supply, moves.used)
+        changes = [(job.held, outcome.targets[job.id]) for job in jobs]
         prices = np.zeros(len(supply.limits))
         notes: tuple[str, ...] = ()
         gap = 0.0
@@ -74,8 +72,10 @@ class MarginalPolicy:
         around = Surroundings(supply, supply.uses(outcome.targets.values()))
         return Plan(
             decisions=tuple(
-                _decision(own, outcome, around, is_first, looks.get(own.job.id))
-                for own, is_first in zip(outcome.wishes, moves.release_first, strict=True)
+                _decision(own, outcome, around, is_first)
+                for own, is_first in zip(
+                    outcome.wishes, releases_first(changes, supply), strict=True
+                )
             ),
             shadow_prices={
                 limit.name: float(price)
@@ -121,22 +121,7 @@ def _moved(job: JobSnapshot, target: Allocation | None) -> JobSnapshot:
     return job if target == job.held else replace(job, held=target, trained=target)
 
 
-def _looks(outcome: _Outcome, supply: Supply, used: FloatArray) -> Mapping[str, str]:
-    """Offers to be looked at beside jobs that stay as they are, while there is room; by job."""
-    looks = {}
-    for own in outcome.wishes:
-        if own.look is None or outcome.targets[own.job.id] != own.job.held:
-            continue
-        beside = used + supply.uses([own.at.candidates.allocation(own.look)])
-        if supply.bears(beside):
-            looks[own.job.id] = own.at.candidates.offer_of(own.look).id
-            used = beside
-    return looks
-
-
-def _decision(
-    own: Wish, outcome: _Outcome, around: Surroundings, release_first: bool, look: str | None
-) -> Decision:
+def _decision(own: Wish, outcome: _Outcome, around: Surroundings, release_first: bool) -> Decision:
     job, target = own.job, outcome.targets[own.job.id]
     index = own.at.candidates.index(target)
     contest = None
@@ -153,5 +138,4 @@ def _decision(
         reason=reason(own, target, around, contest),
         figures=figures,
         release_first=release_first,
-        look=look,
     )

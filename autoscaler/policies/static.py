@@ -10,7 +10,7 @@ from autoscaler.domain.plan import Decision, Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.reasons import action_of
 from autoscaler.economics.supply import Supply, supply_of
-from autoscaler.policies.transition import moves_of
+from autoscaler.policies.transition import releases_first
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +37,13 @@ class StaticPolicy:
         """As `Policy.plan`."""
         supply = supply_of(snapshot)
         targets: dict[str, Allocation | None] = {}
-        jobs = sorted(
-            snapshot.jobs, key=lambda job: (job.held is None, job.submitted_seconds, job.id)
-        )
-        for job in jobs:
+        for job in sorted(snapshot.jobs, key=_turn):
             given = list(targets.values())
             options = self._options(job, supply)
             fitting = (o for o in options if supply.bears(supply.uses([*given, o])))
             targets[job.id] = next(fitting, None)
         by_id = sorted(snapshot.jobs, key=lambda job: job.id)
-        changes = [(job.held, targets[job.id]) for job in by_id]
-        first = moves_of(changes, supply).release_first
+        first = releases_first([(job.held, targets[job.id]) for job in by_id], supply)
         return Plan(
             decisions=tuple(
                 _decision(job, targets[job.id], is_first)

@@ -3,43 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.economics.supply import Supply, fits
-from autoscaler.goodput.throughput import FloatArray
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Moves:
-    """How the changes of a plan come about.
-
-    Attributes:
-        release_first: of each change, whether something has to go before what comes has room.
-        used: of each limit at most on the way, (R,).
-    """
-
-    release_first: tuple[bool, ...]
-    used: FloatArray
-
-
-def moves_of(
+def releases_first(
     changes: Sequence[tuple[Allocation | None, Allocation | None]], supply: Supply
-) -> Moves:
-    """How each (held, target) comes about.
+) -> tuple[bool, ...]:
+    """Of each change (held, target), whether something has to go before what comes has room.
 
     What comes takes the room beside all that is held now, in the order of the changes; a change
     without room waits until something has gone, its own instances or others'.
     """
     used = supply.uses(held for held, _ in changes)
-    release_first = []
+    waits = []
     for held, target in changes:
         extra = supply.uses([_coming(held, target)])
         has_room = bool((fits(used + extra, supply.maximum) | (extra == 0)).all())
         if has_room:
             used = used + extra
-        release_first.append(not has_room)
-    return Moves(tuple(release_first), used)
+        waits.append(not has_room)
+    return tuple(waits)
 
 
 def _coming(held: Allocation | None, target: Allocation | None) -> Allocation | None:

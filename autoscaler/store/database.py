@@ -114,9 +114,11 @@ def _sqlite(url: URL) -> Engine:
     @event.listens_for(engine, "do_connect")
     def own_file(*_: object) -> None:
         # Only the owner may read it: it holds what jobs say of themselves. SQLite gives the files
-        # beside it the same rights. What goes wrong here SQLite itself tells in a moment.
+        # beside it the same rights. What goes wrong here SQLite itself tells in a moment. A file
+        # that is there must not be opened: to close it again would drop the locks of all our
+        # connections, and another process that closes the store would throw our writes away.
         with suppress(OSError):
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
     @event.listens_for(engine, "connect")
     def configure(connection: sqlite3.Connection, _: object) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.goodput import ThroughputParameters
 from autoscaler.domain.job import InstanceBounds
+from autoscaler.domain.objective import AfterDeadline, Objective
 from autoscaler.domain.offer import Limit, LimitUnit, Offer
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts, ThroughputModel
 from tests.economics.cases import ALL, NOW, job, model, offer, valued
@@ -74,10 +75,12 @@ def snapshots(
     all_measured: bool = True,
     is_limited: bool = False,
     is_simple: bool = False,
+    has_ends: bool = False,
 ) -> Snapshot:
     """Jobs that hold nothing or something, alike in what they train on and hold.
 
-    `is_simple`: changing costs a pause and nothing else.
+    `is_simple`: changing costs a pause and nothing else. `has_ends`: some have a deadline or a
+    budget.
     """
     supply = draw(offers(is_simple))
     found = []
@@ -85,6 +88,8 @@ def snapshots(
         one = _job(draw, f"job-{index}", supply, draws, all_measured)
         if is_simple:
             one = replace(one, switching=replace(one.switching, restore_seconds=0.0))
+        if has_ends:
+            one = replace(one, objective=draw(_with_ends(one.objective)))
         found.append(one)
     limits = _limits(draw, supply) if is_limited else ()
     return Snapshot(NOW, supply, limits, tuple(found))
@@ -108,6 +113,19 @@ def _job(
             pause_seconds=draw(st.floats(0.0, 5.0)), restore_seconds=draw(st.floats(0.0, 30.0))
         ),
         waited_seconds=draw(st.floats(0.0, 7200.0)),
+    )
+
+
+@st.composite
+def _with_ends(draw: st.DrawFn, objective: Objective) -> Objective:
+    after = draw(st.sampled_from(list(AfterDeadline)))
+    seconds = draw(st.none() | st.floats(-100.0, 20000.0))
+    usd = draw(st.none() | st.floats(0.4, 20.0))
+    return replace(
+        objective,
+        deadline_seconds=None if seconds is None else NOW + seconds,
+        budget_usd=None if usd is None else Decimal(usd),
+        after_deadline=after,
     )
 
 

@@ -82,6 +82,7 @@ def sequences(at: Ground, ends: Ends) -> list[Sequence]:
         for pair in itertools.product(corners, repeat=2)
         if price[pair[0]] == price[pair[1]]
         or (price[pair[0]] > price[pair[1]]) == (ends.seconds is None)
+        or (ends.seconds is not None and pair[0] == every.held)
     ]
     return [Sequence(at, *pair) for pair in pairs]
 
@@ -179,6 +180,22 @@ def test_the_dearer_is_ordered_once_it_can_not_wait_for_the_next_plan() -> None:
     at_once = plan_stages(at, WORK, Ends(80.0, None, 0.9), early.order_seconds + 1.0)
     assert isinstance(at_once, Stages)
     assert at_once.first == at_once.then == early.then
+
+
+def test_the_dearer_that_is_held_comes_first_and_is_kept_until_it_has_done_enough() -> None:
+    one = job(held=Allocation("local-small", 2, 1))
+    at = ground_of(one, snapshot(one, offers=(SMALL,)))
+    found = plan_stages(at, WORK, Ends(80.0, None, 0.9), REPLAN_SECONDS)
+    assert isinstance(found, Stages)
+    assert found.first == at.candidates.held
+    assert str(at.candidates.allocation(found.then)) == "1 x local-small"
+    assert found.seconds == pytest.approx(80.0)
+    # To give it back before its time would miss the deadline, however late the next plan is.
+    patient = plan_stages(at, WORK, Ends(80.0, None, 0.9), 1000.0)
+    assert patient == found
+    loose = plan_stages(at, WORK, Ends(91.0, None, 0.9), REPLAN_SECONDS)
+    assert isinstance(loose, Stages)
+    assert str(at.candidates.allocation(loose.first)) == "1 x local-small"
 
 
 def test_the_dearer_is_held_until_the_budget_needs_the_cheaper() -> None:

@@ -250,15 +250,15 @@ def test_a_finished_job_is_left_alone() -> None:
 
 def test_a_deadline_holds_the_cheaper_until_the_dearer_is_due() -> None:
     one = job(held=ONE, objective=Objective(deadline_seconds=NOW + 85.0))
-    moment = snapshot(one, offers=(SMALL,), replan_seconds=5.0)
+    moment = snapshot(one, offers=(SMALL,), replan_seconds=2.0)
     found = wish_of(one, moment)
     assert found.aim.stages is not None
     assert (found.why, target_of(one, moment)) == (Why.STAGES, ONE)
     order_seconds = found.aim.stages.order_seconds
     later = replace(
         moment,
-        now_seconds=NOW + order_seconds - 4.0,
-        jobs=(replace(one, remaining_examples=9000.0 - 100 * (order_seconds - 4.0)),),
+        now_seconds=NOW + order_seconds - 1.0,
+        jobs=(replace(one, remaining_examples=9000.0 - 100 * (order_seconds - 1.0)),),
     )
     assert target_of(later.jobs[0], later) == found.at.candidates.allocation(found.aim.stages.then)
     # In a shared fleet it asks for no more than it holds.
@@ -272,3 +272,24 @@ def test_offers_of_other_devices_are_weighed_too() -> None:
     one = job(held=ONE, models={"core": model(), "card": card}, remaining_examples=1e6)
     assert target_of(one, snapshot(one, offers=(SMALL, LARGE, fast))) is not None
     assert str(target_of(one, snapshot(one, offers=(SMALL, LARGE, fast)))).endswith("card")
+
+
+def test_what_a_deadline_needs_is_bid_for_with_all_that_may_be_bid() -> None:
+    most = pytest.approx(10 * 4 * 0.19)
+    wants = Objective(deadline_seconds=NOW + 200.0)
+    unmeasured = job(objective=wants, models=model(measured=()))
+    found = wish_of(unmeasured, snapshot(unmeasured))
+    assert (found.why, found.bid * 3600) == (Why.FIRST_START, most)
+    price = found.at.candidates.usd_per_second
+    assert price[found.eligible].max() == price[found.target]
+    endless = job(held=ONE, objective=wants, remaining_examples=None)
+    found = wish_of(endless, snapshot(endless))
+    assert (found.why, found.bid * 3600) == (Why.LEAST_COST, most)
+    price = found.at.candidates.usd_per_second
+    assert price[found.eligible].max() == price[found.target]
+    measured = job(held=ONE, objective=wants)
+    found = wish_of(measured, snapshot(measured))
+    assert (found.why, found.bid * 3600) == (Why.STAGES, most)
+    assert found.aim.value_of_time == 0.0
+    late = job(held=ONE, objective=Objective(deadline_seconds=NOW + 15.0))
+    assert wish_of(late, snapshot(late)).bid * 3600 == pytest.approx(0.10)

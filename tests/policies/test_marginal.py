@@ -21,10 +21,8 @@ from tests.conformance.policy import PolicyConformance, used
 from tests.economics.cases import (
     LARGE,
     SMALL,
-    THETA,
     devices,
     job,
-    model,
     offer,
     snapshot,
     valued,
@@ -205,21 +203,6 @@ def test_unknown_allocations_are_held_on_while_limits_bear_them() -> None:
     tight = decisions(replace(moment, limits=(devices(1),)))
     assert tight["lost"].target is None
     assert tight["lost"].reason.startswith("wait lost: no room")
-
-
-def test_a_look_is_proposed_beside_a_job_that_stays() -> None:
-    card = offer("card", "0.30", kind="card", boot_seconds=60.0)
-    models = {
-        "core": model(draws=32),
-        "card": model(THETA, "card", measured=(), draws=32, spread=1.5),
-    }
-    one = job(held=ONE, models=models, remaining_examples=3e6, objective=valued(0.02))
-    one = replace(one, instances=InstanceBounds(1, 1))
-    (decision,) = plan(snapshot(one, offers=(SMALL, card))).decisions
-    if decision.action is Action.HOLD:
-        assert decision.look == "card"
-    crowded = snapshot(one, offers=(SMALL, card), limits=[devices(1)])
-    assert plan(crowded).decisions[0].look is None
 
 
 def test_a_solver_that_fails_is_told_of_and_costs_no_plan(

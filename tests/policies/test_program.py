@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.domain.errors import SolverError
@@ -13,6 +13,7 @@ from autoscaler.economics.supply import fits
 from autoscaler.policies import program
 from autoscaler.policies.program import Award, Bid, Effort, award
 
+fewer = settings(max_examples=50)
 EXACT, RELAXED = Effort(exact_jobs=24), Effort(exact_jobs=0)
 
 
@@ -53,6 +54,7 @@ def best(found: list[Bid], maximum: np.ndarray) -> float:
 
 
 @given(bids())
+@fewer
 def test_few_jobs_get_the_best_there_is(case: tuple[list[Bid], np.ndarray]) -> None:
     found, maximum = case
     made = award(found, maximum, EXACT)
@@ -63,6 +65,7 @@ def test_few_jobs_get_the_best_there_is(case: tuple[list[Bid], np.ndarray]) -> N
 
 
 @given(bids())
+@fewer
 def test_many_jobs_are_no_further_from_it_than_the_gap(
     case: tuple[list[Bid], np.ndarray],
 ) -> None:
@@ -73,6 +76,7 @@ def test_many_jobs_are_no_further_from_it_than_the_gap(
 
 
 @given(bids(jobs=6, limits=1))
+@fewer
 def test_the_gap_is_at_most_one_step_of_one_job_for_each_limit(
     case: tuple[list[Bid], np.ndarray],
 ) -> None:
@@ -82,6 +86,7 @@ def test_the_gap_is_at_most_one_step_of_one_job_for_each_limit(
 
 
 @given(bids())
+@fewer
 def test_limits_that_leave_room_for_all_have_no_price(
     case: tuple[list[Bid], np.ndarray],
 ) -> None:
@@ -95,6 +100,7 @@ def test_limits_that_leave_room_for_all_have_no_price(
 
 
 @given(bids())
+@fewer
 def test_one_more_unit_is_worth_no_more_than_its_shadow_price(
     case: tuple[list[Bid], np.ndarray],
 ) -> None:
@@ -109,6 +115,7 @@ def test_one_more_unit_is_worth_no_more_than_its_shadow_price(
 
 
 @given(bids(limits=1), st.integers(0, 3), st.floats(1.0, 10.0))
+@fewer
 def test_a_job_whose_progress_is_worth_more_never_makes_less(
     case: tuple[list[Bid], np.ndarray], which: int, factor: float
 ) -> None:
@@ -126,6 +133,7 @@ def test_a_job_whose_progress_is_worth_more_never_makes_less(
 
 
 @given(bids(), st.floats(0.01, 100.0))
+@fewer
 def test_the_unit_of_money_does_not_matter(
     case: tuple[list[Bid], np.ndarray], factor: float
 ) -> None:

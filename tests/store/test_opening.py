@@ -158,3 +158,33 @@ def test_a_damaged_row_is_told(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="a stored JobSpec can't be read: name"):
         store.jobs.all()
     store.close()
+
+
+_WRITER = """
+import os, sys
+from autoscaler.store.store import open_store
+from tests.conformance.store_examples import spec
+
+store = open_store(sys.argv[1])
+with store.jobs._database.read() as one, store.jobs._database.read() as other:
+    one.connection(), other.connection()  # the pool makes a second connection
+print("open", flush=True)
+sys.stdin.readline()
+store.jobs.add(spec("kept"), 0.0)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_is_written_outlives_another_process_that_closed_the_store(tmp_path: Path) -> None:
+    """The locks of a process on a file go when it closes any descriptor of that file."""
+    url = f"sqlite:///{tmp_path / 'castor.db'}"
+    writer = subprocess.Popen(
+        [sys.executable, "-c", _WRITER, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert writer.stdin is not None and writer.stdout is not None
+    assert writer.stdout.readline() == b"open\n"
+    open_store(url).close()
+    writer.communicate(b"go\n")
+    store = open_store(url)
+    assert [job.id for job in store.jobs.alive()] == ["kept"]
+    store.close()

@@ -84,8 +84,8 @@ class Places(RuleBasedStateMachine):
         Ledger(entries)
 
 
-def test_places(migrated_file: Path) -> None:
-    Places.template = migrated_file
+def test_places(template: Path) -> None:
+    Places.template = template
     run_state_machine_as_test(
         Places,
         settings=settings(

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+CASTOR = (sys.executable, "-P", "-m", "autoscaler.cli.app")
+
+
+class Terminal:
+    """Runs `castor` as a person would, on a controller of its own."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self._log = state.with_suffix(".log")
+        self.controller: subprocess.Popen[bytes] | None = None
+        own = ("CASTOR_URL", "CASTOR_TOKEN", "CASTOR_STATE")
+        self._environment = {name: os.environ[name] for name in os.environ if name not in own}
+        self._environment |= {"CASTOR_STATE": str(state), "COLUMNS": "200"}
+
+    def castor(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*CASTOR, *map(str, words)],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def start(self) -> None:
+        cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[:2])
+        with self._log.open("ab") as log:
+            self.controller = subprocess.Popen(
+                [*CASTOR, "serve", "--port", "0", "--boot-seconds", "0.1", "--devices", cores],
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + 30
+        while self.castor("status").returncode != 0:
+            assert self.controller.poll() is None, self._log.read_text()
+            assert time.monotonic() < deadline, self._log.read_text()
+
+    def kill(self) -> None:
+        assert self.controller is not None
+        self.controller.kill()
+        self.controller.wait()
+
+    def end(self) -> None:
+        """Give everything back and stop."""
+        assert self.controller is not None
+        for job in ("good", "long"):
+            self.castor("stop", job, "--wait")
+        self.controller.terminate()
+        self.controller.wait(30)
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    """One controller for all tests of a module."""
+    terminal = Terminal(tmp_path_factory.mktemp("castor") / "state")
+    terminal.start()
+    try:
+        yield terminal
+    finally:
+        terminal.end()

@@ -1,0 +1,155 @@
+"""Jobs on a cloud of two devices, in a time of their own: orders come about after a boot.
+
+What a job does at each size is planted, what it measures of that is noisy, and the models that
+the policy sees are fitted to it, as under the controller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.goodput import BatchBounds
+from autoscaler.domain.job import InstanceBounds
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.plan import Action, Decision
+from autoscaler.domain.report import StepObservation
+from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts, ThroughputModel
+from autoscaler.goodput.fit import fit
+from autoscaler.goodput.prior import prior_for
+from autoscaler.policies.marginal import MarginalPolicy
+from tests.economics.cases import NOW, devices, job, offer, snapshot
+
+TICK_SECONDS = 2.0
+START_SECONDS = 8.0
+DEVICES = 2
+OFFERS = (offer("local-small", "0.045"), offer("local-large", "0.085", devices=2))
+COSTS = SwitchingCosts(0.05, 3.0, {each.id: START_SECONDS for each in OFFERS})
+BATCH = BatchBounds(initial=32, maximum=32, device_maximum=32, adaptive=False)
+# A step on one device, 100 examples a second: so much is constant, the rest goes with examples.
+STEP_SECONDS, CONSTANT_SECONDS = 0.32, 0.02
+
+
+@dataclass
+class Job:
+    """One job; two devices make it `scaling` times as fast as one."""
+
+    name: str
+    objective: Objective
+    scaling: float
+    examples: float
+    noise: float = 0.03
+    held: Allocation | None = None
+    trained: Allocation | None = None
+    has_run: bool = False
+    arrived_seconds: float = NOW
+    trains_from_seconds: float = 0.0
+    changes: list[Decision] = field(default_factory=list)
+    seen: list[StepObservation] = field(default_factory=list)
+
+    def train(self, generator: np.random.Generator) -> None:
+        """For one tick."""
+        if self.trained is None:
+            return
+        self.has_run = True
+        count = self.trained.devices
+        step = STEP_SECONDS / (self.scaling if count == 2 else 1.0)
+        compute = CONSTANT_SECONDS + (STEP_SECONDS - CONSTANT_SECONDS) / count
+        factor = float(np.exp(self.noise * generator.standard_normal()))
+        self.examples -= BATCH.initial * TICK_SECONDS / step
+        self.seen.append(
+            StepObservation(
+                device_kind="core",
+                instances=self.trained.instances,
+                devices=count,
+                device_batch=BATCH.initial // count,
+                accumulation=0,
+                step_seconds=factor * step,
+                sync_seconds=factor * (step - compute),
+                steps=int(TICK_SECONDS / step),
+            )
+        )
+
+    def snapshot(self, now_seconds: float) -> JobSnapshot:
+        return job(
+            self.name,
+            self.held,
+            self._model(),
+            objective=self.objective,
+            instances=InstanceBounds(1, 4, ("local-small",)),
+            batch=BATCH,
+            submitted_seconds=self.arrived_seconds,
+            remaining_examples=self.examples,
+            spent_usd=0.01 if self.has_run else 0.0,
+            trained=self.trained,
+            switching=replace(COSTS, dwell_seconds=self._dwell_seconds(now_seconds)),
+        )
+
+    def _dwell_seconds(self, now_seconds: float) -> float | None:
+        """The job's age over how often it took back a change: short after a flip, then longer."""
+        sizes = [each.action for each in self.changes if each.action is not Action.START]
+        taken_back = sum(before is not after for before, after in pairwise(sizes))
+        return (now_seconds - self.arrived_seconds) / taken_back if taken_back else None
+
+    def _model(self) -> ThroughputModel:
+        return fit(self.seen, prior_for("core", 4_000_000, 2e9))
+
+
+class World:
+    """The jobs that are there, and what comes of what the policy decides for them."""
+
+    def __init__(self, seed: int = 0, replan_seconds: float = TICK_SECONDS) -> None:
+        self.jobs: dict[str, Job] = {}
+        self.now_seconds = NOW
+        self._replan_seconds = replan_seconds
+        self._policy = MarginalPolicy()
+        self._generator = np.random.default_rng(seed)
+
+    def arrives(self, newcomer: Job) -> None:
+        newcomer.arrived_seconds = self.now_seconds
+        self.jobs[newcomer.name] = newcomer
+
+    def run(self, ticks: int) -> None:
+        for _ in range(ticks):
+            self.tick()
+
+    def tick(self) -> None:
+        """Train, plan, and do what can be done of it."""
+        for each in self.jobs.values():
+            if self.now_seconds >= each.trains_from_seconds:
+                each.trained = each.held
+            each.train(self._generator)
+        self.jobs = {name: each for name, each in self.jobs.items() if each.examples > 0}
+        self.now_seconds += TICK_SECONDS
+        decisions = self._policy.plan(self._moment()).decisions
+        changes = [each for each in decisions if each.target != each.current]
+        for decision in changes:
+            self.jobs[decision.job].changes.append(decision)
+            self._release(self.jobs[decision.job], decision.target)
+        for decision in changes:
+            self._order(self.jobs[decision.job], decision.target)
+
+    def _moment(self) -> Snapshot:
+        return snapshot(
+            *(each.snapshot(self.now_seconds) for each in self.jobs.values()),
+            offers=OFFERS,
+            limits=[devices(DEVICES)],
+            now_seconds=self.now_seconds,
+            replan_seconds=self._replan_seconds,
+        )
+
+    def _release(self, each: Job, target: Allocation | None) -> None:
+        less = 0 if target is None else target.instances
+        if each.held is not None and less < each.held.instances:
+            each.held = each.trained = target
+
+    def _order(self, each: Job, target: Allocation | None) -> None:
+        if target is None or target == each.held:
+            return
+        others = [other.held for other in self.jobs.values() if other is not each]
+        if target.devices + sum(held.devices for held in others if held) <= DEVICES:
+            each.held = target
+            each.trains_from_seconds = self.now_seconds + START_SECONDS
