@@ -31,7 +31,8 @@ from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.upkeep import Upkeep
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.instance import HeldInstance
-from autoscaler.lighthouse.host import LighthouseHost
+from autoscaler.domain.training import Engine
+from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
 from autoscaler.policies.registry import create_policy
 from autoscaler.service.app import Rooms, create_app
 from autoscaler.service.assignments import Assignments, TrainingTimes
@@ -66,6 +67,7 @@ class ServeSettings:
         heartbeat_seconds: how often agents speak up.
         lease_seconds: after how long without a controller an agent ends its instance.
         maximum_bundle_bytes: the largest working directory that is taken, packed.
+        engine: how instances of new jobs train together; None takes the best that is here.
     """
 
     state: Path
@@ -77,6 +79,7 @@ class ServeSettings:
     heartbeat_seconds: float = 1.0
     lease_seconds: float = 1800.0
     maximum_bundle_bytes: int = 1 << 30
+    engine: Engine | None = None
     controller: ControllerSettings = ControllerSettings()
     times: TrainingTimes = TrainingTimes()
     local: LocalSettings = field(default_factory=LocalSettings)
@@ -98,7 +101,12 @@ class Deployment:
         self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="castor-call")
         self.controller = self._controller(
             {"local": self.provider},
-            LighthouseHost(state / "lighthouses", "127.0.0.1", clock),
+            LighthouseHost(
+                state / "lighthouses",
+                "127.0.0.1",
+                clock,
+                LighthouseSettings(engine=settings.engine),
+            ),
             url,
         )
         self.app = self._app()

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from autoscaler.domain.errors import CastorError, Unavailable
+from autoscaler.domain.training import Engine
 
 app = typer.Typer(
     name="castor",
@@ -235,6 +236,10 @@ def serve(
     checkpoint_seconds: Annotated[
         float, typer.Option(help="Between checkpoints, where a job does not say.")
     ] = 300.0,
+    engine: Annotated[
+        Engine | None,
+        typer.Option(help="How instances train together; quorum where torchft is installed."),
+    ] = None,
 ) -> None:
     """Run a controller, with the local provider. Its jobs go on when it is stopped."""
     import logging
@@ -258,6 +263,7 @@ def serve(
         host=host,
         port=port,
         policy=policy,
+        engine=engine,
     )
     run(settings)
 

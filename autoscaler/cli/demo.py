@@ -7,7 +7,6 @@ submits, watches what the controller does by itself, and changes one objective a
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from statistics import fmean
 from rich.console import Console
 
 from autoscaler.cli.audience import Audience
+from autoscaler.cli.serving import cores_here
 from autoscaler.cli.supervision import SupervisedController
 from autoscaler.cli.tables import forecast_table, instances_text, money, number
 from autoscaler.clock import Clock, SystemClock
@@ -55,7 +55,7 @@ def run_demo(text: Path | None, devices: int | None, keep: bool) -> int:
     """Tell the story; returns the exit status, 0 if all went well."""
     console = Console()
     clock = SystemClock()
-    cores = sorted(os.sched_getaffinity(0))[: devices or _MOST_DEVICES]
+    cores = cores_here()[: devices or _MOST_DEVICES]
     state = Path(tempfile.mkdtemp(prefix="castor-demo-"))
     controller = SupervisedController(state, cores, clock)
     try:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from autoscaler.cli.tables import clock_time, instances_text, jobs_table, money, number
 from autoscaler.clock import Clock
+from autoscaler.domain.training import Engine
 from autoscaler.goodput.draws import is_usable
 from autoscaler.spec.objective_text import describe_objective
 from autoscaler.spec.quantities import format_duration
@@ -121,8 +122,8 @@ def _facts(job: JobView) -> list[tuple[str, str]]:
         if report.metrics:
             numbers = "   ".join(f"{name} {value:.4g}" for name, value in report.metrics.items())
             facts.append(("reported", numbers))
-        if report.engine != "quorum":
-            facts.append(("resizes", "by checkpoint and restart: torchft is not installed there"))
+        if report.engine == Engine.RESTART:
+            facts.append(("engine", "restart: resizes by checkpoint, without torchft"))
     facts.append(("cost", f"${job.usd_per_hour:.4f}/h now, {money(job.spent_usd)} spent"))
     return facts
 

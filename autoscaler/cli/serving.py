@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.domain.errors import SpecError
+from autoscaler.domain.errors import SpecError, Unavailable
 from autoscaler.main import ServeSettings
 from autoscaler.service.assignments import TrainingTimes
 from providers.local.settings import LocalSettings, default_catalogue
@@ -42,10 +42,21 @@ def serve_settings(
     )
 
 
+def cores_here() -> tuple[int, ...]:
+    """The cores that this process may run on.
+
+    Raises:
+        Unavailable: this system pins no processes to cores.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        raise Unavailable("the local provider pins processes to cores, which needs Linux")
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
 def _cores(text: str) -> tuple[int, ...]:
-    there = os.sched_getaffinity(0)
+    there = cores_here()
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdigit() and int(word) in there for word in words):
-        cores = ",".join(str(core) for core in sorted(there))
+        cores = ",".join(str(core) for core in there)
         raise SpecError(f"{text!r}: name cores of this machine, such as {cores}", "--devices")
     return tuple(dict.fromkeys(int(word) for word in words))

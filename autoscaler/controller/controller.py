@@ -18,8 +18,9 @@ from autoscaler.controller.converging import Converging
 from autoscaler.controller.market import Market
 from autoscaler.controller.models import Models
 from autoscaler.controller.observation import Observer
+from autoscaler.controller.reversals import Reversals
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.controller.snapshots import DWELL_DURATION, START_DURATION, Snapshots
+from autoscaler.controller.snapshots import REVERSED_DURATION, START_DURATION, Snapshots
 from autoscaler.controller.upkeep import Upkeep
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.instance import HeldInstance
@@ -92,7 +93,7 @@ class Controller:
         self._news: object = None
         self._in_force: dict[str, Decision] = {}
         self._told: dict[str, tuple[object, ...]] = {}
-        self._changed_seconds: dict[str, float] = {}
+        self._reversals = Reversals()
         self.status = ControllerStatus()
 
     def tick(self, now_seconds: float) -> TickReport:
@@ -154,7 +155,7 @@ class Controller:
             return None, ()
         self._news, self._planned_seconds = news, now_seconds
         for decision in plan.decisions:
-            self._note_dwell(decision, now_seconds)
+            self._note_reversal(decision, now_seconds)
         self._in_force = {decision.job: decision for decision in plan.decisions}
         settled = {job.id for job in snapshot.jobs if job.trained == job.held}
         told = tuple(
@@ -187,18 +188,11 @@ class Controller:
             return
         self._converging.order_missing(decision, self._store.instances.alive(), now_seconds)
 
-    def _note_dwell(self, decision: Decision, now_seconds: float) -> None:
-        """Learn how long a job stays at one allocation before the next change."""
-        if decision.action not in (Action.GROW, Action.SHRINK, Action.MOVE):
-            return
-        before = self._in_force.get(decision.job)
-        if before is not None and before.target == decision.target:
-            return
-        changed_seconds = self._changed_seconds.get(decision.job)
-        self._changed_seconds[decision.job] = now_seconds
-        if changed_seconds is not None:
+    def _note_reversal(self, decision: Decision, now_seconds: float) -> None:
+        lasted_seconds = self._reversals.note(decision, now_seconds)
+        if lasted_seconds is not None:
             self._store.measurements.add_duration(
-                decision.job, None, DWELL_DURATION, now_seconds - changed_seconds
+                decision.job, None, REVERSED_DURATION, lasted_seconds
             )
 
     def _is_worth_telling(self, decision: Decision, is_settled: bool) -> bool:

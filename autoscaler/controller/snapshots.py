@@ -23,9 +23,11 @@ _USUAL_PAUSE_SECONDS = 1.0
 _USUAL_START_SECONDS = 15.0
 _USUAL_RESTORE_SECONDS = 3.0
 _USUAL_BATCH = 32
+# What is measured at a new size is told within a heartbeat and planned with a moment later.
+_MEASURE_SECONDS = 5.0
 
 START_DURATION = "start"
-DWELL_DURATION = "dwell"
+REVERSED_DURATION = "reversed"
 _PAUSES = tuple(pause_name(kind) for kind in ("join", "drain"))
 
 
@@ -97,7 +99,9 @@ def job_snapshot(
         trained=trained_allocation(instances),
         models=models,
         noise=report.noise if report else None,
-        switching=_switching(store.measurements.durations(job.id), offers),
+        switching=_switching(
+            store.measurements.durations(job.id), offers, now_seconds - job.submitted_seconds
+        ),
         waited_seconds=0.0 if job.started_seconds else now_seconds - job.submitted_seconds,
     )
 
@@ -164,7 +168,9 @@ def _as_held(bounds: InstanceBounds, held: Allocation | None) -> InstanceBounds:
 
 
 def _switching(
-    durations: Mapping[tuple[str | None, str], Mean], offers: Sequence[Offer]
+    durations: Mapping[tuple[str | None, str], Mean],
+    offers: Sequence[Offer],
+    age_seconds: float,
 ) -> SwitchingCosts:
     """Costs of changing, as measured; what was measured on one offer carries to the others."""
     pauses = [durations[None, name] for name in _PAUSES if (None, name) in durations]
@@ -181,12 +187,13 @@ def _switching(
         measured[offer.id] - offer.boot_seconds for offer in offers if offer.id in measured
     ]
     usual = max(min(beyond_boot), 0.0) if beyond_boot else _USUAL_START_SECONDS
-    dwell = durations.get((None, DWELL_DURATION))
+    reversed_ = durations.get((None, REVERSED_DURATION))
     return SwitchingCosts(
         pause_seconds=pause_seconds,
         restore_seconds=_USUAL_RESTORE_SECONDS,
         start_seconds={
             offer.id: measured.get(offer.id, offer.boot_seconds + usual) for offer in offers
         },
-        dwell_seconds=dwell.seconds if dwell else None,
+        dwell_seconds=age_seconds / reversed_.count if reversed_ else None,
+        measure_seconds=_MEASURE_SECONDS,
     )

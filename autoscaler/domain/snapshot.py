@@ -48,8 +48,8 @@ class SwitchingCosts:
     `pause_seconds` is what a change of membership takes from the running replicas;
     `restore_seconds` is what a start from a checkpoint adds, lost work included;
     `measure_seconds` is how long a new size trains until its step times are known.
-    `dwell_seconds` is how long a change lasted, on average, where a later one took it back; None
-    while none was taken back.
+    `dwell_seconds` is the job's age over how many of its changes a later one took back; None
+    while none was.
     """
 
     pause_seconds: float

@@ -64,7 +64,7 @@ class Need:
 
 
 class SetupFailed(CastorError):
-    """The job's own set-up, or the fetching of its image, ended badly; what it printed says why."""
+    """The job's own set-up, or the fetching of its image, ended badly; what it printed tells."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(f"set-up ended with exit code {exit_code}")

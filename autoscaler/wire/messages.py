@@ -189,7 +189,8 @@ class NodeReport:
     """An agent's heartbeat. Repeated with the same `sequence` until it was answered.
 
     `attempt` is the start of the script that runs or ran last, `started_seconds` when the node
-    made it, by its own clock. `is_complete`: the script has ended well. `setup_seconds` is told once, when the job's set-up is done.
+    made it, by its own clock. `is_complete`: the script has ended well. `setup_seconds` is told
+    once, when the job's set-up is done.
     """
 
     instance: str

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from autoscaler.domain.errors import Conflict, StoreError, UnknownInstance, UnknownJob
+from autoscaler.domain.errors import StoreError, UnknownInstance, UnknownJob
 from autoscaler.domain.goodput import NoiseScale
 from autoscaler.domain.report import MembershipPause, ReportOrigin
 from autoscaler.store.events import Event

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("tests.conformance.provider")
-
-from tests.node.site import Site  # noqa: E402
+from tests.node.site import Site
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from autoscaler.service.nodes import Nodes
 from autoscaler.service.submissions import Submissions
 from autoscaler.service.views import Views
 from autoscaler.wire.client import Client, NodeClient
-from tests.controller.conftest import template  # noqa: F401
 from tests.controller.world import World
 
 TOKEN = "the owner's token"
@@ -44,7 +43,7 @@ class Api:
 
 
 @pytest.fixture
-def api(tmp_path: Path, template: Path) -> Iterator[Api]:  # noqa: F811
+def api(tmp_path: Path, template: Path) -> Iterator[Api]:
     world = World(tmp_path, template=template)
     world.tick(1)
     store, status, clock = world.store, world.controller.status, world.clock

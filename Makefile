@@ -1,0 +1,88 @@
+# Commands of this repository. They need Python 3.11 to 3.14, make and a network, nothing else.
+
+SHELL := /bin/bash
+
+# The version of PyTorch that this release is tested with.
+TORCH := 2.13.0
+# An index to take PyTorch from, in place of the one that pip is configured with.
+TORCH_INDEX ?=
+# Arguments for the command behind demo, test, test-kills or lock.
+ARGS ?=
+
+IS_SUITABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 15))
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do \
+	$$python -c '$(IS_SUITABLE)' 2>/dev/null && echo $$python && break; done)
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+UNFINISHED := .venv/.unfinished
+INSTALLED := .venv/.installed
+
+.PHONY: help setup demo test test-kills lint bench lock clean
+.DEFAULT_GOAL := help
+
+help: ## List these commands.
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+	@echo
+	@echo "TORCH_INDEX=https://download.pytorch.org/whl/cpu takes PyTorch's small build, without CUDA."
+	@echo "PYTHON=... names the Python to set up with, ARGS=... hands arguments on."
+
+setup: $(INSTALLED) ## Make .venv with everything in it, pinned.
+
+demo: $(INSTALLED) ## Watch two real training jobs share a small cloud on this machine.
+	@$(BIN)/castor demo $(ARGS)
+
+test: $(INSTALLED) ## Run the test suite.
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-kills: $(INSTALLED) ## Run the tests that take minutes: controllers killed at random.
+	@$(BIN)/python -m pytest -m slow $(ARGS)
+
+lint: $(INSTALLED) ## Check style, format, types and the arrows between rooms.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(INSTALLED) ## Measure what planning, fitting and the training library cost.
+	$(BIN)/python benchmarks/planning.py
+	$(BIN)/python benchmarks/goodput_fit.py
+	$(BIN)/python benchmarks/training_overhead.py
+
+lock: ## Pin again what pyproject.toml asks for; ARGS=--upgrade takes new versions.
+	@"$(PYTHON)" -m venv build/lock
+	@build/lock/bin/pip install --quiet uv==0.13.8
+	echo torch==$(TORCH) | build/lock/bin/uv pip compile pyproject.toml --constraints - \
+		--all-extras --no-emit-package torch --universal --python-version 3.11 \
+		--fork-strategy fewest --generate-hashes --quiet \
+		--default-index https://pypi.org/simple --custom-compile-command 'make lock' \
+		--output-file requirements.lock $(ARGS)
+
+clean: ## Delete everything that these commands made.
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .import_linter_cache
+	find autoscaler providers tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+# A set-up that was interrupted leaves $(UNFINISHED), and the next one starts from nothing.
+$(INSTALLED): requirements.lock pyproject.toml
+	@if [ -e $(UNFINISHED) ] || [ ! -x $(BIN)/python ]; then \
+		"$(PYTHON)" -c '$(IS_SUITABLE)' 2>/dev/null || { \
+			echo 'castor: no Python 3.11 to 3.14 with venv is found: install one' \
+				'(Debian and Ubuntu: also python3-venv), or name it with PYTHON=...' >&2; \
+			exit 1; }; \
+		echo "set-up 1/4: .venv with $$("$(PYTHON)" --version)"; \
+		rm -rf .venv && mkdir .venv && touch $(UNFINISHED) && "$(PYTHON)" -m venv .venv; \
+	fi
+	@touch $(UNFINISHED)
+	@echo 'set-up 2/4: the pinned packages, each checked against its hash: about 150 MB'
+	@$(PIP) install -qq --no-deps --require-hashes --only-binary :all: -r requirements.lock
+	@echo "set-up 3/4: torch $(TORCH) from $(or $(TORCH_INDEX),pip's own index)"
+	@$(BIN)/python -c 'import importlib.metadata as m; m.version("torch")' 2>/dev/null || \
+		printf '  %s\n' 'about 200 MB without CUDA; 2.5 to 3 GB with it, as PyPI has it for Linux.' \
+			'TORCH_INDEX=https://download.pytorch.org/whl/cpu takes the build without.'
+	@quiet=; [ -t 1 ] || quiet=-qq; \
+		$(PIP) install $$quiet $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==$(TORCH)
+	@echo 'set-up 4/4: castor'
+	@$(PIP) install -qq --no-deps --no-build-isolation --editable .
+	@$(PIP) check --quiet
+	@mv $(UNFINISHED) $@

@@ -1,0 +1,125 @@
+"""The house rules of CONTRIBUTING.md that ruff does not know."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PRODUCTION = ("autoscaler", "providers")
+FOLDERS = (*PRODUCTION, "benchmarks", "examples", "tests")
+
+MOST_LINES_OF_FUNCTION = 60
+MOST_LINES_OF_FILE = 400
+MOST_LINES_OF_TEST_FILE = 600
+MOST_NESTING = 3
+VAGUE = re.compile(r"Manager|Helper|Utils?(?![a-z])|(^|_)(utils?|helpers?|common|misc)($|_)")
+PLACE_OF_ONE_MACHINE = re.compile(r"(?<!\w)/(home|root|tmp|work|Users)/")
+
+# Reviewed, and to become fewer: functions that nest deeper, as "file:function".
+DEEPER = {"autoscaler/cli/waiting.py:follow_logs"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
+Branch = ast.If | ast.For | ast.AsyncFor | ast.While | ast.Match
+
+
+def python_files(*folders: str) -> Iterator[tuple[str, str]]:
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), path.read_text()
+
+
+@cache
+def parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+def nodes(*folders: str) -> Iterator[tuple[str, ast.AST]]:
+    for name, text in python_files(*folders):
+        for node in ast.walk(parsed(text)):
+            yield name, node
+
+
+def lines_of(function: Function) -> int:
+    """Lines from `def` to the end, but for the docstring."""
+    end = function.end_lineno or function.lineno
+    first = function.body[0]
+    documentation = 0
+    if ast.get_docstring(function) is not None:
+        documentation = (first.end_lineno or first.lineno) - first.lineno + 1
+    return end - function.lineno + 1 - documentation
+
+
+def nesting(node: ast.AST, depth: int = 0) -> int:
+    """How deep branches and loops are nested; an `elif` is no deeper than its `if`."""
+    deepest = depth
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, Scope):
+            continue
+        is_elif = isinstance(node, ast.If) and isinstance(child, ast.If) and [child] == node.orelse
+        deeper = isinstance(child, Branch) and not is_elif
+        deepest = max(deepest, nesting(child, depth + deeper))
+    return deepest
+
+
+def test_functions_are_short() -> None:
+    long = [
+        f"{name}:{node.lineno} {node.name}: {lines_of(node)} lines"
+        for name, node in nodes(*FOLDERS)
+        if isinstance(node, Function) and lines_of(node) > MOST_LINES_OF_FUNCTION
+    ]
+    assert not long
+
+
+def test_functions_are_flat() -> None:
+    deep = {
+        f"{name}:{node.name}"
+        for name, node in nodes(*PRODUCTION)
+        if isinstance(node, Function) and nesting(node) > MOST_NESTING
+    }
+    assert deep == DEEPER
+
+
+@pytest.mark.parametrize(
+    ("folders", "most"),
+    [
+        (PRODUCTION, MOST_LINES_OF_FILE),
+        (("benchmarks", "examples", "tests"), MOST_LINES_OF_TEST_FILE),
+    ],
+)
+def test_files_are_short(folders: tuple[str, ...], most: int) -> None:
+    long = {name: text.count("\n") for name, text in python_files(*folders)}
+    assert not {name: lines for name, lines in long.items() if lines > most}
+
+
+def test_names_say_what_a_thing_is() -> None:
+    classes = (
+        f"{name}: {node.name}"
+        for name, node in nodes(*FOLDERS)
+        if isinstance(node, ast.ClassDef) and VAGUE.search(node.name)
+    )
+    files = (name for name, _ in python_files(*FOLDERS) if VAGUE.search(Path(name).stem))
+    assert not [*classes, *files]
+
+
+def test_packages_import_nothing() -> None:
+    """Importing one room costs nothing of the others."""
+    packages = (file for file in python_files(*FOLDERS) if file[0].endswith("__init__.py"))
+    assert not [name for name, text in packages if text]
+
+
+def test_no_place_of_one_machine_is_named() -> None:
+    places = [
+        f"{name}:{node.lineno} {node.value!r}"
+        for name, node in nodes(*PRODUCTION)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and PLACE_OF_ONE_MACHINE.search(node.value)
+    ]
+    assert not places
