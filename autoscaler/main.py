@@ -196,7 +196,7 @@ class Deployment:
             views=Views(store, status, assignments, release),
             bundles=bundles,
             logs=Logs(settings.state / "logs"),
-            forecast=Forecasts(store, status, self._clock).of,
+            fixed_sizes=Forecasts(store, status, self._clock).of,
             clock=self._clock,
         )
         return create_app(rooms, release)

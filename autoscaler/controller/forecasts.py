@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.snapshots import job_snapshot, total_examples
@@ -9,7 +12,14 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.forecast import Forecast, fixed_sizes
 from autoscaler.store.store import Store
-from autoscaler.wire.messages import ForecastView
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSize:
+    """A whole job at one size, by its model; `measured`: the job has trained at that size."""
+
+    forecast: Forecast
+    measured: bool
 
 
 class Forecasts:
@@ -20,7 +30,7 @@ class Forecasts:
         self._status = status
         self._clock = clock
 
-    def of(self, job_id: str) -> tuple[ForecastView, ...]:
+    def of(self, job_id: str) -> tuple[FixedSize, ...]:
         """The whole job at each fixed size that its bounds and the limits permit.
 
         Empty before anything was fitted, and where nobody knows how much there is to do.
@@ -33,8 +43,9 @@ class Forecasts:
         instances = self._store.instances.of_job(job_id)
         offers = self._status.offers
         snapshot = job_snapshot(self._store, job, instances, offers, models, self._clock.now())
+        kinds = {offer.id: offer.device_kind for offer in offers}
         return tuple(
-            _view(snapshot, forecast, {offer.id: offer.device_kind for offer in offers})
+            FixedSize(forecast, _is_measured(snapshot, forecast.allocation, kinds))
             for forecast in fixed_sizes(snapshot, offers, total)
             if self._has_room(forecast.allocation)
         )
@@ -47,15 +58,6 @@ class Forecasts:
         )
 
 
-def _view(job: JobSnapshot, forecast: Forecast, kinds: dict[str, str]) -> ForecastView:
-    allocation = forecast.allocation
+def _is_measured(job: JobSnapshot, allocation: Allocation, kinds: Mapping[str, str]) -> bool:
     model = job.models.get(kinds[allocation.offer])
-    size = (allocation.instances, allocation.devices)
-    return ForecastView(
-        allocation=allocation,
-        measured=model is not None and size in model.measured,
-        seconds=forecast.seconds.median,
-        seconds_90=forecast.seconds.ninety_percent,
-        usd=forecast.usd.median,
-        usd_90=forecast.usd.ninety_percent,
-    )
+    return model is not None and (allocation.instances, allocation.devices) in model.measured

@@ -14,6 +14,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
 
 from autoscaler.clock import Clock
+from autoscaler.controller.forecasts import FixedSize
 from autoscaler.domain import errors
 from autoscaler.domain.errors import CastorError, NotAllowed, NotFound, SpecError
 from autoscaler.domain.instance import HeldInstance
@@ -22,7 +23,7 @@ from autoscaler.service.authentication import Authentication
 from autoscaler.service.files import Bundles, Logs
 from autoscaler.service.nodes import Nodes
 from autoscaler.service.submissions import Submissions
-from autoscaler.service.views import Views, decision_view
+from autoscaler.service.views import Views, decision_view, forecast_view
 from autoscaler.store.store import Store
 from autoscaler.wire.codec import encode
 from autoscaler.wire.messages import (
@@ -65,7 +66,7 @@ class Rooms:
     views: Views
     bundles: Bundles
     logs: Logs
-    forecast: Callable[[str], tuple[ForecastView, ...]]
+    fixed_sizes: Callable[[str], tuple[FixedSize, ...]]
     clock: Clock
 
 
@@ -133,7 +134,8 @@ def _jobs(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
     @router.get("/{name}/forecast")
     def forecast(name: str) -> Response:
         job = rooms.store.jobs.find(name)
-        return _answer(tuple[ForecastView, ...], rooms.forecast(job.id))
+        sizes = rooms.fixed_sizes(job.id)
+        return _answer(tuple[ForecastView, ...], tuple(forecast_view(each) for each in sizes))
 
     @router.post("/{name}/logs")
     def logs(name: str, offsets: dict[str, int]) -> Response:

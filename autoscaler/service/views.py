@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.forecasts import FixedSize
 from autoscaler.controller.outlook import predicted_goodput
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobPhase, JobRecord
@@ -18,6 +19,7 @@ from autoscaler.wire.messages import (
     DecisionView,
     EventView,
     FleetView,
+    ForecastView,
     InstanceView,
     JobView,
 )
@@ -129,6 +131,19 @@ def decision_view(entry: JournalEntry) -> DecisionView:
         current=decision.current,
         target=decision.target,
         figures=decision.figures,
+    )
+
+
+def forecast_view(size: FixedSize) -> ForecastView:
+    """A job at one fixed size."""
+    forecast = size.forecast
+    return ForecastView(
+        allocation=forecast.allocation,
+        measured=size.measured,
+        seconds=forecast.seconds.median,
+        seconds_90=forecast.seconds.ninety_percent,
+        usd=forecast.usd.median,
+        usd_90=forecast.usd.ninety_percent,
     )
 
 

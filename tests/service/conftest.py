@@ -62,7 +62,7 @@ def api(tmp_path: Path, template: Path) -> Iterator[Api]:
         views=Views(store, status, assignments, "0"),
         bundles=bundles,
         logs=Logs(tmp_path / "logs"),
-        forecast=lambda job: (),
+        fixed_sizes=lambda job: (),
         clock=clock,
     )
     config = uvicorn.Config(
