@@ -268,6 +268,19 @@ def serve(
     run(settings)
 
 
+@app.command()
+def reclaim(
+    instance: Annotated[str, typer.Argument(help="As castor status --json names it.")],
+) -> None:
+    """Take a local instance back, as a cloud does with spot: notice first, then the end."""
+    from autoscaler.cli.connection import connect, state_directory
+    from autoscaler.cli.local_cloud import reclaim as take_back
+    from autoscaler.clock import SystemClock
+
+    take_back(state_directory(), connect(), instance, SystemClock())
+    print(f"{instance}: notice is given")
+
+
 @app.command(hidden=True)
 def node(
     user_data: Annotated[Path, typer.Option(help="What the instance was launched with.")],

@@ -18,6 +18,7 @@ from statistics import fmean
 from rich.console import Console
 
 from autoscaler.cli.audience import Audience
+from autoscaler.cli.local_cloud import billed_usd
 from autoscaler.cli.serving import cores_here
 from autoscaler.cli.supervision import SupervisedController
 from autoscaler.cli.tables import forecast_table, instances_text, money, number
@@ -64,7 +65,7 @@ def run_demo(text: Path | None, devices: int | None, keep: bool) -> int:
                 story = Story(client, audience, controller.keep_alive, clock)
                 began_seconds = clock.now()
                 story.tell(text)
-            _print_end(console, client, story, controller, clock.now() - began_seconds)
+            _print_end(console, client, story, controller, clock, clock.now() - began_seconds)
         return 0
     except KeyboardInterrupt:
         console.print("stopped; all instances are being given back")
@@ -193,6 +194,7 @@ def _print_end(
     client: Client,
     story: Story,
     controller: SupervisedController,
+    clock: Clock,
     elapsed_seconds: float,
 ) -> None:
     """What it cost and how long it took, beside what fixed sizes would have, as predicted."""
@@ -206,12 +208,12 @@ def _print_end(
                 f"useful examples/s ({predicted / measured - 1:+.0%})",
                 highlight=False,
             )
-    total_usd, billed_usd = client.costs().total_usd, controller.billed_usd()
+    total_usd, billed = client.costs().total_usd, billed_usd(controller.state, client, clock)
     console.print()
     console.print(
-        f"the ledger says {money(total_usd)}, the local cloud billed {money(billed_usd)}; "
+        f"the ledger says {money(total_usd)}, the local cloud billed {money(billed)}; "
         f"the story took {format_duration(elapsed_seconds)}",
         highlight=False,
     )
-    if abs(total_usd - billed_usd) >= Decimal("0.01"):
-        raise StoryError(f"the ledger ({total_usd}) and the bill ({billed_usd}) differ")
+    if abs(total_usd - billed) >= Decimal("0.01"):
+        raise StoryError(f"the ledger ({total_usd}) and the bill ({billed}) differ")

@@ -39,7 +39,8 @@ def show(render: Callable[[], RenderableType], watch: bool, clock: Clock) -> Non
 def overview(jobs: Sequence[JobView], fleet: FleetView, now_seconds: float) -> RenderableType:
     """All jobs, each with its last decision."""
     if not jobs:
-        return Text("no jobs: castor submit JOB.yaml runs one", style="dim")
+        words = "no job is at work: castor status --all shows ended ones, castor submit runs one"
+        return Text(words, style="dim")
     parts: list[RenderableType] = [jobs_table(jobs, now_seconds), Text()]
     for job in jobs:
         if job.decision is not None:
@@ -70,6 +71,8 @@ def panels(
 def job_detail(job: JobView, now_seconds: float) -> RenderableType:
     """One job: all that is known of it."""
     parts: list[RenderableType] = [_job_panel(job, now_seconds)]
+    for instance in job.instances:
+        parts.append(Text(f"{instance.id}: {instance.offer}, {instance.phase}", style="dim"))
     if job.decision is not None:
         parts.append(_decision_line(job.decision))
     if job.cause is not None:

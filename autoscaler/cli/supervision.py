@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from decimal import Decimal
 from pathlib import Path
 
 from autoscaler.cli.connection import connect
@@ -23,10 +22,10 @@ _LINES = 30
 
 
 class SupervisedController:
-    """`castor serve` on a state directory, kept alive as a service supervisor would."""
+    """`castor serve` on the directory `state`, kept alive as a service supervisor would."""
 
     def __init__(self, state: Path, cores: Sequence[int], clock: Clock) -> None:
-        self._state = state
+        self.state = state
         self._clock = clock
         self._log = state / "controller.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -71,18 +70,6 @@ class SupervisedController:
         except subprocess.TimeoutExpired:
             self._process.kill()
 
-    def billed_usd(self) -> Decimal:
-        """What the local cloud itself says it charged."""
-        from autoscaler.store.store import open_store
-        from providers.local.provider import LocalProvider
-        from providers.local.settings import LocalSettings
-
-        store = open_store(f"sqlite:///{self._state / 'castor.db'}")
-        controller = store.settings.controller_id()
-        store.close()
-        provider = LocalProvider(self._state / "local", controller, LocalSettings(), self._clock)
-        return sum((line.usd for line in provider.bill()), Decimal(0))
-
     def last_lines(self) -> str:
         """The end of the controller's log."""
         if not self._log.exists():
@@ -99,7 +86,7 @@ class SupervisedController:
         deadline = self._clock.now() + _START_SECONDS
         while True:
             try:
-                client = connect(self._state)
+                client = connect(self.state)
                 if client.fleet().ticked_seconds is not None:
                     return client
             except Unavailable:

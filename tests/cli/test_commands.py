@@ -169,3 +169,27 @@ def test_a_core_that_is_not_there_is_refused(tmp_path: Path) -> None:
     done = Terminal(tmp_path / "state").castor("serve", "--port", "0", "--devices", core)
     assert done.returncode == 1
     assert "--devices" in done.stderr
+
+
+def test_a_reclaimed_instance_is_replaced_and_the_job_goes_on(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    assert terminal.castor("reclaim", "nothing").returncode == 1
+    path = job_file(tmp_path, "spot", "python train.py 100")
+    assert terminal.castor("submit", path).returncode == 0
+    instance = _training_instance(terminal, "spot")
+    assert terminal.castor("reclaim", instance).returncode == 0
+    another = _training_instance(terminal, "spot", but=instance)
+    assert another != instance
+    stopped = json.loads(terminal.castor("stop", "spot", "--wait", "--json").stdout)
+    assert stopped["attempt"] == 1, "a reclaim is no failure"
+
+
+def _training_instance(terminal: Terminal, job: str, but: str = "") -> str:
+    for _ in range(150):
+        view = json.loads(terminal.castor("status", job, "--json").stdout)
+        for instance in view["instances"]:
+            if instance["phase"] == "training" and instance["id"] != but:
+                return str(instance["id"])
+        assert not view["cause"], view["cause"]
+    raise AssertionError(f"{job} does not train")
