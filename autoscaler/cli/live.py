@@ -125,6 +125,8 @@ def _facts(job: JobView) -> list[tuple[str, str]]:
         if report.metrics:
             numbers = "   ".join(f"{name} {value:.4g}" for name, value in report.metrics.items())
             facts.append(("reported", numbers))
+        if report.checkpoint is not None and report.checkpoint.error is not None:
+            facts.append(("checkpoint", f"failed: {report.checkpoint.error}"))
         if report.engine == Engine.RESTART:
             facts.append(("engine", "restart: resizes by checkpoint, without torchft"))
     facts.append(("cost", f"${job.usd_per_hour:.4f}/h now, {money(job.spent_usd)} spent"))

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from autoscaler.domain.goodput import ThroughputParameters
 from autoscaler.domain.job import BatchSpec
 
 SOCKET_VARIABLE = "CASTOR_SOCKET"
+
+
+class Engine(StrEnum):
+    """How the instances of a job come to train together.
+
+    QUORUM: torchft's, which hands the state to a joiner while the others train on. RESTART:
+    without torchft; at a change of membership all go on from one checkpoint.
+    """
+
+    QUORUM = "quorum"
+    RESTART = "restart"
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +28,7 @@ class TrainingSetup:
 
     `bind_address` is the only address on which it may open ports; `peer_token` lets the replicas
     of one job read each other's state. `attempt` counts the starts that failures made necessary.
+    The scheme of `lighthouse` says which engine it serves: `restart:`, or torchft's `http:`.
     """
 
     job: str

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import Unavailable
+from autoscaler.domain.training import Engine
 from autoscaler.lighthouse.order import LighthouseDirectory, LighthouseOrder
 from autoscaler.lighthouse.supervisor import find_torchft
 
@@ -27,10 +28,14 @@ _INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 
 @dataclass(frozen=True, slots=True)
 class LighthouseSettings:
-    """How long a server waits for a joiner's peers, and for a silent replica's next heartbeat."""
+    """How long a server waits for a joiner's peers, and for a silent replica's next heartbeat.
+
+    `engine` None: torchft's quorum where torchft is installed, checkpoint and restart elsewhere.
+    """
 
     join_timeout_seconds: float = 1.0
     heartbeat_timeout_seconds: float = 1.5
+    engine: Engine | None = None
 
 
 class LighthouseHost:
@@ -51,17 +56,15 @@ class LighthouseHost:
         self._clock = clock
         self._settings = settings
 
-    def ensure(self, job: str) -> str | None:
-        """The address of the job's lighthouse, which runs; None where torchft is not installed.
+    def ensure(self, job: str) -> str:
+        """The address of the job's lighthouse, which runs.
 
         The address is the same every time, unless another program has taken the port of one that
-        did not run.
+        did not run, or torchft has gone since. Its scheme tells the job's engine.
 
         Raises:
             Unavailable: it does not start; the same call may be made again.
         """
-        if find_torchft() is None:
-            return None
         with self._trouble(job), self._alone():
             lighthouse = LighthouseDirectory(self._directory / job)
             order = lighthouse.order
@@ -111,6 +114,7 @@ class LighthouseHost:
             port=self._free_port(order.port if order is not None else 0),
             join_timeout_seconds=self._settings.join_timeout_seconds,
             heartbeat_timeout_seconds=self._settings.heartbeat_timeout_seconds,
+            engine=self._engine(order),
         )
         lighthouse.write_order(order)
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
@@ -128,6 +132,13 @@ class LighthouseHost:
                 check=False,
             )
         return order
+
+    def _engine(self, order: LighthouseOrder | None) -> Engine:
+        """What the job has been told before, as long as that can be had."""
+        if find_torchft() is None:
+            return Engine.RESTART
+        told = order.engine if order is not None else None
+        return told or self._settings.engine or Engine.QUORUM
 
     def _free_port(self, preferred: int) -> int:
         """`preferred` if it can be had, else any."""

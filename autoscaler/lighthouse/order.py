@@ -4,7 +4,7 @@
     lock         locked by the supervisor as long as it lives; holds its process id
     log          what supervisor and server print
 
-Only the standard library: the supervisor starts with it.
+Only the standard library and the domain: the supervisor starts with it.
 """
 
 from __future__ import annotations
@@ -12,23 +12,27 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+from autoscaler.domain.training import Engine
 
 
 @dataclass(frozen=True, slots=True)
 class LighthouseOrder:
-    """One server. The port stays the same for the job's whole life."""
+    """One server. Its port and its engine stay the same for the job's whole life."""
 
     bind_address: str
     port: int
     join_timeout_seconds: float
     heartbeat_timeout_seconds: float
+    engine: Engine = Engine.QUORUM
 
     @property
     def address(self) -> str:
-        """Where trainers reach it."""
-        return f"http://{self.bind_address}:{self.port}"
+        """Where trainers reach it; the scheme says what is spoken there."""
+        scheme = "http" if self.engine is Engine.QUORUM else self.engine.value
+        return f"{scheme}://{self.bind_address}:{self.port}"
 
 
 class LighthouseDirectory:
@@ -48,7 +52,8 @@ class LighthouseDirectory:
         """
         file = self.path / "order.json"
         try:
-            return LighthouseOrder(**json.loads(file.read_text()))
+            order = LighthouseOrder(**json.loads(file.read_text()))
+            return replace(order, engine=Engine(order.engine))
         except FileNotFoundError:
             return None
         except TypeError as error:

@@ -2,7 +2,8 @@
 
 The server is a child that is started again, on the same port, as often as it dies; it dies with
 its supervisor. SIGTERM ends both. Only the standard library, and torchft's compiled half: the
-package itself would import torch, which takes a second and 230 MB where 14 MB do.
+package itself would import torch, which takes a second and 230 MB where 14 MB do. Where there is
+no torchft the server is a roster of our own.
 
 Started as ``python -P -m autoscaler.lighthouse.supervisor DIRECTORY DESCRIPTOR``; the descriptor
 holds the lock of the directory and thereby says that the supervisor lives. The command returns
@@ -22,6 +23,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from autoscaler.clock import Clock, SystemClock
+from autoscaler.domain.training import Engine
 from autoscaler.lighthouse.order import LighthouseDirectory, LighthouseOrder
 
 _PR_SET_PDEATHSIG = 1
@@ -75,6 +77,14 @@ def _start_server(order: LighthouseOrder) -> int:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != supervisor:
         os._exit(1)
+    if order.engine is Engine.RESTART:
+        _serve_roster(order)
+    else:
+        _serve_quorum(order)
+    os._exit(0)
+
+
+def _serve_quorum(order: LighthouseOrder) -> None:
     running = load_torchft().LighthouseServer(
         bind=f"{order.bind_address}:{order.port}",
         min_replicas=1,
@@ -83,7 +93,14 @@ def _start_server(order: LighthouseOrder) -> int:
     )
     signal.pause()
     running.shutdown()
-    os._exit(0)
+
+
+def _serve_roster(order: LighthouseOrder) -> None:
+    import asyncio
+
+    from autoscaler.lighthouse.server import RosterServer
+
+    asyncio.run(RosterServer(order).serve())
 
 
 def main() -> None:

@@ -47,6 +47,11 @@ class Checkpoints:
         self._status = CheckpointStatus()
 
     @property
+    def directory(self) -> Path:
+        """Where they are."""
+        return self._directory
+
+    @property
     def status(self) -> CheckpointStatus:
         """The newest whole checkpoint known here, and what went wrong after it."""
         return self._status
@@ -102,6 +107,15 @@ class Checkpoints:
             )
         return None
 
+    def at(self, step: int) -> Path | None:
+        """The checkpoint of `step`, if there is one and it is whole.
+
+        Raises:
+            CheckpointError: it is of a newer format.
+        """
+        path = self._path(step)
+        return path if path.is_dir() and _fault_in(path) is None else None
+
     def load(self, path: Path, tensors: dict[str, Any]) -> dict[str, Any]:
         """Read `path` into the tree `tensors`, in place, and return the rest.
 
@@ -117,12 +131,13 @@ class Checkpoints:
                 f"{path} does not go with this model ({reason}): "
                 "use another checkpoint directory, or the script that wrote it"
             ) from error
-        self._status = CheckpointStatus(step=_step_of(path))
+        if self._status.step != _step_of(path):
+            self._status = CheckpointStatus(step=_step_of(path))
         return rest
 
     def _write(self, step: int, tensors: dict[str, Any], rest: dict[str, Any]) -> None:
         started_seconds = self._clock.monotonic()
-        final = self._directory / f"step-{step:012d}"
+        final = self._path(step)
         partial = final.with_name(f".{final.name}.{os.getpid()}.partial")
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -138,6 +153,9 @@ class Checkpoints:
             step=step, seconds=self._clock.monotonic() - started_seconds, bytes=size_bytes
         )
         self._prune()
+
+    def _path(self, step: int) -> Path:
+        return self._directory / f"step-{step:012d}"
 
     def _fail(self, step: int, error: BaseException) -> None:
         fault = _root_cause(error)

@@ -9,17 +9,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
+from autoscaler.training.peers import Peers
 from autoscaler.training.reducer import Reducer
 from autoscaler.training.rounds import ROW_WIDTH, Membership, Row, decode, encode
 from autoscaler.training.state import TrainingState
-
-if TYPE_CHECKING:
-    from autoscaler.training.quorum import Quorum
 
 # Members are in step with each other; only a joiner that still loads may take its time.
 _EXCHANGE_SECONDS = 6.0
@@ -39,7 +36,7 @@ class Crew:
 
     def __init__(
         self,
-        quorum: Quorum | None,
+        quorum: Peers | None,
         state: TrainingState,
         device: torch.device,
         owns_group: bool,
@@ -111,7 +108,7 @@ class Crew:
             dist.destroy_process_group()
 
     def _exchange_as_leader(
-        self, quorum: Quorum, own_row: Callable[[], Row], keeps_membership: bool
+        self, quorum: Peers, own_row: Callable[[], Row], keeps_membership: bool
     ) -> Exchange:
         healed = changed = False
         while True:

@@ -8,10 +8,9 @@ they are. The ranks of an instance need it among themselves only.
 
 from __future__ import annotations
 
-import socket
 import sys
 
-from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch._C._distributed_c10d import PrefixStore
 from torch.distributed import run
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.rendezvous import (
@@ -22,6 +21,8 @@ from torch.distributed.elastic.rendezvous import (
     rendezvous_handler_registry,
 )
 
+from autoscaler.training.ports import bound_store
+
 _ADDRESS = "127.0.0.1"
 _BACKEND = "loopback"
 
@@ -31,17 +32,7 @@ class LoopbackRendezvous(RendezvousHandler):
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         self._run_id = parameters.run_id
-        with socket.socket() as listener:
-            listener.bind((_ADDRESS, 0))
-            listener.listen()
-            self._port = int(listener.getsockname()[1])
-            self._store = TCPStore(
-                _ADDRESS,
-                self._port,
-                is_master=True,
-                wait_for_workers=False,
-                master_listen_fd=listener.detach(),
-            )
+        self._store, self._port = bound_store(_ADDRESS)
 
     def get_backend(self) -> str:
         """The name under which it is known."""

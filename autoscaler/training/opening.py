@@ -8,7 +8,8 @@ import warnings
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 import torch.distributed as dist
@@ -19,22 +20,21 @@ from torch.utils.data import Dataset
 from autoscaler.clock import Clock
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.job import BatchSpec
-from autoscaler.domain.training import SOCKET_VARIABLE, TrainingSetup
+from autoscaler.domain.training import SOCKET_VARIABLE, Engine, TrainingSetup
 from autoscaler.training.channel import Channel
 from autoscaler.training.checkpoint import Checkpoints
 from autoscaler.training.crew import Crew
 from autoscaler.training.learning_rate import rule_named
 from autoscaler.training.loader import Collate, Loader
+from autoscaler.training.peers import Peers, QuorumSettings
 from autoscaler.training.preconditioner import is_adam, preconditioner_of
 from autoscaler.training.reducer import Reducer
 from autoscaler.training.replica import Replica, ReplicaSettings
 from autoscaler.training.reporting import Reporter
+from autoscaler.training.restart import RestartQuorum
 from autoscaler.training.sampler import ElasticSampler
 from autoscaler.training.state import Counters, Scheduler, TrainingState
 from autoscaler.training.stepper import Stepper, StepSettings
-
-if TYPE_CHECKING:
-    from autoscaler.training.quorum import Quorum
 
 _CHECKPOINT_SECONDS_ALONE = 300.0
 _KEPT_ALONE = 2
@@ -108,12 +108,14 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     checkpoints = _checkpoints(script, setup, clock)
     if checkpoints is not None:
         _restore(state, checkpoints)
-    quorum = _quorum(setup, channel, state, device, clock)
-    crew = Crew(quorum, state, device, owns_group)
+    peers = None
+    if setup is not None and channel is not None and checkpoints is not None:
+        peers = _peers(setup, checkpoints, state, device, clock)
+    crew = Crew(peers, state, device, owns_group)
     reducer = Reducer(
         script.model,
         clock,
-        quorum.all_reduce if quorum else None,
+        peers.all_reduce if peers else None,
         preconditioner_of(script.optimizer),
     )
     stepper = Stepper(
@@ -126,8 +128,8 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         script.optimizer,
     )
     replica = Replica(_replica_settings(setup, bounds), state, crew, stepper, reducer, clock)
-    if quorum is not None:
-        replica.sees_lighthouse = lambda: quorum.is_lighthouse_there
+    if peers is not None:
+        replica.sees_lighthouse = lambda: peers.is_lighthouse_there
     parts = Parts(
         state=state,
         crew=crew,
@@ -145,6 +147,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     )
     if channel is not None and checkpoints is not None:
         parts.reporter = Reporter(channel, replica, stepper, state, checkpoints, bounds, clock)
+        parts.reporter.engine = _engine(setup)
     return parts
 
 
@@ -241,18 +244,22 @@ def _restore(state: TrainingState, checkpoints: Checkpoints) -> None:
         state.restore(checkpoints, found)
 
 
-def _quorum(
-    setup: TrainingSetup | None,
-    channel: Channel | None,
+def _engine(setup: TrainingSetup | None) -> Engine:
+    """What the job's lighthouse speaks."""
+    lighthouse = setup.lighthouse if setup else None
+    scheme = urlsplit(lighthouse or "").scheme
+    return Engine.RESTART if scheme == Engine.RESTART else Engine.QUORUM
+
+
+def _peers(
+    setup: TrainingSetup,
+    checkpoints: Checkpoints,
     state: TrainingState,
     device: torch.device,
     clock: Clock,
-) -> Quorum | None:
-    if setup is None or channel is None or setup.lighthouse is None:
+) -> Peers | None:
+    if setup.lighthouse is None:
         return None
-    # torchft is there on x86-64 Linux only, and a script that runs alone does not need it.
-    from autoscaler.training.quorum import Quorum, QuorumSettings
-
     settings = QuorumSettings(
         lighthouse=setup.lighthouse,
         replica=setup.replica,
@@ -261,14 +268,27 @@ def _quorum(
         heartbeat_timeout_seconds=setup.heartbeat_timeout_seconds,
         collective_timeout_seconds=setup.collective_timeout_seconds,
     )
+    if _engine(setup) is Engine.RESTART:
+        return RestartQuorum(settings, clock, device, state, checkpoints)
+    try:
+        # torchft is there on x86-64 Linux only, and a script that runs alone does not need it.
+        from autoscaler.training.quorum import Quorum
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"the job's controller expects torchft on its instances, where {error.name} is not "
+            "installed: install castor-autoscaler[training], or start castor serve with "
+            "--engine restart"
+        ) from error
     return Quorum(settings, clock, device, state.load_state_dict, state.state_dict)
 
 
 def _replica_settings(setup: TrainingSetup | None, bounds: BatchBounds) -> ReplicaSettings:
     kind = setup.device_kind if setup else "own"
+    # A roster is told who leaves; torchft's lighthouse has to miss the heartbeats.
+    is_told = _engine(setup) is Engine.RESTART
     return ReplicaSettings(
         bounds=bounds,
         device_kind=kind,
         kind_number=float(zlib.crc32(kind.encode())),
-        heartbeat_timeout_seconds=setup.heartbeat_timeout_seconds if setup else 0.0,
+        farewell_seconds=setup.heartbeat_timeout_seconds if setup and not is_told else 0.0,
     )

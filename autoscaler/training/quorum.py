@@ -17,22 +17,21 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import socket
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-import psutil
 import torch
 import torchft.manager
-from torch._C._distributed_c10d import AllreduceOptions, TCPStore
+from torch._C._distributed_c10d import AllreduceOptions
 from torchft import Manager, ProcessGroupGloo, ProcessGroupNCCL
 
 from autoscaler.clock import Clock
+from autoscaler.training.peers import QuorumSettings
+from autoscaler.training.ports import bound_store, use_interface_of
 from autoscaler.training.rounds import Membership
 from autoscaler.training.transport import PeerTransport
 
@@ -43,20 +42,8 @@ _CONNECT_SECONDS = 5.0
 _PATIENCE_SECONDS = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumSettings:
-    """Where the lighthouse is, who we are, and which address our ports may use."""
-
-    lighthouse: str
-    replica: str
-    bind_address: str
-    peer_token: str
-    heartbeat_timeout_seconds: float
-    collective_timeout_seconds: float
-
-
 class Quorum:
-    """Our membership in the quorum of one job. Not thread-safe; used by the leader only."""
+    """Our membership in the quorum of one job; see `Peers`."""
 
     def __init__(
         self,
@@ -72,7 +59,7 @@ class Quorum:
         self._state = state
         self._lighthouse = _LighthouseWatch(settings.lighthouse)
         _open_ports_only_on(settings.bind_address)
-        self._store, self._store_port = _bound_store(settings.bind_address)
+        self._store, self._store_port = bound_store(settings.bind_address)
         timeout = timedelta(seconds=settings.collective_timeout_seconds)
         self._group: Any = (
             _BoundGloo(settings.bind_address, timeout)
@@ -292,7 +279,7 @@ class _BoundHandle:
     def get_reconfigure_handle(self) -> str:
         group: Any = self
         if group._rendezvous_store is None:
-            group._rendezvous_store, self._port = _bound_store(self._bind_address)
+            group._rendezvous_store, self._port = bound_store(self._bind_address)
         return json.dumps(
             {
                 "id": group._handle_id(),
@@ -318,29 +305,9 @@ def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0][:200] or type(error).__name__
 
 
-def _bound_store(address: str) -> tuple[TCPStore, int]:
-    """A store that listens on `address` only; left to itself it listens on every interface."""
-    listener = socket.socket()
-    listener.bind((address, 0))
-    listener.listen(128)
-    port = listener.getsockname()[1]
-    store = TCPStore(
-        address,
-        port,
-        is_master=True,
-        wait_for_workers=False,
-        master_listen_fd=listener.detach(),
-        use_libuv=True,
-    )
-    return store, port
-
-
 def _open_ports_only_on(address: str) -> None:
     """Make gloo, NCCL and torchft's manager server listen on `address` alone."""
-    for interface, addresses in psutil.net_if_addrs().items():
-        if any(entry.address == address for entry in addresses):
-            os.environ["GLOO_SOCKET_IFNAME"] = interface
-            os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
+    use_interface_of(address)
     server = torchft.manager.ManagerServer
     if getattr(server, "is_bound", False):
         return

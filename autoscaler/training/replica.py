@@ -21,12 +21,16 @@ _REDECIDE_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSettings:
-    """What does not change while this rank trains. `kind_number` tells device kinds apart."""
+    """What does not change while this rank trains. `kind_number` tells device kinds apart.
+
+    A replica that leaves takes part for `farewell_seconds` more, which the others need to go on
+    without it at once.
+    """
 
     bounds: BatchBounds
     device_kind: str
     kind_number: float
-    heartbeat_timeout_seconds: float
+    farewell_seconds: float
 
 
 @dataclass(slots=True)
@@ -109,7 +113,7 @@ class Replica:
             lambda: self._row(squares), last is not None and last.agreement.keeps_membership
         )
         index = exchange.membership.index
-        agreement = agree(exchange.rows, index, self._settings.heartbeat_timeout_seconds)
+        agreement = agree(exchange.rows, index, self._settings.farewell_seconds)
         self.decides = self._crew.is_leader and index == agreement.decider
         self._learn(exchange, last, asked_seconds)
         counters = self._state.counters

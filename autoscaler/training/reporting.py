@@ -7,6 +7,7 @@ from collections import deque
 from autoscaler.clock import Clock
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.report import TrainingReport
+from autoscaler.domain.training import Engine
 from autoscaler.training.channel import Channel
 from autoscaler.training.checkpoint import Checkpoints
 from autoscaler.training.replica import Replica
@@ -42,6 +43,7 @@ class Reporter:
         self._window: deque[tuple[float, float, tuple[int, int, int]]] = deque()
         self.metrics: dict[str, float] = {}
         self.total_examples: float | None = None
+        self.engine = Engine.QUORUM
 
     def report(self, is_due: bool = False) -> None:
         """Tell how things stand, if the last time is long enough ago or `is_due`."""
@@ -78,6 +80,7 @@ class Reporter:
             pauses=pauses,
             checkpoint=self._checkpoints.status,
             metrics=dict(self.metrics),
+            engine=self.engine,
         )
 
     def _measure(self) -> None:

@@ -100,6 +100,7 @@ class TrainingState:
 
     def save(self, checkpoints: Checkpoints, at_once: bool) -> None:
         """Write a checkpoint: in the background, or `at_once`."""
+        is_unused = not self._optimizer.state
         model, optimizer = get_state_dict(self._model, self._optimizer)
         rest = {
             "counters": asdict(self.counters),
@@ -107,6 +108,8 @@ class TrainingState:
         }
         save = checkpoints.save_now if at_once else checkpoints.save
         save(self.counters.step, {"model": model, "optimizer": optimizer}, rest)
+        if is_unused:
+            self._forget_optimizer_state()
 
     def restore(self, checkpoints: Checkpoints, path: Path) -> None:
         """Become what the checkpoint at `path` says.
@@ -124,6 +127,13 @@ class TrainingState:
             optim_state_dict=tensors["optimizer"],
         )
         self._load_rest(rest)
+        if self.counters.step == 0:
+            self._forget_optimizer_state()
+
+    def _forget_optimizer_state(self) -> None:
+        """Undo what torch does to read or write an optimizer that has made no step yet: one step
+        of length zero, which Adam would count."""
+        self._optimizer.state.clear()
 
     def advance(
         self, examples: int, useful_examples: float, pass_examples: int, initial: int

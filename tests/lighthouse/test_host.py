@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import socket
@@ -16,7 +15,8 @@ import psutil
 import pytest
 
 from autoscaler.clock import SystemClock
-from autoscaler.lighthouse.host import LighthouseHost
+from autoscaler.domain.training import Engine
+from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
 from autoscaler.lighthouse.order import LighthouseDirectory
 from autoscaler.lighthouse.supervisor import find_torchft, load_torchft
 
@@ -54,12 +54,6 @@ def host(tmp_path: Path) -> Iterator[LighthouseHost]:
         host.release(job)
 
 
-def ensure(host: LighthouseHost, job: str = "job") -> str:
-    address = host.ensure(job)
-    assert address is not None
-    return address
-
-
 def supervisor(directory: Path, job: str = "job") -> psutil.Process:
     pid = LighthouseDirectory(directory / job).supervisor
     assert pid is not None
@@ -84,42 +78,42 @@ def heartbeat(address: str) -> bool:
 
 
 def test_a_lighthouse_answers_replicas(host: LighthouseHost) -> None:
-    assert heartbeat(ensure(host))
+    assert heartbeat(host.ensure("job"))
 
 
 def test_it_is_started_once_and_found_again(host: LighthouseHost, tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as threads:
-        addresses = set(threads.map(lambda _: ensure(connect(tmp_path)), range(4)))
+        addresses = set(threads.map(lambda _: connect(tmp_path).ensure("job"), range(4)))
     first = server(tmp_path).pid
-    assert addresses == {ensure(host)}
+    assert addresses == {host.ensure("job")}
     assert server(tmp_path).pid == first
     assert host.running() == {"job": addresses.pop()}
 
 
 def test_jobs_have_their_own(host: LighthouseHost) -> None:
-    assert ensure(host, "one") != ensure(host, "two")
+    assert host.ensure("one") != host.ensure("two")
     assert set(host.running()) == {"one", "two"}
 
 
 def test_a_server_that_dies_is_back_on_its_port(host: LighthouseHost, tmp_path: Path) -> None:
-    address = ensure(host)
+    address = host.ensure("job")
     killed = server(tmp_path)
     killed.kill()
     killed.wait()
     wait_until(lambda: supervisor(tmp_path).children(), seconds=5)
-    assert ensure(host) == address
+    assert host.ensure("job") == address
     assert heartbeat(address)
 
 
 def test_one_whose_supervisor_was_killed_is_started_again_on_its_port(
     host: LighthouseHost, tmp_path: Path
 ) -> None:
-    address = ensure(host)
+    address = host.ensure("job")
     orphan = server(tmp_path)
     supervisor(tmp_path).kill()
     wait_until(lambda: is_gone(orphan))
     assert host.running() == {}
-    assert ensure(host) == address
+    assert host.ensure("job") == address
     assert heartbeat(address)
 
 
@@ -129,19 +123,19 @@ def test_a_controller_killed_while_it_starts_one_finds_it(
     died = subprocess.run([sys.executable, "-P", "-c", START_AND_DIE, str(tmp_path)], check=False)
     assert died.returncode == -signal.SIGKILL
     first = supervisor(tmp_path).pid
-    assert heartbeat(ensure(host))
+    assert heartbeat(host.ensure("job"))
     assert supervisor(tmp_path).pid == first
 
 
 def test_it_does_not_belong_to_the_session_of_its_controller(
     host: LighthouseHost, tmp_path: Path
 ) -> None:
-    ensure(host)
+    host.ensure("job")
     assert os.getsid(supervisor(tmp_path).pid) != os.getsid(0)
 
 
 def test_a_released_one_is_gone_and_its_port_is_free(host: LighthouseHost, tmp_path: Path) -> None:
-    port = int(ensure(host).rpartition(":")[2])
+    port = int(host.ensure("job").rpartition(":")[2])
     gone = [supervisor(tmp_path), server(tmp_path)]
     host.release("job")
     host.release("job")
@@ -153,7 +147,7 @@ def test_a_released_one_is_gone_and_its_port_is_free(host: LighthouseHost, tmp_p
 
 
 def test_a_port_that_was_taken_meanwhile_is_given_up(host: LighthouseHost, tmp_path: Path) -> None:
-    address = ensure(host)
+    address = host.ensure("job")
     supervisor(tmp_path).kill()
     wait_until(lambda: not host.running())
     with socket.socket() as squatter:
@@ -164,22 +158,45 @@ def test_a_port_that_was_taken_meanwhile_is_given_up(host: LighthouseHost, tmp_p
         squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         squatter.bind(("127.0.0.1", port))
         squatter.listen()
-        moved = ensure(host)
+        moved = host.ensure("job")
         assert moved != address
         assert heartbeat(moved)
 
 
-def test_where_torchft_is_missing_there_is_none(
+def test_where_torchft_is_missing_there_is_a_roster(
     host: LighthouseHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert host.ensure("job") is None
-    assert host.running() == {}
+    monkeypatch.setitem(sys.modules, "torchft", None)
+    address = host.ensure("job")
+    assert address.startswith("restart://")
+    first = server(tmp_path)
+    first.kill()
+    wait_until(lambda: is_gone(first))
+    assert host.ensure("job") == address
+
+
+def test_a_job_keeps_its_engine_when_torchft_is_there_again(
+    host: LighthouseHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "torchft", None)
+        address = host.ensure("job")
+    supervisor(tmp_path).kill()
+    wait_until(lambda: not host.running())
+    assert host.ensure("job") == address
+    assert host.ensure("another").startswith("http://")
+
+
+def test_the_owner_may_choose_to_go_without_torchft(tmp_path: Path) -> None:
+    settings = LighthouseSettings(engine=Engine.RESTART)
+    host = LighthouseHost(tmp_path, "127.0.0.1", SystemClock(), settings)
+    assert host.ensure("job").startswith("restart://")
+    host.release("job")
 
 
 def test_supervisor_and_server_are_small(host: LighthouseHost, tmp_path: Path) -> None:
     """Neither imports torch, which alone takes 200 MB."""
-    ensure(host)
+    host.ensure("job")
     for process in (supervisor(tmp_path), server(tmp_path)):
         assert process.memory_info().rss < 60e6
         assert not any("libtorch" in region.path for region in process.memory_maps())

@@ -16,8 +16,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from autoscaler.clock import SystemClock
 from autoscaler.domain.job import BatchSpec
-from autoscaler.domain.training import TrainingDirective, TrainingSetup
+from autoscaler.domain.training import Engine, TrainingDirective, TrainingSetup
+from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
+from autoscaler.lighthouse.order import LighthouseDirectory
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -65,6 +70,35 @@ class Lighthouse:
         except OSError:
             return False
         return True
+
+
+class Roster:
+    """What takes the lighthouse's place where torchft is missing, under its supervisor."""
+
+    def __init__(self, directory: Path, engine: Engine | None = Engine.RESTART) -> None:
+        settings = LighthouseSettings(join_timeout_seconds=0.3, engine=engine)
+        self._host = LighthouseHost(directory, "127.0.0.1", SystemClock(), settings)
+        self._directory = LighthouseDirectory(directory / "job")
+        self.address = self._host.ensure("job")
+
+    def kill(self) -> None:
+        self._host.release("job")
+
+    def kill_server(self) -> None:
+        """Its supervisor starts another, unless it is stopped."""
+        (server,) = self._supervisor.children()
+        server.kill()
+
+    def stop_supervisor(self) -> None:
+        self._supervisor.suspend()
+
+    def continue_supervisor(self) -> None:
+        self._supervisor.resume()
+
+    @property
+    def _supervisor(self) -> psutil.Process:
+        assert self._directory.supervisor is not None
+        return psutil.Process(self._directory.supervisor)
 
 
 class ReplicaProcess:
@@ -163,12 +197,12 @@ class ReplicaProcess:
 class Fleet:
     """The replicas of one job."""
 
-    def __init__(self, directory: Path, **setup: Any) -> None:
+    def __init__(self, directory: Path, roster: Roster | None = None, **setup: Any) -> None:
         self._directory = directory
-        self.lighthouse = Lighthouse(directory / "lighthouse.log")
+        self.lighthouse: Lighthouse | Roster = roster or Lighthouse(directory / "lighthouse.log")
         self.replicas: list[ReplicaProcess] = []
         self.checkpoints = directory / "checkpoints"
-        self._setup = replace(
+        self.setup = replace(
             TrainingSetup(
                 job="job",
                 replica="",
@@ -191,7 +225,7 @@ class Fleet:
     def start(
         self, script: str = "regression.py", ranks: int = 1, **environment: str
     ) -> ReplicaProcess:
-        setup = replace(self._setup, replica=f"r{len(self.replicas)}")
+        setup = replace(self.setup, replica=f"r{len(self.replicas)}")
         replica = ReplicaProcess(setup, script, self._directory, environment, ranks)
         self.replicas.append(replica)
         return replica

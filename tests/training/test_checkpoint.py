@@ -148,3 +148,25 @@ def test_training_may_move_on_while_it_is_written(tmp_path: Path) -> None:
     fresh = _state(seed=1)
     fresh.restore(checkpoints, path)
     assert torch.equal(fresh.state_dict()["model"]["0.weight"], before)
+
+
+def test_a_checkpoint_before_the_first_step_changes_nothing(tmp_path: Path) -> None:
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+        model(torch.ones(4)).sum().backward()
+        optimizer.step()
+        return next(model.parameters()).detach()
+
+    def fresh(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(seed)
+        model = nn.Linear(4, 1)
+        return model, torch.optim.Adam(model.parameters(), lr=0.1)
+
+    checkpoints = Checkpoints(tmp_path, 1, SystemClock())
+    writer, reader = fresh(0), fresh(1)
+    TrainingState(*writer, None, Counters()).save(checkpoints, at_once=True)
+    path = checkpoints.at(0)
+    assert path is not None
+    TrainingState(*reader, None, Counters()).restore(checkpoints, path)
+    plain = step(*fresh(0))
+    assert torch.equal(step(*writer), plain)
+    assert torch.equal(step(*reader), plain)

@@ -5,19 +5,24 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from autoscaler.domain.goodput import ThroughputParameters
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import TrainingDirective
-from tests.training.fleet import Fleet, ReplicaProcess, wait_until
-
-EXAMPLES = 512
+from tests.training.fleet import Fleet, wait_until
+from tests.training.traces import (
+    EXAMPLES,
+    assert_replicas_agree,
+    is_training,
+    listening_on,
+    pauses,
+    taken,
+)
 
 
 @pytest.fixture
@@ -27,41 +32,6 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     fleet.stop()
 
 
-def _committed(fleet: Fleet) -> dict[int, list[dict[str, object]]]:
-    steps: dict[int, list[dict[str, object]]] = defaultdict(list)
-    for replica in fleet.replicas:
-        for line in replica.steps():
-            if line["committed"]:
-                steps[line["step"]].append(line)
-    return steps
-
-
-def _assert_replicas_agree(fleet: Fleet) -> None:
-    for step, lines in _committed(fleet).items():
-        assert len({(line["batch"], line["learning_rate"]) for line in lines}) == 1, step
-        assert max(line["weight"] for line in lines) == pytest.approx(
-            min(line["weight"] for line in lines), rel=1e-6
-        ), step
-
-
-def _taken(fleet: Fleet) -> dict[int, Counter[int]]:
-    """How often each example of each pass was learnt from, by what the replicas wrote down."""
-    taken: dict[int, Counter[int]] = defaultdict(Counter)
-    for step, lines in _committed(fleet).items():
-        for line in lines:
-            taken[step * 32 // EXAMPLES].update(line["indices"])
-    return taken
-
-
-def _is_training(replica: ReplicaProcess, replicas: int = 1) -> bool:
-    return bool(replica.reports) and replica.reports[-1]["replicas"] == replicas
-
-
-def _pauses(*replicas: ReplicaProcess) -> list[dict[str, object]]:
-    reports = itertools.chain.from_iterable(replica.reports for replica in replicas)
-    return [pause for report in reports for pause in report["pauses"]]
-
-
 def test_replicas_of_different_sizes_join_and_drain_without_stopping_the_others(
     fleet: Fleet,
 ) -> None:
@@ -69,7 +39,7 @@ def test_replicas_of_different_sizes_join_and_drain_without_stopping_the_others(
     wait_until(lambda: first.step > 5, what="the first replica")
     second = fleet.start(EPOCHS="60", SEED="1")
     large = fleet.start(EPOCHS="60", SEED="2", ranks=2)
-    wait_until(lambda: _is_training(first, 3), what="three replicas")
+    wait_until(lambda: is_training(first, 3), what="three replicas")
     assert wait_until(lambda: first.reports[-1]["devices"] == 4, what="four devices")
     wait_until(lambda: second.step > 0)
     second.direct(TrainingDirective(drain=True))
@@ -77,34 +47,34 @@ def test_replicas_of_different_sizes_join_and_drain_without_stopping_the_others(
     assert second.process.returncode == 0
     assert second.of_kind("left")
     assert not second.of_kind("finished")
-    wait_until(lambda: _is_training(first, 2), what="two replicas")
+    wait_until(lambda: is_training(first, 2), what="two replicas")
     first.process.wait(60)
     large.process.wait(60)
     assert (first.process.returncode, large.process.returncode) == (0, 0)
     assert first.of_kind("finished")
-    _assert_replicas_agree(fleet)
-    taken = _taken(fleet)
+    assert_replicas_agree(fleet)
+    by_pass = taken(fleet)
     whole_passes = [Counter(range(EXAMPLES))] * 60
     second_rank = Path(f"{large.trace}1").read_text()
     assert second_rank
     for pass_index, expected in enumerate(whole_passes):
-        extra = taken[pass_index] - expected
+        extra = by_pass[pass_index] - expected
         assert not extra, f"pass {pass_index}: examples learnt from twice: {extra}"
-    kinds = [pause["kind"] for pause in _pauses(first)]
+    kinds = [pause["kind"] for pause in pauses(first)]
     assert kinds.count("join") in (1, 2)
     assert "drain" in kinds
-    assert all(pause["seconds"] < 1.0 for pause in _pauses(first)), _pauses(first)
+    assert all(pause["seconds"] < 1.0 for pause in pauses(first)), pauses(first)
 
 
 def test_a_killed_peer_costs_one_step_and_its_successor_heals(fleet: Fleet) -> None:
     first = fleet.start(EPOCHS="100000")
     second = fleet.start(EPOCHS="100000", SEED="1")
     third = fleet.start(EPOCHS="100000", SEED="2")
-    wait_until(lambda: any(_is_training(replica, 3) for replica in fleet.replicas))
+    wait_until(lambda: any(is_training(replica, 3) for replica in fleet.replicas))
     second.kill()
     survivors = (first, third)
     wait_until(
-        lambda: any(pause["kind"] == "loss" for pause in _pauses(*survivors)), what="the loss"
+        lambda: any(pause["kind"] == "loss" for pause in pauses(*survivors)), what="the loss"
     )
     fourth = fleet.start(EPOCHS="100000", SEED="3")
     wait_until(lambda: fourth.step > 0, what="the successor")
@@ -113,9 +83,9 @@ def test_a_killed_peer_costs_one_step_and_its_successor_heals(fleet: Fleet) -> N
     for replica in fleet.replicas:
         if replica is not second:
             replica.kill()
-    _assert_replicas_agree(fleet)
-    for pass_index, taken in _taken(fleet).items():
-        assert max(taken.values()) == 1, pass_index
+    assert_replicas_agree(fleet)
+    for pass_index, counts in taken(fleet).items():
+        assert max(counts.values()) == 1, pass_index
     lost = [line for replica in survivors for line in replica.steps() if not line["committed"]]
     assert len(lost) <= 2 * len(survivors), "more than the step in flight was lost"
 
@@ -123,20 +93,20 @@ def test_a_killed_peer_costs_one_step_and_its_successor_heals(fleet: Fleet) -> N
 def test_training_goes_on_without_the_lighthouse_and_grows_when_it_is_back(fleet: Fleet) -> None:
     first = fleet.start(EPOCHS="100000")
     second = fleet.start(EPOCHS="100000")
-    wait_until(lambda: any(_is_training(replica, 2) for replica in fleet.replicas))
+    wait_until(lambda: any(is_training(replica, 2) for replica in fleet.replicas))
     fleet.lighthouse.kill()
     killed_at = first.step
     wait_until(lambda: first.step > killed_at + 100, 20, what="steps without a lighthouse")
     fleet.lighthouse.start()
     third = fleet.start(EPOCHS="100000")
     wait_until(lambda: third.step > 0, what="a joiner under the new lighthouse")
-    wait_until(lambda: any(_is_training(replica, 3) for replica in (first, second)), what="three")
+    wait_until(lambda: any(is_training(replica, 3) for replica in (first, second)), what="three")
     times = [line["at"] for line in first.steps()]
     longest = max(later - earlier for earlier, later in itertools.pairwise(times))
     assert longest < 10, f"training stood still for {longest:.1f} s"
     for replica in fleet.replicas:
         replica.kill()
-    _assert_replicas_agree(fleet)
+    assert_replicas_agree(fleet)
 
 
 def test_when_all_are_lost_the_next_start_goes_on_from_the_last_checkpoint(fleet: Fleet) -> None:
@@ -198,7 +168,7 @@ def test_batch_follows_the_model_within_its_bounds_and_all_agree(tmp_path: Path)
         wait_until(lambda: second.step > at + 20)
         for replica in fleet.replicas:
             replica.kill()
-        _assert_replicas_agree(fleet)
+        assert_replicas_agree(fleet)
         assert all(line["batch"] <= 256 for replica in fleet.replicas for line in replica.steps())
         assert first.reports[-1]["progress_examples"] < 32 * 256 * first.reports[-1]["step"]
     finally:
@@ -208,13 +178,7 @@ def test_batch_follows_the_model_within_its_bounds_and_all_agree(tmp_path: Path)
 def test_ports_are_open_on_the_bind_address_only(fleet: Fleet) -> None:
     replica = fleet.start(EPOCHS="100000")
     wait_until(lambda: replica.step > 0)
-    listening = [
-        connection.laddr
-        for connection in psutil.Process(replica.process.pid).net_connections(kind="tcp")
-        if connection.status == psutil.CONN_LISTEN
-    ]
-    assert listening
-    assert {address.ip for address in listening} == {"127.0.0.1"}
+    assert listening_on(replica) == {"127.0.0.1"}
 
 
 def test_a_frozen_peer_is_left_behind(tmp_path: Path) -> None:
@@ -223,7 +187,7 @@ def test_a_frozen_peer_is_left_behind(tmp_path: Path) -> None:
     try:
         first = fleet.start(EPOCHS="100000")
         second = fleet.start(EPOCHS="100000")
-        wait_until(lambda: any(_is_training(replica, 2) for replica in fleet.replicas))
+        wait_until(lambda: any(is_training(replica, 2) for replica in fleet.replicas))
         os.killpg(second.process.pid, signal.SIGSTOP)
         at = first.step
         wait_until(lambda: first.step > at + 100, what="going on without the frozen peer")

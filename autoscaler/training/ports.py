@@ -1,0 +1,34 @@
+"""Ports that are open on one address only. torch left to itself listens on every interface."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import psutil
+from torch._C._distributed_c10d import TCPStore
+
+
+def bound_store(address: str) -> tuple[TCPStore, int]:
+    """A store that listens on `address`, and its port."""
+    listener = socket.socket()
+    listener.bind((address, 0))
+    listener.listen(128)
+    port = int(listener.getsockname()[1])
+    store = TCPStore(
+        address,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),
+        use_libuv=True,
+    )
+    return store, port
+
+
+def use_interface_of(address: str) -> None:
+    """Make gloo and NCCL listen on the interface that has `address`."""
+    for interface, addresses in psutil.net_if_addrs().items():
+        if any(entry.address == address for entry in addresses):
+            os.environ["GLOO_SOCKET_IFNAME"] = interface
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)

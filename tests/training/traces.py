@@ -1,0 +1,57 @@
+"""What replicas wrote down and reported, brought together."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+
+import psutil
+import pytest
+
+from tests.training.fleet import Fleet, ReplicaProcess
+
+EXAMPLES = 512
+
+
+def committed(fleet: Fleet) -> dict[int, list[dict[str, object]]]:
+    steps: dict[int, list[dict[str, object]]] = defaultdict(list)
+    for replica in fleet.replicas:
+        for line in replica.steps():
+            if line["committed"]:
+                steps[line["step"]].append(line)
+    return steps
+
+
+def assert_replicas_agree(fleet: Fleet) -> None:
+    for step, lines in committed(fleet).items():
+        assert len({(line["batch"], line["learning_rate"]) for line in lines}) == 1, step
+        assert max(line["weight"] for line in lines) == pytest.approx(
+            min(line["weight"] for line in lines), rel=1e-6
+        ), step
+
+
+def taken(fleet: Fleet) -> dict[int, Counter[int]]:
+    """How often each example of each pass was learnt from, by what the replicas wrote down."""
+    by_pass: dict[int, Counter[int]] = defaultdict(Counter)
+    for step, lines in committed(fleet).items():
+        for line in lines:
+            by_pass[step * 32 // EXAMPLES].update(line["indices"])
+    return by_pass
+
+
+def is_training(replica: ReplicaProcess, replicas: int = 1) -> bool:
+    return bool(replica.reports) and replica.reports[-1]["replicas"] == replicas
+
+
+def pauses(*replicas: ReplicaProcess) -> list[dict[str, object]]:
+    reports = itertools.chain.from_iterable(replica.reports for replica in replicas)
+    return [pause for report in reports for pause in report["pauses"]]
+
+
+def listening_on(replica: ReplicaProcess) -> set[str]:
+    connections = psutil.Process(replica.process.pid).net_connections(kind="tcp")
+    return {
+        connection.laddr.ip
+        for connection in connections
+        if connection.status == psutil.CONN_LISTEN
+    }
