@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from autoscaler.cli.tables import clock_time, instances_text, jobs_table, money, number
 from autoscaler.clock import Clock
+from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.training import Engine
 from autoscaler.goodput.draws import is_usable
 from autoscaler.spec.objective_text import describe_objective
@@ -23,17 +25,22 @@ _REFRESH_SECONDS = 1.0
 
 
 def show(render: Callable[[], RenderableType], watch: bool, clock: Clock) -> None:
-    """Print once or, with `watch`, keep a view up to date until Ctrl-C."""
+    """Print once or, with `watch`, keep a view up to date until Ctrl-C.
+
+    While no controller answers, what was shown last stays.
+    """
+    view = render()
     if not watch:
-        Console().print(render())
+        Console().print(view)
         return
-    with Live(render(), screen=False, auto_refresh=False) as live:
-        try:
-            while True:
-                clock.sleep(_REFRESH_SECONDS)
-                live.update(render(), refresh=True)
-        except KeyboardInterrupt:
-            return
+    with Live(view, screen=False, auto_refresh=False) as live, suppress(KeyboardInterrupt):
+        while True:
+            clock.sleep(_REFRESH_SECONDS)
+            try:
+                view = shown = render()
+            except Unavailable as error:
+                shown = Group(view, Text(f"as it was: {error}", style="red"))
+            live.update(shown, refresh=True)
 
 
 def overview(jobs: Sequence[JobView], fleet: FleetView, now_seconds: float) -> RenderableType:

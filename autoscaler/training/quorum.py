@@ -8,8 +8,10 @@ peer died is not committed. Three things are done differently from its examples,
   numbers of devices can then train together, which torchft's rank-to-rank groups can't.
 * The quorum is asked once a *round* of steps rather than every step: in between, a peer's death
   shows itself in the collective that fails. A round lasts some tenths of a second.
-* While the lighthouse is away those who have a quorum go on with it. torchft's manager never
-  recovers from a failed request (its future is cached): it is rebuilt from memory.
+* While the lighthouse is away those who have a quorum go on with it, and until one that came back
+  must have heard all their heartbeats: it would give the first to ask a quorum of its own.
+  torchft's manager never recovers from a failed request (its future is cached): it is rebuilt
+  from memory.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ _log = logging.getLogger(__name__)
 _QUORUM_TIMEOUT = timedelta(seconds=5)
 _CONNECT_SECONDS = 5.0
 _PATIENCE_SECONDS = 0.1
+# Peers that don't come to build the group within this have gone, or see another quorum.
+_GROUP_SECONDS = 10.0
 
 
 class Quorum:
@@ -57,15 +61,12 @@ class Quorum:
         self._clock = clock
         self._load_state = load_state
         self._state = state
-        self._lighthouse = _LighthouseWatch(settings.lighthouse)
+        self._lighthouse = _LighthouseWatch(
+            settings.lighthouse, settings.heartbeat_timeout_seconds, clock
+        )
         _open_ports_only_on(settings.bind_address)
         self._store, self._store_port = bound_store(settings.bind_address)
-        timeout = timedelta(seconds=settings.collective_timeout_seconds)
-        self._group: Any = (
-            _BoundGloo(settings.bind_address, timeout)
-            if device.type == "cpu"
-            else _BoundNCCL(settings.bind_address, timeout)
-        )
+        self._group: Any = _group_of(device, settings)
         self._manager: Any = None
         self._step = 0
         self._members: tuple[str, ...] = ()
@@ -77,7 +78,7 @@ class Quorum:
 
     @property
     def is_lighthouse_there(self) -> bool:
-        """The lighthouse can be reached."""
+        """The lighthouse can be reached, and has heard of us all."""
         return self._lighthouse.is_there
 
     def form(self, step: int) -> Membership:
@@ -90,9 +91,10 @@ class Quorum:
         before = self._members
         self._step = step
         while True:
-            if not self._lighthouse.is_there:
-                if before and not self._failed:
-                    return Membership(len(before), self._index, healed=False, changed=False)
+            has_group = before and self._members == before and not self._failed
+            if not self._lighthouse.is_there and has_group:
+                return Membership(len(before), self._index, healed=False, changed=False)
+            if not self._lighthouse.is_connected:
                 self._clock.sleep(_PATIENCE_SECONDS)
             elif self._request():
                 return Membership(
@@ -108,8 +110,9 @@ class Quorum:
         if len(self._members) == 1 or self._failed:
             return
         options = AllreduceOptions()  # a sum, unless it is told otherwise
-        if timeout_seconds is not None:
-            options.timeout = timedelta(seconds=timeout_seconds)
+        options.timeout = timedelta(
+            seconds=timeout_seconds or self._settings.collective_timeout_seconds
+        )
         try:
             self._group.allreduce([tensor], options).wait()
         except RuntimeError as error:
@@ -161,6 +164,7 @@ class Quorum:
             self._manager.should_commit()
         except (RuntimeError, TimeoutError, OSError) as error:
             _log.warning("no quorum yet: %s", _first_line(error))
+            self._lighthouse.doubt()
             self._shut_down_manager()
         self._clock.sleep(_PATIENCE_SECONDS)
         return False
@@ -199,10 +203,12 @@ class Quorum:
         """Told of each quorum before torchft acts on it; whether the group must be rebuilt.
 
         A lighthouse that was restarted counts quorums from 1 again, so that two different ones
-        may bear the same number.
+        may bear the same number. After it was away everybody rebuilds: the members may be those
+        that we had, and yet one of them have been alone for a moment.
         """
-        is_new = members != self._members
+        is_new = members != self._members or self._lighthouse.was_away
         self._members = members
+        self._lighthouse.was_away = False
         return is_new
 
     def _shut_down_manager(self) -> None:
@@ -234,18 +240,36 @@ class _ObservedClient:
 
 
 class _LighthouseWatch:
-    """Knows at once when the lighthouse goes away: it holds an idle connection open."""
+    """Knows at once when the lighthouse goes away: it holds an idle connection open.
 
-    def __init__(self, address: str) -> None:
+    One that came back `is_there` again once it has been connected for `settling_seconds`;
+    `was_away` stays until it is reset.
+    """
+
+    def __init__(self, address: str, settling_seconds: float, clock: Clock) -> None:
         parts = urlsplit(address)
         self._endpoint = (parts.hostname or "", parts.port or 0)
+        self._settling_seconds = settling_seconds
+        self._clock = clock
+        self._doubted_seconds = float("-inf")
+        self.was_away = False
         self._stopped = threading.Event()
         self._connection = self._connect()
         threading.Thread(target=self._watch, name="castor-lighthouse-watch", daemon=True).start()
 
     @property
-    def is_there(self) -> bool:
+    def is_connected(self) -> bool:
         return self._connection is not None
+
+    @property
+    def is_there(self) -> bool:
+        since_seconds = self._clock.monotonic() - self._doubted_seconds
+        return self.is_connected and since_seconds >= self._settling_seconds
+
+    def doubt(self) -> None:
+        """It may have been another one a moment ago."""
+        self._doubted_seconds = self._clock.monotonic()
+        self.was_away = True
 
     def stop(self) -> None:
         self._stopped.set()
@@ -257,8 +281,10 @@ class _LighthouseWatch:
             if self._connection is not None:
                 with contextlib.suppress(OSError):
                     self._connection.recv(1)
+                self.doubt()
             self._connection = self._connect()
             if self._connection is None:
+                self.doubt()
                 self._stopped.wait(_PATIENCE_SECONDS)
 
     def _connect(self) -> socket.socket | None:
@@ -272,18 +298,24 @@ class _LighthouseWatch:
 
 
 class _BoundHandle:
-    """A torchft process group whose rendezvous store listens on one address only."""
+    """A torchft process group whose rendezvous store listens on one address only.
+
+    Each handle names a part of the store of its own: a lighthouse that was restarted counts
+    quorums from 1 again, and under the number of an earlier one lie addresses of long ago.
+    """
 
     _bind_address: str
+    _handles = 0
 
     def get_reconfigure_handle(self) -> str:
         group: Any = self
         if group._rendezvous_store is None:
             group._rendezvous_store, self._port = bound_store(self._bind_address)
+        self._handles += 1
         return json.dumps(
             {
                 "id": group._handle_id(),
-                "store": f"{self._bind_address}:{self._port}",
+                "store": f"{self._bind_address}:{self._port}/{self._handles}",
                 "global_rank": group._global_rank,
             }
         )
@@ -299,6 +331,13 @@ class _BoundNCCL(_BoundHandle, ProcessGroupNCCL):  # type: ignore[misc]
     def __init__(self, bind_address: str, timeout: timedelta) -> None:
         super().__init__(timeout=timeout)
         self._bind_address = bind_address
+
+
+def _group_of(device: torch.device, settings: QuorumSettings) -> Any:
+    if device.type == "cpu":
+        return _BoundGloo(settings.bind_address, timedelta(seconds=_GROUP_SECONDS))
+    timeout = timedelta(seconds=settings.collective_timeout_seconds)
+    return _BoundNCCL(settings.bind_address, timeout)
 
 
 def _first_line(error: BaseException) -> str:

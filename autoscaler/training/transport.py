@@ -86,10 +86,6 @@ class PeerTransport:
         return hmac.compare_digest(authorization or "", f"Bearer {self._token}")
 
 
-def _on_cpu(leaf: Any) -> Any:
-    return leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf
-
-
 def _handler(transport: PeerTransport) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = 60
