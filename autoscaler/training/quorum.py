@@ -9,9 +9,9 @@ peer died is not committed. Three things are done differently from its examples,
 * The quorum is asked once a *round* of steps rather than every step: in between, a peer's death
   shows itself in the collective that fails. A round lasts some tenths of a second.
 * While the lighthouse is away those who have a quorum go on with it, and until one that came back
-  must have heard all their heartbeats: it would give the first to ask a quorum of its own.
-  torchft's manager never recovers from a failed request (its future is cached): it is rebuilt
-  from memory.
+  must have heard all their heartbeats: it would give the first to ask a quorum of its own. A
+  joiner waits as long for one that has heard nobody yet. torchft's manager never recovers from a
+  failed request (its future is cached): it is rebuilt from memory.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 import socket
 import threading
+import urllib.request
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -44,6 +46,7 @@ _CONNECT_SECONDS = 5.0
 _PATIENCE_SECONDS = 0.1
 # Peers that don't come to build the group within this have gone, or see another quorum.
 _GROUP_SECONDS = 10.0
+_HEARD = re.compile(r"\[(\d+) heartbeating\]")
 
 
 class Quorum:
@@ -94,7 +97,10 @@ class Quorum:
             has_group = before and self._members == before and not self._failed
             if not self._lighthouse.is_there and has_group:
                 return Membership(len(before), self._index, healed=False, changed=False)
-            if not self._lighthouse.is_connected:
+            may_ask = self._lighthouse.is_connected and (
+                before or self._lighthouse.knows_the_job()
+            )
+            if not may_ask:
                 self._clock.sleep(_PATIENCE_SECONDS)
             elif self._request():
                 return Membership(
@@ -248,10 +254,12 @@ class _LighthouseWatch:
 
     def __init__(self, address: str, settling_seconds: float, clock: Clock) -> None:
         parts = urlsplit(address)
+        self._address = address
         self._endpoint = (parts.hostname or "", parts.port or 0)
         self._settling_seconds = settling_seconds
         self._clock = clock
         self._doubted_seconds = float("-inf")
+        self._connected_seconds = float("-inf")
         self.was_away = False
         self._stopped = threading.Event()
         self._connection = self._connect()
@@ -260,6 +268,20 @@ class _LighthouseWatch:
     @property
     def is_connected(self) -> bool:
         return self._connection is not None
+
+    def knows_the_job(self) -> bool:
+        """It hears somebody's heartbeats, or nobody had any to send for long enough.
+
+        How many it hears stands on torchft's status page only.
+        """
+        if self._clock.monotonic() - self._connected_seconds >= self._settling_seconds:
+            return True
+        try:
+            with urllib.request.urlopen(f"{self._address}/status", timeout=1.0) as page:
+                heard = _HEARD.search(page.read().decode())
+        except OSError:
+            return False
+        return heard is not None and int(heard[1]) > 0
 
     @property
     def is_there(self) -> bool:
@@ -292,6 +314,7 @@ class _LighthouseWatch:
             connection = socket.create_connection(self._endpoint, timeout=_CONNECT_SECONDS)
         except OSError:
             return None
+        self._connected_seconds = self._clock.monotonic()
         connection.settimeout(None)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return connection

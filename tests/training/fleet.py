@@ -23,6 +23,7 @@ from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import Engine, TrainingDirective, TrainingSetup
 from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
 from autoscaler.lighthouse.order import LighthouseDirectory
+from tests.training.nursery import ForkedProcess, nursery
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -37,51 +38,28 @@ def wait_until(condition: Callable[[], Any], seconds: float = 30.0, what: str = 
 
 
 class Lighthouse:
-    """torchft's own lighthouse, on a port that stays the same over restarts."""
+    """A job's lighthouse, or the roster in its place, under the supervisor that it has in life."""
 
-    def __init__(self, log: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self._log = log
-        self.address = f"http://127.0.0.1:{self.port}"
-        self.start()
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(
-            [
-                str(Path(sys.executable).with_name("torchft_lighthouse")),
-                *("--bind", f"127.0.0.1:{self.port}", "--min_replicas", "1"),
-                *("--join_timeout_ms", "1000", "--heartbeat_timeout_ms", "1500"),
-            ],
-            stdout=self._log.open("ab"),
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "RUST_LOG": "error"},
-        )
-        wait_until(self._answers, what="the lighthouse")
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def _answers(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=0.2).close()
-        except OSError:
-            return False
-        return True
-
-
-class Roster:
-    """What takes the lighthouse's place where torchft is missing, under its supervisor."""
-
-    def __init__(self, directory: Path, engine: Engine | None = Engine.RESTART) -> None:
-        settings = LighthouseSettings(join_timeout_seconds=0.3, engine=engine)
+    def __init__(
+        self, directory: Path, engine: Engine | None = None, join_timeout_seconds: float = 1.0
+    ) -> None:
+        settings = LighthouseSettings(join_timeout_seconds=join_timeout_seconds, engine=engine)
         self._host = LighthouseHost(directory, "127.0.0.1", SystemClock(), settings)
         self._directory = LighthouseDirectory(directory / "job")
         self.address = self._host.ensure("job")
 
     def kill(self) -> None:
+        """It dies, and its supervisor starts no other until `start`."""
+        self.stop_supervisor()
+        self.kill_server()
+
+    def start(self) -> None:
+        self.continue_supervisor()
+        self._host.ensure("job")
+
+    def end(self) -> None:
+        if self._directory.supervisor is not None:
+            self.continue_supervisor()
         self._host.release("job")
 
     def kill_server(self) -> None:
@@ -99,6 +77,13 @@ class Roster:
     def _supervisor(self) -> psutil.Process:
         assert self._directory.supervisor is not None
         return psutil.Process(self._directory.supervisor)
+
+
+class Roster(Lighthouse):
+    """What takes the lighthouse's place where torchft is missing."""
+
+    def __init__(self, directory: Path, engine: Engine | None = Engine.RESTART) -> None:
+        super().__init__(directory, engine, join_timeout_seconds=0.3)
 
 
 class ReplicaProcess:
@@ -124,28 +109,34 @@ class ReplicaProcess:
         self._server.bind(self._path)
         self._server.listen()
         threading.Thread(target=self._serve, daemon=True).start()
-        command = [sys.executable, str(SCRIPTS / script)]
+        is_changed = "PYTHONPATH" in environment
+        environment = {
+            **os.environ,
+            "CASTOR_SOCKET": self._path,
+            "RUST_LOG": "error",
+            "OMP_NUM_THREADS": "1",
+            "TRACE": str(self.trace),
+            **environment,
+        }
+        self.process: subprocess.Popen[bytes] | ForkedProcess
+        if ranks == 1 and not is_changed:
+            self.process = nursery().start(SCRIPTS / script, self.log, environment)
+        else:
+            self.process = self._anew(SCRIPTS / script, ranks, environment)
+
+    def _anew(
+        self, script: Path, ranks: int, environment: dict[str, str]
+    ) -> subprocess.Popen[bytes]:
+        launcher = [sys.executable]
         if ranks > 1:
             torchrun = str(Path(sys.executable).with_name("torchrun"))
-            command = [
-                torchrun,
-                "--standalone",
-                f"--nproc-per-node={ranks}",
-                str(SCRIPTS / script),
-            ]
-        self.process = subprocess.Popen(
-            command,
+            launcher = [torchrun, "--standalone", f"--nproc-per-node={ranks}"]
+        return subprocess.Popen(
+            [*launcher, str(script)],
             stdout=self.log.open("wb"),
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={
-                **os.environ,
-                "CASTOR_SOCKET": self._path,
-                "RUST_LOG": "error",
-                "OMP_NUM_THREADS": "1",
-                "TRACE": str(self.trace),
-                **environment,
-            },
+            env=environment,
         )
 
     def direct(self, directive: TrainingDirective) -> None:
@@ -199,7 +190,7 @@ class Fleet:
 
     def __init__(self, directory: Path, roster: Roster | None = None, **setup: Any) -> None:
         self._directory = directory
-        self.lighthouse: Lighthouse | Roster = roster or Lighthouse(directory / "lighthouse.log")
+        self.lighthouse = roster or Lighthouse(directory / "lighthouses")
         self.replicas: list[ReplicaProcess] = []
         self.checkpoints = directory / "checkpoints"
         self.setup = replace(
@@ -234,4 +225,4 @@ class Fleet:
         for replica in self.replicas:
             if replica.process.poll() is None:
                 replica.kill()
-        self.lighthouse.kill()
+        self.lighthouse.end()

@@ -35,10 +35,10 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 def test_replicas_of_different_sizes_join_and_drain_without_stopping_the_others(
     fleet: Fleet,
 ) -> None:
-    first = fleet.start(EPOCHS="60")
+    first = fleet.start(EPOCHS="120")
     wait_until(lambda: first.step > 5, what="the first replica")
-    second = fleet.start(EPOCHS="60", SEED="1")
-    large = fleet.start(EPOCHS="60", SEED="2", ranks=2)
+    second = fleet.start(EPOCHS="120", SEED="1")
+    large = fleet.start(EPOCHS="120", SEED="2", ranks=2)
     wait_until(lambda: is_training(first, 3), what="three replicas")
     assert wait_until(lambda: first.reports[-1]["devices"] == 4, what="four devices")
     wait_until(lambda: second.step > 0)
@@ -54,7 +54,7 @@ def test_replicas_of_different_sizes_join_and_drain_without_stopping_the_others(
     assert first.of_kind("finished")
     assert_replicas_agree(fleet)
     by_pass = taken(fleet)
-    whole_passes = [Counter(range(EXAMPLES))] * 60
+    whole_passes = [Counter(range(EXAMPLES))] * 120
     second_rank = Path(f"{large.trace}1").read_text()
     assert second_rank
     for pass_index, expected in enumerate(whole_passes):

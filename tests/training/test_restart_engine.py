@@ -169,4 +169,4 @@ def test_without_a_checkpoint_nobody_can_join_and_the_others_go_on(
     with pytest.raises(CheckpointError, match="all instances of a job must share"):
         joins.result()
     first.leave()
-    roster.kill()
+    roster.end()

@@ -1,0 +1,80 @@
+"""Processes forked from one that has imported PyTorch already; see scripts/nursery.py."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+_SCRIPT = Path(__file__).parent / "scripts" / "nursery.py"
+
+
+class ForkedProcess:
+    """As `subprocess.Popen`, as far as tests need it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self.ended = threading.Event()
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not self.ended.wait(timeout):
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+        assert self.returncode is not None
+        return self.returncode
+
+
+class Nursery:
+    """Starts scripts; one order at a time."""
+
+    def __init__(self) -> None:
+        self._server = subprocess.Popen(
+            [sys.executable, str(_SCRIPT)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "RUST_LOG": "error", "OMP_NUM_THREADS": "1"},
+        )
+        self._alive: dict[int, ForkedProcess] = {}
+        self._started: queue.Queue[ForkedProcess] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def start(self, script: Path, log: Path, environment: dict[str, str]) -> ForkedProcess:
+        order = {"script": str(script), "log": str(log), "environment": environment}
+        assert self._server.stdin is not None
+        self._server.stdin.write(json.dumps(order).encode() + b"\n")
+        self._server.stdin.flush()
+        return self._started.get(timeout=60)
+
+    def close(self) -> None:
+        self._server.kill()
+        self._server.wait()
+
+    def _listen(self) -> None:
+        assert self._server.stdout is not None
+        for line in self._server.stdout:
+            told = json.loads(line)
+            if "pid" in told:
+                process = ForkedProcess(told["pid"])
+                self._alive[process.pid] = process
+                self._started.put(process)
+            else:
+                process = self._alive.pop(told["ended"])
+                process.returncode = told["code"]
+                process.ended.set()
+
+
+@functools.cache
+def nursery() -> Nursery:
+    """The one of this test run, started when it is first needed."""
+    started = Nursery()
+    atexit.register(started.close)
+    return started

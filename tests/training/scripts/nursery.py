@@ -1,0 +1,73 @@
+"""Has imported what every replica needs, and forks replicas: importing PyTorch takes seconds.
+
+Reads orders from standard input, a line of JSON each, and writes a line of JSON for each process
+that it started and for each that ended. A replica is a process of its own session that runs the
+script as its main program and ends as a Python program does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import select
+import sys
+from typing import Any
+
+import torch  # noqa: F401
+
+import autoscaler.training.opening
+import autoscaler.training.quorum
+import autoscaler.training.session  # noqa: F401
+
+_LOOK_SECONDS = 0.02
+
+
+def main() -> dict[str, Any] | None:
+    """Serve until the input ends; in a new process return its order."""
+    orders = ""
+    while True:
+        if select.select([0], [], [], _LOOK_SECONDS)[0]:
+            read = os.read(0, 1 << 16).decode()
+            if not read:
+                return None
+            orders += read
+        while "\n" in orders:
+            line, _, orders = orders.partition("\n")
+            order: dict[str, Any] = json.loads(line)
+            pid = os.fork()
+            if pid == 0:
+                return order
+            _tell(pid=pid)
+        _tell_of_the_dead()
+
+
+def _tell_of_the_dead() -> None:
+    try:
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            _tell(ended=ended[0], code=os.waitstatus_to_exitcode(ended[1]))
+    except ChildProcessError:
+        return
+
+
+def _tell(**words: int) -> None:
+    os.write(1, json.dumps(words).encode() + b"\n")
+
+
+def become(order: dict[str, Any]) -> None:
+    """Be the process that was ordered, as if it had just been started."""
+    os.setsid()
+    log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for target, source in ((0, nothing), (1, log), (2, log)):
+        os.dup2(source, target)
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    sys.argv = [order["script"]]
+    runpy.run_path(order["script"], run_name="__main__")
+
+
+if __name__ == "__main__":
+    given = main()
+    if given is not None:
+        become(given)
