@@ -192,6 +192,7 @@ class Deployment:
                 self._clock,
                 settings.heartbeat_seconds,
                 settings.lease_seconds,
+                settings.controller.drain_seconds,
             ),
             views=Views(store, status, assignments, release),
             bundles=bundles,

@@ -6,11 +6,16 @@ environment variables and a file.
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from autoscaler.domain.errors import NotFound
+
+_log = logging.getLogger(__name__)
 
 INSTANCE_VARIABLE = "CASTOR_INSTANCE"
 DEVICES_VARIABLE = "CASTOR_DEVICES"
@@ -75,8 +80,24 @@ def read_metadata(environ: Mapping[str, str]) -> InstanceMetadata:
 
 
 def reclaim_notice(metadata: InstanceMetadata) -> float | None:
-    """When this instance will be taken back, in seconds since the epoch; None if nobody said."""
+    """When this instance will be taken back, in seconds since the epoch; None if nobody said.
+
+    A notice that can't be read, since it is being written, is not there yet.
+    """
     try:
-        return float(metadata.reclaim_notice_file.read_text())
+        text = metadata.reclaim_notice_file.read_text()
+        if math.isfinite(reclaim_seconds := float(text)):
+            return reclaim_seconds
+        reason = f"{text!r} is no time"
     except FileNotFoundError:
         return None
+    except (OSError, ValueError) as error:
+        reason = str(error)
+    _tell_unreadable(metadata.reclaim_notice_file, reason)
+    return None
+
+
+@cache
+def _tell_unreadable(path: Path, reason: str) -> None:
+    """Say it, and once only: notices are looked for many times a second."""
+    _log.warning("%s: no readable reclaim notice yet: %s", path, reason)

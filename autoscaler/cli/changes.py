@@ -59,8 +59,12 @@ def _maximum(bounds: InstanceBounds, value: str) -> InstanceBounds:
 
 
 def _offers(bounds: InstanceBounds, value: str) -> InstanceBounds:
+    if value in ("", "any"):
+        return replace(bounds, offers=None)
     names = tuple(name.strip() for name in value.split(",") if name.strip())
-    return replace(bounds, offers=None if value in ("", "any") else names)
+    if not names:
+        raise SpecError(f"{value!r} names no offer: name some, or say any", "set offers")
+    return replace(bounds, offers=names)
 
 
 def _spot(bounds: InstanceBounds, value: str) -> InstanceBounds:

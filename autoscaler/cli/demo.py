@@ -68,18 +68,27 @@ def run_demo(text: Path | None, devices: int | None, keep: bool) -> int:
             _print_end(console, client, story, controller, clock, clock.now() - began_seconds)
         return 0
     except KeyboardInterrupt:
-        console.print("stopped; all instances are being given back")
+        console.print("stopped; all instances are being given back (Ctrl-C again gives that up)")
         return 130
     except CastorError as error:
         console.print(f"castor: the demo went wrong: {error}", style="red", soft_wrap=True)
         console.print(controller.last_lines(), markup=False)
         return 1
     finally:
-        controller.give_everything_back()
-        if keep:
-            console.print(f"kept: {state} (castor serve --state {state} goes on from there)")
-        else:
-            shutil.rmtree(state, ignore_errors=True)
+        clear_up(console, controller, keep)
+
+
+def clear_up(console: Console, controller: SupervisedController, keep: bool) -> None:
+    """Give all back and delete the state, unless it is to be kept or instances run in it."""
+    state = controller.state
+    is_empty = controller.give_everything_back()
+    if is_empty and not keep:
+        shutil.rmtree(state, ignore_errors=True)
+        return
+    if not is_empty:
+        console.print("castor: instances may still run, and cost", style="red")
+    words = f"kept: {state} (castor serve --state {state} goes on from there)"
+    console.print(words, soft_wrap=True)
 
 
 class Story:

@@ -54,6 +54,7 @@ def overview(jobs: Sequence[JobView], fleet: FleetView, now_seconds: float) -> R
             parts.append(_decision_line(job.decision))
         if job.cause is not None:
             parts.append(Text(f"{job.id}: {job.cause}", style="red"))
+        parts.extend(Text(f"{job.id}: {text}", style="yellow") for text in job.false_starts)
     parts.append(_fleet_line(fleet, now_seconds))
     return Group(*parts)
 

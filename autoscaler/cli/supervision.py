@@ -12,11 +12,12 @@ from pathlib import Path
 
 from autoscaler.cli.connection import connect
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import CastorError, Unavailable
+from autoscaler.domain.errors import CastorError, Conflict, Unavailable
 from autoscaler.wire.client import Client
 
 _START_SECONDS = 30.0
 _END_SECONDS = 30.0
+_GIVE_BACK_SECONDS = 180.0  # more than a drain takes, but for checkpoints of a minute
 _POLL_SECONDS = 0.1
 _LINES = 30
 
@@ -51,24 +52,34 @@ class SupervisedController:
         if self._process is not None and self._process.poll() is not None:
             self._start()
 
-    def give_everything_back(self) -> None:
-        """Stop every job, wait until nothing is held any more, and end the controller."""
+    def give_everything_back(self) -> bool:
+        """Stop every job, wait until nothing is held any more, and end the controller.
+
+        False if something is still held: it took too long, or Ctrl-C was pressed.
+        """
         if self._process is None:
-            return
-        self.keep_alive()
-        with contextlib.suppress(CastorError):
-            client = self._connected()
-            for job in client.jobs(include_ended=False):
-                client.stop(job.id)
-            deadline = self._clock.now() + _END_SECONDS
-            while client.fleet().instances and self._clock.now() < deadline:
-                self._clock.sleep(_POLL_SECONDS)
-            client.close()
+            return True
+        is_held = True
+        with contextlib.suppress(KeyboardInterrupt, CastorError):
+            self.keep_alive()
+            is_held = self._holds_after_stopping()
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
             self._process.kill()
+        return not is_held
+
+    def _holds_after_stopping(self) -> bool:
+        client = self._connected()
+        for job in client.jobs(include_ended=False):
+            with contextlib.suppress(Conflict):  # it has just ended
+                client.stop(job.id)
+        deadline = self._clock.now() + _GIVE_BACK_SECONDS
+        while (is_held := bool(client.fleet().instances)) and self._clock.now() < deadline:
+            self._clock.sleep(_POLL_SECONDS)
+        client.close()
+        return is_held
 
     def last_lines(self) -> str:
         """The end of the controller's log."""

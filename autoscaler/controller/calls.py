@@ -74,6 +74,13 @@ def launch_token(controller: str, instance: str, offer: str) -> str:
     return hashlib.sha256(f"{controller}\n{instance}\n{offer}".encode()).hexdigest()[:48]
 
 
+def light(store: Store, lighthouses: Lighthouses, job: str) -> None:
+    """Have the job's lighthouse run, and keep its address."""
+    address = lighthouses.ensure(job)
+    if address != store.jobs.get(job).lighthouse:
+        store.jobs.set_lighthouse(job, address)
+
+
 class Calls:
     """Makes the calls that are due, each in a worker, none twice at a time."""
 
@@ -111,6 +118,8 @@ class Calls:
 
     def _make(self, intent: Intent) -> None:
         try:
+            if intent not in self._store.intents.of_instance(intent.instance):
+                return  # it was settled or put off since it was found to be due
             held = self._store.instances.get(intent.instance)
             if intent.kind is IntentKind.LAUNCH:
                 self._launch(intent, held)
@@ -125,10 +134,7 @@ class Calls:
             self.on_outcome()
 
     def _launch(self, intent: Intent, held: HeldInstance) -> None:
-        job = self._store.jobs.get(held.job)
-        address = self._lighthouses.ensure(held.job)
-        if address != job.lighthouse:
-            self._store.jobs.set_lighthouse(held.job, address)
+        light(self._store, self._lighthouses, held.job)
         tags = {
             CONTROLLER_TAG: self._controller,
             JOB_TAG: held.job,

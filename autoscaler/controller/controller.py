@@ -143,6 +143,8 @@ class Controller:
         self, jobs: Sequence[JobRecord], alive: Sequence[HeldInstance], now_seconds: float
     ) -> tuple[Plan | None, tuple[Decision, ...]]:
         """Plan if there is news or it is time to; otherwise what was decided stays in force."""
+        if not self._market.offers:  # after a start, until a cloud has answered
+            return None, ()
         snapshot = self._snapshots.take(jobs, alive, now_seconds)
         news = _news_in(snapshot)
         is_time = now_seconds - self._planned_seconds >= self._settings.replan_seconds
@@ -156,7 +158,10 @@ class Controller:
         self._news, self._planned_seconds = news, now_seconds
         for decision in plan.decisions:
             self._note_reversal(decision, now_seconds)
-        self._in_force = {decision.job: decision for decision in plan.decisions}
+        left_out = {job.id for job in jobs} - {job.id for job in snapshot.jobs}
+        self._in_force = {
+            job_id: decision for job_id, decision in self._in_force.items() if job_id in left_out
+        } | {decision.job: decision for decision in plan.decisions}
         settled = {job.id for job in snapshot.jobs if job.trained == job.held}
         told = tuple(
             each for each in plan.decisions if self._is_worth_telling(each, each.job in settled)

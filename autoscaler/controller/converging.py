@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from autoscaler.controller.false_starts import false_starts
 from autoscaler.controller.market import Market
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.plan import Decision
+from autoscaler.store.events import Event
 from autoscaler.store.store import Store
 
 
@@ -60,13 +62,26 @@ class Converging:
                 self._store.instances.use_devices(held.id, target.devices_used)
         if decision.release_first and any(held.offer != target.offer for held in own):
             return False
+        missing = target.instances - len(alike)
+        if missing > 0 and self._keeps_away(decision.job, target.offer, now_seconds):
+            return False
         ordered = False
-        for number in range(target.instances - len(alike)):
+        for number in range(missing):
             if not self._has_room(target.offer, alive, number):
                 break
             self._order(decision, now_seconds)
             ordered = True
         return ordered
+
+    def _keeps_away(self, job: str, offer: str, now_seconds: float) -> bool:
+        """Whether too much was started there in vain; that is told once."""
+        found = false_starts(self._store, job, now_seconds).get(offer)
+        if found is None:
+            return False
+        said = self._store.events.latest(job, limit=20)
+        if not any(event.text == found.text for event in said):
+            self._store.events.add(Event(now_seconds, "false starts", found.text, job))
+        return True
 
     def _order(self, decision: Decision, now_seconds: float) -> None:
         assert decision.target is not None

@@ -13,6 +13,7 @@ from functools import partial
 
 from autoscaler.clock import Clock
 from autoscaler.controller.calls import Workers
+from autoscaler.controller.false_starts import GIVEN_UP_FACT
 from autoscaler.controller.market import Listing, Market
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError, Conflict, UnknownInstance
@@ -33,7 +34,8 @@ from autoscaler.store.store import Store
 _log = logging.getLogger(__name__)
 
 _TERMINATE_AGAIN_SECONDS = 60.0
-_NEVER_JOINED = (InstancePhase.REQUESTED, InstancePhase.BOOTING)
+# Longer than any tick should be apart: nobody was there to listen, or the machine was suspended.
+_AWAY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,17 @@ class Observer:
         self._settings = settings
         self._clock = clock
         self._listed_seconds = float("-inf")
+        self._observed_seconds = float("-inf")
+        self._listening_seconds = float("-inf")
+        self._settled: set[str] = set()
         self._orphans: dict[str, float] = {}
         self._missing: dict[str, float] = {}
 
     def observe(self, now_seconds: float) -> Observed:
         """Ask the clouds, if it is time to, and bring the store up to date."""
+        if now_seconds - self._observed_seconds > _AWAY_SECONDS:
+            self._listening_seconds = now_seconds
+        self._observed_seconds = now_seconds
         if now_seconds - self._listed_seconds >= self._settings.listing_seconds:
             self._listed_seconds = now_seconds
             self._market.refresh()
@@ -77,6 +85,7 @@ class Observer:
 
     def _take_in(self, listing: Listing, now_seconds: float) -> None:
         alive = {held.id: held for held in self._store.instances.alive()}
+        self._settled &= {seen.id for seen in listing.instances}
         for seen in listing.instances:
             self._at_the_edge(partial(self._take_in_one, seen, alive, now_seconds))
         for notice in listing.interruptions:
@@ -87,26 +96,46 @@ class Observer:
         self, seen: CloudInstance, alive: dict[str, HeldInstance], now_seconds: float
     ) -> None:
         held = alive.get(seen.tags.get(INSTANCE_TAG, ""))
-        if held is None:
-            self._unordered(seen, now_seconds)
+        if held is None or held.cloud_id not in (None, seen.id):
+            self._take_in_ended(seen, now_seconds)
         elif held.cloud_id is None or seen.state is CloudState.TERMINATED:
             after = self._store.instances.observe_cloud(held.id, seen, now_seconds)
+            if seen.state is CloudState.TERMINATED:
+                self._settled.add(seen.id)
             if after.phase is InstancePhase.ENDED and held.desired is Desired.PRESENT:
                 self._tell(now_seconds, "instance lost", f"{held.id} has ended", held.job)
         elif held.desired is Desired.ABSENT:
             self._insist(held, now_seconds)
 
-    def _unordered(self, seen: CloudInstance, now_seconds: float) -> None:
-        """An instance of ours that is not alive in the store: late, or nobody's."""
-        if seen.state in (CloudState.TERMINATED, CloudState.STOPPING):
-            self._orphans.pop(seen.id, None)
+    def _take_in_ended(self, seen: CloudInstance, now_seconds: float) -> None:
+        """An instance of ours that is not alive in the store: given up, buried, or nobody's."""
+        is_over = seen.state is CloudState.TERMINATED
+        if is_over and seen.id in self._settled:
             return
         try:
             # It may have been given up before the cloud showed it: then it is billed and ended.
-            self._store.instances.observe_cloud(seen.tags[INSTANCE_TAG], seen, now_seconds)
-            return
+            instance = seen.tags[INSTANCE_TAG]
+            held = self._store.instances.observe_cloud(instance, seen, now_seconds)
         except (KeyError, UnknownInstance, Conflict):
-            pass
+            self._unordered(seen, now_seconds)
+        else:
+            if not is_over:
+                self._settled.discard(seen.id)
+                self._end_again(held, now_seconds)
+        if is_over:
+            self._settled.add(seen.id)
+
+    def _end_again(self, held: HeldInstance, now_seconds: float) -> None:
+        """The store has it ended, and its cloud has not."""
+        if self._store.instances.bill_again(held.id, now_seconds):
+            text = f"{held.id}: its cloud lists it again; it is billed on, and terminated again"
+            self._tell(now_seconds, "instance found again", text, held.job)
+        self._insist(held, now_seconds)
+
+    def _unordered(self, seen: CloudInstance, now_seconds: float) -> None:
+        if seen.state in (CloudState.TERMINATED, CloudState.STOPPING):
+            self._orphans.pop(seen.id, None)
+            return
         first_seconds = self._orphans.setdefault(seen.id, now_seconds)
         old_enough = now_seconds - seen.launched_seconds >= self._settings.orphan_seconds
         if first_seconds < now_seconds and old_enough:
@@ -118,9 +147,8 @@ class Observer:
         """Terminate again what was terminated and still runs."""
         for intent in self._store.intents.of_instance(held.id):
             told = intent.kind is IntentKind.TERMINATE and intent.state is IntentState.DONE
-            since_seconds = held.draining_seconds or held.requested_seconds
             patience_seconds = _TERMINATE_AGAIN_SECONDS * (intent.attempts + 1)
-            if told and now_seconds - since_seconds > patience_seconds:
+            if told and now_seconds - intent.not_before_seconds > patience_seconds:
                 self._store.intents.failed(intent.id, "it still runs", now_seconds)
 
     def _reclaim(
@@ -169,15 +197,19 @@ class Observer:
         if held.desired is Desired.ABSENT or held.launched_seconds is None:
             return
         settings = self._settings
+        # What was said while nobody listened is no silence.
+        heard_seconds = held.seen_seconds or held.launched_seconds
+        silent_seconds = now_seconds - max(heard_seconds, self._listening_seconds)
         if held.seen_seconds is None:
-            overdue = now_seconds - held.launched_seconds > settings.join_seconds
-            text = f"{held.id}: its agent never joined"
+            overdue = silent_seconds > settings.join_seconds
+            cause = "its agent never joined"
         else:
-            overdue = now_seconds - held.seen_seconds > settings.silence_seconds
-            text = f"{held.id}: nothing heard of its agent for {settings.silence_seconds:.0f} s"
+            overdue = silent_seconds > settings.silence_seconds
+            cause = f"nothing heard of its agent for {settings.silence_seconds:.0f} s"
         if overdue:
-            self._tell(now_seconds, "instance given up", text, held.job)
-            self._store.instances.request_termination(held.id, now_seconds)
+            self._tell(now_seconds, "instance given up", f"{held.id}: {cause}", held.job)
+            facts = {GIVEN_UP_FACT: cause}
+            self._store.instances.request_termination(held.id, now_seconds, facts)
 
     def _tell(self, now_seconds: float, kind: str, text: str, job: str | None) -> None:
         _log.info("%s: %s", kind, text)

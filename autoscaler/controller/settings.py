@@ -14,7 +14,8 @@ class ControllerSettings:
         listing_seconds: ask the clouds for their instances at most this often.
         join_seconds: how long an instance may take from launch to its agent's first word.
         silence_seconds: an agent not heard of for this long is given up, its instance replaced.
-        drain_seconds: how long an instance may take to leave its job.
+        drain_seconds: how long a script may always take to leave; it has longer where its steps
+            or checkpoints are long (`controller.leaving`).
         orphan_seconds: the least age at which an instance that nobody ordered is ended.
         completion_seconds: how long other replicas may go on after one has completed the job.
         vanished_seconds: an instance that complete listings leave out for this long has ended.
@@ -26,7 +27,7 @@ class ControllerSettings:
     listing_seconds: float = 1.0
     join_seconds: float = 600.0
     silence_seconds: float = 120.0
-    drain_seconds: float = 120.0
+    drain_seconds: float = 90.0
     orphan_seconds: float = 60.0
     completion_seconds: float = 600.0
     vanished_seconds: float = 600.0

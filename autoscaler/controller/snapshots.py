@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from autoscaler.controller.false_starts import false_starts
 from autoscaler.controller.market import Market
 from autoscaler.controller.models import Models
 from autoscaler.domain.allocation import Allocation
@@ -17,6 +19,8 @@ from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts, Th
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.measurements import Mean, pause_name
 from autoscaler.store.store import Store
+
+_log = logging.getLogger(__name__)
 
 # Before a job's own have been measured.
 _USUAL_PAUSE_SECONDS = 1.0
@@ -45,31 +49,35 @@ class Snapshots:
     def take(
         self, jobs: Sequence[JobRecord], alive: Sequence[HeldInstance], now_seconds: float
     ) -> Snapshot:
-        """All that a policy may know now of these jobs."""
+        """All that a policy may know now of these jobs; there must be offers.
+
+        A job that can't be told of is left out: its trouble is not the others'.
+        """
         by_job: dict[str, list[HeldInstance]] = {}
         for held in alive:
             by_job.setdefault(held.job, []).append(held)
-        offers = self._market.offers
+        taken: list[JobSnapshot] = []
+        for job in jobs:
+            try:
+                taken.append(self._take_one(job, by_job.get(job.id, []), now_seconds))
+            except Exception:  # the edge of one job
+                _log.exception("job %s is left out of planning", job.id)
         return Snapshot(
             now_seconds=now_seconds,
-            offers=offers,
+            offers=self._market.offers,
             limits=self._market.limits,
-            jobs=tuple(
-                job_snapshot(
-                    self._store,
-                    job,
-                    by_job.get(job.id, []),
-                    offers,
-                    self._models.of(
-                        job, allowed_offers(job.spec.instances, offers) or offers, now_seconds
-                    ),
-                    now_seconds,
-                )
-                for job in jobs
-            ),
+            jobs=tuple(taken),
             unavailable=self._store.capacity.unavailable(now_seconds),
             replan_seconds=self._replan_seconds,
         )
+
+    def _take_one(
+        self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
+    ) -> JobSnapshot:
+        offers = self._market.offers
+        usable = allowed_offers(job.spec.instances, offers) or offers
+        models = self._models.of(job, usable, now_seconds)
+        return job_snapshot(self._store, job, instances, offers, models, now_seconds)
 
 
 def job_snapshot(
@@ -86,11 +94,13 @@ def job_snapshot(
     progress = report.progress_examples if report else 0.0
     held = held_allocation(instances)
     waits = job.retry_seconds is not None and job.retry_seconds > now_seconds
+    away = false_starts(store, job.id, now_seconds)
+    bounds = _elsewhere(spec.instances, offers, away, held) if away else spec.instances
     spent = Ledger(store.ledger.entries(job.id)).spent(job.id, now_seconds)
     return JobSnapshot(
         id=job.id,
         objective=spec.objective,
-        instances=_as_held(spec.instances, held) if waits else spec.instances,
+        instances=_as_held(bounds, held) if waits else bounds,
         batch=report.bounds if report else bounds_of(spec.batch),
         submitted_seconds=job.submitted_seconds,
         remaining_examples=None if total is None else max(total - progress, 0.0),
@@ -158,6 +168,19 @@ def bounds_of(batch: BatchSpec) -> BatchBounds:
         device_maximum=batch.device_maximum or initial,
         adaptive=batch.adaptive,
     )
+
+
+def _elsewhere(
+    bounds: InstanceBounds,
+    offers: Sequence[Offer],
+    away: Collection[str],
+    held: Allocation | None,
+) -> InstanceBounds:
+    """Bounds without the offers to keep away from, but for a held one, if others are left."""
+    stays = held.offer if held is not None else None
+    allowed = (offer.id for offer in allowed_offers(bounds, offers))
+    kept = tuple(offer for offer in allowed if offer not in away or offer == stays)
+    return replace(bounds, offers=kept) if kept else bounds
 
 
 def _as_held(bounds: InstanceBounds, held: Allocation | None) -> InstanceBounds:

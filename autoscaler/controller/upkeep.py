@@ -6,6 +6,8 @@ import logging
 from collections.abc import Sequence
 
 from autoscaler.controller.calls import Lighthouses, Workers
+from autoscaler.controller.keeper import LighthouseKeeper
+from autoscaler.controller.leaving import end_seconds
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord
@@ -32,17 +34,19 @@ class Upkeep:
         settings: ControllerSettings,
     ) -> None:
         self._store = store
-        self._lighthouses = lighthouses
-        self._workers = workers
+        self._keeper = LighthouseKeeper(store, lighthouses, workers)
         self._settings = settings
 
     def keep_up(
         self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
     ) -> None:
         """One job that has not ended, and those of its instances that have not."""
+        if job.lighthouse is not None and instances:
+            self._keeper.keep_lit(job.id, now_seconds)
         self._start(job, instances, now_seconds)
-        self._retry_or_fail(job, now_seconds)
         self._complete(job, instances, now_seconds)
+        self._retry_or_fail(job, now_seconds)
+        job = self._store.jobs.get(job.id)  # it may have ended
         self._guard_budget(job, instances, now_seconds)
         self._stop(job, instances, now_seconds)
 
@@ -52,17 +56,16 @@ class Upkeep:
             if job.phase.is_final or COMPLETE_FACT in held.facts:
                 self._store.instances.release(held.id, now_seconds)
             return
-        waited_seconds = now_seconds - (held.draining_seconds or now_seconds)
+        late_seconds = end_seconds(self._store, job, held, self._settings.drain_seconds)
         is_done = held.phase in _NOT_AT_WORK or COMPLETE_FACT in held.facts
         is_silent = held.seen_seconds is None
-        if is_done or is_silent or waited_seconds > self._settings.drain_seconds:
+        if is_done or is_silent or now_seconds > late_seconds:
             self._store.instances.request_termination(held.id, now_seconds)
 
     def put_out(self, job: JobRecord) -> None:
         """End the lighthouse of a job that has ended and holds nothing any more."""
         if job.lighthouse is not None:
-            self._store.jobs.set_lighthouse(job.id, None)
-            self._workers.submit(lambda: self._lighthouses.release(job.id))
+            self._keeper.put_out(job.id)
 
     def _start(
         self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
@@ -72,11 +75,16 @@ class Upkeep:
             self._store.jobs.set_phase(job.id, JobPhase.RUNNING, now_seconds)
 
     def _retry_or_fail(self, job: JobRecord, now_seconds: float) -> None:
-        """Answer the failures of the present attempt, once."""
+        """Answer the failures of the present attempt, once.
+
+        Those of replicas that one has left by completing the job are none.
+        """
         if job.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
             return
         failures = self._store.reports.failures(job.id)
         if not any(failure.attempt == job.attempt for failure in failures):
+            return
+        if self._completed(job):
             return
         decision = next_attempt(failures, job.spec.retries)
         if decision.retry:
@@ -94,8 +102,7 @@ class Upkeep:
         """A job is finished when one replica has completed it and no other is at it any more."""
         if job.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
             return
-        every = self._store.instances.of_job(job.id, include_ended=True)
-        completed = [held for held in every if COMPLETE_FACT in held.facts]
+        completed = self._completed(job)
         if not completed:
             return
         first_seconds = min(float(held.facts[COMPLETE_FACT]) for held in completed)
@@ -109,6 +116,10 @@ class Upkeep:
         self._store.jobs.set_phase(job.id, JobPhase.RUNNING, now_seconds)
         self._store.jobs.set_phase(job.id, JobPhase.FINISHED, now_seconds)
         self._tell(now_seconds, "finished", "its training is complete", job.id)
+
+    def _completed(self, job: JobRecord) -> list[HeldInstance]:
+        every = self._store.instances.of_job(job.id, include_ended=True)
+        return [held for held in every if COMPLETE_FACT in held.facts]
 
     def _guard_budget(
         self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
@@ -125,7 +136,7 @@ class Upkeep:
         leaving_usd = rate_usd_per_hour * self._leaving_seconds(job) / 3600
         spent_usd = float(ledger.spent(job.id, now_seconds))
         if instances and spent_usd + leaving_usd >= float(budget_usd):
-            cause = f"budget of ${budget_usd} used up: raise it with castor set, or it ends here"
+            cause = f"budget of ${budget_usd} used up: submit it again with a larger budget"
             self._store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, cause)
             self._tell(now_seconds, "budget", cause, job.id)
 

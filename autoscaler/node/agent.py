@@ -11,10 +11,12 @@ import logging
 import math
 import os
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
 from autoscaler.clock import Clock
+from autoscaler.domain.errors import CastorError
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.report import Failure
 from autoscaler.domain.training import TrainingDirective
@@ -26,7 +28,7 @@ from autoscaler.node.joining import join
 from autoscaler.node.line import Line
 from autoscaler.node.logs import LogShipping, log_size
 from autoscaler.node.outbox import Outbox, Standing
-from autoscaler.node.power import power_off
+from autoscaler.node.post_mortem import caused_failure
 from autoscaler.node.preparation import Need, Preparation, Ready
 from autoscaler.node.state import AgentState, Start, load_state, save_state
 from autoscaler.node.trainer import Trainer
@@ -40,6 +42,7 @@ _log = logging.getLogger(__name__)
 TURN_SECONDS: Final = 0.25
 STOP_BEFORE_RECLAIM_SECONDS: Final = 3.0
 KILL_BEFORE_RECLAIM_SECONDS: Final = 1.0
+STEPS_NOTED_GROWTH: Final = 1.1
 
 
 def run_agent(
@@ -54,7 +57,8 @@ def run_agent(
         NotAllowed, UnknownInstance: the controller does not let the instance in; it is powered
             off.
         Unavailable: no controller answered as long as the token was good; likewise.
-        SpecError: the saved state is not of this version.
+        SpecError: a secret of the job can't be found, likewise; or the saved state is not of
+            this version.
     """
     disk = Disk(metadata.directory)
     environment = base_environment(os.environ)
@@ -62,11 +66,17 @@ def run_agent(
     state, joined = load_state(disk.state), None
     client = NodeClient(user_data.controller, state.token if state else None)
     if state is None:
-        reply = join(client, user_data, metadata, clock)
+        reply = join(client, user_data, instance.power, clock)
         joined = reply.assignment
-        state = AgentState(reply.token, reply.heartbeat_seconds, reply.lease_seconds, joined)
-        save_state(disk.state, state)
-        disk.answered.touch()
+        state = AgentState(
+            reply.token,
+            reply.heartbeat_seconds,
+            reply.lease_seconds,
+            reply.drain_seconds,
+            joined,
+        )
+        with suppress(OSError):  # a full disk
+            disk.answered.touch()
     Agent(instance, client, state, joined, clock).run()
 
 
@@ -92,10 +102,10 @@ class Agent:
         self._wish: NodeReply | None = None
         self._preparation: Preparation | None = None
         self._ready: Ready | None = None
-        self._leave_by_seconds = clock.monotonic() + instance.settings.drain_seconds
+        self._leaving_seconds = clock.monotonic()
         self._reclaim_seconds: float | None = None
-        # Later than all that an earlier agent sent: none sends a thousand reports a second.
-        self._outbox = Outbox(instance.name, first_sequence=int(clock.now() * 1000))
+        self._is_saved = True
+        self._outbox = Outbox(instance.name)
         logs = LogShipping(instance.disk.log, client, clock)
         self._heartbeats = Heartbeats(
             client, self._outbox, logs, instance.disk.answered, state.heartbeat_seconds, clock
@@ -105,21 +115,31 @@ class Agent:
     def run(self) -> None:
         """Take turns for ever: when there is news, and regularly."""
         state = self._state
+        if self._has_joined:
+            self._save()
         if state.failure is not None:
             self._outbox.add_failure(state.failure)
         if state.start is not None and state.prepared is not None:
             self._trainer.answer(state.assignment, state.prepared, state.start)
-        self.turn()
+        # It is heard before a turn can go wrong, or it would be given up and replaced.
+        self._wish = self._new_wish()
+        self._outbox.stand(self._standing())
         self._heartbeats.start()
         while True:
+            self.turn()
             self._news.wait(TURN_SECONDS)
             self._news.clear()
-            self.turn()
 
     def turn(self) -> None:
         """See what has happened, do what is next, and have it told."""
-        self._reclaim_seconds = reclaim_notice(self._instance.metadata)
+        notice_seconds = reclaim_notice(self._instance.metadata)
+        if notice_seconds is not None:  # once given it stays, also where it can't be read again
+            self._reclaim_seconds = notice_seconds
         self._wish = self._new_wish()
+        if self._wish is not None and self._wish.drain_seconds != self._state.drain_seconds:
+            self._save(drain_seconds=self._wish.drain_seconds)
+        elif not self._is_saved:
+            self._save()
         self._hear()
         self._see_end_of_preparation()
         self._see_end_of_training()
@@ -135,7 +155,13 @@ class Agent:
         assignment = self._state.assignment
         wish = self._heartbeats.reply
         if wish is None and (self._has_joined or self._must_leave):
-            wish = NodeReply(Wanted.RUN, assignment.attempt, None, assignment.devices_used)
+            wish = NodeReply(
+                wanted=Wanted.RUN,
+                attempt=assignment.attempt,
+                start_seconds=None,
+                devices_used=assignment.devices_used,
+                drain_seconds=self._state.drain_seconds,
+            )
         if wish is not None and self._must_leave:
             wish = replace(wish, wanted=Wanted.DRAIN)
         return wish
@@ -162,7 +188,7 @@ class Agent:
                 self._preparation.stop()
         elif self._drains:
             if self._is_forsaken:
-                power_off(self._instance.metadata)
+                self._instance.power.press()
         elif self._is_due(wish):
             if self._ready is None:
                 self._prepare(wish)
@@ -179,7 +205,7 @@ class Agent:
         """Have all there that a start needs; before a later start only the assignment anew."""
         need = Need(wish.attempt, self._joined, self._state.prepared)
         self._joined = None
-        self._preparation = Preparation(self._instance, self._client, self._clock, need)
+        self._preparation = Preparation(self._instance, self._client, need)
         self._preparation.start()
 
     def _start(self, ready: Ready, wish: NodeReply) -> None:
@@ -191,10 +217,15 @@ class Agent:
             started_seconds=self._clock.now(),
             log_offset=log_size(self._instance.disk.log),
         )
-        self._trainer.forget()
-        self._save(start=start, assignment=ready.assignment)
         _log.info("attempt %d starts on %d devices", start.attempt, start.devices_used)
-        self._trainer.start(ready.assignment, ready.prepared, start)
+        try:
+            self._trainer.forget()
+            self._write_down(start=start, assignment=ready.assignment)
+            self._trainer.start(ready.assignment, ready.prepared, start)
+        except (CastorError, OSError) as error:
+            cause = f"the script can't be started: {error}"
+            failure = caused_failure(self._instance, start.attempt, start.log_offset, cause)
+            self._fail(failure, start=replace(start, has_ended=True))
 
     def _steer(self, wish: NodeReply) -> None:
         """Tell the training process what is in force, or have it leave, and in time."""
@@ -202,18 +233,21 @@ class Agent:
         assert start is not None
         leaves = self._drains or self._devices(wish) != start.devices_used
         if leaves and not start.is_leaving:
-            drain_seconds = self._instance.settings.drain_seconds
-            self._leave_by_seconds = self._clock.monotonic() + drain_seconds
+            self._leaving_seconds = self._clock.monotonic()
             start = self._note(is_leaving=True)
         self._trainer.direct(TrainingDirective(start.is_leaving, wish.throughput))
         if not start.is_leaving:
             return
-        left_seconds = self._seconds_to_reclaim()
-        is_late = self._clock.monotonic() >= self._leave_by_seconds
-        if is_late or not start.has_stepped or left_seconds < STOP_BEFORE_RECLAIM_SECONDS:
+        if self._stop_seconds(wish) <= 0 or not start.has_stepped:
             self._trainer.stop()
-        if left_seconds < KILL_BEFORE_RECLAIM_SECONDS:
+        if self._seconds_to_reclaim() < KILL_BEFORE_RECLAIM_SECONDS:
             self._trainer.kill()
+
+    def _stop_seconds(self, wish: NodeReply) -> float:
+        """In how long a script that leaves is stopped: it may use all of a reclaim's notice."""
+        if self._reclaim_seconds is not None:
+            return self._seconds_to_reclaim() - STOP_BEFORE_RECLAIM_SECONDS
+        return self._leaving_seconds + wish.drain_seconds - self._clock.monotonic()
 
     def _seconds_to_reclaim(self) -> float:
         if self._reclaim_seconds is None:
@@ -226,9 +260,11 @@ class Agent:
     def _hear(self) -> None:
         for report in self._trainer.hear():
             self._outbox.add_report(report)
-        start = self._state.start
-        if self._trainer.steps > 0 and start is not None and not start.has_stepped:
-            self._note(has_stepped=True)
+        start, steps = self._state.start, self._trainer.steps
+        if start is None or start.has_ended:
+            return
+        if steps > start.steps * STEPS_NOTED_GROWTH:  # some hundred times in a long life
+            self._note(steps=steps)
 
     def _see_end_of_preparation(self) -> None:
         if self._preparation is None or self._preparation.is_alive:
@@ -237,7 +273,7 @@ class Agent:
         if isinstance(outcome, Ready):
             self._ready = outcome
             if self._state.prepared is None:
-                self._outbox.add_setup(outcome.seconds, outcome.notes)
+                self._outbox.add_notes(outcome.notes)
                 self._save(prepared=outcome.prepared)
         elif isinstance(outcome, Failure):
             self._fail(outcome)
@@ -248,7 +284,7 @@ class Agent:
             return
         self._hear()
         exit_code = self._trainer.exit_code
-        ended = replace(start, has_ended=True)
+        ended = replace(start, has_ended=True, steps=self._trainer.steps)
         if exit_code is None:  # an earlier agent died before it could start it
             self._save(start=None)
         elif self._trainer.has_completed(start):
@@ -297,5 +333,22 @@ class Agent:
         return start
 
     def _save(self, **changes: Any) -> None:
+        """Keep what is new; what the disk does not take is written again each turn."""
+        try:
+            self._write_down(**changes)
+        except OSError as error:
+            if self._is_saved:
+                note = f"the agent can't write down how things stand, and goes on: {error}"
+                _log.error(note)
+                self._outbox.add_notes([note])
+            self._is_saved = False
+
+    def _write_down(self, **changes: Any) -> None:
+        """Keep what is new, in memory in any case.
+
+        Raises:
+            OSError: it is not on the disk.
+        """
         self._state = replace(self._state, **changes)
         save_state(self._instance.disk.state, self._state)
+        self._is_saved = True

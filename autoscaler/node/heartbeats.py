@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from autoscaler.clock import Clock
@@ -68,7 +69,12 @@ class Heartbeats:
     def _run(self) -> None:
         while True:
             self._urged.clear()
-            wait_seconds = self._speak()
+            try:
+                wait_seconds = self._speak()
+            except Exception:  # the thread's edge: a silent instance is given up and replaced
+                _log.exception("a heartbeat went wrong; its report is dropped")
+                self._outbox.refused()
+                wait_seconds = self._back_off.next_seconds()
             self._urged.wait(wait_seconds)
 
     def _speak(self) -> float:
@@ -87,7 +93,8 @@ class Heartbeats:
         self._back_off.reset()
         self._outbox.answered()
         self._answered_seconds = self._clock.monotonic()
-        self._answered.touch()
+        with suppress(OSError):  # a full disk
+            self._answered.touch()
         self.on_reply()
         return 0.0 if self._outbox.has_news else self._interval_seconds
 
@@ -96,8 +103,8 @@ class Heartbeats:
         is_last = report.phase in _AT_REST or report.failure is not None
         try:
             self._logs.ship(_LAST_LOG_SECONDS if is_last else _LOG_SECONDS)
-        except CastorError as error:
-            _log.warning("the log is not taken: %s", error)
+        except (CastorError, OSError) as error:
+            _log.warning("the log is not handed in: %s", error)
 
     def _silent_before(self) -> float:
         """How long there had been no answer when this agent was started."""

@@ -8,11 +8,10 @@ from typing import Final
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Unavailable
 from autoscaler.node.back_off import BackOff
-from autoscaler.node.power import power_off
+from autoscaler.node.power import PowerButton
 from autoscaler.node.user_data import UserData
 from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import JoinReply, JoinRequest
-from providers.metadata import InstanceMetadata
 
 _log = logging.getLogger(__name__)
 
@@ -20,9 +19,7 @@ JOIN_SECONDS: Final = 900.0
 """So long the agent looks for its controller; its token is no longer good then."""
 
 
-def join(
-    client: NodeClient, user_data: UserData, metadata: InstanceMetadata, clock: Clock
-) -> JoinReply:
+def join(client: NodeClient, user_data: UserData, power: PowerButton, clock: Clock) -> JoinReply:
     """Exchange the token for work. An instance that is not let in is powered off.
 
     Raises:
@@ -37,7 +34,8 @@ def join(
             return client.join(request)
         except CastorError as error:
             if not isinstance(error, Unavailable) or clock.monotonic() >= deadline_seconds:
-                power_off(metadata)
+                _log.error("powering off: %s", error)  # before the machine ends us
+                power.press()
                 raise
             _log.warning("can't join yet: %s", error)
         clock.sleep(back_off.next_seconds())

@@ -21,14 +21,17 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from pydantic_core import to_json
+
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.training import TrainingDirective, TrainingSetup
-from autoscaler.wire.codec import decode, encode
+from autoscaler.wire.codec import decode
 
 _log = logging.getLogger(__name__)
 
 _LONGEST_MESSAGE = 1 << 20
+_NO_MESSAGE = (ValueError, TypeError, KeyError, SpecError, OverflowError, RecursionError)
 _SEND_TIMEOUT = struct.pack("ll", 1, 0)  # seconds, microseconds: a stopped peer must not stop us
 
 
@@ -115,14 +118,16 @@ class Line:
             ).start()
 
     def _listen(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError), connection.makefile("rb") as lines:
-            while line := lines.readline(_LONGEST_MESSAGE):
-                if (message := parse_message(line)) is not None:
-                    self._messages.put(message)
-                    self._on_news()
-        with self._lock:
-            self._connections.remove(connection)
-        connection.close()
+        try:
+            with contextlib.suppress(OSError), connection.makefile("rb") as lines:
+                while line := lines.readline(_LONGEST_MESSAGE):
+                    if (message := parse_message(line)) is not None:
+                        self._messages.put(message)
+                        self._on_news()
+        finally:
+            with self._lock:
+                self._connections.remove(connection)
+            connection.close()
 
     def _say_directive(self, connection: socket.socket) -> None:
         if self._directive is not None:
@@ -142,20 +147,20 @@ def parse_message(line: bytes) -> Message | None:
                 return Word.LEFT
             case "finished":
                 return Word.FINISHED
-    except (ValueError, TypeError, KeyError, SpecError) as error:
+    except _NO_MESSAGE as error:
         _log.warning("the training process says what is no message: %s", error)
     return None
 
 
 def _sound(report: TrainingReport) -> TrainingReport:
-    """The report with numbers only: JSON has none for what is infinite or not a number.
+    """The report with finite numbers only.
 
     Raises:
         SpecError: one is missing that can't be left out.
     """
     finite = {name: value for name, value in report.metrics.items() if isfinite(value)}
     report = replace(report, metrics=finite)
-    return decode(TrainingReport, encode(TrainingReport, report))
+    return decode(TrainingReport, to_json(report, inf_nan_mode="null"))
 
 
 def _say(connection: socket.socket, kind: str, body: dict[str, Any]) -> None:

@@ -35,17 +35,15 @@ class Standing:
 class Outbox:
     """Makes the agent's reports, one after the other; each is the same until it was answered.
 
-    Sequence numbers go on from `first_sequence`. Safe to share between threads.
+    Safe to share between threads.
     """
 
-    def __init__(self, instance: str, first_sequence: int) -> None:
+    def __init__(self, instance: str) -> None:
         self._instance = instance
-        self._sequence = first_sequence
         self._standing: Standing | None = None
         self._told: Standing | None = None
         self._report: TrainingReport | None = None
         self._failure: Failure | None = None
-        self._setup_seconds: float | None = None
         self._notes: list[str] = []
         self._sent: NodeReport | None = None
         self._lock = threading.Lock()
@@ -67,10 +65,9 @@ class Outbox:
         with self._lock:
             self._failure = failure
 
-    def add_setup(self, seconds: float, notes: Sequence[str]) -> None:
-        """Tell how long set-up took, and what people should know of it."""
+    def add_notes(self, notes: Sequence[str]) -> None:
+        """Tell what people should know."""
         with self._lock:
-            self._setup_seconds = seconds
             self._notes += notes
 
     @property
@@ -114,7 +111,6 @@ class Outbox:
         reports = () if self._report is None else (self._report,)
         composed = NodeReport(
             instance=self._instance,
-            sequence=self._sequence,
             phase=standing.phase,
             attempt=standing.attempt,
             devices_used=standing.devices_used,
@@ -123,11 +119,9 @@ class Outbox:
             failure=self._failure,
             is_complete=standing.is_complete,
             reclaim_seconds=standing.reclaim_seconds,
-            setup_seconds=self._setup_seconds,
             notes=tuple(self._notes),
         )
-        self._sequence += 1
-        self._report = self._failure = self._setup_seconds = None
+        self._report = self._failure = None
         self._notes = []
         return composed
 

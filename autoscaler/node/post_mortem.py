@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
+
 from autoscaler.domain.report import Failure
 from autoscaler.failures.classify import classify
 from autoscaler.failures.signature import signature
 from autoscaler.node.instance import Instance
-from autoscaler.node.logs import last_lines
+from autoscaler.node.logs import last_lines, write_line
 
 _LINES_READ = 200
 _LINES_TOLD = 40
@@ -24,3 +27,11 @@ def post_mortem(instance: Instance, attempt: int, log_offset: int, exit_code: in
         steps=0,
         last_lines=lines[-_LINES_TOLD:],
     )
+
+
+def caused_failure(instance: Instance, attempt: int, log_offset: int, cause: str) -> Failure:
+    """The failure of a start whose cause Castor itself knows; it is added to what was printed."""
+    with suppress(OSError):  # the cause may be that nothing can be written
+        write_line(instance.disk.log, cause)
+    failure = post_mortem(instance, attempt, log_offset, exit_code=1)
+    return replace(failure, cause=cause, signature=signature(1, [cause]))

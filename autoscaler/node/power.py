@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
-
-from providers.metadata import InstanceMetadata
 
 
-def power_off(metadata: InstanceMetadata) -> None:
-    """Have the instance end, without its controller.
+class PowerButton:
+    """Ends the instance without its controller.
 
     The process that started the agent is the machine of a local instance, and SIGTERM its power
-    button; on clouds to come `metadata` will say what theirs is.
+    button; on clouds to come the instance's metadata will say what theirs is. An agent whose
+    machine has died has another parent, which is a stranger.
     """
-    with suppress(ProcessLookupError):
-        os.kill(os.getppid(), signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self._machine = os.getppid()
+
+    def press(self) -> None:
+        """Have the instance end.
+
+        Raises:
+            SystemExit: its machine is gone; then only this agent ends.
+        """
+        if os.getppid() != self._machine:
+            raise SystemExit("castor: the machine of this instance is gone")
+        os.kill(self._machine, signal.SIGTERM)

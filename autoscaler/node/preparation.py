@@ -13,17 +13,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, NotAllowed, Unavailable
 from autoscaler.domain.report import Failure
-from autoscaler.failures.signature import signature
 from autoscaler.node.account import give, make_writable, obstacle, own_user
 from autoscaler.node.back_off import BackOff
 from autoscaler.node.environment import packages
 from autoscaler.node.instance import Instance
-from autoscaler.node.logs import log_size, write_line
+from autoscaler.node.logs import log_size
 from autoscaler.node.orders import Orders
-from autoscaler.node.post_mortem import post_mortem
+from autoscaler.node.post_mortem import caused_failure, post_mortem
 from autoscaler.node.setups import SetupEntry, Stopped
 from autoscaler.node.shim import Order
 from autoscaler.node.state import Prepared
@@ -42,11 +40,10 @@ _PYTHON_IN_IMAGE = "python"
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The job's script can start. `notes` are for people; `seconds` is what it took."""
+    """The job's script can start. `notes` are for people."""
 
     assignment: Assignment
     prepared: Prepared
-    seconds: float
     notes: tuple[str, ...]
 
 
@@ -74,11 +71,10 @@ class SetupFailed(CastorError):
 class Preparation:
     """One preparation, from its start to its `outcome`, which is None if it was stopped."""
 
-    def __init__(self, instance: Instance, client: NodeClient, clock: Clock, need: Need) -> None:
+    def __init__(self, instance: Instance, client: NodeClient, need: Need) -> None:
         self._instance = instance
         self._disk = instance.disk
         self._client = client
-        self._clock = clock
         self._need = need
         self._process = instance.process(instance.disk.setup)
         self._log_offset = log_size(instance.disk.log)
@@ -118,15 +114,13 @@ class Preparation:
         return replace(failure, during_setup=True)
 
     def _caused_failure(self, cause: str) -> Failure:
-        write_line(self._disk.log, cause)
-        return replace(self._failure(1), cause=cause, signature=signature(1, [cause]))
+        failure = caused_failure(self._instance, self._need.attempt, self._log_offset, cause)
+        return replace(failure, during_setup=True)
 
     def _prepare(self) -> Ready:
-        began_seconds = self._clock.monotonic()
         assignment = self._need.known or self._insist(self._client.assignment)
         prepared = self._need.prepared or self._prepare_all(assignment)
-        seconds = self._clock.monotonic() - began_seconds
-        return Ready(assignment, prepared, seconds, tuple(self._notes))
+        return Ready(assignment, prepared, tuple(self._notes))
 
     def _prepare_all(self, assignment: Assignment) -> Prepared:
         while self._process.is_alive:  # an earlier agent's

@@ -27,26 +27,35 @@ class Prepared:
 class Start:
     """One start of the script. What it printed is in the log from `log_offset` on.
 
-    `has_stepped`: it trains. `is_leaving`: it was told to, so that no end is a failure.
-    `has_ended`: its end was taken note of.
+    `steps` are those it is known to have made. `is_leaving`: it was told to, so that no end is a
+    failure. `has_ended`: its end was taken note of.
     """
 
     attempt: int
     devices_used: int
     started_seconds: float
     log_offset: int
-    has_stepped: bool = False
+    steps: int = 0
     is_leaving: bool = False
     has_ended: bool = False
+
+    @property
+    def has_stepped(self) -> bool:
+        """It trains."""
+        return self.steps > 0
 
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """All of it. `failure` is one that the controller has not answered yet."""
+    """All of it. `failure` is one that the controller has not answered yet.
+
+    `drain_seconds` is what the controller said last of how long leaving may take.
+    """
 
     token: str
     heartbeat_seconds: float
     lease_seconds: float
+    drain_seconds: float
     assignment: Assignment
     prepared: Prepared | None = None
     start: Start | None = None
@@ -68,7 +77,11 @@ def load_state(path: Path) -> AgentState | None:
 
 
 def save_state(path: Path, state: AgentState) -> None:
-    """Let `path` hold the state without secrets, wholly and durably, for its owner only."""
+    """Let `path` hold the state without secrets, wholly and durably, for its owner only.
+
+    Raises:
+        OSError: it can't be written; what was there still is.
+    """
     clean = replace(state, assignment=replace(state.assignment, secrets={}))
     unfinished = path.with_name(f"{path.name}.unfinished")
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

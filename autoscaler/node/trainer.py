@@ -44,7 +44,6 @@ class Trainer:
             OSError: no process can be started.
         """
         self._words.clear()
-        self.steps = 0
         self._line.direct(TrainingDirective())
         self.answer(assignment, prepared, start)
         orders = Orders(self._instance, assignment, prepared)
@@ -52,6 +51,7 @@ class Trainer:
 
     def answer(self, assignment: Assignment, prepared: Prepared, start: Start) -> None:
         """Answer the training process when it connects, one of an earlier agent too."""
+        self.steps = start.steps
         setup = _training_setup(self._instance, assignment, start)
         self._line.open_to(setup, prepared.user)
 

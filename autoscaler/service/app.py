@@ -86,12 +86,9 @@ def create_app(rooms: Rooms, version: str) -> FastAPI:
     def person(presented: str = Depends(token)) -> str:
         return rooms.authentication.person(presented)
 
-    def node(presented: str = Depends(token)) -> HeldInstance:
-        return rooms.authentication.node(presented)
-
     app.include_router(_jobs(rooms, person))
     app.include_router(_fleet(rooms, person))
-    app.include_router(_nodes(rooms, node))
+    app.include_router(_nodes(rooms, token))
     return app
 
 
@@ -170,16 +167,25 @@ def _fleet(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
     return router
 
 
-def _nodes(rooms: Rooms, node: Callable[..., HeldInstance]) -> APIRouter:
+def _nodes(rooms: Rooms, token: Callable[..., str]) -> APIRouter:
     """What node agents do."""
     router = APIRouter(prefix="/v1/node")
+
+    def node(presented: str = Depends(token)) -> HeldInstance:
+        return rooms.authentication.node(presented)
+
+    def working(presented: str = Depends(token)) -> HeldInstance:
+        return rooms.authentication.working_node(presented)
+
+    def writing(presented: str = Depends(token)) -> HeldInstance:
+        return rooms.authentication.writing_node(presented)
 
     @router.post("/join")
     def join(request: JoinRequest) -> Response:
         return _answer(JoinReply, rooms.nodes.join(request))
 
     @router.get("/assignment")
-    def assignment(held: HeldInstance = Depends(node)) -> Response:
+    def assignment(held: HeldInstance = Depends(working)) -> Response:
         return _answer(Assignment, rooms.nodes.assignment(held))
 
     @router.post("/heartbeat")
@@ -187,7 +193,7 @@ def _nodes(rooms: Rooms, node: Callable[..., HeldInstance]) -> APIRouter:
         return _answer(NodeReply, rooms.nodes.heartbeat(held, report))
 
     @router.get("/bundle")
-    def bundle(held: HeldInstance = Depends(node)) -> FileResponse:
+    def bundle(held: HeldInstance = Depends(working)) -> FileResponse:
         job = rooms.store.jobs.get(held.job)
         if job.spec.bundle is None:
             raise NotFound(f"job {job.id} has no working directory")
@@ -197,7 +203,7 @@ def _nodes(rooms: Rooms, node: Callable[..., HeldInstance]) -> APIRouter:
     async def append_log(
         request: Request,
         offset: int = Query(ge=0),
-        held: HeldInstance = Depends(node),
+        held: HeldInstance = Depends(writing),
     ) -> Response:
         text = await request.body()
         end = await run_in_threadpool(rooms.logs.append, held.job, held.id, offset, text)

@@ -1,8 +1,9 @@
 """Who asks: people by bearer tokens, nodes by signed ones.
 
 A node joins with a token that its user data carries: signed, bound to one instance, short-lived,
-good for one use. It gets a lasting one for the instance's life. Of people's tokens only hashes are
-kept; the signing key is a file that only the controller's user can read.
+good for one use. It gets one for the instance's life, with which an instance that has ended can
+only hear that it is to leave. Of people's tokens only hashes are kept; the signing key is a file
+that only the controller's user can read.
 """
 
 from __future__ import annotations
@@ -81,34 +82,36 @@ class Authentication:
     def join_token(self, held: HeldInstance) -> str:
         """The token with which this instance may join, once.
 
-        The same for every call: a launch that is made again carries the same user data.
+        The same for every call: a launch that is made again carries the same user data. So the
+        store alone knows when it expires.
         """
-        expires_seconds = held.requested_seconds + JOIN_SECONDS
-        return self._sign({"kind": _JOIN, "sub": held.id, "exp": int(expires_seconds)})
+        return self._sign({"kind": _JOIN, "sub": held.id})
 
     def issue(self, held: HeldInstance) -> None:
-        """Make this instance's join token good for its one use."""
+        """Make this instance's join token good for its one use, for `JOIN_SECONDS` from now."""
         token = self.join_token(held)
-        self._store.tokens.issue(digest(token), held.id, held.requested_seconds + JOIN_SECONDS)
+        self._store.tokens.issue(digest(token), held.id, self._clock.now() + JOIN_SECONDS)
 
     def candidate(self, token: str, instance: str) -> HeldInstance:
-        """The instance that may join with this token, if it was not used before.
+        """The instance that may join with this token.
 
         Raises:
-            NotAllowed: the token is another's or expired, or the instance has ended.
+            NotAllowed: the token is another's, expired or used, or the instance has ended.
         """
         if self._subject(token, _JOIN) != instance:
             raise NotAllowed(f"the join token is not for {instance}")
         held = self._store.instances.get(instance)
         if held.phase is InstancePhase.ENDED:
             raise NotAllowed(f"{instance} has been given up")
+        if not self._store.tokens.is_good(digest(token), self._clock.now()):
+            raise NotAllowed(f"the join token of {instance} has expired or was used before")
         return held
 
     def join(self, token: str, instance: str) -> str:
         """Use a join token up; returns the instance's lasting token.
 
         Raises:
-            NotAllowed: as `candidate`, or the token was used before.
+            NotAllowed: as `candidate`.
         """
         self.candidate(token, instance)
         if not self._store.tokens.burn(digest(token), self._clock.now()):
@@ -116,12 +119,34 @@ class Authentication:
         return self._sign({"kind": _NODE, "sub": instance})
 
     def node(self, token: str) -> HeldInstance:
-        """The instance whose lasting token this is; it may be on its way out.
+        """The instance whose lasting token this is; it may be on its way out, or have ended.
 
         Raises:
             NotAllowed: no such token.
         """
         return self._store.instances.get(self._subject(token, _NODE))
+
+    def working_node(self, token: str) -> HeldInstance:
+        """The instance that may see its job's files and secrets with this token.
+
+        Raises:
+            NotAllowed: no such token, or the instance has ended.
+        """
+        held = self.node(token)
+        if held.phase is InstancePhase.ENDED:
+            raise NotAllowed(f"{held.id} has ended")
+        return held
+
+    def writing_node(self, token: str) -> HeldInstance:
+        """The instance that may add to its job's log: one that has ended, as long as the job.
+
+        Raises:
+            NotAllowed: no such token, or both have ended.
+        """
+        held = self.node(token)
+        if held.phase is InstancePhase.ENDED and self._store.jobs.get(held.job).phase.is_final:
+            raise NotAllowed(f"{held.id} and its job have ended")
+        return held
 
     def peer_token(self, job: str) -> str:
         """What the replicas of a job show each other; made from the key, kept nowhere."""
@@ -132,14 +157,9 @@ class Authentication:
 
     def _subject(self, token: str, kind: str) -> str:
         try:
-            claims = jwt.decode(
-                token, self._key, algorithms=[_ALGORITHM], options={"verify_exp": False}
-            )
+            claims = jwt.decode(token, self._key, algorithms=[_ALGORITHM])
         except jwt.InvalidTokenError as error:
             raise NotAllowed(f"the token can't be used: {error}") from None
-        expires_seconds = claims.get("exp")
-        if expires_seconds is not None and expires_seconds <= self._clock.now():
-            raise NotAllowed("the token has expired")
         if claims.get("kind") != kind:
             raise NotAllowed(f"a {claims.get('kind')} token does not do here")
         return str(claims["sub"])

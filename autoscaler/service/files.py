@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -16,7 +18,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Bundles:
-    """Packed working directories, by the SHA-256 of their content."""
+    """Packed working directories, by the SHA-256 of the files in them."""
 
     def __init__(self, directory: Path, maximum_bytes: int) -> None:
         self._directory = directory
@@ -35,16 +37,19 @@ class Bundles:
         return path
 
     async def receive(self, sha256: str, chunks: AsyncIterator[bytes]) -> None:
-        """Keep an upload. Its content is checked against its name where it is unpacked.
+        """Keep an upload; one bundle may be uploaded twice at the same time.
+
+        Its name is the SHA-256 of the files in it, and is checked where they are unpacked.
 
         Raises:
             SpecError: it is larger than this controller takes.
         """
         final = self._at(sha256)
-        partial = final.with_name(f".{final.name}.{os.getpid()}.{threading.get_ident()}")
+        descriptor, name = tempfile.mkstemp(dir=self._directory, prefix=".")
+        partial = Path(name)
         received_bytes = 0
         try:
-            with partial.open("wb") as file:
+            with os.fdopen(descriptor, "wb") as file:
                 async for chunk in chunks:
                     received_bytes += len(chunk)
                     if received_bytes > self._maximum_bytes:
@@ -87,7 +92,10 @@ class Logs:
                 return file.tell()
 
     def read(self, job: str, offsets: Mapping[str, int]) -> tuple[LogPart, ...]:
-        """What the job's instances wrote from these offsets on, a part of each at most."""
+        """What the job's instances wrote from these offsets on, a part of each at most.
+
+        A character whose last bytes are not there yet is left to the next part.
+        """
         directory = self._directory / job
         paths = sorted(directory.glob("*.log")) if directory.is_dir() else []
         parts = []
@@ -96,7 +104,9 @@ class Logs:
             with path.open("rb") as file:
                 file.seek(offset)
                 text = file.read(_PART_BYTES)
-            if text:
-                decoded = text.decode(errors="replace")
-                parts.append(LogPart(path.stem, offset + len(text), decoded))
+            decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+            decoded = decoder.decode(text)
+            if decoded:
+                unfinished, _ = decoder.getstate()
+                parts.append(LogPart(path.stem, offset + len(text) - len(unfinished), decoded))
         return tuple(parts)

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.leaving import script_seconds
 from autoscaler.controller.upkeep import COMPLETE_FACT
-from autoscaler.domain.errors import NotAllowed, Unavailable
+from autoscaler.domain.errors import NotAllowed, SpecError, Unavailable
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.offer import Offer
-from autoscaler.domain.report import ReportOrigin
+from autoscaler.domain.report import Failure, ReportOrigin
 from autoscaler.service.assignments import Assignments
 from autoscaler.service.authentication import Authentication
 from autoscaler.store.events import Event
@@ -24,8 +25,6 @@ from autoscaler.wire.messages import (
     NodeReport,
     Wanted,
 )
-
-SETUP_DURATION = "setup"
 
 _ENDS_BADLY = (JobPhase.FAILED, JobPhase.STOPPED)
 
@@ -43,6 +42,7 @@ class Nodes:
         clock: Clock,
         heartbeat_seconds: float,
         lease_seconds: float,
+        least_drain_seconds: float,
     ) -> None:
         self._store = store
         self._authentication = authentication
@@ -52,27 +52,43 @@ class Nodes:
         self._clock = clock
         self._heartbeat_seconds = heartbeat_seconds
         self._lease_seconds = lease_seconds
+        self._least_drain_seconds = least_drain_seconds
 
     def join(self, request: JoinRequest) -> JoinReply:
         """Let an instance in, and tell it its work.
 
+        The token is used up last: who is not told its work may come again.
+
         Raises:
             NotAllowed: its token does not do.
+            SpecError: a secret of the job can't be found, which is a failure of its set-up.
         """
         candidate = self._authentication.candidate(request.token, request.instance)
-        offer = self._offer(candidate.offer)
+        assignment = self._first_assignment(candidate)
         token = self._authentication.join(request.token, request.instance)
-        held = self._store.instances.record_node(
+        self._store.instances.record_node(
             request.instance, InstancePhase.PREPARING, self._clock.now()
         )
-        job = self._store.jobs.get(held.job)
         self._wake()
         return JoinReply(
             token=token,
-            assignment=self._assignments.assignment(job, held, offer),
+            assignment=assignment,
             heartbeat_seconds=self._heartbeat_seconds,
             lease_seconds=self._lease_seconds,
+            drain_seconds=self._drain_seconds(self._store.jobs.get(candidate.job)),
         )
+
+    def _first_assignment(self, held: HeldInstance) -> Assignment:
+        """The work of an instance. Its agent can't tell the owner yet why there is none."""
+        try:
+            return self.assignment(held)
+        except SpecError as error:
+            attempt = self._store.jobs.get(held.job).attempt
+            cause = str(error)
+            failure = Failure(held.id, attempt, 1, cause, cause, steps=0, during_setup=True)
+            self._fail(held, failure, self._clock.now())
+            self._wake()
+            raise
 
     def assignment(self, held: HeldInstance) -> Assignment:
         """The work of an instance again."""
@@ -104,10 +120,8 @@ class Nodes:
             self._store.reports.add(held.job, each, origin, now_seconds)
             if each.checkpoint.error is not None:
                 self._once(held, "checkpoint failed", each.checkpoint.error, now_seconds)
-        if report.failure is not None and self._store.reports.add_failure(
-            held.job, report.failure, now_seconds
-        ):
-            self._tell(held, "failure", f"{held.id}: {report.failure.cause}", now_seconds)
+        if report.failure is not None:
+            self._fail(held, report.failure, now_seconds)
         if report.reclaim_seconds is not None and held.reclaim_seconds is None:
             self._store.instances.set_reclaim(held.id, report.reclaim_seconds)
             self._store.instances.release(held.id, now_seconds)
@@ -115,12 +129,13 @@ class Nodes:
             self._tell(
                 held, "reclaim", f"{held.id} is taken back in {left_seconds:.0f} s", now_seconds
             )
-        if report.setup_seconds is not None:
-            self._store.measurements.add_duration(
-                held.job, held.offer, SETUP_DURATION, report.setup_seconds
-            )
         for note in report.notes:
             self._once(held, "note", f"{held.id}: {note}", now_seconds)
+
+    def _fail(self, held: HeldInstance, failure: Failure, now_seconds: float) -> None:
+        """Keep a failed start of the job's script, and tell of it, once."""
+        if self._store.reports.add_failure(held.job, failure, now_seconds):
+            self._tell(held, "failure", f"{held.id}: {failure.cause}", now_seconds)
 
     def _reply(self, held: HeldInstance, job: JobRecord) -> NodeReply:
         is_over = held.phase is InstancePhase.ENDED or job.phase in _ENDS_BADLY
@@ -132,8 +147,12 @@ class Nodes:
             attempt=job.attempt,
             start_seconds=job.retry_seconds,
             devices_used=held.devices_used,
+            drain_seconds=self._drain_seconds(job),
             throughput=model.point if model is not None and model.measured else None,
         )
+
+    def _drain_seconds(self, job: JobRecord) -> float:
+        return script_seconds(self._store, job, self._least_drain_seconds)
 
     def _offer(self, offer_id: str) -> Offer:
         for offer in self._status.offers:

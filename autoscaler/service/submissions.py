@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.snapshots import allowed_offers
-from autoscaler.domain.errors import Conflict, SpecError
+from autoscaler.domain.errors import Conflict, SpecError, Unavailable
 from autoscaler.domain.job import InstanceBounds, JobRecord, JobSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Offer
@@ -45,6 +45,7 @@ class Submissions:
             SpecError: it can't run here; the message names the key of the job file.
             Conflict: the name is in use.
             NotFound: its bundle was not uploaded.
+            Unavailable: it names offers, and it is not known yet which there are.
         """
         if spec.bundle is not None:
             self._bundles.path(spec.bundle)
@@ -60,6 +61,7 @@ class Submissions:
 
         Raises:
             SpecError, Conflict, UnknownJob: it can't be changed so.
+            Unavailable: it names offers, and it is not known yet which there are.
         """
         job = self._store.jobs.find(name)
         bounds = change.instances or job.spec.instances
@@ -90,6 +92,9 @@ class Submissions:
 
     def _check_instances(self, bounds: InstanceBounds) -> tuple[Offer, ...]:
         """The offers that these bounds allow, of which at least the minimum must fit."""
+        if bounds.offers and not self._status.offers:
+            trouble = self._status.trouble or "the controller has just started"
+            raise Unavailable(f"no offer is known yet ({trouble}): try again in a moment")
         known = {offer.id for offer in self._status.offers}
         known |= {offer.instance_type for offer in self._status.offers}
         for name in bounds.offers or ():

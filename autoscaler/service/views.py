@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.false_starts import false_starts
 from autoscaler.controller.forecasts import FixedSize
 from autoscaler.controller.outlook import predicted_goodput
 from autoscaler.domain.instance import HeldInstance
@@ -65,6 +66,9 @@ class Views:
             last_lines=job.last_lines,
             checkpoint_directory=str(self._assignments.checkpoint_directory(job)),
             events=self._events(job.id) if with_events else (),
+            false_starts=tuple(
+                found.text for found in false_starts(self._store, job.id, now_seconds).values()
+            ),
         )
 
     def instance(self, held: HeldInstance) -> InstanceView:

@@ -6,10 +6,11 @@ it, and what the cloud bills with the lines of the ledger.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
-from sqlalchemy import Select, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Select, func, or_, select
+from sqlalchemy.orm import Session, aliased
 
 from autoscaler.domain.errors import Conflict, UnknownInstance
 from autoscaler.domain.instance import (
@@ -26,7 +27,7 @@ from autoscaler.domain.spending import EntryKind
 from autoscaler.store.database import Database
 from autoscaler.store.intents import add_launch, ask_termination, settle
 from autoscaler.store.jobs import job_row
-from autoscaler.store.ledger import add_line, is_closed
+from autoscaler.store.ledger import add_line, last_line
 from autoscaler.store.schema import InstanceRow
 
 _AT_WORK = (
@@ -36,6 +37,21 @@ _AT_WORK = (
     InstancePhase.WAITING,
 )
 _LEAVING = (InstancePhase.DRAINING, InstancePhase.DRAINED)
+_Other = aliased(InstanceRow)
+_TRAINED_SECONDS = (
+    select(func.max(_Other.training_seconds))
+    .where(_Other.job == InstanceRow.job, _Other.offer == InstanceRow.offer)
+    .scalar_subquery()
+)
+_NEVER_TRAINED = select(InstanceRow).where(
+    or_(InstanceRow.phase == InstancePhase.ENDED, InstanceRow.desired == Desired.ABSENT),
+    InstanceRow.launched_seconds.is_not(None),
+    InstanceRow.training_seconds.is_(None),
+    or_(
+        _TRAINED_SECONDS.is_(None),
+        func.coalesce(InstanceRow.draining_seconds, InstanceRow.ended_seconds) > _TRAINED_SECONDS,
+    ),
+)
 
 
 class Instances:
@@ -106,6 +122,13 @@ class Instances:
             rows = rows.where(InstanceRow.phase != InstancePhase.ENDED)
         return self._list(rows)
 
+    def never_trained(self, job: str) -> tuple[HeldInstance, ...]:
+        """The instances of a job that were launched, and ended or released before they trained.
+
+        Of each offer only those after the last one of that offer that began to train.
+        """
+        return self._list(_NEVER_TRAINED.where(InstanceRow.job == job))
+
     def release(self, instance: str, now_seconds: float) -> HeldInstance:
         """Want an instance no more: it drains if it is at work. It goes on being paid.
 
@@ -117,8 +140,12 @@ class Instances:
             _unwant(row, now_seconds)
             return row.to(HeldInstance)
 
-    def request_termination(self, instance: str, now_seconds: float) -> HeldInstance:
+    def request_termination(
+        self, instance: str, now_seconds: float, facts: Mapping[str, str] | None = None
+    ) -> HeldInstance:
         """Want an instance no more, and write down the intent to terminate it, once.
+
+        `facts`, of why, are added to those known.
 
         Raises:
             UnknownInstance: there is none.
@@ -127,6 +154,7 @@ class Instances:
             row = instance_row(session, instance)
             _unwant(row, now_seconds)
             if row.phase is not InstancePhase.ENDED:
+                row.facts = {**row.facts, **(facts or {})}
                 ask_termination(session, instance, now_seconds)
             return row.to(HeldInstance)
 
@@ -157,6 +185,25 @@ class Instances:
                 ended = seen.ended_seconds
                 _ended(session, row, now_seconds if ended is None else ended)
             return row.to(HeldInstance)
+
+    def bill_again(self, instance: str, now_seconds: float) -> bool:
+        """Take back the end of an instance that its cloud still lists.
+
+        It is billed on from the end that was written down, and terminated again. False if its
+        bill is open, so that there is nothing to take back.
+
+        Raises:
+            UnknownInstance: there is none.
+        """
+        with self._database.write() as session:
+            row = instance_row(session, instance)
+            last = last_line(session, instance)
+            if last is None or last.kind is not EntryKind.CLOSE:
+                return False
+            # A moment later, less than is billed: no two lines of a kind have the same time.
+            add_line(session, EntryKind.OPEN, row, math.nextafter(last.at_seconds, math.inf))
+            ask_termination(session, instance, now_seconds, again=True)
+            return True
 
     def launch_failed(self, instance: str, error: str, now_seconds: float) -> HeldInstance:
         """End an instance that the cloud refused to launch. It was never there and costs nothing.
@@ -279,11 +326,12 @@ def _launched(session: Session, row: InstanceRow, seen: CloudInstance, now_secon
 
 
 def _ended(session: Session, row: InstanceRow, ended_seconds: float) -> None:
-    assert row.launched_seconds is not None, "what has ended was launched"
-    if is_closed(session, row.id):
+    last = last_line(session, row.id)
+    assert last is not None, "what has ended was launched, and its bill opened"
+    if last.kind is EntryKind.CLOSE:
         return
     row.phase = InstancePhase.ENDED
-    row.ended_seconds = max(ended_seconds, row.launched_seconds)
+    row.ended_seconds = max(ended_seconds, last.at_seconds)
     add_line(session, EntryKind.CLOSE, row, row.ended_seconds)
     settle(session, row.id, IntentKind.TERMINATE, IntentState.DONE)
 

@@ -89,14 +89,16 @@ def add_launch(session: Session, instance: str, token: str, now_seconds: float) 
     _add(session, IntentKind.LAUNCH, instance, token, now_seconds)
 
 
-def ask_termination(session: Session, instance: str, now_seconds: float) -> None:
-    """Write down the termination of an instance, unless that is pending or done."""
+def ask_termination(
+    session: Session, instance: str, now_seconds: float, again: bool = False
+) -> None:
+    """Write down the termination of an instance, unless that is pending or, not `again`, done."""
     row = _of_kind(session, instance, IntentKind.TERMINATE)
     if row is None:
         launch = _of_kind(session, instance, IntentKind.LAUNCH)
         assert launch is not None, "an instance is ordered with its launch"
         _add(session, IntentKind.TERMINATE, instance, launch.token, now_seconds)
-    elif row.state is IntentState.FAILED:
+    elif again or row.state is IntentState.FAILED:
         row.state = IntentState.PENDING
         row.not_before_seconds = now_seconds
 

@@ -128,15 +128,14 @@ class Jobs:
         """Change what may be changed while a job runs; None leaves it as it is.
 
         Raises:
-            Conflict: the job has ended.
+            Conflict: the job is stopping or has ended.
             UnknownJob: there is none.
         """
         with self._database.write() as session:
             row = job_row(session, job)
-            if row.phase.is_final:
-                raise Conflict(
-                    f"job {row.id} has ended ({row.phase}): submit it again to change it"
-                )
+            if row.phase.is_final or row.phase is JobPhase.STOPPING:
+                state = f"has ended ({row.phase})" if row.phase.is_final else "is stopping"
+                raise Conflict(f"job {row.id} {state}: submit it again to change it")
             row.spec = replace(
                 row.spec,
                 objective=objective or row.spec.objective,

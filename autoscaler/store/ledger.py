@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import exists, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from autoscaler.domain.spending import EntryKind, LedgerEntry
@@ -40,7 +40,7 @@ def add_line(session: Session, kind: EntryKind, instance: InstanceRow, at_second
     )
 
 
-def is_closed(session: Session, instance: str) -> bool:
-    """Whether the bill of an instance is closed."""
-    closing = exists().where(LedgerRow.instance == instance, LedgerRow.kind == EntryKind.CLOSE)
-    return bool(session.scalar(select(closing)))
+def last_line(session: Session, instance: str) -> LedgerRow | None:
+    """The line of an instance that was written last: a CLOSE if its bill is closed."""
+    lines = select(LedgerRow).where(LedgerRow.instance == instance)
+    return session.scalars(lines.order_by(LedgerRow.id.desc()).limit(1)).first()

@@ -73,6 +73,12 @@ class Measurements:
             kept = (row.to(StepObservation) for row in session.scalars(_latest_first(job)))
             return tuple(replace(each, steps=max(round(each.steps), 1)) for each in kept)
 
+    def step_seconds(self, job: str) -> float | None:
+        """The step time of the configuration that ran last; None before the first."""
+        with self._database.read() as session:
+            row = session.scalar(_latest_first(job).limit(1))
+            return None if row is None else row.step_seconds
+
     def add_pause(self, job: str, pause: MembershipPause) -> None:
         """Merge what a change of membership cost into the mean of `pause_name(pause.kind)`."""
         self.add_duration(job, None, pause_name(pause.kind), pause.seconds)

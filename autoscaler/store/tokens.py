@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, select, update
 
 from autoscaler.store.database import Database
 from autoscaler.store.instances import instance_row
@@ -18,29 +18,34 @@ class Tokens:
     def issue(self, token_hash: str, instance: str, expires_seconds: float) -> None:
         """Keep a token with which that instance may join once, before it expires.
 
-        A launch that is made again issues its token again: one that was used stays used.
+        A launch that is made again issues its token again, which then expires later; one that was
+        used stays used.
 
         Raises:
             UnknownInstance: there is none.
         """
         with self._database.write() as session:
             instance_row(session, instance)
-            if session.get(JoinTokenRow, token_hash) is None:
+            row = session.get(JoinTokenRow, token_hash)
+            if row is None:
                 row = JoinTokenRow(
                     hash=token_hash, instance=instance, expires_seconds=expires_seconds
                 )
                 session.add(row)
+            row.expires_seconds = max(row.expires_seconds, expires_seconds)
+
+    def is_good(self, token_hash: str, now_seconds: float) -> bool:
+        """The token could be used now: it was issued, has not expired, and was not used."""
+        good = select(JoinTokenRow.hash).where(*_is_good(token_hash, now_seconds))
+        with self._database.read() as session:
+            return session.scalar(good) is not None
 
     def burn(self, token_hash: str, now_seconds: float) -> bool:
         """Use a token up. True for exactly one caller, of all threads and processes.
 
         False if it was never issued, has expired, or was used before.
         """
-        unused = update(JoinTokenRow).where(
-            JoinTokenRow.hash == token_hash,
-            JoinTokenRow.burned_seconds.is_(None),
-            JoinTokenRow.expires_seconds > now_seconds,
-        )
+        unused = update(JoinTokenRow).where(*_is_good(token_hash, now_seconds))
         burned = unused.values(burned_seconds=now_seconds).returning(JoinTokenRow.hash)
         with self._database.write() as session:
             return session.scalar(burned) is not None
@@ -55,3 +60,11 @@ class Tokens:
         names = select(PersonRow.name).where(PersonRow.token_hash == token_hash)
         with self._database.read() as session:
             return session.scalar(names)
+
+
+def _is_good(token_hash: str, now_seconds: float) -> tuple[ColumnElement[bool], ...]:
+    return (
+        JoinTokenRow.hash == token_hash,
+        JoinTokenRow.burned_seconds.is_(None),
+        JoinTokenRow.expires_seconds > now_seconds,
+    )

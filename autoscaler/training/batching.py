@@ -19,13 +19,16 @@ def next_batch_total(
     instances: int,
     devices: int,
 ) -> int:
-    """The total batch to go on with; `current` unless another is clearly better.
+    """The total batch to go on with; `current`, if allowed, unless another is clearly better.
 
     Without a fitted model or a noise scale that is known there is nothing to decide by. A change
     must be worth 3 % of goodput, so that noise in the estimates does not move it.
     """
+    current = within(bounds, current)
     if not bounds.adaptive or throughput is None or noise is None or not is_usable(noise):
-        return max(bounds.initial, min(current, bounds.maximum))
+        return current
+    if devices > bounds.maximum:
+        return current
     best = best_batch(throughput, noise.examples, bounds, instances, devices)
     split = split_batch(current, devices, bounds.device_maximum)
     seconds = step_seconds(
@@ -33,6 +36,12 @@ def next_batch_total(
     )
     now = current / float(seconds) * float(efficiency(noise.examples, bounds.initial, current))
     return best.batch.total if best.goodput > _WORTH_CHANGING * now else current
+
+
+def within(bounds: BatchBounds, total: int) -> int:
+    """The batch nearest to `total` that `bounds` allow."""
+    largest = bounds.maximum if bounds.adaptive else bounds.initial
+    return max(bounds.initial, min(total, largest))
 
 
 def split_batch(total: int, devices: int, device_maximum: int) -> Batch:

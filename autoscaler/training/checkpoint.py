@@ -8,6 +8,7 @@ deleted, and the one before it is read.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -21,6 +22,7 @@ from typing import Any
 
 import torch
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load as read_tensors
 from torch.distributed.checkpoint.state_dict_saver import save as write_tensors
 from torch.utils._pytree import tree_map
@@ -34,6 +36,9 @@ _log = logging.getLogger(__name__)
 _MANIFEST = "manifest.json"
 _REST = "rest.pt"
 _FORMAT = 1
+_READS = 3
+_READ_AGAIN_SECONDS = 1.0
+_ABANDONED_SECONDS = 86_400.0
 
 
 class Checkpoints:
@@ -89,17 +94,19 @@ class Checkpoints:
         """The newest checkpoint that matches its manifest; those that do not are set aside.
 
         Raises:
-            CheckpointError: there are checkpoints, and none of them is whole.
+            CheckpointError: there are checkpoints, and none of them is whole; or one can't be
+                read, which says nothing of what is in it.
         """
         published = sorted(self._published(), reverse=True)
         for path in published:
-            fault = _fault_in(path)
+            fault = self._patient_fault_in(path)
             if fault is None:
                 return path
             aside = path.with_name(f"{path.name}.corrupt")
             _log.error("%s is corrupt (%s): set aside as %s", path, fault, aside.name)
             shutil.rmtree(aside, ignore_errors=True)
-            path.rename(aside)
+            with contextlib.suppress(FileNotFoundError):  # another starter did it
+                path.rename(aside)
         if published:
             raise CheckpointError(
                 f"no checkpoint in {self._directory} is whole: they are kept there as *.corrupt; "
@@ -114,7 +121,15 @@ class Checkpoints:
             CheckpointError: it is of a newer format.
         """
         path = self._path(step)
-        return path if path.is_dir() and _fault_in(path) is None else None
+        try:
+            return path if path.is_dir() and _fault_in(path) is None else None
+        except OSError as error:
+            _log.warning("%s can't be read: %s", path, error)
+            return None
+
+    def keys(self, path: Path) -> frozenset[str]:
+        """The names of the tensors and values that the checkpoint at `path` holds."""
+        return frozenset(FileSystemReader(path).read_metadata().state_dict_metadata)
 
     def load(self, path: Path, tensors: dict[str, Any]) -> dict[str, Any]:
         """Read `path` into the tree `tensors`, in place, and return the rest.
@@ -134,6 +149,27 @@ class Checkpoints:
         if self._status.step != _step_of(path):
             self._status = CheckpointStatus(step=_step_of(path))
         return rest
+
+    def remove_abandoned(self) -> None:
+        """Remove what was left half-written by a process that ended over it a day ago or more."""
+        for path in self._directory.glob(".step-*.partial"):
+            with contextlib.suppress(OSError):
+                if self._clock.now() - path.stat().st_mtime > _ABANDONED_SECONDS:
+                    shutil.rmtree(path)
+
+    def _patient_fault_in(self, path: Path) -> str | None:
+        """What is wrong with the checkpoint at `path`; a read that fails is tried again."""
+        for left in reversed(range(_READS)):
+            try:
+                return _fault_in(path)
+            except OSError as error:
+                if not left:
+                    raise CheckpointError(
+                        f"{path} can't be read ({_root_cause(error)}): it is left as it is; "
+                        "start again once it can"
+                    ) from error
+            self._clock.sleep(_READ_AGAIN_SECONDS)
+        raise AssertionError("the last read returns or raises")
 
     def _write(self, step: int, tensors: dict[str, Any], rest: dict[str, Any]) -> None:
         started_seconds = self._clock.monotonic()
@@ -160,7 +196,7 @@ class Checkpoints:
     def _fail(self, step: int, error: BaseException) -> None:
         fault = _root_cause(error)
         text = (
-            f"no checkpoint at step {step} in {self._directory}: {fault}; training goes on, "
+            f"no checkpoint at step {step} in {self._directory}: {fault}; "
             f"the newest whole one is {'none' if self._status.step is None else self._status.step}"
         )
         _log.error(text)
@@ -218,6 +254,7 @@ def _fault_in(path: Path) -> str | None:
 
     Raises:
         CheckpointError: it is of a newer format.
+        OSError: it can't be read, so it is not known.
     """
     try:
         manifest = json.loads((path / _MANIFEST).read_text())
@@ -226,7 +263,7 @@ def _fault_in(path: Path) -> str | None:
                 return f"{name} does not match its checksum"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         return f"{_MANIFEST} can't be read: {error}"
     if manifest.get("format") != _FORMAT:
         raise CheckpointError(

@@ -31,7 +31,11 @@ def adascale(inputs: LearningRateInputs) -> float:
 
 
 def square_root(inputs: LearningRateInputs) -> float:
-    """sqrt(scale), the rule for Adam (Krizhevsky 2014; Malladi et al. 2022)."""
+    """sqrt(scale), the rule for Adam (Krizhevsky 2014; Malladi et al. 2022).
+
+    The latter's also makes 1 - beta `scale` times larger and epsilon sqrt(scale) times smaller;
+    here only the learning rate follows, so Adam's averages span more examples at larger batches.
+    """
     return math.sqrt(inputs.scale)
 
 

@@ -42,13 +42,16 @@ class Loader:
         """The examples at `indices`, collated."""
         if self._workers == 0:
             return self._collate([self._dataset[index] for index in indices])
-        for _ in range(2):
-            if self._ahead is None:
-                self._ahead = iter(self._new_ahead())
+        if self._ahead is not None:
             fetched, batch = next(self._ahead, ((), None))
             if fetched == indices:
                 return batch
             self._ahead = None
+        self._ahead = iter(self._new_ahead())
+        fetched, batch = next(self._ahead, ((), None))
+        if fetched == indices:
+            return batch
+        self._ahead = None
         return self._collate([self._dataset[index] for index in indices])
 
     def _new_ahead(self) -> DataLoader[Any]:

@@ -27,7 +27,7 @@ from autoscaler.training.crew import Crew
 from autoscaler.training.learning_rate import rule_named
 from autoscaler.training.loader import Collate, Loader
 from autoscaler.training.peers import Peers, QuorumSettings
-from autoscaler.training.preconditioner import is_adam, preconditioner_of
+from autoscaler.training.preconditioner import WARM_UP_STEPS, is_adam, preconditioner_of
 from autoscaler.training.reducer import Reducer
 from autoscaler.training.replica import Replica, ReplicaSettings
 from autoscaler.training.reporting import Reporter
@@ -118,16 +118,12 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         peers.all_reduce if peers else None,
         preconditioner_of(script.optimizer),
     )
-    stepper = Stepper(
-        StepSettings(
-            bounds.initial, sampler.examples, rule, script.warmup_epochs, script.max_grad_norm
-        ),
-        state,
-        crew,
-        reducer,
-        script.optimizer,
+    step_settings = StepSettings(
+        bounds.initial, sampler.examples, rule, script.warmup_epochs, script.max_grad_norm
     )
-    replica = Replica(_replica_settings(setup, bounds), state, crew, stepper, reducer, clock)
+    stepper = Stepper(step_settings, state, crew, reducer, script.optimizer)
+    settings = _replica_settings(setup, bounds, script.optimizer)
+    replica = Replica(settings, state, crew, stepper, reducer, clock)
     if peers is not None:
         replica.sees_lighthouse = lambda: peers.is_lighthouse_there
     parts = Parts(
@@ -187,6 +183,8 @@ def _bounds(script: Script, spec: BatchSpec) -> BatchBounds:
             f"batch_size={initial} is more than the job file's batch.max {maximum}: raise "
             "batch.max, or set batch.initial"
         )
+    # No step takes more than what a pass has.
+    maximum = max(initial, min(maximum, _length(script.dataset)))
     # What the script runs at on one device fits into its memory; more is the user's word.
     return BatchBounds(initial, maximum, spec.device_maximum or initial, spec.adaptive)
 
@@ -235,7 +233,10 @@ def _checkpoints(script: Script, setup: TrainingSetup | None, clock: Clock) -> C
 def _restore(state: TrainingState, checkpoints: Checkpoints) -> None:
     """Start from the newest whole checkpoint, if there is one; the leader says which."""
     several = dist.is_initialized() and dist.get_world_size() > 1
-    found = None if several and dist.get_rank() > 0 else checkpoints.newest()
+    found = None
+    if not several or dist.get_rank() == 0:
+        checkpoints.remove_abandoned()
+        found = checkpoints.newest()
     if several:
         message = [found]
         dist.broadcast_object_list(message, src=0)
@@ -282,7 +283,9 @@ def _peers(
     return Quorum(settings, clock, device, state.load_state_dict, state.state_dict)
 
 
-def _replica_settings(setup: TrainingSetup | None, bounds: BatchBounds) -> ReplicaSettings:
+def _replica_settings(
+    setup: TrainingSetup | None, bounds: BatchBounds, optimizer: torch.optim.Optimizer
+) -> ReplicaSettings:
     kind = setup.device_kind if setup else "own"
     # A roster is told who leaves; torchft's lighthouse has to miss the heartbeats.
     is_told = _engine(setup) is Engine.RESTART
@@ -291,4 +294,5 @@ def _replica_settings(setup: TrainingSetup | None, bounds: BatchBounds) -> Repli
         device_kind=kind,
         kind_number=float(zlib.crc32(kind.encode())),
         farewell_seconds=setup.heartbeat_timeout_seconds if setup and not is_told else 0.0,
+        warm_up_steps=WARM_UP_STEPS if is_adam(optimizer) else 0,
     )

@@ -9,7 +9,8 @@ examples beforehand, so a plain sum is the mean over the step, however uneven th
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from autoscaler.clock import Clock
-from autoscaler.training.preconditioner import Preconditioner
+from autoscaler.training.preconditioner import LEFT_OUT, Preconditioner
 
 
 @dataclass(slots=True)
@@ -43,9 +44,8 @@ class Reducer:
     ) -> None:
         self._sum_over_quorum = sum_over_quorum
         self._preconditioner = preconditioner
-        self._clock = clock
         self._local_ranks = dist.get_world_size() if dist.is_initialized() else 1
-        self.waited_seconds = 0.0
+        self._waits = _Waits(clock)
         self.sample: SampledSquares | None = None
         self.takes_small = True
         self.spans_instances = False
@@ -84,17 +84,20 @@ class Reducer:
         present = (parameter for parameter in parameters if parameter.grad is not None)
         return self._square((parameter, cast(Tensor, parameter.grad)) for parameter in present)
 
+    def take_waited_seconds(self) -> float:
+        """How long gradients were being summed since the last call, by this rank's device."""
+        return self._waits.take_seconds()
+
     def sum_bucket(self, bucket: GradBucket) -> Tensor:
         """Sum one bucket over all ranks, in place."""
         buffer: Tensor = bucket.buffer()
         if self.sample is not None and self.takes_small:
             self.sample.small += self._square_of_bucket(bucket)
-        started_seconds = self._clock.monotonic()
-        if self._local_ranks > 1 and not self.spans_instances:
-            dist.all_reduce(buffer)
-        elif self.spans_instances:
-            self._sum_over_instances(buffer)
-        self.waited_seconds += self._clock.monotonic() - started_seconds
+        with self._waits.timed(buffer.device):
+            if self._local_ranks > 1 and not self.spans_instances:
+                dist.all_reduce(buffer)
+            elif self.spans_instances:
+                self._sum_over_instances(buffer)
         if self.sample is not None:
             self.sample.big += self._square_of_bucket(bucket)
         return buffer
@@ -114,10 +117,51 @@ class Reducer:
         total = 0.0
         for parameter, gradient in pairs:
             scale = self._preconditioner(parameter)
+            if scale is LEFT_OUT:
+                continue
             values = gradient.detach() if scale is None else gradient.detach() / scale
             flat = values.reshape(-1).float()
             total += float(torch.dot(flat, flat))
         return total
+
+
+class _Waits:
+    """Times what this rank waits for: by the clock, or on a GPU by its own stream.
+
+    NCCL's collectives return once they are queued, and hold the stream up until they are done.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seconds = 0.0
+        self._spans: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+
+    @contextmanager
+    def timed(self, device: torch.device) -> Iterator[None]:
+        if device.type == "cuda":
+            stream = torch.cuda.current_stream(device)
+            began, ended = _event(), _event()
+            began.record(stream)
+            yield
+            ended.record(stream)
+            self._spans.append((began, ended))
+            return
+        began_seconds = self._clock.monotonic()
+        yield
+        self._seconds += self._clock.monotonic() - began_seconds
+
+    def take_seconds(self) -> float:
+        """The sum since the last call; waits for what is still under way on a GPU."""
+        seconds, self._seconds = self._seconds, 0.0
+        spans, self._spans = self._spans, []
+        for began, ended in spans:
+            ended.synchronize()
+            seconds += began.elapsed_time(ended) / 1e3
+        return seconds
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 def _reduce_bucket(reducer: Reducer, bucket: GradBucket) -> torch.futures.Future[Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autoscaler.clock import Clock
 from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, ThroughputParameters
 from autoscaler.domain.report import MembershipPause, StepObservation
-from autoscaler.training.batching import next_batch_total, split_batch
+from autoscaler.training.batching import next_batch_total, split_batch, within
 from autoscaler.training.crew import Crew, Exchange
 from autoscaler.training.noise import GradientSquares
 from autoscaler.training.reducer import Reducer
@@ -24,30 +24,39 @@ class ReplicaSettings:
     """What does not change while this rank trains. `kind_number` tells device kinds apart.
 
     A replica that leaves takes part for `farewell_seconds` more, which the others need to go on
-    without it at once.
+    without it at once. In the job's first `warm_up_steps` no gradient squares are taken.
     """
 
     bounds: BatchBounds
     device_kind: str
     kind_number: float
     farewell_seconds: float
+    warm_up_steps: int = 0
 
 
 @dataclass(slots=True)
 class _Round:
-    """The present round. `clean`: same members and batch as before, and nothing failed in it."""
+    """The present round. `clean`: same members and batch as before, and nothing failed in it.
+
+    `steps` are whole ones; those that the end of a pass cut short are not timed as steps of the
+    round's batch, and `cut_seconds` are theirs.
+    """
 
     agreement: Agreement
     clean: bool
     started_seconds: float
+    waited_seconds: float = 0.0
     steps: int = 0
+    cut_steps: int = 0
+    cut_seconds: float = 0.0
 
 
 class Replica:
     """This rank's part in the rounds of the job.
 
     `leaves` and `wants_checkpoint` are told in the next exchange; `throughput` is the controller's
-    fit, if any has come. `observations`, `pauses` and `training_seconds` are for the reports.
+    fit, if any has come. `observations`, `pauses`, `training_seconds` and `steps`, those that
+    were committed since this start, are for the reports.
     """
 
     def __init__(
@@ -78,7 +87,13 @@ class Replica:
         self.observations: list[StepObservation] = []
         self.pauses: list[MembershipPause] = []
         self.training_seconds = 0.0
+        self.steps = 0
         self.decides = False
+
+    @property
+    def has_begun(self) -> bool:
+        """There has been a round."""
+        return self._round is not None
 
     @property
     def agreement(self) -> Agreement:
@@ -128,14 +143,15 @@ class Replica:
             started_seconds=asked_seconds,
         )
         self._age += 1
-        self._reducer.waited_seconds = self._clock.monotonic() - asked_seconds
+        self._reducer.take_waited_seconds()
+        self._round.waited_seconds = self._clock.monotonic() - asked_seconds
         self._reducer.spans_instances = agreement.replicas > 1
         if agreement.we_leave and not agreement.everyone_leaves:
             self._crew.announce_leave()
         return agreement
 
-    def samples_step(self, step_examples: int) -> bool:
-        """Whether the coming step takes gradient squares.
+    def samples_step(self, step: int, step_examples: int) -> bool:
+        """Whether step `step` of the job takes gradient squares, if no round comes before it.
 
         Steps cut short by the end of a pass don't; nor does a lone rank whose batch is fixed: it
         would have to split it, which the user did not ask for.
@@ -146,30 +162,36 @@ class Replica:
             splits and not self._settings.bounds.adaptive
         ):
             return False
-        is_due = self._state.counters.step % agreement.steps_per_sample == 0
+        is_due = step >= self._settings.warm_up_steps and step % agreement.steps_per_sample == 0
         return is_due and step_examples == agreement.batch_total
 
-    def count_step(self, committed: bool, began_seconds: float) -> None:
+    def count_step(self, committed: bool, step_examples: int, began_seconds: float) -> None:
         """Take note of a step that began at `began_seconds` of the monotonic clock."""
         assert self._round is not None
-        if committed:
-            self._round.steps += 1
-        else:
+        self.steps += committed
+        if not committed:
             self._round.clean = False
             self._trouble_seconds = began_seconds
+        elif step_examples == self._round.agreement.batch_total:
+            self._round.steps += 1
+        else:
+            self._round.cut_steps += 1
+            self._round.cut_seconds += self._clock.monotonic() - began_seconds
 
     def end_round(self) -> None:
         """Take the round's times down; they are told in the next exchange."""
         assert self._round is not None
         round_ = self._round
+        round_.waited_seconds += self._reducer.take_waited_seconds()
         elapsed_seconds = self._clock.monotonic() - round_.started_seconds
         self.training_seconds += elapsed_seconds
         if round_.steps == 0 or self._trouble_seconds is not None:
             return
-        waited_seconds = min(self._reducer.waited_seconds, elapsed_seconds)
+        step_seconds = (elapsed_seconds - round_.cut_seconds) / round_.steps
+        waited_seconds = round_.waited_seconds / (round_.steps + round_.cut_steps)
         self._timed = (
-            elapsed_seconds / round_.steps,
-            waited_seconds / round_.steps,
+            step_seconds,
+            min(waited_seconds, step_seconds),
             round_.steps if round_.clean else 0,
         )
 
@@ -201,19 +223,18 @@ class Replica:
     def _proposed_batch(self, noise: NoiseScale | None) -> int:
         """The batch we would train at: looked for anew every few seconds and after each change
         of membership, once a round with the new members has shown how many devices they have."""
-        counters = self._state.counters
+        bounds = self._settings.bounds
+        current = within(bounds, self._state.counters.batch_total)
         if self._round is None:
-            return counters.batch_total
+            return current
         agreement = self._round.agreement
         members = (agreement.replicas, agreement.ranks)
         now_seconds = self._clock.monotonic()
         is_recent = now_seconds - self._proposed_seconds < _REDECIDE_SECONDS
         if members == self._proposed_for and is_recent:
-            return counters.batch_total
+            return current
         self._proposed_for, self._proposed_seconds = members, now_seconds
-        return next_batch_total(
-            counters.batch_total, self._settings.bounds, self.throughput, noise, *members
-        )
+        return next_batch_total(current, bounds, self.throughput, noise, *members)
 
     def _learn(self, exchange: Exchange, last: _Round | None, asked_seconds: float) -> None:
         """Take in what the rows tell of the round that has ended."""

@@ -39,7 +39,6 @@ class Reporter:
         self._bounds = bounds
         self._clock = clock
         self._reported_seconds = -_REPORT_SECONDS
-        self._first_step: int | None = None
         self._window: deque[tuple[float, float, tuple[int, int, int]]] = deque()
         self.metrics: dict[str, float] = {}
         self.total_examples: float | None = None
@@ -47,15 +46,14 @@ class Reporter:
 
     def report(self, is_due: bool = False) -> None:
         """Tell how things stand, if the last time is long enough ago or `is_due`."""
-        counters = self._state.counters
-        if self._first_step is None:
-            self._first_step = counters.step
+        if not self._replica.has_begun:
+            return
         self._measure()
         now_seconds = self._clock.monotonic()
         if now_seconds - self._reported_seconds < _REPORT_SECONDS and not is_due:
             return
         self._reported_seconds = now_seconds
-        self._channel.stepped(counters.step - self._first_step + 1, counters.step)
+        self._channel.stepped(self._replica.steps, self._state.counters.step)
         if self._replica.decides:
             self._channel.report(self._compose())
 

@@ -18,7 +18,7 @@ from autoscaler.training.noise import GradientSquares
 _ROUND_SECONDS = 0.15
 _MOST_STEPS = 50
 _SAMPLE_SECONDS = 0.1
-_SPARSEST_SAMPLING = 10
+_SPARSEST_SAMPLING = 8
 _FAREWELL_MARGIN = 1.4
 
 
@@ -189,7 +189,12 @@ def _steps_in(seconds: float, step_seconds: float) -> int:
 
 
 def _steps_per_sample(step_seconds: float) -> int:
-    """Often where a step is long and the cost of a sample is lost in it."""
+    """Often where a step is long and the cost of a sample is lost in it.
+
+    A power of 2, so that it seldom changes: workers fetch ahead what a lone rank's sampled steps
+    are split into.
+    """
     if step_seconds <= 0:
         return 1
-    return max(1, min(_SPARSEST_SAMPLING, round(_SAMPLE_SECONDS / step_seconds)))
+    steps = min(max(_SAMPLE_SECONDS / step_seconds, 1.0), _SPARSEST_SAMPLING)
+    return int(2 ** round(math.log2(steps)))

@@ -16,17 +16,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import Dataset
 
 from autoscaler.clock import Clock, SystemClock
+from autoscaler.domain.errors import CheckpointError
 from autoscaler.training.loader import Collate, Indices
 from autoscaler.training.opening import Parts, Script, open_parts
-from autoscaler.training.sampler import share
+from autoscaler.training.sampler import Share, share
 from autoscaler.training.state import Scheduler
 
 _CLOSE_TO_THE_END = 1e-6
+_LAST_SAVE_SECONDS = 30.0
+_SAVE_AGAIN_SECONDS = 1.0
 
 
 @contextmanager
@@ -66,7 +71,8 @@ def session(
 
     Raises:
         TypeError, ValueError: an argument can't be used; the message names it.
-        CheckpointError: there are checkpoints, but none can be used.
+        CheckpointError: there are checkpoints, but none can be used; or, at the end, the job's
+            last state can't be saved.
     """
     script = Script(
         model=model,
@@ -146,6 +152,7 @@ class TrainingSession:
         end = self._end_of_training()
         if epochs is None:
             end = min(end, (self.epoch + 1.0) * self._examples)
+        self._open_round()
         while not self._is_past(end):
             self._open_round()
             yield from self._round_batches(end)
@@ -160,7 +167,9 @@ class TrainingSession:
         stepper.backward(loss, weight, examples, is_last)
         if is_last:
             self._committed = stepper.end(self._step_examples, self._own_examples)
-            self._parts.replica.count_step(self._committed, self._step_began_seconds)
+            self._parts.replica.count_step(
+                self._committed, self._step_examples, self._step_began_seconds
+            )
 
     def report(self, **metrics: float) -> None:
         """Numbers to be shown with the job, such as an accuracy."""
@@ -169,18 +178,21 @@ class TrainingSession:
             reporter.metrics.update({name: float(value) for name, value in metrics.items()})
 
     def finish(self) -> None:
-        """Save the state, tell that training is complete, and leave. Called by `session`."""
+        """Save the state, tell that training is complete, and leave. Called by `session`.
+
+        Raises:
+            CheckpointError: under Castor, the state can't be saved: the job is not complete.
+        """
         parts = self._parts
         parts.loader.close()
-        if parts.replica.decides:
-            self._save(at_once=True)
-        parts.wait_for_checkpoint()
-        if parts.reporter is not None:
-            parts.reporter.report(is_due=True)
-        if parts.channel is not None:
-            parts.channel.finished()
-            parts.channel.close()
-        parts.crew.leave(parts.reducer)
+        try:
+            self._save_last(parts.replica.decides)
+            if parts.reporter is not None:
+                parts.reporter.report(is_due=True)
+            if parts.channel is not None:
+                parts.channel.finished()
+        finally:
+            self._depart()
         self.model = parts.reducer.model
 
     def _plan(self, epochs: int) -> None:
@@ -213,10 +225,9 @@ class TrainingSession:
         agreement = parts.replica.agreement
         self._step_began_seconds = self._clock.monotonic()
         indices = parts.sampler.take(counters.pass_index, counters.position, agreement.batch_total)
-        samples = parts.replica.samples_step(len(indices))
+        samples = parts.replica.samples_step(counters.step, len(indices))
         alone = agreement.ranks == 1
-        micro_steps = max(parts.replica.batch.accumulation + 1, 2 if samples and alone else 1)
-        own = share(indices, parts.replica.rank, agreement.ranks, micro_steps)
+        own = self._own_share(indices, samples)
         parts.stepper.begin(samples, alone)
         self._step_examples, self._own_examples = len(indices), own.examples
         last = len(own.micro_steps) - 1
@@ -226,6 +237,13 @@ class TrainingSession:
             yield parts.loader.fetch(part)
             if self._awaited is not None:
                 raise RuntimeError("job.step(loss) must be called for every batch of batches()")
+
+    def _own_share(self, indices: NDArray[np.int64], samples: bool) -> Share:
+        """This rank's part of a step; a lone rank splits it where gradient squares are taken."""
+        replica = self._parts.replica
+        ranks = replica.agreement.ranks
+        micro_steps = max(replica.batch.accumulation + 1, 2 if samples and ranks == 1 else 1)
+        return share(indices, replica.rank, ranks, micro_steps)
 
     def _close_round(self) -> None:
         """What is done between rounds: times, checkpoint, report, and what the agent says."""
@@ -251,31 +269,52 @@ class TrainingSession:
         if self._parts.checkpoints is not None:
             self._parts.state.save(self._parts.checkpoints, at_once)
 
+    def _save_last(self, is_ours: bool) -> None:
+        """Save the state that training ends with, if that `is_ours` to do.
+
+        Raises:
+            CheckpointError: under Castor, which can start the job again, if it fails for long.
+        """
+        parts, since_seconds = self._parts, self._clock.monotonic()
+        if not is_ours or parts.checkpoints is None:
+            parts.wait_for_checkpoint()
+            return
+        self._save(at_once=True)
+        while parts.checkpoints.status.step != parts.state.counters.step:
+            if parts.channel is None:
+                return
+            if self._clock.monotonic() - since_seconds >= _LAST_SAVE_SECONDS:
+                raise CheckpointError(
+                    f"the job's last state is not saved: {parts.checkpoints.status.error}"
+                )
+            self._clock.sleep(_SAVE_AGAIN_SECONDS)
+            self._save(at_once=True)
+
+    def _depart(self) -> None:
+        if self._parts.channel is not None:
+            self._parts.channel.close()
+        self._parts.crew.leave(self._parts.reducer)
+
     def _leave(self, everyone_leaves: bool) -> None:
         """End this process at a step boundary; the job goes on elsewhere, or later."""
         parts = self._parts
-        if everyone_leaves and parts.replica.decides:
-            self._save(at_once=True)
-        parts.wait_for_checkpoint()
-        if parts.channel is not None:
-            parts.channel.left()
-            parts.channel.close()
-        parts.crew.leave(parts.reducer)
+        try:
+            self._save_last(everyone_leaves and parts.replica.decides)
+            if parts.channel is not None:
+                parts.channel.left()
+        finally:
+            self._depart()
         raise SystemExit(0)
 
     def _expected_indices(self) -> Iterator[Indices]:
         """The micro-steps to come if nothing changes, for workers that fetch ahead."""
         parts, counters = self._parts, self._parts.state.counters
-        pass_index, position = counters.pass_index, counters.position
+        step, pass_index, position = counters.step, counters.pass_index, counters.position
         while True:
             indices = parts.sampler.take(pass_index, position, parts.replica.agreement.batch_total)
-            own = share(
-                indices,
-                parts.replica.rank,
-                parts.replica.agreement.ranks,
-                parts.replica.batch.accumulation + 1,
-            )
-            yield from own.micro_steps
+            samples = parts.replica.samples_step(step, len(indices))
+            yield from self._own_share(indices, samples).micro_steps
+            step += 1
             position += len(indices)
             if position >= self._examples:
                 pass_index, position = pass_index + 1, 0

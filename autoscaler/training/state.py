@@ -6,12 +6,17 @@ import copy
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from autoscaler.training.checkpoint import Checkpoints
@@ -101,15 +106,16 @@ class TrainingState:
     def save(self, checkpoints: Checkpoints, at_once: bool) -> None:
         """Write a checkpoint: in the background, or `at_once`."""
         is_unused = not self._optimizer.state
-        model, optimizer = get_state_dict(self._model, self._optimizer)
+        model, optimizer = self._tensors()
+        if is_unused:
+            self._optimizer.state.clear()
+            optimizer["state"] = {}
         rest = {
             "counters": asdict(self.counters),
             "scheduler": self._scheduler.state_dict() if self._scheduler else None,
         }
         save = checkpoints.save_now if at_once else checkpoints.save
         save(self.counters.step, {"model": model, "optimizer": optimizer}, rest)
-        if is_unused:
-            self._forget_optimizer_state()
 
     def restore(self, checkpoints: Checkpoints, path: Path) -> None:
         """Become what the checkpoint at `path` says.
@@ -117,23 +123,29 @@ class TrainingState:
         Raises:
             CheckpointError: it does not go with this model.
         """
-        model, optimizer = get_state_dict(self._model, self._optimizer)
+        self._optimizer.state.clear()
+        self._optimizer.zero_grad()
+        model, optimizer = self._tensors()
+        optimizer["state"] = _saved_of(optimizer["state"], checkpoints.keys(path))
         tensors: dict[str, Any] = {"model": model, "optimizer": optimizer}
         rest = checkpoints.load(path, tensors)
-        set_state_dict(
+        set_model_state_dict(self._model, tensors["model"])
+        set_optimizer_state_dict(
             self._model,
             self._optimizer,
-            model_state_dict=tensors["model"],
-            optim_state_dict=tensors["optimizer"],
+            tensors["optimizer"],
+            options=StateDictOptions(strict=False),
         )
         self._load_rest(rest)
-        if self.counters.step == 0:
-            self._forget_optimizer_state()
 
-    def _forget_optimizer_state(self) -> None:
-        """Undo what torch does to read or write an optimizer that has made no step yet: one step
-        of length zero, which Adam would count."""
-        self._optimizer.state.clear()
+    def _tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Model and optimizer under the names of parameters.
+
+        An optimizer without any state or gradient makes a step of length zero for this, which
+        Adam counts.
+        """
+        model, optimizer = get_state_dict(self._model, self._optimizer)
+        return model, cast(dict[str, Any], optimizer)
 
     def advance(
         self, examples: int, useful_examples: float, pass_examples: int, initial: int
@@ -173,6 +185,15 @@ class TrainingState:
         structure, described = message
         received = [_receive(description) for description in described]
         self.load_state_dict(tree_unflatten(received, structure))
+
+
+def _saved_of(state: Mapping[str, Any], keys: frozenset[str]) -> dict[str, Any]:
+    """The entries of an optimizer's `state` that a checkpoint with these `keys` holds: those of
+    parameters that had had a gradient when it was written."""
+    branches = {key[:end] for key in keys for end, letter in enumerate(key) if letter == "."}
+    return {
+        name: values for name, values in state.items() if f"optimizer.state.{name}" in branches
+    }
 
 
 def _receive(description: Any) -> Any:

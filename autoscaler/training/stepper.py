@@ -77,6 +77,7 @@ class Stepper:
             self._keep_sample(step_examples, own_examples)
             self._move(step_examples)
         self._optimizer.zero_grad()
+        self._reducer.model.zero_grad()  # also what the optimizer does not move
         self._reducer.sample = None
         return committed
 
@@ -92,16 +93,16 @@ class Stepper:
 
     def learning_rate(self) -> float:
         """The first parameter group's learning rate as steps take it now."""
-        return float(self._optimizer.param_groups[0]["lr"]) * self.learning_rate_factor()
+        factor = self._learning_rate_factor(self._state.counters.batch_total)
+        return float(self._optimizer.param_groups[0]["lr"]) * factor
 
-    def learning_rate_factor(self) -> float:
-        """What the user's learning rate is multiplied by at the present batch."""
-        scale = self._scale()
+    def _learning_rate_factor(self, batch_total: int) -> float:
+        """What the user's learning rate is multiplied by for a step of `batch_total` examples."""
         counters, settings = self._state.counters, self._settings
         return settings.learning_rate_rule(
             LearningRateInputs(
-                scale=scale,
-                gain=self._gain(),
+                scale=batch_total / settings.initial_batch,
+                gain=self._gain(batch_total),
                 epochs=counters.progress_examples / settings.pass_examples,
                 warmup_epochs=settings.warmup_epochs,
             )
@@ -126,7 +127,9 @@ class Stepper:
     def _move(self, step_examples: int) -> None:
         if self._settings.max_gradient_norm is not None:
             nn.utils.clip_grad_norm_(self._parameters, self._settings.max_gradient_norm)
-        factor = self.learning_rate_factor()
+        # The end of a pass cuts a step short; below the initial batch there is no rule.
+        batch_total = max(step_examples, self._settings.initial_batch)
+        factor = self._learning_rate_factor(batch_total)
         groups = self._optimizer.param_groups
         owned = [group["lr"] for group in groups]
         for group in groups:
@@ -134,7 +137,8 @@ class Stepper:
         self._optimizer.step()
         for group, learning_rate in zip(groups, owned, strict=True):
             group["lr"] = learning_rate
-        useful_examples = step_examples * self._gain() / self._scale()
+        scale = batch_total / self._settings.initial_batch
+        useful_examples = step_examples * self._gain(batch_total) / scale
         self._state.advance(
             step_examples,
             useful_examples,
@@ -142,13 +146,10 @@ class Stepper:
             self._settings.initial_batch,
         )
 
-    def _scale(self) -> float:
-        return self._state.counters.batch_total / self._settings.initial_batch
-
-    def _gain(self) -> float:
-        """AdaScale's gain at the present batch, from the noise scale that was agreed on."""
+    def _gain(self, batch_total: int) -> float:
+        """AdaScale's gain at a batch, from the noise scale that was agreed on."""
         counters, initial = self._state.counters, self._settings.initial_batch
-        if counters.batch_total <= initial or counters.gradient_square <= 0:
+        if batch_total <= initial or counters.gradient_square <= 0:
             return 1.0
         noise_examples = initial * counters.gradient_variance / counters.gradient_square
-        return float(gain(noise_examples, initial, counters.batch_total))
+        return float(gain(noise_examples, initial, batch_total))

@@ -41,9 +41,14 @@ class _Http:
     def __init__(self, url: str, token: str | None, transport: httpx.BaseTransport | None) -> None:
         self._url = url
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._client = httpx.Client(
-            base_url=url, headers=headers, timeout=_TIMEOUT_SECONDS, transport=transport
-        )
+        try:
+            self._client = httpx.Client(
+                base_url=url, headers=headers, timeout=_TIMEOUT_SECONDS, transport=transport
+            )
+        except httpx.InvalidURL as error:
+            raise SpecError(
+                f"{url!r} is no address ({error}): expected http://HOST:PORT", "CASTOR_URL"
+            ) from None
 
     def call(
         self,
@@ -101,8 +106,9 @@ class _Http:
 class Client:
     """What a person, or a program of theirs, asks of a controller.
 
-    Every method raises `Unavailable` when no controller answers, `NotAllowed` when the token
-    does not do, and what its own line says.
+    Every method raises `Unavailable` when no controller answers or it has trouble of its own,
+    `NotAllowed` when the token does not do, and what its own line says. A `url` that is none is
+    a `SpecError`.
     """
 
     def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
@@ -201,13 +207,15 @@ class NodeClient:
 
 
 def _raise_for(response: httpx.Response) -> None:
-    """Raise what the server refused a request for."""
+    """Raise what the server refused a request for; trouble of its own says nothing of that."""
     if not response.is_error:
         return
     try:
         fault = decode(Fault, response.content)
     except SpecError:
         raise Unavailable(f"{response.url} answered {response.status_code}") from None
+    if response.is_server_error:
+        raise Unavailable(fault.message)
     kind = getattr(errors, fault.error, CastorError)
     if not (isinstance(kind, type) and issubclass(kind, CastorError)):
         kind = CastorError

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from autoscaler.domain.errors import SpecError
 
@@ -14,8 +15,8 @@ Value = TypeVar("Value")
 
 
 def encode(kind: type[Value], value: Value) -> bytes:
-    """`value` as JSON."""
-    return _adapter(cast(Hashable, kind)).dump_json(value)
+    """`value`, a `kind`, as JSON; infinities and NaN, for which JSON has no word, as strings."""
+    return to_json(value, inf_nan_mode="strings")
 
 
 def decode(kind: type[Value], text: bytes | str) -> Value:

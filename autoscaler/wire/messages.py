@@ -75,7 +75,10 @@ class EventView:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job, as people see it. `goodput_predicted` is the model's for what is held."""
+    """A job, as people see it. `goodput_predicted` is the model's for what is held.
+
+    `false_starts` tell of offers that are not ordered for now: what was started there ended.
+    """
 
     id: str
     phase: JobPhase
@@ -97,6 +100,7 @@ class JobView:
     last_lines: tuple[str, ...]
     checkpoint_directory: str
     events: tuple[EventView, ...] = ()
+    false_starts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,25 +180,24 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class JoinReply:
-    """The agent's lasting token, and its work."""
+    """The agent's lasting token, and its work. `drain_seconds` as in `NodeReply`."""
 
     token: str
     assignment: Assignment
     heartbeat_seconds: float
     lease_seconds: float
+    drain_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """An agent's heartbeat. Repeated with the same `sequence` until it was answered.
+    """An agent's heartbeat. Repeated until it was answered: nothing in it counts twice.
 
     `attempt` is the start of the script that runs or ran last, `started_seconds` when the node
-    made it, by its own clock. `is_complete`: the script has ended well. `setup_seconds` is told
-    once, when the job's set-up is done.
+    made it, by its own clock. `is_complete`: the script has ended well.
     """
 
     instance: str
-    sequence: int
     phase: InstancePhase
     attempt: int
     devices_used: int
@@ -203,7 +206,6 @@ class NodeReport:
     failure: Failure | None = None
     is_complete: bool = False
     reclaim_seconds: float | None = None
-    setup_seconds: float | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -216,12 +218,16 @@ class Wanted(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeReply:
-    """The answer to a heartbeat: the same wishes every time, until they change."""
+    """The answer to a heartbeat: the same wishes every time, until they change.
+
+    A script that was told to leave is ended after `drain_seconds`.
+    """
 
     wanted: Wanted
     attempt: int
     start_seconds: float | None
     devices_used: int
+    drain_seconds: float
     throughput: ThroughputParameters | None = None
 
 

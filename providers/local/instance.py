@@ -179,12 +179,17 @@ class LocalInstance:
         write_durably(self.path / "end.json", json.dumps(asdict(end)))
 
     def discard(self) -> None:
-        """Delete all but the order and the end; the disk goes last."""
+        """Delete all but the order and the end; the disk goes last.
+
+        Raises:
+            OSError: something can't be deleted.
+        """
         if not self.disk.exists():
             return
         for path in self.path.iterdir():
             if path.name not in ("instance.json", "end.json", "disk"):
                 path.unlink()
+        _open_all(self.disk)
         shutil.rmtree(self.disk)
 
 
@@ -212,6 +217,14 @@ def write_durably(path: Path, text: str) -> None:
         os.fsync(file.fileno())
     unfinished.replace(path)
     _flush(path.parent)
+
+
+def _open_all(directory: Path) -> None:
+    """Let the directories in here be written to, whatever a job has made of them."""
+    for parent, names, _ in os.walk(directory):
+        for path in (os.path.join(parent, name) for name in names):
+            if not os.path.islink(path):  # of which chmod would change the target
+                os.chmod(path, 0o700)
 
 
 def _flush(directory: Path) -> None:

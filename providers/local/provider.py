@@ -10,6 +10,7 @@ would sell the same cores twice.
 from __future__ import annotations
 
 import hashlib
+import logging
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,8 @@ from providers.local.host import LocalHost
 from providers.local.instance import InstanceRecord, LocalInstance
 from providers.local.settings import LocalSettings
 from providers.metadata import reclaim_notice
+
+_log = logging.getLogger(__name__)
 
 ENDED_KEPT_SECONDS = 24 * 3600.0
 """So long an ended instance is listed and keeps its disk; its record stays for ever."""
@@ -158,9 +161,13 @@ class LocalProvider(Provider):
         return end is not None and self._clock.now() - end.ended_seconds > ENDED_KEPT_SECONDS
 
     def _discard_old(self) -> None:
+        """Make room; what can't be deleted is tried again with the next launch."""
         for instance in self._own():
-            if self._is_old(instance):
-                instance.discard()
+            try:
+                if self._is_old(instance):
+                    instance.discard()
+            except OSError as error:
+                _log.warning("%s stays on the disk: %s", instance.path, error)
 
     def _id(self, token: str) -> str:
         """One token, one name, one directory: a second instance of a token has no place."""

@@ -13,6 +13,8 @@ from autoscaler.domain.instance import CloudState, Desired, InstancePhase
 from autoscaler.domain.intent import IntentKind, IntentState
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.spending import EntryKind, LedgerEntry
+from autoscaler.ledger.bill import amount
+from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import NOW, add_job, end, launch, offer, order, seen
 
@@ -78,6 +80,21 @@ class InstancesConformance:
         assert [held.id for held in store.instances.of_job("digits")] == ["digits-0-2"]
         everything = store.instances.of_job("digits", include_ended=True)
         assert [held.id for held in everything] == ["digits-0-1", "digits-0-2"]
+
+    def test_of_those_that_never_trained_the_ones_since_one_did_are_told(
+        self, store: Store
+    ) -> None:
+        add_job(store)
+        refused = order(store)
+        store.instances.launch_failed(refused.id, "none left", NOW)
+        first, working, last = launch(store), launch(store), launch(store)
+        end(store, first.id, NOW + 20)
+        assert [held.id for held in store.instances.never_trained("digits")] == [first.id]
+        store.instances.record_node(working.id, InstancePhase.TRAINING, NOW + 30)
+        assert store.instances.never_trained("digits") == ()
+        end(store, last.id, NOW + 40)
+        end(store, working.id, NOW + 50)
+        assert [held.id for held in store.instances.never_trained("digits")] == [last.id]
 
     def test_an_instance_at_work_drains_when_it_is_released(self, store: Store) -> None:
         add_job(store)
@@ -196,6 +213,27 @@ class BillingConformance:
             (IntentState.FAILED, "none left")
         ] * 2
         assert order(store).id == "digits-0-2"
+
+    def test_what_its_cloud_lists_again_is_billed_on_and_terminated_again(
+        self, store: Store
+    ) -> None:
+        add_job(store)
+        held = launch(store)
+        store.instances.request_termination(held.id, NOW + 50)
+        assert not store.instances.bill_again(held.id, NOW + 60)
+        end(store, held.id, NOW + 100)
+        assert store.instances.bill_again(held.id, NOW + 300)
+        assert not store.instances.bill_again(held.id, NOW + 301)
+        assert [intent.kind for intent in store.intents.pending(NOW + 300)] == [
+            IntentKind.TERMINATE
+        ]
+        ended = end(store, held.id, NOW + 400)
+        assert (ended.phase, ended.ended_seconds) == (InstancePhase.ENDED, NOW + 400)
+        ledger = Ledger(store.ledger.entries())
+        assert ledger.total(NOW + 900) == amount(held.usd_per_hour, 399)
+        assert store.instances.bill_again(held.id, NOW + 500)
+        end(store, held.id, NOW + 400)
+        assert Ledger(store.ledger.entries()).total(NOW + 900) == ledger.total(NOW + 900)
 
     def test_what_was_launched_did_not_fail(self, store: Store) -> None:
         add_job(store)

@@ -112,6 +112,12 @@ class JobsConformance:
         with pytest.raises(Conflict, match="has ended"):
             store.jobs.change_spec("digits", objective=Objective())
 
+    def test_a_job_that_stops_is_not_changed(self, store: Store) -> None:
+        add_job(store)
+        store.jobs.request_stop("digits", NOW)
+        with pytest.raises(Conflict, match="digits is stopping: submit it again"):
+            store.jobs.change_spec("digits", objective=Objective())
+
     def test_attempts_only_go_up(self, store: Store) -> None:
         add_job(store)
         store.jobs.start_attempt("digits", 3, NOW + 8)

@@ -210,6 +210,20 @@ class TokensConformance:
         self._issue(store, "hash")
         assert not store.tokens.burn("hash", NOW + 900)
 
+    def test_a_token_issued_again_expires_later(self, store: Store) -> None:
+        self._issue(store, "hash")
+        store.tokens.issue("hash", "digits-0-1", NOW + 1800)
+        self._issue(store, "hash")
+        assert store.tokens.burn("hash", NOW + 1799)
+
+    def test_a_token_is_good_until_it_is_used_or_expires(self, store: Store) -> None:
+        self._issue(store, "hash")
+        assert not store.tokens.is_good("other", NOW)
+        assert store.tokens.is_good("hash", NOW + 899)
+        assert not store.tokens.is_good("hash", NOW + 900)
+        store.tokens.burn("hash", NOW)
+        assert not store.tokens.is_good("hash", NOW)
+
     def test_of_all_threads_one_burns_a_token(self, store: Store, url: str) -> None:
         hashes = [f"hash {number}" for number in range(10)]
         for token_hash in hashes:

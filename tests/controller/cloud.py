@@ -48,6 +48,7 @@ class FileCloud(Provider):
         self.refusals: list[ProviderError] = []
         self.answers = True
         self.launch_calls = 0
+        self.unlisted: set[str] = set()
         if not path.exists():
             path.write_text("{}")
 
@@ -92,8 +93,7 @@ class FileCloud(Provider):
 
     def instances(self) -> Sequence[CloudInstance]:
         self._must_answer()
-        with self._records() as records:
-            return [self._seen(record) for record in records.values()]
+        return [seen for seen in self._all() if seen.id not in self.unlisted]
 
     def interruptions(self) -> Sequence[Interruption]:
         return ()
@@ -109,13 +109,17 @@ class FileCloud(Provider):
         """What this cloud says it charged."""
         total = Decimal(0)
         prices = {each.id: each.usd_per_hour for each in self._offers}
-        for seen in self.instances():
+        for seen in self._all():
             ended = self._clock.now() if seen.ended_seconds is None else seen.ended_seconds
             total += amount(prices[seen.offer], ended - seen.launched_seconds)
         return total
 
     def running(self) -> list[CloudInstance]:
-        return [seen for seen in self.instances() if seen.state is not CloudState.TERMINATED]
+        return [seen for seen in self._all() if seen.state is not CloudState.TERMINATED]
+
+    def _all(self) -> list[CloudInstance]:
+        with self._records() as records:
+            return [self._seen(record) for record in records.values()]
 
     def _must_answer(self) -> None:
         if not self.answers:

@@ -60,7 +60,9 @@ class FakeController:
             heartbeat_timeout_seconds=1.5,
             collective_timeout_seconds=20.0,
         )
-        self.reply = NodeReply(Wanted.RUN, attempt=1, start_seconds=None, devices_used=1)
+        self.reply = NodeReply(
+            Wanted.RUN, attempt=1, start_seconds=None, devices_used=1, drain_seconds=60.0
+        )
         self.lease_seconds = 600.0
         self.bundle: Path | None = None
         self.refuses_join = False
@@ -132,9 +134,7 @@ class FakeController:
                 offset = int(parse_qs(urlsplit(url).query)["offset"][0])
                 return encode(int, self._append(instance, offset, body))
             case "POST", "/v1/node/heartbeat":
-                report = decode(NodeReport, body)
-                if not any(known.sequence == report.sequence for known in self.of(instance)):
-                    self.reports.append(report)
+                self._take_in(decode(NodeReport, body))
                 return encode(NodeReply, self.reply)
         raise NotFound(f"{method} {path}")
 
@@ -144,7 +144,24 @@ class FakeController:
             raise NotAllowed("the join token has expired or was used before")
         self.joins.append(request)
         token = f"lasting-{request.instance}"
-        return encode(JoinReply, JoinReply(token, self.assignment, 0.1, self.lease_seconds))
+        reply = JoinReply(
+            token, self.assignment, 0.1, self.lease_seconds, self.reply.drain_seconds
+        )
+        return encode(JoinReply, reply)
+
+    def _take_in(self, report: NodeReport) -> None:
+        """Keep a report, but for what an earlier one has told, by start and step."""
+        earlier = self.of(report.instance)
+        steps = [
+            training.step
+            for known in earlier
+            if known.started_seconds == report.started_seconds
+            for training in known.reports
+        ]
+        fresh = tuple(each for each in report.reports if each.step > max(steps, default=-1))
+        is_told = report.failure in [known.failure for known in earlier]
+        failure = None if is_told else report.failure
+        self.reports.append(replace(report, reports=fresh, failure=failure))
 
     def _append(self, instance: str, offset: int, text: bytes) -> int:
         copy = self.logs.setdefault(instance, b"")

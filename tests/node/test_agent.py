@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -11,7 +13,7 @@ from autoscaler.domain.job import JobSpec
 from autoscaler.domain.report import Failure
 from autoscaler.wire.messages import NodeReport, Wanted
 from tests.node.controller import FakeController
-from tests.node.site import STEADY, Site, wait_until
+from tests.node.site import STEADY, LaunchedInstance, Site, wait_until
 
 FOR_EVER = JobSpec("job", STEADY)
 
@@ -24,6 +26,19 @@ def the_failure(controller: FakeController) -> Failure:
     wait_until(lambda: controller.failures, "a failure")
     (failure,) = controller.failures
     return failure
+
+
+def fill_disk(instance: LaunchedInstance) -> Path:
+    """Let the agent's state not be written any more, until what is returned is removed."""
+    full = instance.disk / "agent.json.unfinished"
+
+    def takes_the_place() -> bool:
+        with suppress(FileExistsError):  # just now it is being written
+            full.mkdir()
+        return full.is_dir()
+
+    wait_until(takes_the_place)
+    return full
 
 
 def steps_told(reports: list[NodeReport]) -> list[int]:
@@ -113,8 +128,6 @@ def test_an_agent_that_was_killed_finds_what_runs(site: Site) -> None:
     assert len(controller.joins) == 1
     assert controller.assignments_asked == 0
     assert not controller.failures
-    sequences = [report.sequence for report in controller.reports]
-    assert sequences == sorted(sequences)
     assert controller.log == "attempt on 0\n"
 
 
@@ -128,6 +141,65 @@ def test_an_agent_that_was_killed_hears_how_the_script_ended_meanwhile(site: Sit
     instance.kill_agent()
     controller.is_away = False
     assert the_failure(controller).cause.startswith("the script raised ValueError: step 20")
+    assert len(instance.starts()) == 1
+
+
+def test_the_steps_of_a_start_outlive_its_agent(site: Site) -> None:
+    """Host memory that runs out may end both; the end is then no failure of the first steps."""
+    controller = site.serve(FOR_EVER)
+    instance = site.launch()
+    instance.wait_for(InstancePhase.TRAINING)
+    wait_until(lambda: controller.training and controller.training[-1].step > 20, "some steps")
+    agent = instance.agent()
+    assert agent is not None
+    agent.suspend()
+    (shim,) = instance.processes("autoscaler.node.shim")
+    for each in (shim, *instance.processes("steady.py"), agent):
+        with suppress(psutil.NoSuchProcess):  # the end of one is that of others
+            each.kill()
+    assert the_failure(controller).steps > 15
+
+
+def test_an_agent_whose_disk_is_full_goes_on_and_tells(site: Site) -> None:
+    controller = site.serve(FOR_EVER)
+    instance = site.launch()
+    instance.wait_for(InstancePhase.TRAINING)
+    full = fill_disk(instance)
+    agent = instance.agent()
+    psutil.Process(instance.starts()[-1]).kill()
+    assert the_failure(controller).exit_code == 137
+    instance.wait_for(InstancePhase.WAITING)
+    assert instance.agent() == agent
+    notes = [note for report in controller.reports for note in report.notes]
+    assert sum("can't write down" in note for note in notes) == 1, notes
+    full.rmdir()
+    state = instance.disk / "agent.json"
+    wait_until(lambda: '"failed_attempt":1' in state.read_text(), "what was kept in memory")
+
+
+def test_a_restarted_agent_whose_disk_is_full_is_heard(site: Site) -> None:
+    controller = site.serve(FOR_EVER)
+    instance = site.launch()
+    instance.wait_for(InstancePhase.TRAINING)
+    fill_disk(instance)
+    psutil.Process(instance.starts()[-1]).kill()
+    instance.kill_agent()
+    assert the_failure(controller).steps > 0
+    instance.wait_for(InstancePhase.WAITING)
+
+
+def test_a_start_that_can_not_be_made_is_a_failure_with_its_cause(site: Site) -> None:
+    controller = site.serve(job(FAIL_AT="2"))
+    instance = site.launch()
+    the_failure(controller)
+    instance.wait_for(InstancePhase.WAITING)
+    fill_disk(instance)
+    controller.want(attempt=2)
+    wait_until(lambda: len(controller.failures) == 2, "the second failure")
+    failure = controller.failures[-1]
+    assert failure.attempt == 2
+    assert failure.cause.startswith("the script can't be started: [Errno 21] Is a directory")
+    assert failure.last_lines == (f"castor: {failure.cause}",)
     assert len(instance.starts()) == 1
 
 
@@ -146,7 +218,7 @@ def test_training_goes_on_while_the_controller_is_away_and_all_is_told_once(site
 
 
 def test_a_report_whose_reply_was_lost_is_repeated_as_it_was(site: Site) -> None:
-    """The controller knows a report by its sequence number, and takes it in once."""
+    """The controller takes in what it tells of a start's steps once."""
     controller = site.serve(job(STEPS="60"))
     instance = site.launch()
     instance.wait_for(InstancePhase.TRAINING)
@@ -188,13 +260,27 @@ def test_an_agent_killed_while_it_drains_does_not_start_again(site: Site) -> Non
 
 
 def test_a_script_that_does_not_leave_is_ended(site: Site) -> None:
-    site.settings["drain_seconds"] = 0.5
     controller = site.serve(job(DEAF="1"))
+    controller.want(drain_seconds=0.5)
     instance = site.launch()
     instance.wait_for(InstancePhase.TRAINING)
     controller.want(wanted=Wanted.DRAIN)
     instance.wait_for(InstancePhase.DRAINED)
     assert not controller.failures
+
+
+def test_a_script_has_as_long_to_leave_as_the_controller_says(site: Site) -> None:
+    controller = site.serve(job(DEAF="1"))
+    controller.want(drain_seconds=0.5)
+    instance = site.launch()
+    instance.wait_for(InstancePhase.TRAINING)
+    controller.want(wanted=Wanted.DRAIN, drain_seconds=600.0)
+    instance.wait_for(InstancePhase.DRAINING)
+    heard = len(controller.reports)
+    wait_until(lambda: len(controller.reports) > heard + 10, "more than half a second")
+    assert instance.phase is InstancePhase.DRAINING
+    controller.want(drain_seconds=0.5)
+    instance.wait_for(InstancePhase.DRAINED)
 
 
 def test_what_does_not_train_yet_is_drained_at_once(site: Site) -> None:
@@ -222,6 +308,16 @@ def test_a_reclaim_drains_without_being_told_to(site: Site) -> None:
     assert controller.reports[-1].reclaim_seconds == float(notice)
     assert "left" in instance.trace()
     assert not controller.failures
+
+
+def test_a_script_may_use_all_of_a_reclaims_notice(site: Site) -> None:
+    controller = site.serve(job(SAVE_SECONDS="1"))
+    controller.want(drain_seconds=0.2)
+    instance = site.launch()
+    instance.wait_for(InstancePhase.TRAINING)
+    instance.reclaim()
+    instance.wait_for(InstancePhase.DRAINED)
+    assert "left" in instance.trace()
 
 
 def test_a_deaf_script_is_gone_before_the_reclaim(site: Site) -> None:

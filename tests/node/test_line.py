@@ -78,6 +78,26 @@ def test_it_is_quiet_when_nobody_is_connected(path: Path) -> None:
     assert line.hear() == [Word.LEFT], "what was said before it hung up was heard"
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_it_is_quiet_also_where_a_message_could_not_be_taken_in(path: Path) -> None:
+    told = threading.Event()
+
+    def refuse() -> None:
+        told.set()
+        raise ArithmeticError("an accident")
+
+    others = set(threading.enumerate())
+    line = Line(path, refuse)
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(str(path))
+        peer.sendall(b'{"kind": "left"}\n')
+        assert told.wait(10)
+        wait_until(lambda: line.is_quiet)
+    for thread in set(threading.enumerate()) - others:
+        if thread.name == "castor-line-in":
+            thread.join(10)
+
+
 def test_a_new_agent_takes_the_line_over_and_says_no_more_than_it_knows(
     path: Path, channel: Channel
 ) -> None:
@@ -105,6 +125,8 @@ def test_a_new_agent_takes_the_line_over_and_says_no_more_than_it_knows(
         b'{"kind": "stepped", "steps": "many"}\n',
         b'{"kind": "report", "report": {"step": 1}}\n',
         b"\xff\xfe\n",
+        b'{"kind": "stepped", "steps": Infinity}\n',
+        b'{"kind": ' + b"[" * 100_000 + b"\n",
     ],
 )
 def test_what_is_no_message_is_passed_over(line: bytes) -> None:

@@ -42,7 +42,7 @@ def told(step: int, *observations: StepObservation) -> TrainingReport:
 
 @pytest.fixture
 def outbox() -> Outbox:
-    outbox = Outbox("job-0", first_sequence=100)
+    outbox = Outbox("job-0")
     outbox.stand(TRAINING)
     return outbox
 
@@ -55,19 +55,18 @@ def test_a_report_is_the_same_until_it_is_answered(outbox: Outbox) -> None:
     assert outbox.next_report() == first
     outbox.answered()
     second = outbox.next_report()
-    assert (first.sequence, second.sequence) == (100, 101)
     assert [each.step for each in second.reports] == [2]
     assert second.failure == FAILURE
 
 
 def test_what_was_told_once_is_not_told_again(outbox: Outbox) -> None:
     outbox.add_report(told(1))
-    outbox.add_setup(2.5, ("a note",))
+    outbox.add_notes(("a note",))
     outbox.add_failure(FAILURE)
-    assert outbox.next_report().setup_seconds == 2.5
+    assert outbox.next_report().notes == ("a note",)
     outbox.answered()
     again = outbox.next_report()
-    assert (again.reports, again.failure, again.setup_seconds, again.notes) == ((), None, None, ())
+    assert (again.reports, again.failure, again.notes) == ((), None, ())
 
 
 def test_a_failure_is_held_until_it_was_answered(outbox: Outbox) -> None:
@@ -93,10 +92,9 @@ def test_a_change_is_news_until_it_is_told(outbox: Outbox) -> None:
 def test_of_what_was_refused_only_a_failure_is_told_again(outbox: Outbox) -> None:
     outbox.add_report(told(1))
     outbox.add_failure(FAILURE)
-    refused = outbox.next_report()
+    outbox.next_report()
     outbox.refused()
     again = outbox.next_report()
-    assert again.sequence != refused.sequence
     assert (again.reports, again.failure) == ((), FAILURE)
 
 

@@ -19,7 +19,7 @@ from tests.node.controller import FakeController
 def state(tmp_path: Path) -> AgentState:
     controller = FakeController(JobSpec("job", ("true",)), tmp_path, {"KEY": "a secret value"})
     controller.close()
-    return AgentState("lasting", 1.0, 600.0, controller.assignment)
+    return AgentState("lasting", 1.0, 600.0, 90.0, controller.assignment)
 
 
 def test_a_state_comes_back_without_its_secrets(tmp_path: Path, state: AgentState) -> None:
@@ -28,7 +28,7 @@ def test_a_state_comes_back_without_its_secrets(tmp_path: Path, state: AgentStat
     full = replace(
         state,
         prepared=Prepared("/python", 20_001, "image:1"),
-        start=Start(2, 1, 17.5, 300, has_stepped=True),
+        start=Start(2, 1, 17.5, 300, steps=7),
         failure=Failure("job-0", 1, 1, "it raised", "Error", 3, ("last", "line")),
     )
     save_state(path, full)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,18 @@ def test_a_notice_is_none_until_it_is_given(tmp_path: Path) -> None:
     assert reclaim_notice(metadata) is None
     (tmp_path / "notice").write_text("1795216738.8078082")
     assert reclaim_notice(metadata) == 1795216738.8078082
+
+
+@pytest.mark.parametrize("text", [b"", b"17952167e", b"nan", b"\xff\xfe"])
+def test_a_notice_that_can_not_be_read_is_not_there_yet(
+    text: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    metadata = replace(METADATA, reclaim_notice_file=tmp_path / "notice")
+    metadata.reclaim_notice_file.write_bytes(text)
+    assert [reclaim_notice(metadata) for _ in range(3)] == [None] * 3
+    assert len(caplog.records) == 1, "it is said, and once"
+    metadata.reclaim_notice_file.write_text("1795216738.5")
+    assert reclaim_notice(metadata) == 1795216738.5
 
 
 @pytest.mark.parametrize("module", ["providers.metadata", "providers.local.machine"])

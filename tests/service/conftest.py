@@ -53,7 +53,7 @@ def api(tmp_path: Path, template: Path) -> Iterator[Api]:
         tmp_path / "jobs", authentication, TrainingTimes(), {"HF_TOKEN": "hidden-value"}
     )
     bundles = Bundles(tmp_path / "bundles", 1000)
-    nodes = Nodes(store, authentication, assignments, status, lambda: None, clock, 1.0, 60.0)
+    nodes = Nodes(store, authentication, assignments, status, lambda: None, clock, 1.0, 60.0, 90.0)
     rooms = Rooms(
         store=store,
         authentication=authentication,

@@ -1,19 +1,29 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
 import httpx
 import pytest
+from rich.console import Console
 
-from autoscaler.domain.errors import Conflict, NotAllowed, NotFound, SpecError, UnknownJob
+from autoscaler.cli.live import overview
+from autoscaler.domain.errors import (
+    Conflict,
+    NotAllowed,
+    NotFound,
+    SpecError,
+    Unavailable,
+    UnknownJob,
+)
 from autoscaler.domain.goodput import Batch, BatchBounds
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobPhase, JobSpec, SecretReference
 from autoscaler.domain.objective import Objective
-from autoscaler.domain.report import Failure, StepObservation, TrainingReport
+from autoscaler.domain.report import Failure, MembershipPause, StepObservation, TrainingReport
 from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import Change, JoinRequest, NodeReport, Wanted
 from tests.service.conftest import Api
@@ -41,7 +51,6 @@ def _joined(api: Api, spec: JobSpec = SPEC) -> tuple[HeldInstance, NodeClient]:
 def _report(held: HeldInstance, **changes: object) -> NodeReport:
     report = NodeReport(
         instance=held.id,
-        sequence=1,
         phase=InstancePhase.TRAINING,
         attempt=1,
         devices_used=1,
@@ -124,6 +133,55 @@ def test_a_join_token_serves_once_in_time_and_for_its_own_instance(api: Api) -> 
         api.node().join(JoinRequest(api.authentication.join_token(late), late.id))
 
 
+def test_a_join_token_lives_from_the_last_launch_call(api: Api) -> None:
+    held = _launched(api)
+    token = api.authentication.join_token(held)
+    api.world.clock.advance(1000.0)
+    api.authentication.issue(held)
+    assert api.authentication.join_token(held) == token, "a repeated launch is the same launch"
+    assert api.node().join(JoinRequest(token, held.id)).assignment.job == "job"
+
+
+def test_a_secret_that_is_gone_is_told_and_costs_no_token(api: Api, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("hidden-value")
+    spec = replace(SPEC, secrets={"KEY": SecretReference(file=str(file))})
+    held = _launched(api, spec)
+    request = JoinRequest(api.authentication.join_token(held), held.id)
+    file.unlink()
+    for _ in range(2):
+        with pytest.raises(SpecError, match=r"secrets\.KEY\.file"):
+            api.node().join(request)
+    (failure,) = api.world.store.reports.failures("job")
+    assert failure.during_setup and str(file) in failure.cause
+    assert api.client.job("job").cause == failure.cause
+    file.write_text("hidden-value")
+    assert api.node().join(request).assignment.secrets == {"KEY": "hidden-value"}
+
+
+def test_the_token_of_an_instance_that_has_ended_opens_nothing(api: Api, tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    archive.write_bytes(b"packed")
+    sha256 = hashlib.sha256(b"packed").hexdigest()
+    api.client.submit(replace(SPEC, name="other", bundle=sha256), archive)
+    held, node = _joined(api, replace(SPEC, bundle=sha256))
+    node.assignment()
+    api.world.cloud.lose(api.world.store.instances.get(held.id).cloud_id or "")
+    api.world.tick(2, agents=False)
+    assert api.world.store.instances.get(held.id).phase is InstancePhase.ENDED
+    with pytest.raises(NotAllowed, match="has ended"):
+        node.assignment()
+    with pytest.raises(NotAllowed, match="has ended"):
+        node.fetch_bundle(tmp_path / "fetched")
+    assert node.heartbeat(_report(held)).wanted is Wanted.DRAIN
+    assert node.append_log(0, b"last words\n") == 11
+    api.client.stop("job")
+    api.world.tick(3)
+    assert api.client.job("job").phase is JobPhase.STOPPED
+    with pytest.raises(NotAllowed, match="have ended"):
+        node.append_log(11, b"more\n")
+
+
 def test_a_job_is_submitted_shown_changed_and_stopped(api: Api) -> None:
     client = api.client
     view = client.submit(SPEC)
@@ -160,6 +218,41 @@ def test_what_can_not_run_here_is_refused_with_the_key_and_the_way_out(
     with pytest.raises(SpecError, match=names):
         api.client.submit(replace(SPEC, **changes))
     assert api.client.jobs() == ()
+
+
+def test_offers_can_not_be_named_before_any_are_known(api: Api) -> None:
+    status = api.world.controller.status
+    known, status.offers, status.trouble = status.offers, (), "file: it does not answer"
+    named = replace(SPEC, instances=InstanceBounds(offers=("small",)))
+    with pytest.raises(Unavailable, match=r"file: it does not answer.*try again"):
+        api.client.submit(named)
+    status.offers = known
+    assert api.client.submit(named).id == "job"
+
+
+def test_a_job_that_stops_is_not_changed(api: Api) -> None:
+    _joined(api)
+    api.client.stop("job")
+    with pytest.raises(Conflict, match="is stopping: submit it again"):
+        api.client.change("job", Change(objective=Objective(budget_usd=Decimal(100))))
+
+
+def test_false_starts_are_shown_while_no_more_are_made(api: Api) -> None:
+    job = api.client.submit(SPEC).id
+    api.world.wish(job, 1)
+    for _ in range(6):
+        api.world.tick(1, agents=False)
+        for seen in api.world.cloud.running():
+            api.world.cloud.lose(seen.id)
+    view = api.client.job(job)
+    (text,) = view.false_starts
+    assert "small: 3 starts in a row ended before they trained" in text
+    assert text in {event.text for event in view.events}
+    console = Console(width=300, record=True, file=io.StringIO())
+    console.print(overview([view], api.client.fleet(), api.world.clock.now()))
+    assert text in console.export_text()
+    api.world.clock.advance(60.0)
+    assert api.client.job(job).false_starts == ()
 
 
 def test_a_malformed_request_is_refused_with_the_field(api: Api) -> None:
@@ -206,7 +299,7 @@ def test_heartbeats_are_taken_in_and_answered(api: Api) -> None:
     held, node = _joined(api)
     observed = StepObservation("core", 1, 1, 32, 0, 0.1, 0.0, 50)
     training = _training(observations=(observed,))
-    reply = node.heartbeat(_report(held, reports=(training,), setup_seconds=3.0))
+    reply = node.heartbeat(_report(held, reports=(training,)))
     assert (reply.wanted, reply.attempt, reply.devices_used) == (Wanted.RUN, 1, 1)
     job = api.client.job("job")
     assert job.report is not None and job.report.step == 10
@@ -234,6 +327,22 @@ def test_a_failure_is_kept_once_and_shown(api: Api) -> None:
     reply = node.heartbeat(_report(held, phase=InstancePhase.WAITING))
     assert reply.attempt == 2
     assert reply.start_seconds is not None
+
+
+def test_a_heartbeat_that_is_repeated_counts_once(api: Api) -> None:
+    held, node = _joined(api)
+    observed = StepObservation("core", 1, 1, 32, 0, 0.1, 0.0, 50)
+    pause = MembershipPause("join", 0.5, 1, 2)
+    training = _training(observations=(observed,), pauses=(pause,))
+    failure = Failure(held.id, 1, 1, "it raised", "x", 0)
+    report = _report(held, reports=(training,), failure=failure, notes=("a note",))
+    for _ in range(2):
+        node.heartbeat(report)
+    measurements = api.world.store.measurements
+    assert [each.steps for each in measurements.observations("job")] == [50]
+    assert [mean.count for mean in measurements.durations("job").values()] == [1]
+    kinds = [event.kind for event in api.client.job("job").events]
+    assert (kinds.count("failure"), kinds.count("note")) == (1, 1)
 
 
 def test_a_reclaim_that_the_node_saw_releases_the_instance(api: Api) -> None:

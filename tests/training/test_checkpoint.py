@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from autoscaler.clock import SystemClock
+from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.domain.errors import CheckpointError
 from autoscaler.training import checkpoint
 from autoscaler.training.checkpoint import Checkpoints
@@ -170,3 +171,117 @@ def test_a_checkpoint_before_the_first_step_changes_nothing(tmp_path: Path) -> N
     plain = step(*fresh(0))
     assert torch.equal(step(*writer), plain)
     assert torch.equal(step(*reader), plain)
+
+
+def _with_a_late_part(
+    optimizer: type[torch.optim.Optimizer],
+) -> tuple[nn.ModuleDict, TrainingState]:
+    """A model of which one part has had no gradient yet."""
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"used": nn.Linear(4, 1), "late": nn.Linear(4, 1)})
+    moved = optimizer(model.parameters(), lr=0.1)  # type: ignore[call-arg]
+    return model, TrainingState(model, moved, None, Counters(batch_total=8))
+
+
+def _step(model: nn.ModuleDict, state: TrainingState, *parts: str) -> None:
+    sum(model[part](torch.ones(4)).sum() for part in parts).backward()
+    state._optimizer.step()
+    state._optimizer.zero_grad()
+    state.counters.step += 1
+
+
+@pytest.mark.parametrize("is_reused", [False, True])
+def test_a_parameter_without_a_gradient_yet_has_no_state_and_none_is_missed(
+    tmp_path: Path, is_reused: bool
+) -> None:
+    checkpoints = _checkpoints(tmp_path)
+    model, state = _with_a_late_part(torch.optim.Adam)
+    _step(model, state, "used")
+    state.save(checkpoints, at_once=True)
+    reader, restored = _with_a_late_part(torch.optim.Adam)
+    if is_reused:
+        _step(reader, restored, "used", "late")
+    path = checkpoints.at(1)
+    assert path is not None
+    restored.restore(checkpoints, path)
+    for each, its_state in ((model, state), (reader, restored)):
+        _step(each, its_state, "used", "late")
+    for one, other in zip(model.parameters(), reader.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_state_that_was_not_there_when_restoring_comes_back_as_well(tmp_path: Path) -> None:
+    checkpoints = _checkpoints(tmp_path)
+    model, state = _with_a_late_part(torch.optim.Adam)
+    _step(model, state, "used", "late")
+    state.save(checkpoints, at_once=True)
+    reader, restored = _with_a_late_part(torch.optim.Adam)
+    _step(reader, restored, "used")
+    path = checkpoints.at(1)
+    assert path is not None
+    restored.restore(checkpoints, path)
+    assert len(restored.state_dict()["optimizer"]["state"]) == 4
+
+
+def test_the_checkpoint_of_another_optimizer_is_refused(tmp_path: Path) -> None:
+    checkpoints = _checkpoints(tmp_path)
+    model, state = _with_a_late_part(torch.optim.SGD)
+    _step(model, state, "used")
+    state.save(checkpoints, at_once=True)
+    path = checkpoints.at(1)
+    assert path is not None
+    with pytest.raises(CheckpointError, match="does not go with this model"):
+        _with_a_late_part(torch.optim.Adam)[1].restore(checkpoints, path)
+
+
+@pytest.mark.parametrize("failures", [2, 100])
+def test_what_can_not_be_read_now_is_not_taken_for_corrupt(
+    tmp_path: Path, monkeypatch, failures: int
+) -> None:
+    for step in (1, 2):
+        _save(_state(), _checkpoints(tmp_path), step)
+    digest, left = checkpoint._digest, [failures]
+
+    def unreliable(path: Path) -> str:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise OSError(errno.EIO, "Input/output error")
+        return digest(path)
+
+    monkeypatch.setattr(checkpoint, "_digest", unreliable)
+    checkpoints = Checkpoints(tmp_path, 2, VirtualClock())
+    if failures == 2:
+        assert checkpoints.newest() == tmp_path / "step-000000000002"
+    else:
+        with pytest.raises(CheckpointError, match=r"can't be read \(Input/output error\)"):
+            checkpoints.newest()
+        assert checkpoints.at(2) is None
+    assert len(list(tmp_path.glob("step-*[0-9]"))) == 2, "none is renamed"
+
+
+def test_two_starters_may_set_the_same_checkpoint_aside(tmp_path: Path, monkeypatch) -> None:
+    for step in (1, 2):
+        _save(_state(), _checkpoints(tmp_path), step)
+    newest = tmp_path / "step-000000000002"
+    fault_in = checkpoint._fault_in
+
+    def other_was_faster(path: Path) -> str | None:
+        if path == newest:
+            path.rename(tmp_path / "elsewhere")
+            return "it is corrupt"
+        return fault_in(path)
+
+    monkeypatch.setattr(checkpoint, "_fault_in", other_was_faster)
+    assert _checkpoints(tmp_path).newest() == tmp_path / "step-000000000001"
+
+
+def test_only_what_was_abandoned_long_ago_is_removed(tmp_path: Path) -> None:
+    names = (".step-000000000001.7.partial", ".step-000000000002.8.partial", "step-3")
+    for name in names:
+        (tmp_path / name).mkdir()
+    for name in (names[0], names[2]):
+        os.utime(tmp_path / name, (0, 0))
+    two_days_seconds = 2 * 86_400.0
+    os.utime(tmp_path / names[1], (two_days_seconds, two_days_seconds))
+    Checkpoints(tmp_path, 2, VirtualClock(two_days_seconds + 60)).remove_abandoned()
+    assert {path.name for path in tmp_path.iterdir()} == set(names[1:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from collections import Counter
@@ -9,13 +10,22 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
+from autoscaler.clock import VirtualClock
+from autoscaler.domain.errors import CheckpointError
 from autoscaler.domain.goodput import BatchBounds, NoiseScale, ThroughputParameters
-from autoscaler.training.batching import next_batch_total, split_batch
-from autoscaler.training.preconditioner import preconditioner_of
-from autoscaler.training.session import session
+from autoscaler.domain.job import BatchSpec
+from autoscaler.domain.training import TrainingDirective
+from autoscaler.training import checkpoint, rounds
+from autoscaler.training.batching import next_batch_total, split_batch, within
+from autoscaler.training.loader import Loader
+from autoscaler.training.preconditioner import LEFT_OUT, preconditioner_of
+from autoscaler.training.session import TrainingSession, session
+from tests.training.alone import allow, decide, opened, script, under_castor
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -142,7 +152,7 @@ def test_adam_is_measured_in_its_own_terms() -> None:
     parameter = nn.Parameter(torch.ones(2))
     optimizer = torch.optim.Adam([parameter])
     scale = preconditioner_of(optimizer)
-    assert scale(parameter) is None, "its averages mean nothing yet"
+    assert scale(parameter) is LEFT_OUT, "its averages mean nothing yet"
     for _ in range(10):
         parameter.grad = torch.tensor([2.0, 0.5])
         optimizer.step()
@@ -189,3 +199,139 @@ def test_a_split_batch_fits_its_devices(total: int, devices: int) -> None:
     split = split_batch(total, devices, device_maximum=16)
     assert split.device <= 16
     assert split.device * devices * (split.accumulation + 1) >= total
+
+
+@given(
+    current=st.integers(1, 2000),
+    initial=st.integers(1, 300),
+    room=st.integers(0, 500),
+    device_maximum=st.integers(1, 300),
+    adaptive=st.booleans(),
+    noise_examples=st.floats(1e-3, 1e6),
+    devices=st.integers(1, 700),
+)
+def test_the_batch_never_leaves_its_bounds(
+    current: int,
+    initial: int,
+    room: int,
+    device_maximum: int,
+    adaptive: bool,
+    noise_examples: float,
+    devices: int,
+) -> None:
+    """Published code returned 2048 where the maximum was 1024 and fewer examples than devices."""
+    bounds = BatchBounds(initial, initial + room, device_maximum, adaptive)
+    noise = NoiseScale(initial, 1.0, noise_examples / initial, 0.1)
+    found = next_batch_total(current, bounds, SLOW_START, noise, 1, devices)
+    assert initial <= found <= (bounds.maximum if adaptive else initial)
+    assert initial <= within(bounds, current) <= bounds.maximum
+
+
+def _full(*arguments: object) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_last_state_that_is_not_saved_is_a_failure(
+    tmp_path: Path, monkeypatch, leaves: bool
+) -> None:
+    clock = VirtualClock()
+    job, parts, channel = under_castor(tmp_path, script(*_model(), Numbered()), clock)
+    monkeypatch.setattr(checkpoint, "_seal", _full)
+    if leaves:
+        channel._directive = TrainingDirective(drain=True)
+    with pytest.raises(CheckpointError, match=r"last state is not saved.*No space left"):
+        _train(job, epochs=4)
+        job.finish()
+    assert (parts.state.counters.step < 28) == leaves
+    assert clock.monotonic() >= 30.0, "it was tried for a while"
+    assert not {"finished", "left"} & set(channel.said)
+
+
+def test_a_last_state_is_saved_once_there_is_room(tmp_path: Path, monkeypatch) -> None:
+    clock = VirtualClock()
+    job, parts, channel = under_castor(tmp_path, script(*_model(), Numbered()), clock)
+    _train(job, epochs=1)
+    seal, tries = checkpoint._seal, []
+
+    def full_at_first(directory: Path, step: int) -> int:
+        tries.append(step)
+        return seal(directory, step) if len(tries) > 3 else _full()
+
+    monkeypatch.setattr(checkpoint, "_seal", full_at_first)
+    job.finish()
+    assert parts.checkpoints is not None
+    assert parts.checkpoints.status.step == parts.state.counters.step
+    assert channel.said[-1] == "finished"
+
+
+def test_a_job_that_starts_again_after_its_end_ends_well(tmp_path: Path) -> None:
+    for _ in range(2):
+        job, _, channel = under_castor(tmp_path, script(*_model(), Numbered()), VirtualClock())
+        _train(job, epochs=1)
+        job.finish()
+        assert channel.said[-2:] == ["report", "finished"]
+    assert channel.steps == [0]
+
+
+def test_a_script_that_takes_no_batch_ends_well(tmp_path: Path) -> None:
+    job, _, channel = under_castor(tmp_path, script(*_model(), Numbered()), VirtualClock())
+    job.finish()
+    assert channel.said == ["finished"]
+
+
+def test_the_steps_of_this_start_are_told(tmp_path: Path) -> None:
+    for epochs, steps in ((1, 7), (3, 14)):
+        job, _, channel = under_castor(tmp_path, script(*_model(), Numbered()), VirtualClock())
+        _train(job, epochs)
+        job.finish()
+        assert channel.steps[-1] == steps
+
+
+def _train(job: TrainingSession, epochs: int) -> None:
+    for inputs, _ in job.batches(epochs=epochs):
+        job.step(job.model(inputs).mean())
+
+
+def test_workers_know_which_steps_are_split(monkeypatch) -> None:
+    """A lone rank splits those in which it takes gradient squares."""
+    allow(monkeypatch, BatchSpec(10, 20, 20, adaptive=True))
+    monkeypatch.setattr(rounds, "_steps_per_sample", lambda step_seconds: 2)
+    pools = []
+    new_ahead = Loader._new_ahead
+    monkeypatch.setattr(Loader, "_new_ahead", lambda self: pools.append(1) or new_ahead(self))
+    job, _ = opened(script(*_model(), Numbered(), batch_size=10, num_workers=1))
+    sizes = []
+    for inputs, _ in job.batches(epochs=1):
+        sizes.append(len(inputs))
+        job.step(job.model(inputs).mean())
+    job.finish()
+    assert sizes == [5, 5, 10] * 5
+    assert len(pools) == 1
+
+
+def test_a_fetch_of_what_was_not_expected_starts_workers_once(monkeypatch) -> None:
+    loader = Loader(Numbered(), None, workers=1)
+    pools: list[Loader] = []
+    monkeypatch.setattr(Loader, "_new_ahead", lambda self: pools.append(self) or [((7,), "seven")])
+    assert loader.fetch((7,)) == "seven"
+    assert loader.fetch((1, 2))[1].tolist() == [1, 2]
+    assert len(pools) == 2
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_a_checkpoint_of_other_bounds_goes_on_within_these(
+    tmp_path: Path, monkeypatch, adaptive: bool
+) -> None:
+    allow(monkeypatch, BatchSpec(10, 100, 100, adaptive=True))
+    decide(monkeypatch, 100)
+    kept = {"batch_size": 10, "checkpoint_directory": str(tmp_path)}
+    job, parts = opened(script(*_model(), Numbered(), **kept))
+    _train(job, epochs=3)
+    job.finish()
+    assert parts.state.counters.batch_total == 100
+    monkeypatch.undo()
+    allow(monkeypatch, BatchSpec(10, 40, 40, adaptive=adaptive))
+    job, parts = opened(script(*_model(), Numbered(), **kept))
+    next(job.batches(epochs=9))
+    assert job.batch_size == (40 if adaptive else 10)

@@ -50,6 +50,7 @@ for step in range(1, steps + 1):
         )
     )
     if channel.directive.drain and "DEAF" not in os.environ:
+        time.sleep(float(os.environ.get("SAVE_SECONDS", "0")))
         note("left", step)
         channel.left()
         channel.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import time
 from dataclasses import replace
 from decimal import Decimal
@@ -127,6 +128,31 @@ def test_after_a_day_only_the_record_is_kept(cloud: LocalCloud, provider: LocalP
     ]
     assert [line.instance for line in later.bill()] == [ended.id]
     assert cloud.connect().launch(order(provider, "1")) == ended
+
+
+def test_a_disk_that_can_not_be_deleted_stops_no_launch(
+    cloud: LocalCloud, provider: LocalProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = end(cloud, provider, provider.launch(order(provider, "1")).id)
+    (cloud.path(ended.id) / "directory").mkdir()
+    later = cloud.connect(clock=VirtualClock(time.time() + ENDED_KEPT_SECONDS + 60))
+    assert later.launch(order(later, "2")).state is not CloudState.TERMINATED
+    assert f"{cloud.path(ended.id)} stays on the disk" in caplog.text
+
+
+def test_a_disk_is_opened_before_it_is_deleted_and_nothing_beyond_it(tmp_path: Path) -> None:
+    data, instances = tmp_path / "data", tmp_path / "instances"
+    data.mkdir(mode=0o555)
+    instances.mkdir()
+    instance = create_instance(instances / "i-1", RECORD, "hello")
+    closed = instance.disk / "work" / "closed"
+    closed.mkdir(parents=True)
+    (closed / "file").write_text("")
+    (instance.disk / "work" / "data").symlink_to(data)
+    closed.chmod(0o000)
+    instance.discard()
+    assert not instance.disk.exists()
+    assert stat.S_IMODE(data.stat().st_mode) == 0o555
 
 
 def test_a_record_that_can_not_be_read_is_not_an_empty_list(

@@ -1,0 +1,92 @@
+"""Instances that ended before they trained: an offer is not ordered without end in vain.
+
+Counted from what the store keeps of instances, so that a restart forgets nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autoscaler.domain.instance import Desired, HeldInstance
+from autoscaler.store.store import Store
+
+GIVEN_UP_FACT = "given up"
+
+_TOLERATED = 3
+_FIRST_WAIT_SECONDS = 10.0
+_LONGEST_WAIT_SECONDS = 600.0
+# A script that knows nothing of Castor never trains; one that ran this long was not in vain.
+_LONG_SECONDS = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class FalseStarts:
+    """Starts of one job on one offer that came to nothing; none is ordered until then."""
+
+    in_a_row: int
+    until_seconds: float
+    text: str
+
+
+def false_starts(store: Store, job: str, now_seconds: float) -> Mapping[str, FalseStarts]:
+    """The offers that a job is not to order now, since too many starts on them failed in a row.
+
+    From the third on the wait doubles with each. Instances that were there at the same time
+    count as one start. One that trains resets the count of its offer.
+    """
+    by_offer: dict[str, list[HeldInstance]] = {}
+    for held in store.instances.never_trained(job):
+        if _is_in_vain(held):
+            by_offer.setdefault(held.offer, []).append(held)
+    found: dict[str, FalseStarts] = {}
+    for offer, ended in by_offer.items():
+        in_a_row = _in_a_row(ended)
+        if in_a_row < _TOLERATED:
+            continue
+        last = max(ended, key=_over_seconds)
+        doubled_seconds = _FIRST_WAIT_SECONDS * 2.0 ** min(in_a_row - _TOLERATED, 10)
+        wait_seconds = min(doubled_seconds, _LONGEST_WAIT_SECONDS)
+        until_seconds = _over_seconds(last) + wait_seconds
+        if now_seconds < until_seconds:
+            text = (
+                f"{offer}: {in_a_row} starts in a row ended before they trained; not ordered "
+                f"for {wait_seconds:.0f} s; the last, {last.id}: {_cause(store, last)}"
+            )
+            found[offer] = FalseStarts(in_a_row, until_seconds, text)
+    return found
+
+
+def _is_in_vain(held: HeldInstance) -> bool:
+    """It ended by itself or was given up, soon; not: let go of, or done."""
+    if held.desired is Desired.ABSENT and GIVEN_UP_FACT not in held.facts:
+        return False
+    return _over_seconds(held) - (held.launched_seconds or 0.0) < _LONG_SECONDS
+
+
+def _in_a_row(ended: Sequence[HeldInstance]) -> int:
+    count, first_over_seconds = 0, float("-inf")
+    for held in ended:
+        if held.requested_seconds >= first_over_seconds:
+            count += 1
+            first_over_seconds = _over_seconds(held)
+        first_over_seconds = min(first_over_seconds, _over_seconds(held))
+    return count
+
+
+def _over_seconds(held: HeldInstance) -> float:
+    """When it ended; one that was given up is replaced at once, so it counts from then."""
+    seconds = held.draining_seconds if GIVEN_UP_FACT in held.facts else held.ended_seconds
+    assert seconds is not None, "what was given up is released, and the others have ended"
+    return seconds
+
+
+def _cause(store: Store, held: HeldInstance) -> str:
+    """What is known of why it ended."""
+    failures = [each for each in store.reports.failures(held.job) if each.instance == held.id]
+    if failures:
+        return failures[-1].cause
+    if GIVEN_UP_FACT in held.facts:
+        return held.facts[GIVEN_UP_FACT]
+    joined = "after" if held.joined_seconds is not None else "before"
+    return f"it ended {joined} its agent had joined"

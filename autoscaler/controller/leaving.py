@@ -1,0 +1,42 @@
+"""How long leaving may take: one answer for the agent and for the controller behind it."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.job import JobRecord
+from autoscaler.store.store import Store
+
+# A script that is told to leave ends its round and takes part in one more, a step each where
+# steps are long; it waits for a checkpoint that is being written and may have to write another.
+# That is two steps and two checkpoints, and as much again for a bad day.
+_PATIENCE: Final = 4.0
+# What a job tells of itself bounds nothing: a script that never leaves costs no more than this.
+_LONGEST_SECONDS: Final = 3600.0
+# Each new value is written down by every agent of the job.
+_GRAIN_SECONDS: Final = 30.0
+# From the agent's hearing of it, through the script's end, to its last word.
+_AGENT_SECONDS: Final = 30.0
+
+
+def script_seconds(store: Store, job: JobRecord, least_seconds: float) -> float:
+    """How long a script that was told to leave may take before its agent ends it."""
+    step_seconds = store.measurements.step_seconds(job.id) or 0.0
+    checkpoint_seconds = (job.report.checkpoint.seconds if job.report else None) or 0.0
+    needed_seconds = min(_PATIENCE * (step_seconds + checkpoint_seconds), _LONGEST_SECONDS)
+    return max(least_seconds, _GRAIN_SECONDS * math.ceil(needed_seconds / _GRAIN_SECONDS))
+
+
+def end_seconds(store: Store, job: JobRecord, held: HeldInstance, least_seconds: float) -> float:
+    """When an instance that was released is ended, whether it has left or not.
+
+    One that is taken back may use all of its notice. Never, which is infinity, if it was not
+    released.
+    """
+    if held.draining_seconds is None:
+        return math.inf
+    if held.reclaim_seconds is not None:
+        return held.reclaim_seconds
+    return held.draining_seconds + script_seconds(store, job, least_seconds) + _AGENT_SECONDS

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import pytest
+
+from autoscaler.cli.changes import parse_changes
+from autoscaler.domain.errors import SpecError
+from autoscaler.domain.job import InstanceBounds
+
+BOUNDS = InstanceBounds(1, 4, offers=("a",))
+
+
+@pytest.mark.parametrize(
+    ("word", "offers"),
+    [("offers=a, b,", ("a", "b")), ("offers=any", None), ("offers=", None)],
+)
+def test_offers_are_named_or_any(word: str, offers: tuple[str, ...] | None) -> None:
+    change = parse_changes([word], BOUNDS, 0.0)
+    assert change.instances is not None and change.instances.offers == offers
+
+
+def test_no_offer_at_all_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"set offers: .* say any"):
+        parse_changes(["offers=,"], BOUNDS, 0.0)

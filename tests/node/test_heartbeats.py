@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import cast
+
+from autoscaler.clock import SystemClock
+from autoscaler.domain.instance import InstancePhase
+from autoscaler.node.heartbeats import Heartbeats
+from autoscaler.node.logs import LogShipping
+from autoscaler.node.outbox import Outbox, Standing
+from autoscaler.wire.client import NodeClient
+from autoscaler.wire.messages import NodeReply, NodeReport, Wanted
+from tests.node.test_outbox import FAILURE
+
+REPLY = NodeReply(Wanted.RUN, attempt=1, start_seconds=None, devices_used=1, drain_seconds=90.0)
+
+
+class Connection:
+    """A controller's client that goes wrong at first, in a way that nobody foresaw."""
+
+    def __init__(self) -> None:
+        self.tried = 0
+        self.heard: list[NodeReport] = []
+
+    def append_log(self, offset: int, chunk: bytes) -> int:
+        raise OSError(5, "Input/output error")
+
+    def heartbeat(self, report: NodeReport) -> NodeReply:
+        self.tried += 1
+        if self.tried == 1:
+            raise RuntimeError("an accident")
+        self.heard.append(report)
+        return REPLY
+
+
+def test_nothing_silences_them_and_no_failure_is_lost(tmp_path: Path) -> None:
+    clock, connection = SystemClock(), Connection()
+    client = cast(NodeClient, connection)
+    outbox = Outbox("job-0")
+    outbox.stand(Standing(InstancePhase.TRAINING, attempt=1, devices_used=1))
+    outbox.add_failure(FAILURE)
+    logs = LogShipping(tmp_path / "job.log", client, clock)
+    nowhere = tmp_path / "nowhere" / "answered"
+    heartbeats = Heartbeats(client, outbox, logs, nowhere, 600.0, clock)
+    told = threading.Event()
+    heartbeats.on_reply = told.set
+    heartbeats.start()
+    assert told.wait(20)
+    assert heartbeats.reply == REPLY
+    assert connection.heard[0].failure == FAILURE
+    assert not outbox.holds_failure

@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+from autoscaler.domain.report import CheckpointStatus
+from tests.service.conftest import Api
+from tests.service.test_api import _joined, _report, _training
+
+
+def test_an_agent_is_told_how_long_its_script_may_take_to_leave(api: Api) -> None:
+    held, node = _joined(api)
+    assert node.heartbeat(_report(held)).drain_seconds == 90.0
+    slow = _training(checkpoint=CheckpointStatus(step=5, seconds=100.0))
+    assert node.heartbeat(_report(held, reports=(slow,))).drain_seconds == 420.0

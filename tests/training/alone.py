@@ -1,0 +1,91 @@
+"""Sessions in this process, as they are under Castor where that can be had without any."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from autoscaler.clock import Clock, SystemClock
+from autoscaler.domain.goodput import BatchBounds
+from autoscaler.domain.job import BatchSpec
+from autoscaler.training import opening, replica
+from autoscaler.training.channel import Channel
+from autoscaler.training.opening import Parts, Script, open_parts
+from autoscaler.training.reporting import Reporter
+from autoscaler.training.session import TrainingSession
+
+
+def allow(monkeypatch: pytest.MonkeyPatch, spec: BatchSpec) -> None:
+    """Have the job's file say `spec` of batches."""
+    monkeypatch.setattr(opening, "BatchSpec", lambda: spec)
+
+
+def decide(monkeypatch: pytest.MonkeyPatch, batch_total: int) -> None:
+    """Have `batch_total` be the batch of most goodput from the next round on."""
+    monkeypatch.setattr(replica, "_REDECIDE_SECONDS", 0.0)
+    monkeypatch.setattr(replica, "next_batch_total", lambda *arguments: batch_total)
+
+
+def script(
+    model: nn.Module, optimizer: torch.optim.Optimizer, data: Dataset[Any], **changes: Any
+) -> Script:
+    plain: dict[str, Any] = {
+        "batch_size": 16,
+        "lr_rule": None,
+        "scheduler": None,
+        "collate_fn": None,
+        "num_workers": 0,
+        "max_grad_norm": None,
+        "warmup_epochs": 0.0,
+        "shuffle": True,
+        "seed": 0,
+        "checkpoint_directory": None,
+    }
+    return Script(model, optimizer, data, **{**plain, **changes})
+
+
+def opened(its_script: Script, clock: Clock | None = None) -> tuple[TrainingSession, Parts]:
+    clock = clock or SystemClock()
+    parts = open_parts(its_script, clock)
+    return TrainingSession(its_script, parts, clock), parts
+
+
+class Heard(Channel):
+    """A channel whose agent is this test: what is said, in order."""
+
+    def __init__(self, directory: Path) -> None:
+        self.said: list[str] = []
+        self.steps: list[int] = []
+        super().__init__(str(directory / "nobody.sock"), SystemClock())
+
+    def _send(self, message: Any) -> None:
+        self.said.append(message["kind"])
+        if message["kind"] == "stepped":
+            self.steps.append(message["steps"])
+
+
+def under_castor(
+    directory: Path, its_script: Script, clock: Clock
+) -> tuple[TrainingSession, Parts, Heard]:
+    """A session that keeps checkpoints in `directory` and reports to a channel that is `Heard`."""
+    its_script = replace(its_script, checkpoint_directory=str(directory / "checkpoints"))
+    job, parts = opened(its_script, clock)
+    channel = Heard(directory)
+    assert parts.checkpoints is not None
+    parts.channel = channel
+    parts.reporter = Reporter(
+        channel,
+        parts.replica,
+        parts.stepper,
+        parts.state,
+        parts.checkpoints,
+        BatchBounds(16, 16, 16, adaptive=False),
+        clock,
+    )
+    return job, parts, channel

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from autoscaler.domain.errors import CastorError, Conflict, SpecError, Unavailable
+from autoscaler.wire.client import Client
+from autoscaler.wire.codec import encode
+from autoscaler.wire.messages import Fault
+
+
+def refusing(status: int, error: str) -> Client:
+    """A client of a controller that refuses everything."""
+    text = encode(Fault, Fault(error, "because"))
+    transport = httpx.MockTransport(lambda request: httpx.Response(status, content=text))
+    return Client("http://controller", "token", transport)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "raised"),
+    [
+        (409, "Conflict", Conflict),
+        (400, "NoSuchError", CastorError),
+        (503, "StoreError", Unavailable),
+        (503, "Unavailable", Unavailable),
+        (500, "LedgerError", Unavailable),
+    ],
+)
+def test_a_refusal_is_raised_and_trouble_may_pass(
+    status: int, error: str, raised: type[CastorError]
+) -> None:
+    with pytest.raises(CastorError, match="because") as caught:
+        refusing(status, error).jobs()
+    assert type(caught.value) is raised
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://here:port"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(SpecError, match=r"CASTOR_URL: .* is no address"):
+        Client(url, "token")

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import json
+import math
+from decimal import Decimal
+
+import pytest
+
+from autoscaler.domain.errors import SpecError
+from autoscaler.wire.codec import decode, encode
+from autoscaler.wire.messages import CostView, EventView
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 0.1, 1e300])
+def test_every_float_comes_back(value: float) -> None:
+    event = EventView(value, None, "kind", "text")
+    assert decode(EventView, encode(EventView, event)) == event
+
+
+def test_infinities_and_nan_are_strings_of_sound_json() -> None:
+    text = encode(tuple[float, ...], (math.inf, math.nan))
+    assert json.loads(text) == ["Infinity", "NaN"]
+    assert math.isnan(decode(tuple[float, ...], text)[1])
+
+
+def test_money_keeps_its_digits() -> None:
+    view = CostView(Decimal("1.10"), Decimal("0"), {"job": Decimal("1.10")}, {}, {})
+    assert str(decode(CostView, encode(CostView, view)).by_job["job"]) == "1.10"
+
+
+def test_what_does_not_fit_is_named() -> None:
+    with pytest.raises(SpecError, match="at_seconds"):
+        decode(EventView, b'{"job": null, "kind": "kind", "text": "text"}')
