@@ -209,6 +209,7 @@ def _print_end(
     """What it cost and how long it took, beside what fixed sizes would have, as predicted."""
     for job in reversed(client.jobs()):
         console.print()
+        console.print("as it ran, and at each fixed size as predicted by its fitted model:")
         console.print(forecast_table(job, client.forecast(job.id)))
         for size, visit in story.visits.get(job.id, {}).items():
             measured, predicted = fmean(visit.measured), fmean(visit.predicted)

@@ -102,9 +102,8 @@ def decision_lines(decisions: Iterable[DecisionView]) -> Iterable[str]:
 
 def forecast_table(job: JobView, forecast: Sequence[ForecastView]) -> Table:
     """What a job took, beside what it would have taken at every fixed size by its model."""
-    title = f"{job.id}: as it ran, and at each fixed size as predicted by its fitted model"
-    table = Table(title=title, title_justify="left", box=None, header_style="bold")
-    table.add_column("")
+    table = Table(box=None, header_style="bold")
+    table.add_column(job.id)
     for heading in ("time", "at 90 %", "cost", "at 90 %"):
         table.add_column(heading, justify="right")
     table.add_column("")
