@@ -67,7 +67,10 @@ def server(directory: Path, job: str = "job") -> psutil.Process:
 
 def is_gone(process: psutil.Process) -> bool:
     """It has ended; whoever adopted it may not have taken note yet."""
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def heartbeat(address: str) -> bool:
@@ -112,7 +115,7 @@ def test_one_whose_supervisor_was_killed_is_started_again_on_its_port(
     orphan = server(tmp_path)
     supervisor(tmp_path).kill()
     wait_until(lambda: is_gone(orphan))
-    assert host.running() == {}
+    wait_until(lambda: host.running() == {})
     assert host.ensure("job") == address
     assert heartbeat(address)
 

@@ -29,7 +29,7 @@ SCRIPTS = Path(__file__).parent / "scripts"
 STEADY = (sys.executable, "-P", str(SCRIPTS / "steady.py"))
 
 
-def wait_until(condition: Callable[[], Any], what: str = "", seconds: float = 20.0) -> Any:
+def wait_until(condition: Callable[[], Any], what: str = "", seconds: float = 60.0) -> Any:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if found := condition():

@@ -28,7 +28,7 @@ from tests.training.nursery import ForkedProcess, nursery
 SCRIPTS = Path(__file__).parent / "scripts"
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 30.0, what: str = "") -> Any:
+def wait_until(condition: Callable[[], Any], seconds: float = 60.0, what: str = "") -> Any:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if found := condition():
