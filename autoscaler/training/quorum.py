@@ -45,7 +45,7 @@ _QUORUM_TIMEOUT = timedelta(seconds=5)
 _CONNECT_SECONDS = 5.0
 _PATIENCE_SECONDS = 0.1
 # Peers that don't come to build the group within this have gone, or see another quorum.
-_GROUP_SECONDS = 10.0
+_GROUP_SECONDS = 5.0
 _HEARD = re.compile(r"\[(\d+) heartbeating\]")
 
 

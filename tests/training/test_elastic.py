@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,6 +126,7 @@ def test_when_all_are_lost_the_next_start_goes_on_from_the_last_checkpoint(fleet
     step = saved()
     first.kill()
     second.kill()
+    time.sleep(1.6)  # the lighthouse has missed them: an instance takes longer to come
     next_start = fleet.start(EPOCHS="1000")
     wait_until(lambda: next_start.steps(), what="the restart")
     assert next_start.steps()[0]["step"] >= step
