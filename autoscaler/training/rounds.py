@@ -17,7 +17,7 @@ from autoscaler.training.noise import GradientSquares
 
 _ROUND_SECONDS = 0.15
 _MOST_STEPS = 50
-_SAMPLE_SECONDS = 0.1
+_SAMPLE_SECONDS = 0.3
 _SPARSEST_SAMPLING = 8
 _FAREWELL_MARGIN = 1.4
 
