@@ -10,7 +10,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -265,19 +265,23 @@ def _listening(settings: ServeSettings) -> Iterator[socket.socket]:
 
 def _port_before(state: Path) -> int | None:
     """Where the API was at the last run, which is where the agents look for it."""
-    try:
-        url: str = json.loads((state / CLIENT_FILE).read_text())["url"]
-        return urlsplit(url).port
-    except (OSError, ValueError, KeyError):
-        return None
+    with contextlib.suppress(ValueError):  # no port
+        return urlsplit(_client_file(state).get("url", "")).port
+    return None
+
+
+def _client_file(state: Path) -> Mapping[str, str]:
+    """What the last run wrote down for its clients; nothing where it can't be read."""
+    with contextlib.suppress(OSError, ValueError):
+        known = json.loads((state / CLIENT_FILE).read_text())
+        return known if isinstance(known, dict) else {}
+    return {}
 
 
 def _let_owner_in(state: Path, deployment: Deployment, url: str) -> None:
     """Write down, for the owner's eyes only, where the API is and with which token."""
     path = state / CLIENT_FILE
-    token = secrets.token_urlsafe(32)
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        token = json.loads(path.read_text())["token"]
+    token = _client_file(state).get("token") or secrets.token_urlsafe(32)
     deployment.authentication.set_person("owner", token)
     partial = path.with_name(f".{path.name}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

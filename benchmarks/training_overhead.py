@@ -79,6 +79,8 @@ def elastic(replicas: int, batch: int, repeats: int, seconds: float, cores: list
             while all(replica.process.poll() is None for replica in started):
                 time.sleep(0.2)
             lines = [replica.log.read_text() for replica in started]
+            if not any("step_seconds" in text for text in lines):
+                raise RuntimeError("no replica measured its step:\n" + "\n".join(lines))
             return last_line(next(text for text in lines if "step_seconds" in text))
         finally:
             fleet.stop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,22 +59,17 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Run a job: pack its working directory, upload it, and let the controller buy for it."""
-    from dataclasses import replace
-
     from autoscaler.cli.connection import connect
+    from autoscaler.cli.submission import hand_in
     from autoscaler.cli.waiting import wait_for_end
     from autoscaler.clock import SystemClock
-    from autoscaler.spec.bundle import pack
     from autoscaler.spec.job_file import load_job
     from autoscaler.wire.messages import JobView
 
     clock = SystemClock()
     job_file = load_job(file, clock.now())
     client = connect()
-    with tempfile.TemporaryDirectory(prefix="castor-") as directory:
-        archive = Path(directory) / "bundle.tar.gz"
-        bundle = pack(job_file.working_directory, archive, job_file.ref, job_file.maximum_bytes)
-        job = client.submit(replace(job_file.spec, bundle=bundle.sha256), archive)
+    job, bundle = hand_in(client, job_file)
     if wait:
         job = wait_for_end(client, job.id, clock)
     if as_json:

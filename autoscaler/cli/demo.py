@@ -10,7 +10,7 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from statistics import fmean
@@ -20,13 +20,13 @@ from rich.console import Console
 from autoscaler.cli.audience import Audience
 from autoscaler.cli.local_cloud import billed_usd
 from autoscaler.cli.serving import cores_here
+from autoscaler.cli.submission import hand_in
 from autoscaler.cli.supervision import SupervisedController
 from autoscaler.cli.tables import forecast_table, instances_text, money, number
 from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.errors import CastorError, Unavailable
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
-from autoscaler.spec.bundle import pack
 from autoscaler.spec.job_file import load_job
 from autoscaler.spec.objective_text import parse_objective_text
 from autoscaler.spec.quantities import format_duration
@@ -125,16 +125,8 @@ class Story:
         if not folder.is_dir():
             raise StoryError(f"{folder} is missing: run the demo from a clone of the repository")
         job_file = load_job(folder / "job.yaml", self._clock.now())
-        spec = job_file.spec
-        with tempfile.TemporaryDirectory(prefix="castor-") as directory:
-            archive = Path(directory) / "bundle.tar.gz"
-            bundle = pack(job_file.working_directory, archive)
-            spec = replace(
-                spec,
-                bundle=bundle.sha256,
-                environment={**spec.environment, **environment},
-            )
-            return self._client.submit(spec, archive).id
+        job, _ = hand_in(self._client, job_file, environment)
+        return job.id
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         """Show what happens until `condition` holds."""
@@ -186,16 +178,15 @@ class Story:
 
     def _is_training(self, name: str) -> bool:
         job = self._job(name)
-        return job.phase.is_final or any(
-            instance.phase is InstancePhase.TRAINING for instance in job.instances
-        )
+        return job.phase.is_final or _devices_training(job) > 0
 
     def _grew(self, name: str) -> bool:
-        job = self._job(name)
-        training = [
-            instance for instance in job.instances if instance.phase is InstancePhase.TRAINING
-        ]
-        return len(training) > 1 or any(instance.devices > 1 for instance in training)
+        return _devices_training(self._job(name)) > 1
+
+
+def _devices_training(job: JobView) -> int:
+    training = InstancePhase.TRAINING
+    return sum(instance.devices for instance in job.instances if instance.phase is training)
 
 
 def _print_end(

@@ -60,8 +60,8 @@ class Workers(Protocol):
 class Lighthouses(Protocol):
     """Gives jobs their quorum servers."""
 
-    def ensure(self, job: str) -> str | None:
-        """The address of the job's lighthouse, which runs; None where there can't be one."""
+    def ensure(self, job: str) -> str:
+        """The address of the job's lighthouse, which runs."""
         ...
 
     def release(self, job: str) -> None:

@@ -23,7 +23,7 @@ from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.snapshots import REVERSED_DURATION, START_DURATION, Snapshots
 from autoscaler.controller.upkeep import Upkeep
 from autoscaler.domain.errors import CastorError
-from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.instance import HeldInstance, by_job
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action, Decision, Plan
@@ -115,18 +115,16 @@ class Controller:
         return TickReport(self._tick, plan, decisions, started, observed.trouble)
 
     def _keep_up(self, alive: Sequence[HeldInstance], now_seconds: float) -> None:
-        by_job: dict[str, list[HeldInstance]] = {}
-        for held in alive:
-            by_job.setdefault(held.job, []).append(held)
+        grouped = by_job(alive)
         for job in self._store.jobs.alive():
-            own = by_job.get(job.id, [])
+            own = grouped.get(job.id, [])
             self._safely(job.id, partial(self._upkeep.keep_up, job, own, now_seconds))
-        for job_id, instances in by_job.items():
+        for job_id, instances in grouped.items():
             job = self._store.jobs.get(job_id)
             for held in instances:
                 self._safely(job_id, partial(self._upkeep.give_back, held, job, now_seconds))
         for job in self._store.jobs.ended_with_lighthouse():
-            if job.id not in by_job:
+            if job.id not in grouped:
                 self._safely(job.id, partial(self._upkeep.put_out, job))
 
     def _measure_starts(self, alive: Sequence[HeldInstance]) -> None:
@@ -174,11 +172,9 @@ class Controller:
 
     def _act(self, alive: Sequence[HeldInstance], now_seconds: float) -> None:
         """Do what can be done now of what was decided."""
-        by_job: dict[str, list[HeldInstance]] = {}
-        for held in alive:
-            by_job.setdefault(held.job, []).append(held)
+        grouped = by_job(alive)
         for job_id, decision in self._in_force.items():
-            own = by_job.get(job_id, [])
+            own = grouped.get(job_id, [])
             self._safely(
                 job_id, partial(self._converging.release_surplus, decision, own, now_seconds)
             )

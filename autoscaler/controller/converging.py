@@ -46,14 +46,14 @@ class Converging:
 
     def order_missing(
         self, decision: Decision, alive: Sequence[HeldInstance], now_seconds: float
-    ) -> bool:
+    ) -> None:
         """Order what the decision wants and the job lacks, as far as there is room.
 
-        `alive` are the instances of all jobs. Returns whether something was ordered.
+        `alive` are the instances of all jobs.
         """
         target = decision.target
         if target is None:
-            return False
+            return
         own = [held for held in alive if held.job == decision.job]
         wanted = [held for held in own if held.desired is Desired.PRESENT]
         alike = [held for held in wanted if held.offer == target.offer]
@@ -61,26 +61,23 @@ class Converging:
             if held.devices_used != target.devices_used:
                 self._store.instances.use_devices(held.id, target.devices_used)
         if decision.release_first and any(held.offer != target.offer for held in own):
-            return False
+            return
         missing = target.instances - len(alike)
         if missing > 0 and self._keeps_away(decision.job, target.offer, now_seconds):
-            return False
-        ordered = False
+            return
         for number in range(missing):
             if not self._has_room(target.offer, alive, number):
-                break
+                return
             self._order(decision, now_seconds)
-            ordered = True
-        return ordered
 
     def _keeps_away(self, job: str, offer: str, now_seconds: float) -> bool:
         """Whether too much was started there in vain; that is told once."""
-        found = false_starts(self._store, job, now_seconds).get(offer)
-        if found is None:
+        text = false_starts(self._store, job, now_seconds).get(offer)
+        if text is None:
             return False
         said = self._store.events.latest(job, limit=20)
-        if not any(event.text == found.text for event in said):
-            self._store.events.add(Event(now_seconds, "false starts", found.text, job))
+        if not any(event.text == text for event in said):
+            self._store.events.add(Event(now_seconds, "false starts", text, job))
         return True
 
     def _order(self, decision: Decision, now_seconds: float) -> None:

@@ -6,7 +6,6 @@ Counted from what the store keeps of instances, so that a restart forgets nothin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from autoscaler.domain.instance import Desired, HeldInstance
 from autoscaler.store.store import Store
@@ -20,17 +19,8 @@ _LONGEST_WAIT_SECONDS = 600.0
 _LONG_SECONDS = 900.0
 
 
-@dataclass(frozen=True, slots=True)
-class FalseStarts:
-    """Starts of one job on one offer that came to nothing; none is ordered until then."""
-
-    in_a_row: int
-    until_seconds: float
-    text: str
-
-
-def false_starts(store: Store, job: str, now_seconds: float) -> Mapping[str, FalseStarts]:
-    """The offers that a job is not to order now, since too many starts on them failed in a row.
+def false_starts(store: Store, job: str, now_seconds: float) -> Mapping[str, str]:
+    """The offers that a job is not to order now, each with why: its starts came to nothing.
 
     From the third on the wait doubles with each. Instances that were there at the same time
     count as one start. One that trains resets the count of its offer.
@@ -39,7 +29,7 @@ def false_starts(store: Store, job: str, now_seconds: float) -> Mapping[str, Fal
     for held in store.instances.never_trained(job):
         if _is_in_vain(held):
             by_offer.setdefault(held.offer, []).append(held)
-    found: dict[str, FalseStarts] = {}
+    found: dict[str, str] = {}
     for offer, ended in by_offer.items():
         in_a_row = _in_a_row(ended)
         if in_a_row < _TOLERATED:
@@ -47,13 +37,11 @@ def false_starts(store: Store, job: str, now_seconds: float) -> Mapping[str, Fal
         last = max(ended, key=_over_seconds)
         doubled_seconds = _FIRST_WAIT_SECONDS * 2.0 ** min(in_a_row - _TOLERATED, 10)
         wait_seconds = min(doubled_seconds, _LONGEST_WAIT_SECONDS)
-        until_seconds = _over_seconds(last) + wait_seconds
-        if now_seconds < until_seconds:
-            text = (
+        if now_seconds < _over_seconds(last) + wait_seconds:
+            found[offer] = (
                 f"{offer}: {in_a_row} starts in a row ended before they trained; not ordered "
                 f"for {wait_seconds:.0f} s; the last, {last.id}: {_cause(store, last)}"
             )
-            found[offer] = FalseStarts(in_a_row, until_seconds, text)
     return found
 
 

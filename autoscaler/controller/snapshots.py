@@ -12,7 +12,7 @@ from autoscaler.controller.market import Market
 from autoscaler.controller.models import Models
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.goodput import BatchBounds
-from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
+from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase, by_job
 from autoscaler.domain.job import BatchSpec, InstanceBounds, JobRecord
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts, ThroughputModel
@@ -53,13 +53,11 @@ class Snapshots:
 
         A job that can't be told of is left out: its trouble is not the others'.
         """
-        by_job: dict[str, list[HeldInstance]] = {}
-        for held in alive:
-            by_job.setdefault(held.job, []).append(held)
+        grouped = by_job(alive)
         taken: list[JobSnapshot] = []
         for job in jobs:
             try:
-                taken.append(self._take_one(job, by_job.get(job.id, []), now_seconds))
+                taken.append(self._take_one(job, grouped.get(job.id, []), now_seconds))
             except Exception:  # the edge of one job
                 _log.exception("job %s is left out of planning", job.id)
         return Snapshot(

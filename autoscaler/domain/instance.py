@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -108,3 +108,11 @@ class HeldInstance:
     seen_seconds: float | None = None
     reclaim_seconds: float | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
+
+
+def by_job(instances: Iterable[HeldInstance]) -> dict[str, list[HeldInstance]]:
+    """The instances of each job that has any."""
+    found: dict[str, list[HeldInstance]] = {}
+    for held in instances:
+        found.setdefault(held.job, []).append(held)
+    return found

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import tempfile
 from pathlib import Path
 
-from autoscaler.domain.errors import NotAllowed
-
-_LONGEST_PLACE_BYTES = 90
 _OPEN_TO_PASS = 0o711
 
 
@@ -31,19 +25,7 @@ class Disk:
         self.setup = directory / "setup"
 
     def socket(self) -> Path:
-        """The socket of the training process, alone in its directory, always the same.
-
-        The path of a Unix socket has at most 107 bytes: in a directory too deep for that it is
-        among the temporary files.
-
-        Raises:
-            NotAllowed: another user has taken its place there.
-        """
+        """The socket of the training process, alone in its directory, always the same."""
         place = self.directory / "line"
-        if len(os.fsencode(place)) > _LONGEST_PLACE_BYTES:
-            digest = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]
-            place = Path(tempfile.gettempdir(), f"castor-{digest}")
         place.mkdir(mode=_OPEN_TO_PASS, exist_ok=True)
-        if place.lstat().st_uid != os.geteuid() or place.is_symlink():
-            raise NotAllowed(f"{place} is another user's: remove it, or set TMPDIR")
         return place / "agent.sock"

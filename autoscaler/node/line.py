@@ -26,6 +26,7 @@ from pydantic_core import to_json
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.training import TrainingDirective, TrainingSetup
+from autoscaler.unix_socket import listen
 from autoscaler.wire.codec import decode
 
 _log = logging.getLogger(__name__)
@@ -66,10 +67,7 @@ class Line:
         self._connections: list[socket.socket] = []
         self._setup: TrainingSetup | None = None
         self._directive: TrainingDirective | None = None
-        path.unlink(missing_ok=True)
-        self._server = socket.socket(socket.AF_UNIX)
-        self._server.bind(str(path))
-        self._server.listen()
+        self._server = listen(path)
         threading.Thread(target=self._accept, name="castor-line", daemon=True).start()
 
     def open_to(self, setup: TrainingSetup, user: int | None) -> None:

@@ -66,9 +66,7 @@ class Views:
             last_lines=job.last_lines,
             checkpoint_directory=str(self._assignments.checkpoint_directory(job)),
             events=self._events(job.id) if with_events else (),
-            false_starts=tuple(
-                found.text for found in false_starts(self._store, job.id, now_seconds).values()
-            ),
+            false_starts=tuple(false_starts(self._store, job.id, now_seconds).values()),
         )
 
     def instance(self, held: HeldInstance) -> InstanceView:

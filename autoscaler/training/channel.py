@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from autoscaler.clock import Clock
@@ -20,6 +21,7 @@ from autoscaler.domain.goodput import ThroughputParameters
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.training import TrainingDirective, TrainingSetup
+from autoscaler.unix_socket import connect
 
 _log = logging.getLogger(__name__)
 
@@ -111,7 +113,7 @@ class Channel:
         while not self._closed:
             connection = socket.socket(socket.AF_UNIX)
             try:
-                connection.connect(self._path)
+                connect(connection, Path(self._path))
                 with self._changed:
                     self._socket = connection
                     self._changed.notify_all()

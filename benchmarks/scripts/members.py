@@ -13,26 +13,11 @@ import time
 from typing import Any, TextIO
 
 import torch
-from torch import nn
-from torch.utils.data import Dataset
+from workload import Noise, layers
 
 from autoscaler.training.session import TrainingSession, session
 
 STEP_SECONDS = float(os.environ["STEP_SECONDS"])
-WIDTH, LAYERS = 512, 4
-
-
-class Noise(Dataset[torch.Tensor]):
-    """The same random vectors every time."""
-
-    def __init__(self) -> None:
-        self.vectors = torch.randn(1024, WIDTH, generator=torch.Generator().manual_seed(0))
-
-    def __len__(self) -> int:
-        return len(self.vectors)
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return self.vectors[index]
 
 
 def write(trace: TextIO, kind: str, **values: Any) -> None:
@@ -64,7 +49,7 @@ def observe_rounds(job: TrainingSession, trace: TextIO) -> None:
 def main() -> None:
     """Train until somebody ends it."""
     torch.manual_seed(0)
-    model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
+    model = layers()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     with open(os.environ["TRACE"], "a") as trace:
         write(trace, "ready")

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import Dataset
+from workload import Noise, layers
 
 from autoscaler.training.session import session
 
@@ -23,20 +23,6 @@ MODE = os.environ["MODE"]
 BATCH = int(os.environ["BATCH"])
 REPEATS = int(os.environ["REPEATS"])
 SECONDS = float(os.environ["SECONDS"])
-WIDTH, LAYERS = 512, 4
-
-
-class Noise(Dataset[torch.Tensor]):
-    """The same random vectors every time."""
-
-    def __init__(self) -> None:
-        self.vectors = torch.randn(1024, WIDTH, generator=torch.Generator().manual_seed(0))
-
-    def __len__(self) -> int:
-        return len(self.vectors)
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return self.vectors[index]
 
 
 class Repeated(nn.Module):
@@ -44,7 +30,7 @@ class Repeated(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
+        self.layers = layers()
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
         """The layers, again and again."""

@@ -81,12 +81,13 @@ def test_a_script_sees_its_files_its_environment_and_its_secrets(site: Site, fil
     assert environment["OMP_NUM_THREADS"] == environment["PYTHONUNBUFFERED"] == "1"
     assert "CONTROLLERS_OWN" not in environment
     assert environment["KEY"] == "***", "it has it, and what it prints of it is redacted"
-    assert found["python"] == sys.executable
+    assert Path(str(found["python"])).parent == Path(sys.executable).parent
 
 
 def test_a_relative_command_is_one_of_the_files(site: Site, files: Path) -> None:
     controller = site.serve(show(command=("./run.sh",)), files=files)
-    assert shown(controller, site.launch())["python"] == sys.executable
+    python = shown(controller, site.launch())["python"]
+    assert Path(str(python)).parent == Path(sys.executable).parent
 
 
 def test_no_file_holds_a_secret(site: Site) -> None:

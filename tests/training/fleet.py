@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import Engine, TrainingDirective, TrainingSetup
 from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
 from autoscaler.lighthouse.order import LighthouseDirectory
+from autoscaler.unix_socket import listen
 from tests.training.nursery import ForkedProcess, nursery
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -104,15 +104,13 @@ class ReplicaProcess:
         self._setup = setup
         self._directive = TrainingDirective()
         self._connections: list[socket.socket] = []
-        self._path = tempfile.mktemp(prefix="castor-", suffix=".sock")
-        self._server = socket.socket(socket.AF_UNIX)
-        self._server.bind(self._path)
-        self._server.listen()
+        path = directory / f"{self.name}.sock"
+        self._server = listen(path)
         threading.Thread(target=self._serve, daemon=True).start()
         is_changed = "PYTHONPATH" in environment
         environment = {
             **os.environ,
-            "CASTOR_SOCKET": self._path,
+            "CASTOR_SOCKET": str(path),
             "RUST_LOG": "error",
             "OMP_NUM_THREADS": "1",
             "TRACE": str(self.trace),

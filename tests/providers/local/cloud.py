@@ -13,6 +13,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.instance import CloudState, LaunchRequest
 from autoscaler.domain.offer import Offer, Purchase
@@ -81,13 +83,17 @@ class LocalCloud:
         return self.path(instance_id) / "disk"
 
     def machine(self, instance_id: str) -> int:
-        """The process of the instance's machine."""
+        """The process of the instance's machine.
+
+        What it has forked has its command until it has a program of its own.
+        """
         name = os.fsencode(self.path(instance_id))
-        (machine,) = [
+        found = {
             pid
             for pid in processes()
             if b"providers.local.machine" in (command := command_of(pid)) and name in command
-        ]
+        }
+        (machine,) = [pid for pid in found if parent_of(pid) not in found]
         return machine
 
     def kill_machine(self, instance_id: str) -> None:
@@ -119,6 +125,13 @@ def command_of(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return b""
+
+
+def parent_of(pid: int) -> int | None:
+    try:
+        return psutil.Process(pid).ppid()
+    except psutil.NoSuchProcess:
+        return None
 
 
 def environment_and_command(pid: int) -> bytes:

@@ -64,6 +64,7 @@ def become(order: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(order["environment"])
     sys.argv = [order["script"]]
+    sys.path[0] = os.path.dirname(order["script"])
     runpy.run_path(order["script"], run_name="__main__")
 
 
