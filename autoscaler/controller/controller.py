@@ -104,9 +104,12 @@ class Controller:
         jobs = self._store.jobs.alive()
         alive = self._store.instances.alive()
         self._measure_starts(alive)
-        plan, decisions = self._plan(
-            [job for job in jobs if job.phase in _PLANNED_PHASES], alive, now_seconds
-        )
+        planned = [
+            job
+            for job in jobs
+            if job.phase in _PLANNED_PHASES and not self._upkeep.is_finishing(job)
+        ]
+        plan, decisions = self._plan(planned, alive, now_seconds)
         self._act(alive, now_seconds)
         started = self._calls.carry_out(now_seconds)
         self._prune(now_seconds)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from autoscaler.controller.calls import Lighthouses, Workers
+from autoscaler.controller.finishing import COMPLETE_FACT, at_work, has_done_its_part, is_over
 from autoscaler.controller.keeper import LighthouseKeeper
 from autoscaler.controller.leaving import end_seconds
 from autoscaler.controller.settings import ControllerSettings
@@ -17,8 +18,6 @@ from autoscaler.store.events import Event
 from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)
-
-COMPLETE_FACT = "complete"
 
 _NOT_AT_WORK = (InstancePhase.REQUESTED, InstancePhase.BOOTING, InstancePhase.DRAINED)
 
@@ -44,8 +43,10 @@ class Upkeep:
         if job.lighthouse is not None and instances:
             self._keeper.keep_lit(job.id, now_seconds)
         self._start(job, instances, now_seconds)
-        self._complete(job, instances, now_seconds)
-        self._retry_or_fail(job, now_seconds)
+        every = self._every(job)
+        self._complete(job, instances, every, now_seconds)
+        self._retry_or_fail(job, every, now_seconds)
+        self._finish_again(job, every, now_seconds)
         job = self._store.jobs.get(job.id)  # it may have ended
         self._guard_budget(job, instances, now_seconds)
         self._stop(job, instances, now_seconds)
@@ -53,13 +54,13 @@ class Upkeep:
     def give_back(self, held: HeldInstance, job: JobRecord, now_seconds: float) -> None:
         """Have an instance terminated once it has left its job, or has had long enough to."""
         if held.desired is Desired.PRESENT:
-            if job.phase.is_final or COMPLETE_FACT in held.facts:
+            if job.phase.is_final or has_done_its_part(held, job):
                 self._store.instances.release(held.id, now_seconds)
             return
         late_seconds = end_seconds(self._store, job, held, self._settings.drain_seconds)
-        is_done = held.phase in _NOT_AT_WORK or COMPLETE_FACT in held.facts
+        has_left = held.phase in _NOT_AT_WORK or has_done_its_part(held, job)
         is_silent = held.seen_seconds is None
-        if is_done or is_silent or now_seconds > late_seconds:
+        if has_left or is_silent or now_seconds > late_seconds:
             self._store.instances.request_termination(held.id, now_seconds)
 
     def put_out(self, job: JobRecord) -> None:
@@ -74,7 +75,9 @@ class Upkeep:
         if job.phase is JobPhase.PENDING and trains:
             self._store.jobs.set_phase(job.id, JobPhase.RUNNING, now_seconds)
 
-    def _retry_or_fail(self, job: JobRecord, now_seconds: float) -> None:
+    def _retry_or_fail(
+        self, job: JobRecord, every: Sequence[HeldInstance], now_seconds: float
+    ) -> None:
         """Answer the failures of the present attempt, once.
 
         Those of replicas that one has left by completing the job are none.
@@ -84,7 +87,7 @@ class Upkeep:
         failures = self._store.reports.failures(job.id)
         if not any(failure.attempt == job.attempt for failure in failures):
             return
-        if self._completed(job):
+        if _completed(every):
             return
         decision = next_attempt(failures, job.spec.retries)
         if decision.retry:
@@ -97,19 +100,23 @@ class Upkeep:
             self._tell(now_seconds, "failed", cause, job.id)
 
     def _complete(
-        self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
+        self,
+        job: JobRecord,
+        instances: Sequence[HeldInstance],
+        every: Sequence[HeldInstance],
+        now_seconds: float,
     ) -> None:
         """A job is finished when one replica has completed it and no other is at it any more."""
         if job.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
             return
-        completed = self._completed(job)
+        completed = _completed(every)
         if not completed:
             return
         first_seconds = min(float(held.facts[COMPLETE_FACT]) for held in completed)
         busy = [
             held
             for held in instances
-            if held.phase is InstancePhase.TRAINING and COMPLETE_FACT not in held.facts
+            if held.phase is InstancePhase.TRAINING and not has_done_its_part(held, job)
         ]
         if busy and now_seconds - first_seconds < self._settings.completion_seconds:
             return
@@ -117,9 +124,24 @@ class Upkeep:
         self._store.jobs.set_phase(job.id, JobPhase.FINISHED, now_seconds)
         self._tell(now_seconds, "finished", "its training is complete", job.id)
 
-    def _completed(self, job: JobRecord) -> list[HeldInstance]:
-        every = self._store.instances.of_job(job.id, include_ended=True)
-        return [held for held in every if COMPLETE_FACT in held.facts]
+    def is_finishing(self, job: JobRecord) -> bool:
+        """Some have done their part, and some are at it: there is nothing to plan."""
+        every = self._every(job)
+        return is_over(job, every) and bool(at_work(job, every))
+
+    def _finish_again(
+        self, job: JobRecord, every: Sequence[HeldInstance], now_seconds: float
+    ) -> None:
+        """Start anew what was at its end when those were lost that were to tell it."""
+        job = self._store.jobs.get(job.id)  # its attempt may be a new one
+        is_lost = is_over(job, every) and not at_work(job, every)
+        if job.phase is JobPhase.RUNNING and is_lost and not _completed(every):
+            self._store.jobs.start_attempt(job.id, job.attempt + 1, None)
+            text = "its last replica was lost before it had saved the job's last state"
+            self._tell(now_seconds, "retry", text, job.id)
+
+    def _every(self, job: JobRecord) -> tuple[HeldInstance, ...]:
+        return self._store.instances.of_job(job.id, include_ended=True)
 
     def _guard_budget(
         self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
@@ -157,3 +179,7 @@ class Upkeep:
     def _tell(self, now_seconds: float, kind: str, text: str, job: str) -> None:
         _log.info("%s %s: %s", job, kind, text)
         self._store.events.add(Event(now_seconds, kind, text, job))
+
+
+def _completed(instances: Sequence[HeldInstance]) -> list[HeldInstance]:
+    return [held for held in instances if COMPLETE_FACT in held.facts]

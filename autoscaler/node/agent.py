@@ -197,7 +197,10 @@ class Agent:
 
     def _is_due(self, wish: NodeReply) -> bool:
         """The script is to be started, or prepared for, now."""
-        if self._state.is_complete or wish.attempt <= self._state.failed_attempt:
+        start, over = self._state.start, self._state.failed_attempt
+        if start is not None and start.has_done_its_part:
+            over = max(over, start.attempt)
+        if self._state.is_complete or wish.attempt <= over:
             return False
         return wish.start_seconds is None or self._clock.now() >= wish.start_seconds
 
@@ -263,6 +266,8 @@ class Agent:
         start, steps = self._state.start, self._trainer.steps
         if start is None or start.has_ended:
             return
+        if self._trainer.is_done and not start.is_done:
+            start = self._note(is_done=True)
         if steps > start.steps * STEPS_NOTED_GROWTH:  # some hundred times in a long life
             self._note(steps=steps)
 
@@ -283,6 +288,8 @@ class Agent:
         if start is None or start.has_ended or not self._trainer.has_settled:
             return
         self._hear()
+        start = self._state.start
+        assert start is not None
         exit_code = self._trainer.exit_code
         ended = replace(start, has_ended=True, steps=self._trainer.steps)
         if exit_code is None:  # an earlier agent died before it could start it
@@ -307,6 +314,7 @@ class Agent:
             attempt=assignment.attempt if start is None else start.attempt,
             devices_used=assignment.devices_used if start is None else start.devices_used,
             started_seconds=None if start is None else start.started_seconds,
+            is_done=start is not None and start.has_done_its_part,
             is_complete=self._state.is_complete,
             reclaim_seconds=self._reclaim_seconds,
         )

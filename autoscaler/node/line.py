@@ -47,6 +47,7 @@ class Word(Enum):
     """What is said without more."""
 
     LEFT = auto()
+    DONE = auto()
     FINISHED = auto()
 
 
@@ -143,6 +144,8 @@ def parse_message(line: bytes) -> Message | None:
                 return _sound(decode(TrainingReport, json.dumps(message["report"])))
             case "left":
                 return Word.LEFT
+            case "done":
+                return Word.DONE
             case "finished":
                 return Word.FINISHED
     except _NO_MESSAGE as error:

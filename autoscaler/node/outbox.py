@@ -28,6 +28,7 @@ class Standing:
     attempt: int
     devices_used: int
     started_seconds: float | None = None
+    is_done: bool = False
     is_complete: bool = False
     reclaim_seconds: float | None = None
 
@@ -117,6 +118,7 @@ class Outbox:
             started_seconds=standing.started_seconds,
             reports=reports,
             failure=self._failure,
+            is_done=standing.is_done,
             is_complete=standing.is_complete,
             reclaim_seconds=standing.reclaim_seconds,
             notes=tuple(self._notes),

@@ -28,7 +28,7 @@ class Start:
     """One start of the script. What it printed is in the log from `log_offset` on.
 
     `steps` are those it is known to have made. `is_leaving`: it was told to, so that no end is a
-    failure. `has_ended`: its end was taken note of.
+    failure. `is_done`: its part is over, and not the job. `has_ended`: its end was taken note of.
     """
 
     attempt: int
@@ -37,12 +37,18 @@ class Start:
     log_offset: int
     steps: int = 0
     is_leaving: bool = False
+    is_done: bool = False
     has_ended: bool = False
 
     @property
     def has_stepped(self) -> bool:
         """It trains."""
         return self.steps > 0
+
+    @property
+    def has_done_its_part(self) -> bool:
+        """It ended, and nothing is left for this instance to do in the attempt."""
+        return self.is_done and self.has_ended
 
 
 @dataclass(frozen=True, slots=True)

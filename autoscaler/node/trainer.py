@@ -95,9 +95,14 @@ class Trainer:
         """How it ended; None if it never ran, or runs."""
         return self._process.exit_code
 
+    @property
+    def is_done(self) -> bool:
+        """It said that its part is over, and the job's end is for another to tell."""
+        return Word.DONE in self._words
+
     def has_completed(self, start: Start) -> bool:
         """Its end, well and of its own accord, is the end of the job."""
-        if self.exit_code != 0 or Word.LEFT in self._words:
+        if self.exit_code != 0 or Word.LEFT in self._words or start.is_done:
             return False
         return Word.FINISHED in self._words or not start.is_leaving
 

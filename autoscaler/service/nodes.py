@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.finishing import COMPLETE_FACT, DONE_FACT
 from autoscaler.controller.leaving import script_seconds
-from autoscaler.controller.upkeep import COMPLETE_FACT
 from autoscaler.domain.errors import NotAllowed, SpecError, Unavailable
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord
@@ -105,11 +105,17 @@ class Nodes:
             raise NotAllowed(f"the token of {held.id} does not do for {report.instance}")
         now_seconds = self._clock.now()
         facts: dict[str, str] = {}
+        if report.is_done:
+            facts[DONE_FACT] = str(report.attempt)
         if report.is_complete and COMPLETE_FACT not in held.facts:
             facts[COMPLETE_FACT] = str(now_seconds)
         after = self._store.instances.record_node(held.id, report.phase, now_seconds, facts)
         self._take_in(after, report, now_seconds)
-        is_news = after.phase is not held.phase or bool(facts) or report.failure is not None
+        is_news = (
+            after.phase is not held.phase
+            or after.facts != held.facts
+            or report.failure is not None
+        )
         if is_news or any(each.observations for each in report.reports):
             self._wake()
         return self._reply(self._store.instances.get(held.id), self._store.jobs.get(held.job))

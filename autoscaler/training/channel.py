@@ -78,6 +78,10 @@ class Channel:
         """Tell that the job's training is complete and its state saved."""
         self._send({"kind": "finished"})
 
+    def done(self) -> None:
+        """Tell that this replica's part is over; the deciding one tells when the job's is."""
+        self._send({"kind": "done"})
+
     def close(self, timeout_seconds: float = 5.0) -> None:
         """Send what waits, within the timeout, and hang up."""
         with self._changed:

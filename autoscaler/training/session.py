@@ -180,17 +180,21 @@ class TrainingSession:
     def finish(self) -> None:
         """Save the state, tell that training is complete, and leave. Called by `session`.
 
+        The deciding replica does, once it has saved; the others only have done their part: it
+        may fail, or be lost, while they have gone.
+
         Raises:
             CheckpointError: under Castor, the state can't be saved: the job is not complete.
         """
-        parts = self._parts
+        parts, replica = self._parts, self._parts.replica
         parts.loader.close()
         try:
-            self._save_last(parts.replica.decides)
+            self._save_last(replica.decides)
             if parts.reporter is not None:
                 parts.reporter.report(is_due=True)
             if parts.channel is not None:
-                parts.channel.finished()
+                is_ours = replica.decides or not replica.has_begun
+                parts.channel.finished() if is_ours else parts.channel.done()
         finally:
             self._depart()
         self.model = parts.reducer.model

@@ -194,7 +194,8 @@ class NodeReport:
     """An agent's heartbeat. Repeated until it was answered: nothing in it counts twice.
 
     `attempt` is the start of the script that runs or ran last, `started_seconds` when the node
-    made it, by its own clock. `is_complete`: the script has ended well.
+    made it, by its own clock. `is_done`: its part in the attempt is over, and the job's end is for
+    another to tell. `is_complete`: the script has ended well, and the job with it.
     """
 
     instance: str
@@ -204,6 +205,7 @@ class NodeReport:
     started_seconds: float | None = None
     reports: tuple[TrainingReport, ...] = ()
     failure: Failure | None = None
+    is_done: bool = False
     is_complete: bool = False
     reclaim_seconds: float | None = None
     notes: tuple[str, ...] = ()

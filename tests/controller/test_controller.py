@@ -64,6 +64,51 @@ def test_a_job_is_not_finished_while_another_replica_is_at_it(world: World) -> N
     assert world.store.jobs.get(job).phase is JobPhase.FINISHED
 
 
+def test_those_who_have_done_their_part_go_and_one_tells_the_end(world: World) -> None:
+    job = world.submit()
+    world.wish(job, 3)
+    world.tick(6)
+    first, second, decider = world.training(job)
+    for held in (first, second):
+        world.do_part(held)
+    world.tick(6)
+    assert world.store.jobs.get(job).phase is JobPhase.RUNNING
+    assert [held.id for held in world.store.instances.of_job(job)] == [decider.id]
+    assert len(world.cloud.instances()) == 3, "nothing is bought for a job at its end"
+    world.complete(decider)
+    world.tick(4)
+    assert world.store.jobs.get(job).phase is JobPhase.FINISHED
+    world.assert_nothing_leaked()
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_job_whose_last_replica_does_not_tell_the_end_goes_on(
+    world: World, is_lost: bool
+) -> None:
+    job = world.submit()
+    world.wish(job, 2)
+    world.tick(6)
+    first, decider = world.training(job)
+    world.do_part(first)
+    world.tick(3)
+    if is_lost:
+        assert decider.cloud_id is not None
+        world.cloud.lose(decider.cloud_id)
+    else:
+        failure = Failure(decider.id, 1, 1, "the last state is not saved", "boom", 100)
+        world.store.reports.add_failure(job, failure, world.clock.now())
+    world.tick(12)
+    record = world.store.jobs.get(job)
+    assert (record.phase, record.attempt) == (JobPhase.RUNNING, 2)
+    again = world.training(job)
+    assert len(again) == 2, "it is planned for again"
+    for held in again:
+        world.complete(held)
+    world.tick(4)
+    assert world.store.jobs.get(job).phase is JobPhase.FINISHED
+    world.assert_nothing_leaked()
+
+
 def test_growth_comes_before_and_shrinkage_waits_for_the_drain(world: World) -> None:
     job = world.submit()
     world.wish(job, 1)

@@ -11,10 +11,11 @@ from autoscaler.clock import VirtualClock
 from autoscaler.controller.calls import Calls, launch_token
 from autoscaler.controller.controller import Controller
 from autoscaler.controller.converging import Converging
+from autoscaler.controller.finishing import COMPLETE_FACT, DONE_FACT
 from autoscaler.controller.market import Market
 from autoscaler.controller.observation import Observer
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.controller.upkeep import COMPLETE_FACT, Upkeep
+from autoscaler.controller.upkeep import Upkeep
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.instance import CloudState, Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobSpec
@@ -146,6 +147,11 @@ class World:
             leaves = held.desired is Desired.ABSENT
             phase = InstancePhase.DRAINED if leaves else InstancePhase.TRAINING
             self.store.instances.record_node(held.id, phase, self.clock.now())
+
+    def do_part(self, held: HeldInstance) -> None:
+        """The script of this instance has done its part, which is not the job's end."""
+        facts: Mapping[str, str] = {DONE_FACT: str(self.store.jobs.get(held.job).attempt)}
+        self.store.instances.record_node(held.id, held.phase, self.clock.now(), facts)
 
     def complete(self, held: HeldInstance) -> None:
         """The script of this instance ends well."""

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import pytest
 
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobSpec
@@ -65,6 +66,28 @@ def test_a_script_that_ends_well_completes_the_job(site: Site) -> None:
     heard = len(controller.reports)
     wait_until(lambda: len(controller.reports) > heard + 2, "heartbeats until it is terminated")
     assert controller.reports[-1].is_complete
+    assert not controller.failures
+
+
+@pytest.mark.parametrize("agent_dies", [False, True])
+def test_a_script_that_has_done_its_part_does_not_complete_the_job(
+    site: Site, agent_dies: bool
+) -> None:
+    controller = site.serve(job(STEPS="10", DONE="0.5"))
+    instance = site.launch()
+    if agent_dies:
+        instance.wait_for(InstancePhase.TRAINING)
+        state = instance.disk / "agent.json"
+        wait_until(lambda: '"is_done":true' in state.read_text(), "its being written down")
+        instance.kill_agent()
+    wait_until(lambda: any(report.is_done for report in controller.reports), "its end")
+    heard = len(controller.reports)
+    wait_until(lambda: len(controller.reports) > heard + 2, "heartbeats in which nothing starts")
+    assert controller.reports[-1].phase is InstancePhase.WAITING
+    assert not instance.is_complete
+    controller.want(attempt=2)
+    wait_until(lambda: instance.is_complete, "the end that another did not come to")
+    assert len(instance.starts()) == 2
     assert not controller.failures
 
 

@@ -59,10 +59,11 @@ def test_each_hears_the_other(path: Path, channel: Channel) -> None:
     channel.stepped(3, 7)
     channel.report(REPORT)
     channel.left()
+    channel.done()
     channel.finished()
     heard = []
-    wait_until(lambda: heard.extend(line.hear()) or len(heard) == 4)
-    assert heard == [Stepped(3), REPORT, Word.LEFT, Word.FINISHED]
+    wait_until(lambda: heard.extend(line.hear()) or len(heard) == 5)
+    assert heard == [Stepped(3), REPORT, Word.LEFT, Word.DONE, Word.FINISHED]
     assert news.is_set()
 
 

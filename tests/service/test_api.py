@@ -353,6 +353,15 @@ def test_a_reclaim_that_the_node_saw_releases_the_instance(api: Api) -> None:
     assert api.client.job("job").instances[0].reclaim_seconds == at
 
 
+def test_a_job_whose_end_nobody_is_left_to_tell_starts_again(api: Api) -> None:
+    held, node = _joined(api)
+    node.heartbeat(_report(held, is_done=True))
+    api.world.tick(1, agents=False)
+    reply = node.heartbeat(_report(held, is_done=True))
+    assert (reply.wanted, reply.attempt) == (Wanted.RUN, 2)
+    assert api.client.job("job").phase is JobPhase.RUNNING
+
+
 def test_logs_are_kept_once_and_outlive_the_instance(api: Api) -> None:
     held, node = _joined(api)
     assert node.append_log(0, b"hello ") == 6

@@ -56,7 +56,9 @@ def test_replicas_of_different_sizes_join_and_drain_without_stopping_the_others(
     first.process.wait(60)
     large.process.wait(60)
     assert (first.process.returncode, large.process.returncode) == (0, 0)
-    assert first.of_kind("finished")
+    assert first.of_kind("finished"), "it has been a member longest, and so decides"
+    assert large.of_kind("done")
+    assert not large.of_kind("finished"), "it does not know whether the last state was saved"
     assert_replicas_agree(fleet)
     by_pass = taken(fleet)
     whole_passes = [Counter(range(EXAMPLES))] * 40
