@@ -196,9 +196,8 @@ def stop(
 @app.command()
 def costs(as_json: Json = False) -> None:
     """Print what was spent, by job, offer and day, to the cent that was billed."""
-    from rich.console import Console
-
     from autoscaler.cli.connection import connect
+    from autoscaler.cli.live import print_whole
     from autoscaler.cli.tables import costs_table
     from autoscaler.wire.messages import CostView
 
@@ -206,7 +205,7 @@ def costs(as_json: Json = False) -> None:
     if as_json:
         _print_json(CostView, view)
     else:
-        Console().print(costs_table(view))
+        print_whole(costs_table(view))
 
 
 @app.command()

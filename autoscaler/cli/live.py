@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -12,16 +13,23 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from autoscaler.cli.tables import clock_time, instances_text, jobs_table, money, number
+from autoscaler.cli.tables import (
+    JobsTable,
+    clock_time,
+    instances_text,
+    money,
+    number,
+    objective_text,
+)
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.training import Engine
 from autoscaler.goodput.draws import is_usable
-from autoscaler.spec.objective_text import describe_objective
 from autoscaler.spec.quantities import format_duration
 from autoscaler.wire.messages import DecisionView, FleetView, JobView
 
 _REFRESH_SECONDS = 1.0
+_FILE_COLUMNS = 160
 
 
 def show(render: Callable[[], RenderableType], watch: bool, clock: Clock) -> None:
@@ -31,7 +39,7 @@ def show(render: Callable[[], RenderableType], watch: bool, clock: Clock) -> Non
     """
     view = render()
     if not watch:
-        Console().print(view)
+        print_whole(view)
         return
     with Live(view, screen=False, auto_refresh=False) as live, suppress(KeyboardInterrupt):
         while True:
@@ -43,12 +51,20 @@ def show(render: Callable[[], RenderableType], watch: bool, clock: Clock) -> Non
             live.update(shown, refresh=True)
 
 
+def print_whole(view: RenderableType) -> None:
+    """Print so that nothing is cut off where this is no terminal, which has a width."""
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(width=_FILE_COLUMNS)
+    console.print(view, soft_wrap=not console.is_terminal)
+
+
 def overview(jobs: Sequence[JobView], fleet: FleetView, now_seconds: float) -> RenderableType:
     """All jobs, each with its last decision."""
     if not jobs:
         words = "no job is at work: castor status --all shows ended ones, castor submit runs one"
         return Text(words, style="dim")
-    parts: list[RenderableType] = [jobs_table(jobs, now_seconds), Text()]
+    parts: list[RenderableType] = [JobsTable(jobs, now_seconds), Text()]
     for job in jobs:
         if job.decision is not None:
             parts.append(_decision_line(job.decision))
@@ -101,9 +117,7 @@ def _job_panel(job: JobView, now_seconds: float) -> RenderableType:
     if report is not None and report.total_examples:
         done = min(report.progress_examples, report.total_examples)
         parts.append(ProgressBar(total=report.total_examples, completed=done))
-    # What an ended job was given counts from its end.
-    asked = describe_objective(job.objective, job.ended_seconds or now_seconds)
-    title = f"{job.id}: {job.phase} - {asked}"
+    title = f"{job.id}: {job.phase} - {objective_text(job, now_seconds)}"
     return Panel(Group(*parts), title=title, title_align="left")
 
 

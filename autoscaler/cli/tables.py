@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -25,6 +27,9 @@ _PHASE_STYLE = {
 }
 
 
+_UNLIMITED_COLUMNS = 10_000
+
+
 def number(value: float | None) -> str:
     """Three significant digits, or a dash."""
     if value is None:
@@ -39,35 +44,57 @@ def money(usd: Decimal | float) -> str:
     return f"${usd:,.4f}" if -1 < usd < 1 else f"${usd:,.2f}"
 
 
-def jobs_table(jobs: Sequence[JobView], now_seconds: float) -> Table:
-    """One row a job."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("job", "phase", "instances", "batch", "noise scale"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("goodput", "progress", "left", "$/h", "spent"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("objective", no_wrap=True)
-    for job in jobs:
-        table.add_row(*_job_cells(job, now_seconds))
-    return table
+class JobsTable:
+    """One row a job, with as many columns as there is room for."""
+
+    _RIGHT = frozenset({"goodput", "progress", "left", "$/h", "spent"})
+    _LEFT_OUT_FIRST = ("noise scale", "batch", "goodput", "objective", "$/h", "left")
+
+    def __init__(self, jobs: Sequence[JobView], now_seconds: float) -> None:
+        self._rows = [_job_cells(job, now_seconds) for job in jobs]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The widest table that fits."""
+        unlimited = options.update(max_width=_UNLIMITED_COLUMNS)
+        for count in range(len(self._LEFT_OUT_FIRST) + 1):
+            table = self._table(self._LEFT_OUT_FIRST[:count])
+            if Measurement.get(console, unlimited, table).maximum <= options.max_width:
+                break
+        yield table
+
+    def _table(self, left_out: Sequence[str]) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        headings = [heading for heading in self._rows[0] if heading not in left_out]
+        for heading in headings:
+            justify: JustifyMethod = "right" if heading in self._RIGHT else "left"
+            table.add_column(heading, justify=justify, no_wrap=True)
+        for row in self._rows:
+            table.add_row(*(row[heading] for heading in headings))
+        return table
 
 
-def _job_cells(job: JobView, now_seconds: float) -> list[str | Text]:
+def _job_cells(job: JobView, now_seconds: float) -> dict[str, str | Text]:
     report = job.report
     noise = report.noise if report else None
-    return [
-        job.id,
-        Text(job.phase, style=_PHASE_STYLE[job.phase]),
-        instances_text(job),
-        str(report.batch.total) if report else "-",
-        number(noise.examples) if noise and is_usable(noise) else "-",
-        f"{number(report.goodput_measured)} ex/s" if report and report.goodput_measured else "-",
-        progress_text(job),
-        format_duration(job.eta_seconds) if job.eta_seconds is not None else "-",
-        f"{job.usd_per_hour:.2f}",
-        money(job.spent_usd),
-        describe_objective(job.objective, now_seconds),
-    ]
+    goodput = report.goodput_measured if report else None
+    return {
+        "job": job.id,
+        "phase": Text(job.phase, style=_PHASE_STYLE[job.phase]),
+        "instances": instances_text(job),
+        "batch": str(report.batch.total) if report else "-",
+        "noise scale": number(noise.examples) if noise and is_usable(noise) else "-",
+        "goodput": f"{number(goodput)} ex/s" if goodput else "-",
+        "progress": progress_text(job),
+        "left": format_duration(job.eta_seconds) if job.eta_seconds is not None else "-",
+        "$/h": f"{job.usd_per_hour:.2f}",
+        "spent": money(job.spent_usd),
+        "objective": objective_text(job, now_seconds),
+    }
+
+
+def objective_text(job: JobView, now_seconds: float) -> str:
+    """What its owner asks of a job; of an ended one, what was left of it at its end."""
+    return describe_objective(job.objective, job.ended_seconds or now_seconds)
 
 
 def instances_text(job: JobView) -> str:

@@ -59,11 +59,14 @@ class SecretReference:
 
 @dataclass(frozen=True, slots=True)
 class DataMount:
-    """A directory or file of the node that the job sees as `target`, relative to its own tree."""
+    """A directory or file of the node that the job sees as `target`, relative to its own tree.
+
+    `read_only` holds in a container; elsewhere the target is a link.
+    """
 
     source: str
     target: str
-    read_only: bool = True
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

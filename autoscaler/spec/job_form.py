@@ -166,11 +166,12 @@ class DataForm(Form):
 
     source: Annotated[str, AfterValidator(_absolute)]
     target: Annotated[str, AfterValidator(_inside)]
-    read_only: bool = True
+    read_only: bool | None = None
 
-    def spec(self) -> DataMount:
-        """As the domain has it."""
-        return DataMount(self.source, self.target, self.read_only)
+    def spec(self, has_image: bool) -> DataMount:
+        """As the domain has it: a container can be kept from writing, a link keeps nobody."""
+        read_only = has_image if self.read_only is None else self.read_only
+        return DataMount(self.source, self.target, read_only)
 
 
 class CheckpointForm(Form):
@@ -216,6 +217,19 @@ class JobForm(Form):
             raise ValueError(f"{name} stands in environment too: leave one of the two out")
         return value
 
+    @field_validator("data")
+    @classmethod
+    def _read_only_needs_image(
+        cls, value: tuple[DataForm, ...], info: ValidationInfo
+    ) -> tuple[DataForm, ...]:
+        for mount in value:
+            if mount.read_only and info.data.get("image") is None:
+                raise ValueError(
+                    f"{mount.target}: only a job with an image can be kept from writing: give it "
+                    "one, or leave read_only out and see to the rights of the files"
+                )
+        return value
+
     def spec(self) -> JobSpec:
         """As the domain has it, without a bundle yet."""
         return JobSpec(
@@ -223,7 +237,7 @@ class JobForm(Form):
             command=self.command,
             environment=self.environment,
             secrets={name: secret.spec() for name, secret in self.secrets.items()},
-            data=tuple(mount.spec() for mount in self.data),
+            data=tuple(mount.spec(self.image is not None) for mount in self.data),
             setup=self.setup,
             image=self.image,
             batch=self.batch.spec(),

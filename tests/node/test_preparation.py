@@ -262,7 +262,7 @@ def test_an_image_is_fetched_and_the_script_runs_in_it(
         image="registry/own:1",
         environment={"COLOUR": "blue"},
         secrets={"KEY": SecretReference(variable="KEY")},
-        data=(DataMount("/etc", "data"),),
+        data=(DataMount("/etc", "data", read_only=True),),
     )
     controller = site.serve(spec, {"KEY": SECRET}, files)
     instance = site.launch()

@@ -61,7 +61,7 @@ def test_the_full_example_of_the_reference() -> None:
             "HF_TOKEN": SecretReference(variable="HF_TOKEN"),
             "STORE_KEY": SecretReference(file="~/.config/store-key"),
         },
-        data=(DataMount("/datasets/digits", "data", read_only=True),),
+        data=(DataMount("/datasets/digits", "data", read_only=False),),
         setup=("pip install -r requirements.txt", "python prepare.py"),
         batch=BatchSpec(initial=64, maximum=1024, device_maximum=256, adaptive=True),
         instances=InstanceBounds(1, 4, ("local-small", "local-large"), spot=True),
@@ -70,6 +70,15 @@ def test_the_full_example_of_the_reference() -> None:
         total_examples=1.5e6,
         retries=3,
     )
+
+
+@pytest.mark.parametrize(
+    ("image", "wish", "read_only"),
+    [("", "", False), ("image: i", "", True), ("image: i", ", read_only: false", False)],
+)
+def test_data_is_read_only_where_it_can_be(image: str, wish: str, read_only: bool) -> None:
+    lines = f"{image}\ndata: [{{source: /datasets, target: data{wish}}}]"
+    assert spec_of(lines).data == (DataMount("/datasets", "data", read_only),)
 
 
 def test_the_full_example_has_every_key() -> None:
@@ -190,6 +199,7 @@ REFUSED = [
     ("bundle_limit: 0", "bundle_limit", "must be more than 0"),
     ("working_directory: no-such", "working_directory", "is not a directory"),
     ("image: ''", "image", "is empty"),
+    ("data: [{source: /d, target: d, read_only: true}]", "data", "only a job with an image"),
     ("setup: {pip: x}", "setup", "must be a list"),
     ('objective: "a\\n{b}"', "objective", '"a {b}" is no objective'),
     (f"retries: {'9' * 5000}", "retries", "nable to parse input"),

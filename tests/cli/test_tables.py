@@ -1,0 +1,59 @@
+"""What is shown where there is little room, and where there is no terminal."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from rich.console import Console
+
+from autoscaler.cli.live import print_whole
+from autoscaler.cli.tables import JobsTable, objective_text
+from autoscaler.domain.job import InstanceBounds, JobPhase
+from autoscaler.domain.objective import Objective
+from autoscaler.wire.messages import JobView
+
+JOB = JobView(
+    id="a-job-of-mine",
+    phase=JobPhase.FINISHED,
+    objective=Objective(deadline_seconds=7200.0),
+    bounds=InstanceBounds(),
+    submitted_seconds=0.0,
+    started_seconds=10.0,
+    ended_seconds=3600.0,
+    instances=(),
+    spent_usd=Decimal("1.25"),
+    usd_per_hour=Decimal(0),
+    report=None,
+    reported_seconds=None,
+    goodput_predicted=None,
+    eta_seconds=None,
+    decision=None,
+    attempt=1,
+    cause=None,
+    last_lines=(),
+    checkpoint_directory="/checkpoints",
+)
+
+
+@pytest.mark.parametrize("width", [60, 65, 80, 100, 120, 200])
+def test_columns_are_left_out_rather_than_cut_off(width: int) -> None:
+    console = Console(width=width)
+    with console.capture() as capture:
+        console.print(JobsTable([JOB], 0.0))
+    lines = capture.get().splitlines()
+    assert len(lines) == 2
+    assert "…" not in capture.get()
+    for word in ("a-job-of-mine", "finished", "$1.25"):
+        assert word in lines[1]
+    assert ("noise scale" in lines[0]) == (width >= 120)
+
+
+def test_an_ended_job_s_deadline_counts_from_its_end() -> None:
+    assert objective_text(JOB, 1e9) == objective_text(JOB, 3600.0)
+
+
+def test_long_lines_are_whole_in_a_file(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    print_whole("word " * 100)
+    assert len(capsys.readouterr().out.splitlines()) == 1
