@@ -29,7 +29,7 @@ from autoscaler.controller.market import Market
 from autoscaler.controller.observation import Observer
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.upkeep import Upkeep
-from autoscaler.domain.errors import Conflict
+from autoscaler.domain.errors import Conflict, StoreError
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.training import Engine
 from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
@@ -236,8 +236,14 @@ def serve(settings: ServeSettings) -> None:
 @contextlib.contextmanager
 def _own(state: Path) -> Iterator[None]:
     """Hold the state directory for ourselves; the lock dies with us."""
-    state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (state / "lock").open("w") as lock:
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        opened = (state / "lock").open("w")
+    except OSError as error:
+        raise StoreError(
+            f"state: {state} can't be written ({error.strerror}): choose another --state"
+        ) from None
+    with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

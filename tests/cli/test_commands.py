@@ -148,6 +148,12 @@ def test_a_state_directory_has_one_controller(terminal: Terminal) -> None:
     assert "another controller runs on" in done.stderr
 
 
+def test_a_state_directory_that_can_not_be_made_is_named(terminal: Terminal) -> None:
+    done = terminal.castor("serve", "--state", Path("/proc/castor"), "--port", "0")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1 and "/proc/castor" in done.stderr
+
+
 def test_a_port_in_use_is_said_to_be(terminal: Terminal, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
