@@ -21,14 +21,10 @@ import uvicorn
 from fastapi import FastAPI
 
 from autoscaler.clock import Clock, SystemClock
-from autoscaler.controller.calls import Calls, launch_token
+from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.controller import Controller
-from autoscaler.controller.converging import Converging
 from autoscaler.controller.forecasts import Forecasts
-from autoscaler.controller.market import Market
-from autoscaler.controller.observation import Observer
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.controller.upkeep import Upkeep
 from autoscaler.domain.errors import Conflict, StoreError
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.training import Engine
@@ -134,30 +130,17 @@ class Deployment:
     def _controller(
         self, providers: dict[str, Provider], lighthouses: LighthouseHost, url: str
     ) -> Controller:
-        settings, store = self._settings.controller, self.store
-        market = Market(providers, settings.fleet_usd_per_hour)
-        controller_id = store.settings.controller_id()
-        calls = Calls(
-            store,
-            market,
-            lighthouses,
-            self.workers,
-            lambda held: self._user_data(held, url),
-            self._clock,
-        )
-        calls.on_outcome = self.wake.set
-        return Controller(
-            store=store,
-            market=market,
+        parts = ControllerParts(
+            store=self.store,
+            providers=providers,
             policy=create_policy(self._settings.policy),
-            observer=Observer(store, market, self.workers, settings, self._clock),
-            upkeep=Upkeep(store, lighthouses, self.workers, settings),
-            converging=Converging(
-                store, market, lambda instance, offer: launch_token(controller_id, instance, offer)
-            ),
-            calls=calls,
-            settings=settings,
+            lighthouses=lighthouses,
+            workers=self.workers,
+            clock=self._clock,
+            user_data=lambda held: self._user_data(held, url),
+            on_outcome=self.wake.set,
         )
+        return assemble(parts, self._settings.controller)
 
     def _user_data(self, held: HeldInstance, url: str) -> str:
         """What an instance finds at its start; the token in it serves once, and not for long."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autoscaler.clock import Clock
 from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, ThroughputParameters
 from autoscaler.domain.report import MembershipPause, StepObservation
-from autoscaler.training.batching import next_batch_total, split_batch, within
+from autoscaler.goodput.batching import next_batch_total, split_batch, within
 from autoscaler.training.crew import Crew, Exchange
 from autoscaler.training.noise import GradientSquares
 from autoscaler.training.reducer import Reducer

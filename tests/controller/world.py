@@ -8,14 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autoscaler.clock import VirtualClock
-from autoscaler.controller.calls import Calls, launch_token
-from autoscaler.controller.controller import Controller
-from autoscaler.controller.converging import Converging
+from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.finishing import COMPLETE_FACT, DONE_FACT
-from autoscaler.controller.market import Market
-from autoscaler.controller.observation import Observer
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.controller.upkeep import Upkeep
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.instance import CloudState, Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobSpec
@@ -99,26 +94,16 @@ class World:
 
     def restart(self) -> None:
         self.store = open_store(self._url)
-        workers = AtOnce()
-        market = Market({"file": self.cloud}, self.settings.fleet_usd_per_hour)
-        controller_id = self.store.settings.controller_id()
-        calls = Calls(
-            self.store, market, self.lights, workers, lambda held: "user data", self.clock
-        )
-        self.controller = Controller(
+        parts = ControllerParts(
             store=self.store,
-            market=market,
+            providers={"file": self.cloud},
             policy=self.wishes,
-            observer=Observer(self.store, market, workers, self.settings, self.clock),
-            upkeep=Upkeep(self.store, self.lights, workers, self.settings),
-            converging=Converging(
-                self.store,
-                market,
-                lambda instance, offer: launch_token(controller_id, instance, offer),
-            ),
-            calls=calls,
-            settings=self.settings,
+            lighthouses=self.lights,
+            workers=AtOnce(),
+            clock=self.clock,
+            user_data=lambda held: "user data",
         )
+        self.controller = assemble(parts, self.settings)
 
     def submit(self, name: str = "job", maximum: int = 4, **spec: object) -> str:
         bounds = InstanceBounds(maximum=maximum)

@@ -20,8 +20,8 @@ from autoscaler.domain.errors import CheckpointError
 from autoscaler.domain.goodput import BatchBounds, NoiseScale, ThroughputParameters
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import TrainingDirective
+from autoscaler.goodput.batching import next_batch_total, split_batch, within
 from autoscaler.training import checkpoint, rounds
-from autoscaler.training.batching import next_batch_total, split_batch, within
 from autoscaler.training.loader import Loader
 from autoscaler.training.preconditioner import LEFT_OUT, preconditioner_of
 from autoscaler.training.session import TrainingSession, session

@@ -1,0 +1,58 @@
+"""A controller put together from its parts: the same for every deployment, simulated ones too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from autoscaler.clock import Clock
+from autoscaler.controller.calls import Calls, Lighthouses, Workers, launch_token
+from autoscaler.controller.controller import Controller
+from autoscaler.controller.converging import Converging
+from autoscaler.controller.market import Market
+from autoscaler.controller.observation import Observer
+from autoscaler.controller.settings import ControllerSettings
+from autoscaler.controller.upkeep import Upkeep
+from autoscaler.domain.instance import HeldInstance
+from autoscaler.policies.base import Policy
+from autoscaler.store.store import Store
+from providers.base import Provider
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerParts:
+    """What differs between deployments.
+
+    `user_data` is what an instance finds at its start; `on_outcome` is called after each call
+    to a cloud.
+    """
+
+    store: Store
+    providers: Mapping[str, Provider]
+    policy: Policy
+    lighthouses: Lighthouses
+    workers: Workers
+    clock: Clock
+    user_data: Callable[[HeldInstance], str]
+    on_outcome: Callable[[], None] = lambda: None
+
+
+def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller:
+    """A controller on these parts, which has not ticked yet."""
+    store, clock = parts.store, parts.clock
+    market = Market(parts.providers, settings.fleet_usd_per_hour)
+    controller_id = store.settings.controller_id()
+    calls = Calls(store, market, parts.lighthouses, parts.workers, parts.user_data, clock)
+    calls.on_outcome = parts.on_outcome
+    return Controller(
+        store=store,
+        market=market,
+        policy=parts.policy,
+        observer=Observer(store, market, parts.workers, settings, clock),
+        upkeep=Upkeep(store, parts.lighthouses, parts.workers, settings),
+        converging=Converging(
+            store, market, lambda instance, offer: launch_token(controller_id, instance, offer)
+        ),
+        calls=calls,
+        settings=settings,
+    )
