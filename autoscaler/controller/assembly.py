@@ -14,6 +14,7 @@ from autoscaler.controller.observation import Observer
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.upkeep import Upkeep
 from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.snapshot import Truth
 from autoscaler.policies.base import Policy
 from autoscaler.store.store import Store
 from providers.base import Provider
@@ -24,7 +25,7 @@ class ControllerParts:
     """What differs between deployments.
 
     `user_data` is what an instance finds at its start; `on_outcome` is called after each call
-    to a cloud.
+    to a cloud. `truth` is what a simulation knows of a job.
     """
 
     store: Store
@@ -35,6 +36,7 @@ class ControllerParts:
     clock: Clock
     user_data: Callable[[HeldInstance], str]
     on_outcome: Callable[[], None] = lambda: None
+    truth: Callable[[str], Truth | None] = lambda job: None
 
 
 def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller:
@@ -55,4 +57,5 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
         ),
         calls=calls,
         settings=settings,
+        truth=parts.truth,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -27,7 +27,7 @@ from autoscaler.domain.instance import HeldInstance, by_job
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action, Decision, Plan
-from autoscaler.domain.snapshot import Snapshot
+from autoscaler.domain.snapshot import Snapshot, Truth
 from autoscaler.policies.base import Policy
 from autoscaler.store.store import Store
 
@@ -75,6 +75,7 @@ class Controller:
         converging: Converging,
         calls: Calls,
         settings: ControllerSettings,
+        truth: Callable[[str], Truth | None] = lambda job: None,
     ) -> None:
         self._store = store
         self._market = market
@@ -85,7 +86,7 @@ class Controller:
         self._calls = calls
         self._settings = settings
         self._models = Models(store)
-        self._snapshots = Snapshots(store, market, self._models, settings.replan_seconds)
+        self._snapshots = Snapshots(store, market, self._models, settings.replan_seconds, truth)
         self._tick = 0
         self._ticked_seconds = float("inf")
         self._planned_seconds = float("-inf")
@@ -110,7 +111,7 @@ class Controller:
             if job.phase in _PLANNED_PHASES and not self._upkeep.is_finishing(job)
         ]
         plan, decisions = self._plan(planned, alive, now_seconds)
-        self._act(alive, now_seconds)
+        self._act({job.id for job in planned}, alive, now_seconds)
         started = self._calls.carry_out(now_seconds)
         self._prune(now_seconds)
         self._ticked_seconds = now_seconds
@@ -149,7 +150,8 @@ class Controller:
         snapshot = self._snapshots.take(jobs, alive, now_seconds)
         news = _news_in(snapshot)
         is_time = now_seconds - self._planned_seconds >= self._settings.replan_seconds
-        if news == self._news and not is_time:
+        is_news = self._settings.replan_on_news and news != self._news
+        if not is_news and not is_time:
             return None, ()
         try:
             plan = self._policy.plan(snapshot)
@@ -173,15 +175,18 @@ class Controller:
             _log.info("%s", decision.reason)
         return plan, told
 
-    def _act(self, alive: Sequence[HeldInstance], now_seconds: float) -> None:
-        """Do what can be done now of what was decided."""
+    def _act(
+        self, planned: Collection[str], alive: Sequence[HeldInstance], now_seconds: float
+    ) -> None:
+        """Do what can be done now of what was decided for the jobs that are planned for."""
         grouped = by_job(alive)
-        for job_id, decision in self._in_force.items():
+        in_force = {job: self._in_force[job] for job in self._in_force if job in planned}
+        for job_id, decision in in_force.items():
             own = grouped.get(job_id, [])
             self._safely(
                 job_id, partial(self._converging.release_surplus, decision, own, now_seconds)
             )
-        for job_id, decision in self._in_force.items():
+        for job_id, decision in in_force.items():
             self._safely(job_id, partial(self._order, decision, now_seconds))
 
     def _order(self, decision: Decision, now_seconds: float) -> None:
@@ -247,6 +252,7 @@ def _news_in(snapshot: Snapshot) -> tuple[object, ...]:
             job.instances,
             job.batch,
             job.held,
+            job.placement,
             job.trained,
             id(job.models),
             round(4 * math.log2(job.noise.examples)) if job.noise else None,

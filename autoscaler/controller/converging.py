@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from autoscaler.controller.false_starts import false_starts
 from autoscaler.controller.market import Market
+from autoscaler.domain.allocation import Placement
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.plan import Decision
 from autoscaler.store.events import Event
@@ -31,6 +32,10 @@ class Converging:
         """Let go of the job's instances that the decision has no place for."""
         wanted = [held for held in instances if held.desired is Desired.PRESENT]
         target = decision.target
+        if decision.placement is not None:
+            for held in _beyond(decision.placement, wanted):
+                self._store.instances.release(held.id, now_seconds)
+            return
         if target is None:
             for held in wanted:
                 self._store.instances.release(held.id, now_seconds)
@@ -51,11 +56,14 @@ class Converging:
 
         `alive` are the instances of all jobs.
         """
+        own = [held for held in alive if held.job == decision.job]
+        wanted = [held for held in own if held.desired is Desired.PRESENT]
+        if decision.placement is not None:
+            self._order_shares(decision.job, decision.placement, wanted, alive, now_seconds)
+            return
         target = decision.target
         if target is None:
             return
-        own = [held for held in alive if held.job == decision.job]
-        wanted = [held for held in own if held.desired is Desired.PRESENT]
         alike = [held for held in wanted if held.offer == target.offer]
         for held in alike:
             if held.devices_used != target.devices_used:
@@ -68,7 +76,23 @@ class Converging:
         for number in range(missing):
             if not self._has_room(target.offer, alive, number):
                 return
-            self._order(decision, now_seconds)
+            self._order(decision.job, target.offer, target.devices_used, now_seconds)
+
+    def _order_shares(
+        self,
+        job: str,
+        placement: Placement,
+        wanted: Sequence[HeldInstance],
+        alive: Sequence[HeldInstance],
+        now_seconds: float,
+    ) -> None:
+        """Order what the job lacks of machines that others use too, where they have left."""
+        held_offers = {held.offer for held in wanted}
+        for offer, devices in placement.shares:
+            used = sum(held.devices_used for held in alive if held.offer == offer)
+            has_room = used + devices <= self._market.offer(offer).devices
+            if offer not in held_offers and has_room:
+                self._order(job, offer, devices, now_seconds)
 
     def _keeps_away(self, job: str, offer: str, now_seconds: float) -> bool:
         """Whether too much was started there in vain; that is told once."""
@@ -80,13 +104,12 @@ class Converging:
             self._store.events.add(Event(now_seconds, "false starts", text, job))
         return True
 
-    def _order(self, decision: Decision, now_seconds: float) -> None:
-        assert decision.target is not None
-        offer = self._market.offer(decision.target.offer)
+    def _order(self, job: str, offer_id: str, devices_used: int, now_seconds: float) -> None:
+        offer = self._market.offer(offer_id)
         self._store.instances.order(
-            decision.job,
+            job,
             offer,
-            decision.target.devices_used,
+            devices_used,
             lambda instance: self._token_of(instance, offer.id),
             now_seconds,
         )
@@ -100,6 +123,12 @@ class Converging:
             if used + (ordered + 1) * limit.use(offer) > limit.maximum + 1e-9:
                 return False
         return True
+
+
+def _beyond(placement: Placement, wanted: Sequence[HeldInstance]) -> list[HeldInstance]:
+    """What is held and has no place in `placement`."""
+    shares = dict(placement.shares)
+    return [held for held in wanted if shares.pop(held.offer, None) != held.devices_used]
 
 
 def _first_to_go(instances: Sequence[HeldInstance]) -> list[HeldInstance]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.offer import Offer
@@ -24,11 +24,16 @@ _MEASURED_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class _Fitted:
+    """`times` are the step times last looked at: the same again are no news. Nor is more of what
+    the fit itself left unexplained, by kind, which are its `errors`."""
+
     models: Mapping[str, ThroughputModel]
     sizes: frozenset[tuple[str, int, int]]
     kinds: frozenset[str]
     parameter_bytes: int
     at_seconds: float
+    times: tuple[tuple[float, float], ...]
+    errors: Mapping[str, float] = field(default_factory=dict)
 
 
 class Models:
@@ -57,13 +62,14 @@ class Models:
             kinds=frozenset(offer.device_kind for offer in offers),
             parameter_bytes=job.report.parameter_bytes if job.report else _UNKNOWN_PARAMETER_BYTES,
             at_seconds=now_seconds,
+            times=tuple((o.step_seconds, o.sync_seconds) for o in observations),
         )
         if known is not None and not _is_outdated(known, fresh, observations):
+            self._fitted[job.id] = replace(known, times=fresh.times)
             return known.models
         models = _fit_all(observations, offers, fresh.parameter_bytes)
-        self._fitted[job.id] = _Fitted(
-            models, fresh.sizes, fresh.kinds, fresh.parameter_bytes, now_seconds
-        )
+        errors = _errors(models, observations)
+        self._fitted[job.id] = replace(fresh, models=models, errors=errors)
         self._store.measurements.save_models(job.id, models)
         return models
 
@@ -78,13 +84,22 @@ def _is_outdated(known: _Fitted, fresh: _Fitted, observations: Sequence[StepObse
         return True
     if known.parameter_bytes != fresh.parameter_bytes:
         return True
-    if fresh.at_seconds - known.at_seconds < _REFIT_SECONDS:
+    if fresh.times == known.times or fresh.at_seconds - known.at_seconds < _REFIT_SECONDS:
         return False
-    for kind, model in known.models.items():
+    errors = _errors(known.models, observations)
+    return any(errors[kind] > known.errors.get(kind, 0.0) + _REFIT_ERROR for kind in errors)
+
+
+def _errors(
+    models: Mapping[str, ThroughputModel], observations: Sequence[StepObservation]
+) -> Mapping[str, float]:
+    """How far each kind's model is off what was measured on it."""
+    found = {}
+    for kind, model in models.items():
         of_kind = [each for each in observations if each.device_kind == kind]
-        if of_kind and prediction_error(model, of_kind) > _REFIT_ERROR:
-            return True
-    return False
+        if of_kind:
+            found[kind] = prediction_error(model, of_kind)
+    return found
 
 
 def _fit_all(

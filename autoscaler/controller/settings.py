@@ -11,6 +11,7 @@ class ControllerSettings:
 
     Attributes:
         replan_seconds: plan at least this often, also when nothing has happened.
+        replan_on_news: plan also as soon as something has happened.
         listing_seconds: ask the clouds for their instances at most this often.
         join_seconds: how long an instance may take from launch to its agent's first word.
         silence_seconds: an agent not heard of for this long is given up, its instance replaced.
@@ -24,6 +25,7 @@ class ControllerSettings:
     """
 
     replan_seconds: float = 10.0
+    replan_on_news: bool = True
     listing_seconds: float = 1.0
     join_seconds: float = 600.0
     silence_seconds: float = 120.0

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from autoscaler.controller.false_starts import false_starts
 from autoscaler.controller.market import Market
 from autoscaler.controller.models import Models
-from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.allocation import Allocation, Placement
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase, by_job
 from autoscaler.domain.job import BatchSpec, InstanceBounds, JobRecord
 from autoscaler.domain.offer import Offer
-from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts, ThroughputModel
+from autoscaler.domain.snapshot import (
+    JobSnapshot,
+    Service,
+    Snapshot,
+    SwitchingCosts,
+    ThroughputModel,
+    Truth,
+)
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.measurements import Mean, pause_name
 from autoscaler.store.store import Store
@@ -39,12 +46,18 @@ class Snapshots:
     """Takes snapshots of the jobs that are to be planned for."""
 
     def __init__(
-        self, store: Store, market: Market, models: Models, replan_seconds: float
+        self,
+        store: Store,
+        market: Market,
+        models: Models,
+        replan_seconds: float,
+        truth: Callable[[str], Truth | None] = lambda job: None,
     ) -> None:
         self._store = store
         self._market = market
         self._models = models
         self._replan_seconds = replan_seconds
+        self._truth = truth
 
     def take(
         self, jobs: Sequence[JobRecord], alive: Sequence[HeldInstance], now_seconds: float
@@ -75,7 +88,16 @@ class Snapshots:
         offers = self._market.offers
         usable = allowed_offers(job.spec.instances, offers) or offers
         models = self._models.of(job, usable, now_seconds)
-        return job_snapshot(self._store, job, instances, offers, models, now_seconds)
+        snapshot = job_snapshot(self._store, job, instances, offers, models, now_seconds)
+        if job.spec.requested_devices is None:
+            return snapshot
+        every = self._store.instances.of_job(job.id, include_ended=True)
+        return replace(
+            snapshot,
+            placement=placement_of(instances, offers),
+            service=service_of(every, now_seconds),
+            truth=self._truth(job.id),
+        )
 
 
 def job_snapshot(
@@ -90,7 +112,8 @@ def job_snapshot(
     report, spec = job.report, job.spec
     total = total_examples(job)
     progress = report.progress_examples if report else 0.0
-    held = held_allocation(instances)
+    by_size = [each for each in instances if not _is_shared(each, offers)]
+    held = held_allocation(by_size)
     waits = job.retry_seconds is not None and job.retry_seconds > now_seconds
     away = false_starts(store, job.id, now_seconds)
     bounds = _elsewhere(spec.instances, offers, away, held) if away else spec.instances
@@ -104,14 +127,19 @@ def job_snapshot(
         remaining_examples=None if total is None else max(total - progress, 0.0),
         spent_usd=float(spent),
         held=held,
-        trained=trained_allocation(instances),
+        trained=trained_allocation(by_size),
         models=models,
         noise=report.noise if report else None,
         switching=_switching(
             store.measurements.durations(job.id), offers, now_seconds - job.submitted_seconds
         ),
+        requested_devices=spec.requested_devices,
         waited_seconds=0.0 if job.started_seconds else now_seconds - job.submitted_seconds,
     )
+
+
+def _is_shared(held: HeldInstance, offers: Sequence[Offer]) -> bool:
+    return any(offer.shared and offer.id == held.offer for offer in offers)
 
 
 def total_examples(job: JobRecord) -> float | None:
@@ -138,6 +166,33 @@ def held_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
     latest = max(wanted, key=lambda held: (held.requested_seconds, held.id))
     alike = [held for held in wanted if held.offer == latest.offer]
     return Allocation(latest.offer, len(alike), latest.devices_used)
+
+
+def placement_of(instances: Sequence[HeldInstance], offers: Sequence[Offer]) -> Placement | None:
+    """What a job holds or has ordered of machines that jobs share, and is to keep."""
+    shared = {offer.id for offer in offers if offer.shared}
+    shares = {
+        held.offer: held.devices_used
+        for held in instances
+        if held.desired is Desired.PRESENT and held.offer in shared
+    }
+    return Placement(tuple(sorted(shares.items()))) if shares else None
+
+
+def service_of(every: Sequence[HeldInstance], now_seconds: float) -> Service:
+    """What a job has been given; `every` are all instances that it ever had."""
+    began = [held.training_seconds for held in every if held.training_seconds is not None]
+    attained = sum(
+        held.devices_used * ((held.draining_seconds or now_seconds) - held.training_seconds)
+        for held in every
+        if held.training_seconds is not None
+    )
+    return Service(
+        attained_device_seconds=attained,
+        restarts=max(len(set(began)) - 1, 0),
+        started_seconds=min(began, default=None),
+        changed_seconds=max(began, default=None),
+    )
 
 
 def trained_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:

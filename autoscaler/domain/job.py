@@ -84,7 +84,8 @@ class JobSpec:
 
     `bundle` is the SHA-256 of the packed working directory; `total_examples` overrides the
     useful examples that the script itself says it needs; `retries` counts failures of the
-    script, never lost instances, reclaims or drains.
+    script, never lost instances, reclaims or drains. `requested_devices` are for policies that
+    give a job what its owner asked for, and nothing else.
     """
 
     name: str
@@ -101,6 +102,7 @@ class JobSpec:
     checkpoint: CheckpointSpec = CheckpointSpec()
     total_examples: float | None = None
     retries: int = 3
+    requested_devices: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

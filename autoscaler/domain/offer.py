@@ -12,12 +12,15 @@ class Purchase(StrEnum):
 
     ON_DEMAND = "on-demand"
     SPOT = "spot"
+    RESERVED = "reserved"
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
     """Instances of one type, in one zone, on one kind of purchase, at one price.
 
+    What is `reserved` is paid for already and may cost nothing more. A `shared` offer is one
+    machine that jobs share: an instance of it is as many of its devices as are used.
     `boot_seconds`, `reclaims_per_hour` (0 for on-demand) and `network_bytes_per_second` are what
     the provider says; what is measured on real instances takes their place. Instances are billed
     by the started second, at least `minimum_billed_seconds` of them.
@@ -35,11 +38,13 @@ class Offer:
     network_bytes_per_second: float
     reclaims_per_hour: float = 0.0
     minimum_billed_seconds: int = 0
+    shared: bool = False
 
     def __post_init__(self) -> None:
         if self.devices < 1:
             raise ValueError(f"offer {self.id}: devices={self.devices}")
-        if not self.usd_per_hour > 0:
+        is_paid = self.purchase is Purchase.RESERVED and self.usd_per_hour == 0
+        if not self.usd_per_hour > 0 and not is_paid:
             raise ValueError(f"offer {self.id}: a price of {self.usd_per_hour} is not used")
 
     @property

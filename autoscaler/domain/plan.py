@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.allocation import Allocation, Placement
 
 
 class Action(StrEnum):
@@ -27,7 +27,8 @@ class Decision:
 
     `reason` is one line in the terms of docs/economics.md; `figures` are the numbers it was made
     of. `release_first`: the limits leave no room for what comes beside all that is held now, so
-    what goes, here or from other jobs, must go first. `target` None gives everything back.
+    what goes, here or from other jobs, must go first. On machines that jobs share it is
+    `placement` that is decided. Neither a `target` nor a `placement` gives everything back.
     """
 
     job: str
@@ -37,6 +38,7 @@ class Decision:
     reason: str
     figures: Mapping[str, float] = field(default_factory=dict)
     release_first: bool = False
+    placement: Placement | None = None
 
 
 @dataclass(frozen=True, slots=True)

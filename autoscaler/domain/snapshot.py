@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.allocation import Allocation, Placement
 from autoscaler.domain.goodput import BatchBounds, NoiseScale, ThroughputParameters
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective
@@ -60,12 +60,40 @@ class SwitchingCosts:
 
 
 @dataclass(frozen=True, slots=True)
+class Truth:
+    """What nobody can know of a job: only simulations tell it, and only to oracles.
+
+    `step_seconds` (devices -> seconds) are those of a step at the requested batch on as few
+    machines as can be; `remaining_steps` are the steps left at that batch.
+    """
+
+    step_seconds: Mapping[int, float]
+    remaining_steps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a job has been given so far.
+
+    `attained_device_seconds` are of the devices it used, `restarts` its changes of placement
+    after the first; `started_seconds` and `changed_seconds` are when it first had devices and
+    when those changed last.
+    """
+
+    attained_device_seconds: float = 0.0
+    restarts: int = 0
+    started_seconds: float | None = None
+    changed_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobSnapshot:
     """One job. `held` is what it holds or has ordered; `trained` what trains now.
 
     `models` (device kind -> model) has one for each kind of device that the job may use; where
     nothing was measured, its draws are the prior's. A kind without one is never bought.
-    `remaining_examples` None: it is not known how much is left.
+    `remaining_examples` None: it is not known how much is left. `requested_devices` are what the
+    owner of a rigid job asked for; `placement` is what it holds of machines that jobs share.
     """
 
     id: str
@@ -82,6 +110,10 @@ class JobSnapshot:
     switching: SwitchingCosts
     waited_seconds: float = 0.0
     weight: float = 1.0
+    requested_devices: int | None = None
+    placement: Placement | None = None
+    service: Service = Service()
+    truth: Truth | None = None
 
 
 @dataclass(frozen=True, slots=True)

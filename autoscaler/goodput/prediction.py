@@ -12,7 +12,7 @@ from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.goodput.batch import goodput_table
 from autoscaler.goodput.draws import size_normals
-from autoscaler.goodput.likelihood import SIZE_LOG_DEVIATION, measurements
+from autoscaler.goodput.likelihood import SIZE_LOG_DEVIATION, Measurements, measurements
 from autoscaler.goodput.throughput import FloatArray, as_array, step_seconds
 
 
@@ -61,12 +61,7 @@ def log_errors(model: ThroughputModel, observations: Sequence[StepObservation]) 
     Raises:
         ValueError: an observation can't be; the message names the field.
     """
-    instances, devices, batch, accumulation = measurements(observations).places
-    formula = step_seconds(as_array(model.point), instances, devices, batch, accumulation)
-    expected = np.log(formula) + size_log_errors(model, instances, devices).mean(axis=0)
-    measured = np.array([o.step_seconds for o in observations])
-    errors: FloatArray = np.log(measured) - expected
-    return errors
+    return _log_errors(model, measurements(observations))
 
 
 def prediction_error(model: ThroughputModel, observations: Sequence[StepObservation]) -> float:
@@ -80,5 +75,14 @@ def prediction_error(model: ThroughputModel, observations: Sequence[StepObservat
     """
     if not observations:
         return 0.0
-    weights = 1.0 / measurements(observations).variance[: len(observations)]
-    return float(np.sqrt(np.average(log_errors(model, observations) ** 2, weights=weights)))
+    data = measurements(observations)
+    weights = 1.0 / data.variance[: len(observations)]
+    return float(np.sqrt(np.average(_log_errors(model, data) ** 2, weights=weights)))
+
+
+def _log_errors(model: ThroughputModel, data: Measurements) -> FloatArray:
+    instances, devices, batch, accumulation = data.places
+    formula = step_seconds(as_array(model.point), instances, devices, batch, accumulation)
+    expected = np.log(formula) + size_log_errors(model, instances, devices).mean(axis=0)
+    errors: FloatArray = data.log_seconds[: len(formula)] - expected
+    return errors

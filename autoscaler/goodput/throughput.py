@@ -9,7 +9,8 @@ configurations give (K, A).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, fields
+from dataclasses import fields
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +21,7 @@ FloatArray = NDArray[np.float64]
 
 # Of each parameter, in the order of ThroughputParameters.
 LEAST = np.array([0.0] * 6 + [1.0])
+_VALUES = attrgetter(*(field.name for field in fields(ThroughputParameters)))
 
 
 def as_array(parameters: ThroughputParameters | Sequence[ThroughputParameters]) -> FloatArray:
@@ -31,7 +33,7 @@ def as_array(parameters: ThroughputParameters | Sequence[ThroughputParameters]) 
     """
     if isinstance(parameters, ThroughputParameters):
         return as_array((parameters,)).reshape(7)
-    theta = np.array([astuple(row) for row in parameters], dtype=np.float64).reshape(-1, 7)
+    theta = np.array([_VALUES(row) for row in parameters], dtype=np.float64).reshape(-1, 7)
     allowed = np.isfinite(theta) & (theta >= LEAST)
     if not allowed.all():
         row, column = np.argwhere(~allowed)[0]

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
-from sqlalchemy import delete, select
-from sqlalchemy.orm import Session
+from dataclasses import dataclass
 
 from autoscaler.domain.errors import StoreError
 from autoscaler.domain.plan import Decision, Plan
 from autoscaler.domain.snapshot import Snapshot
-from autoscaler.store.database import Database
-from autoscaler.store.schema import DecisionRow, PieceRow, PlanRow
-from autoscaler.store.snapshots import PlanDocument, cut, join, read_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +21,10 @@ class JournalEntry:
     decision: Decision
 
 
-class Journal:
+class Journal(ABC):
     """The decisions of one store, and the snapshots behind them."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+    @abstractmethod
     def add(
         self,
         tick: int,
@@ -41,72 +34,32 @@ class Journal:
         decisions: Sequence[Decision],
     ) -> None:
         """Keep `decisions`, those of the plan that are worth keeping, and the plan's snapshot."""
-        document, pieces = cut(snapshot, plan)
-        with self._database.write() as session:
-            row = PlanRow(tick=tick, at_seconds=now_seconds, document=document)
-            session.add(row)
-            session.flush()
-            session.add_all(
-                DecisionRow(plan=row.id, job=decision.job, decision=decision)
-                for decision in decisions
-            )
-            for key, content in pieces.items():
-                _use(session, key, content, now_seconds)
 
+    @abstractmethod
     def decisions(self, job: str | None = None, limit: int = 100) -> tuple[JournalEntry, ...]:
         """The last decisions of one job or of all, the latest first."""
-        rows = select(DecisionRow, PlanRow).join(PlanRow, PlanRow.id == DecisionRow.plan)
-        if job is not None:
-            rows = rows.where(DecisionRow.job == job)
-        with self._database.read() as session:
-            found = session.execute(rows.order_by(DecisionRow.id.desc()).limit(limit))
-            return tuple(
-                JournalEntry(plan.id, plan.tick, plan.at_seconds, decision.decision)
-                for decision, plan in found
-            )
 
+    @abstractmethod
     def inputs(self, entry: JournalEntry) -> Snapshot:
         """The snapshot of which the decision was made, equal to what the policy was given.
 
         Raises:
             StoreError: it was pruned.
         """
-        with self._database.read() as session:
-            document = _document(session, entry)
-            keys = {document.market, *document.models}
-            pieces = session.scalars(select(PieceRow).where(PieceRow.sha256.in_(keys)))
-            return join(document, {piece.sha256: piece.content for piece in pieces})
 
+    @abstractmethod
     def plan(self, entry: JournalEntry) -> Plan:
         """The plan that the decision is part of, with the decisions that were kept of it.
 
         Raises:
             StoreError: it was pruned.
         """
-        rows = select(DecisionRow).where(DecisionRow.plan == entry.plan).order_by(DecisionRow.id)
-        with self._database.read() as session:
-            plan = _document(session, entry).plan
-            return replace(plan, decisions=tuple(row.decision for row in session.scalars(rows)))
 
+    @abstractmethod
     def prune(self, before_seconds: float) -> None:
         """Forget the plans made before then, with their decisions and inputs."""
-        old = select(PlanRow.id).where(PlanRow.at_seconds < before_seconds)
-        with self._database.write() as session:
-            session.execute(delete(DecisionRow).where(DecisionRow.plan.in_(old)))
-            session.execute(delete(PlanRow).where(PlanRow.at_seconds < before_seconds))
-            session.execute(delete(PieceRow).where(PieceRow.used_seconds < before_seconds))
 
 
-def _use(session: Session, key: str, content: bytes, now_seconds: float) -> None:
-    row = session.get(PieceRow, key)
-    if row is None:
-        session.add(PieceRow(sha256=key, content=content, used_seconds=now_seconds))
-    else:
-        row.used_seconds = max(row.used_seconds, now_seconds)
-
-
-def _document(session: Session, entry: JournalEntry) -> PlanDocument:
-    row = session.get(PlanRow, entry.plan)
-    if row is None:
-        raise StoreError(f"plan {entry.plan} was pruned: keep the journal for longer")
-    return read_document(row.document)
+def pruned(entry: JournalEntry) -> StoreError:
+    """The error that the plan of an entry is not kept any more."""
+    return StoreError(f"plan {entry.plan} was pruned: keep the journal for longer")

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from sqlalchemy import func, select
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 
 from autoscaler.domain.errors import Conflict
+from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.job import JobRecord
 from autoscaler.domain.report import Failure, ReportOrigin, TrainingReport
-from autoscaler.store.database import Database
-from autoscaler.store.instances import instance_row
-from autoscaler.store.jobs import job_row
-from autoscaler.store.measurements import measure
-from autoscaler.store.schema import FailureRow, InstanceRow, JobRow
 
 
-class Reports:
+class Reports(ABC):
     """Reports and failures of the jobs of one store."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+    @abstractmethod
     def add(
         self, job: str, report: TrainingReport, origin: ReportOrigin, now_seconds: float
     ) -> bool:
@@ -39,77 +33,91 @@ class Reports:
             UnknownJob, UnknownInstance: there is none.
             Conflict: the instance is not one of this job's.
         """
-        with self._database.write() as session:
-            row = job_row(session, job)
-            instance = instance_row(session, origin.instance)
-            if instance.job != job:
-                raise Conflict(f"instance {instance.id} belongs to job {instance.job}, not {job}")
-            if instance.ended_seconds is not None or _is_overtaken(origin, instance):
-                return False
-            if _goes_on(origin, report, instance):
-                instance.report_started_seconds = origin.started_seconds
-                instance.report_step = report.step
-                measure(session, job, report, now_seconds)
-            if not _is_latest(origin, report, row):
-                return False
-            row.report = replace(report, observations=(), pauses=())
-            row.reported_seconds = now_seconds
-            row.report_attempt = origin.attempt
-            row.report_started_seconds = origin.started_seconds
-            return True
 
+    @abstractmethod
     def add_failure(self, job: str, failure: Failure, now_seconds: float) -> bool:
         """Keep a failed start of the script; return False if that start's is kept already.
 
         Raises:
             UnknownJob: there is none.
         """
-        with self._database.write() as session:
-            row = job_row(session, job)
-            known = select(func.count()).where(
-                FailureRow.job == job,
-                FailureRow.instance == failure.instance,
-                FailureRow.attempt == failure.attempt,
-            )
-            if session.scalar(known):
-                return False
-            session.add(
-                FailureRow(
-                    job=job,
-                    instance=failure.instance,
-                    attempt=failure.attempt,
-                    at_seconds=now_seconds,
-                    failure=failure,
-                )
-            )
-            row.cause = failure.cause
-            row.last_lines = failure.last_lines
-            return True
 
+    @abstractmethod
     def failures(self, job: str) -> tuple[Failure, ...]:
         """The failed starts of a job, in the order in which they were told."""
-        with self._database.read() as session:
-            rows = select(FailureRow).where(FailureRow.job == job).order_by(FailureRow.id)
-            return tuple(row.failure for row in session.scalars(rows))
 
 
-def _is_overtaken(origin: ReportOrigin, instance: InstanceRow) -> bool:
-    begun = instance.report_started_seconds
-    return begun is not None and origin.started_seconds < begun
+@dataclass(frozen=True, slots=True)
+class InstanceMark:
+    """How far the reports of an instance have come: the start and step of its last one."""
+
+    report_started_seconds: float | None = None
+    report_step: int | None = None
 
 
-def _goes_on(origin: ReportOrigin, report: TrainingReport, instance: InstanceRow) -> bool:
-    if instance.report_started_seconds is None or instance.report_step is None:
+@dataclass(frozen=True, slots=True)
+class JobMark:
+    """Which start of the script told the latest report of a job."""
+
+    report_attempt: int | None = None
+    report_started_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a report is good for: its step times and pauses count, it is its job's latest."""
+
+    counts: bool
+    is_latest: bool
+
+
+def judge(
+    report: TrainingReport,
+    origin: ReportOrigin,
+    job: tuple[JobRecord, JobMark],
+    instance: tuple[HeldInstance, InstanceMark],
+) -> Verdict:
+    """Judge a report by what its job and instance have told before.
+
+    Raises:
+        Conflict: the instance is not one of this job's.
+    """
+    (record, job_mark), (held, instance_mark) = job, instance
+    if held.job != record.id:
+        raise Conflict(f"instance {held.id} belongs to job {held.job}, not {record.id}")
+    begun_seconds = instance_mark.report_started_seconds
+    is_overtaken = begun_seconds is not None and origin.started_seconds < begun_seconds
+    if held.ended_seconds is not None or is_overtaken:
+        return Verdict(counts=False, is_latest=False)
+    return Verdict(
+        counts=_goes_on(report, origin, instance_mark),
+        is_latest=_is_latest(report, origin, record.report, job_mark),
+    )
+
+
+def reported(record: JobRecord, report: TrainingReport, now_seconds: float) -> JobRecord:
+    """A job with its latest report, without what is measured."""
+    kept = replace(report, observations=(), pauses=())
+    return replace(record, report=kept, reported_seconds=now_seconds)
+
+
+def failed(record: JobRecord, failure: Failure) -> JobRecord:
+    """A job of which a start of the script failed."""
+    return replace(record, cause=failure.cause, last_lines=failure.last_lines)
+
+
+def _goes_on(report: TrainingReport, origin: ReportOrigin, mark: InstanceMark) -> bool:
+    if mark.report_started_seconds is None or mark.report_step is None:
         return True
-    last = (instance.report_started_seconds, instance.report_step)
+    last = (mark.report_started_seconds, mark.report_step)
     return (origin.started_seconds, report.step) > last
 
 
-def _is_latest(origin: ReportOrigin, report: TrainingReport, row: JobRow) -> bool:
-    if row.report is None or row.report_attempt is None or row.report_started_seconds is None:
+def _is_latest(
+    report: TrainingReport, origin: ReportOrigin, known: TrainingReport | None, mark: JobMark
+) -> bool:
+    if known is None or mark.report_attempt is None or mark.report_started_seconds is None:
         return True
-    later_start = (origin.attempt, origin.started_seconds) > (
-        row.report_attempt,
-        row.report_started_seconds,
-    )
-    return later_start or report.step >= row.report.step
+    told_by = (mark.report_attempt, mark.report_started_seconds)
+    is_later_start = (origin.attempt, origin.started_seconds) > told_by
+    return is_later_start or report.step >= known.step

@@ -47,6 +47,12 @@ class Table(DeclarativeBase):
         """The value of the domain whose fields are columns of this row, by the same names."""
         return kind(**{field.name: getattr(self, field.name) for field in fields(kind)})
 
+    def take(self, value: DataclassInstance, but: str | None = None) -> None:
+        """Take over the fields of such a value, except `but`; what is equal is not written."""
+        for field in fields(value):
+            if field.name != but:
+                setattr(self, field.name, getattr(value, field.name))
+
     metadata = MetaData(
         naming_convention={
             "ix": "ix_%(table_name)s_%(column_0_N_name)s",

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, select, update
-
-from autoscaler.store.database import Database
-from autoscaler.store.instances import instance_row
-from autoscaler.store.schema import JoinTokenRow, PersonRow
+from abc import ABC, abstractmethod
 
 
-class Tokens:
+class Tokens(ABC):
     """The tokens of one store."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+    @abstractmethod
     def issue(self, token_hash: str, instance: str, expires_seconds: float) -> None:
         """Keep a token with which that instance may join once, before it expires.
 
@@ -24,47 +18,22 @@ class Tokens:
         Raises:
             UnknownInstance: there is none.
         """
-        with self._database.write() as session:
-            instance_row(session, instance)
-            row = session.get(JoinTokenRow, token_hash)
-            if row is None:
-                row = JoinTokenRow(
-                    hash=token_hash, instance=instance, expires_seconds=expires_seconds
-                )
-                session.add(row)
-            row.expires_seconds = max(row.expires_seconds, expires_seconds)
 
+    @abstractmethod
     def is_good(self, token_hash: str, now_seconds: float) -> bool:
         """The token could be used now: it was issued, has not expired, and was not used."""
-        good = select(JoinTokenRow.hash).where(*_is_good(token_hash, now_seconds))
-        with self._database.read() as session:
-            return session.scalar(good) is not None
 
+    @abstractmethod
     def burn(self, token_hash: str, now_seconds: float) -> bool:
         """Use a token up. True for exactly one caller, of all threads and processes.
 
         False if it was never issued, has expired, or was used before.
         """
-        unused = update(JoinTokenRow).where(*_is_good(token_hash, now_seconds))
-        burned = unused.values(burned_seconds=now_seconds).returning(JoinTokenRow.hash)
-        with self._database.write() as session:
-            return session.scalar(burned) is not None
 
+    @abstractmethod
     def set_person(self, name: str, token_hash: str) -> None:
         """Let a person in with a token, in place of the one they had."""
-        with self._database.write() as session:
-            session.merge(PersonRow(name=name, token_hash=token_hash))
 
+    @abstractmethod
     def person(self, token_hash: str) -> str | None:
         """The name of the person with that token; None if there is nobody."""
-        names = select(PersonRow.name).where(PersonRow.token_hash == token_hash)
-        with self._database.read() as session:
-            return session.scalar(names)
-
-
-def _is_good(token_hash: str, now_seconds: float) -> tuple[ColumnElement[bool], ...]:
-    return (
-        JoinTokenRow.hash == token_hash,
-        JoinTokenRow.burned_seconds.is_(None),
-        JoinTokenRow.expires_seconds > now_seconds,
-    )

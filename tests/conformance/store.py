@@ -1,6 +1,8 @@
-"""The contract of `autoscaler.store.store.Store` as tests, for any database under it.
+"""The contract of `autoscaler.store.store.Store` as tests.
 
-Subclass `StoreConformance` and give it a fixture `url`: a store that exists and is empty.
+Subclass `StoreConformance` and give it a fixture `store`: an empty one. For a database under
+SQLAlchemy subclass `DatabaseConformance` and give it a fixture `url`: of a store that exists and
+is empty.
 """
 
 from __future__ import annotations
@@ -9,12 +11,16 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from copy import deepcopy
 
 import pytest
 
+from autoscaler.domain.job import JobPhase
 from autoscaler.domain.spending import EntryKind
+from autoscaler.store.events import Event
 from autoscaler.store.store import Store, open_store
-from tests.conformance.store_examples import NOW, add_job, order
+from tests.conformance.store_database import RecordsConformance
+from tests.conformance.store_examples import NOW, add_job, end, launch, order
 from tests.conformance.store_instances import (
     BillingConformance,
     CapacityConformance,
@@ -113,9 +119,42 @@ class StoreConformance(
     JournalConformance,
     LedgerConformance,
     TokensConformance,
-    ProcessesConformance,
 ):
     """Every promise of a store."""
+
+    def test_what_was_returned_stays_as_it_was(self, store: Store) -> None:
+        add_job(store)
+        held = launch(store)
+        store.capacity.refused("a", "none", NOW, NOW + 60)
+        store.measurements.add_duration("digits", None, "restore", 1.0)
+
+        def look() -> tuple[object, ...]:
+            return (
+                store.jobs.get("digits"),
+                store.jobs.alive(),
+                store.instances.get(held.id),
+                store.instances.alive(),
+                store.intents.of_instance(held.id),
+                store.ledger.entries(),
+                store.capacity.refusals(),
+                store.measurements.durations("digits"),
+                store.events.latest(),
+            )
+
+        before = look()
+        as_it_was = deepcopy(before)
+        store.jobs.set_phase("digits", JobPhase.RUNNING, NOW)
+        store.instances.request_termination(held.id, NOW, {"given up": "why"})
+        end(store, held.id)
+        store.capacity.accepted("a")
+        store.measurements.add_duration("digits", None, "restore", 3.0)
+        store.events.add(Event(NOW, "lost", "digits-0-1 was reclaimed", "digits"))
+        assert before == as_it_was
+        assert all(now != then for now, then in zip(look(), before, strict=True))
+
+
+class DatabaseConformance(StoreConformance, RecordsConformance, ProcessesConformance):
+    """Every promise of a store that others may open too, and that outlives its process."""
 
     @pytest.fixture
     def store(self, url: str) -> Iterator[Store]:

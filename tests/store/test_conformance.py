@@ -5,18 +5,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.store import StoreConformance
+from autoscaler.store.store import Store, memory_store
+from tests.conformance.store import DatabaseConformance, StoreConformance
 from tests.store.conftest import empty
 
 
-class TestSQLite(StoreConformance):
+class TestMemory(StoreConformance):
+    @pytest.fixture
+    def store(self) -> Store:
+        return memory_store()
+
+
+class TestSQLite(DatabaseConformance):
     @pytest.fixture
     def url(self, template: Path, tmp_path: Path) -> str:
         copy = shutil.copy(template, tmp_path / "castor.db")
         return f"sqlite:///{copy}"
 
 
-class TestPostgreSQL(StoreConformance):
+class TestPostgreSQL(DatabaseConformance):
     @pytest.fixture
     def url(self, migrated_database: str) -> str:
         return empty(migrated_database)

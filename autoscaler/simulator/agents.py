@@ -1,0 +1,97 @@
+"""The node agents of a simulation: they tell the controller what its profiles say happens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autoscaler.controller.finishing import COMPLETE_FACT
+from autoscaler.domain.instance import CloudState, Desired, HeldInstance, InstancePhase
+from autoscaler.domain.offer import Offer
+from autoscaler.domain.report import ReportOrigin
+from autoscaler.simulator.training import Member, Training
+from autoscaler.store.store import Store
+from providers.base import Provider
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What an instance of an offer is: its offer, and the kind of device that was profiled."""
+
+    offer: Offer
+    profile_kind: str
+
+
+class SimulatedAgents:
+    """All agents of one deployment."""
+
+    def __init__(
+        self, store: Store, provider: Provider, equipment: Mapping[str, Equipment]
+    ) -> None:
+        self._store = store
+        self._provider = provider
+        self._equipment = equipment
+        self._trainings: dict[str, Training] = {}
+
+    @property
+    def trainings(self) -> Mapping[str, Training]:
+        """The training of each job that is not over, by job."""
+        return self._trainings
+
+    def add(self, job: str, training: Training) -> None:
+        """Let there be a job."""
+        self._trainings[job] = training
+
+    def advance(self, to_seconds: float) -> None:
+        """Let all jobs train."""
+        for training in self._trainings.values():
+            training.advance(to_seconds)
+
+    def speak(self, now_seconds: float) -> list[str]:
+        """Every agent tells how things stand; returns the jobs that are complete."""
+        running = {
+            seen.id for seen in self._provider.instances() if seen.state is CloudState.RUNNING
+        }
+        complete = []
+        for job, training in list(self._trainings.items()):
+            held = [each for each in self._store.instances.of_job(job) if each.cloud_id in running]
+            if training.is_complete:
+                self._tell_end(held, now_seconds)
+                del self._trainings[job]
+                complete.append(job)
+            else:
+                self._go_on(job, training, held, now_seconds)
+        return complete
+
+    def _go_on(
+        self, job: str, training: Training, held: list[HeldInstance], now_seconds: float
+    ) -> None:
+        staying = [each for each in held if each.desired is Desired.PRESENT]
+        for each in held:
+            leaves = each.desired is Desired.ABSENT
+            phase = InstancePhase.DRAINED if leaves else InstancePhase.TRAINING
+            if not leaves or each.phase is not phase:
+                self._store.instances.record_node(each.id, phase, now_seconds)
+        training.train_on(tuple(self._member(each) for each in staying))
+        if not staying:
+            return
+        decider = staying[0]
+        origin = ReportOrigin(decider.id, 1, decider.joined_seconds or now_seconds)
+        self._store.reports.add(job, training.report(), origin, now_seconds)
+        model = self._store.measurements.models(job).get(training.members[0].device_kind)
+        training.hear(None if model is None else model.point)
+
+    def _tell_end(self, held: list[HeldInstance], now_seconds: float) -> None:
+        facts = {COMPLETE_FACT: str(now_seconds)}
+        for each in held:
+            self._store.instances.record_node(each.id, each.phase, now_seconds, facts)
+
+    def _member(self, held: HeldInstance) -> Member:
+        equipment = self._equipment[held.offer]
+        return Member(
+            instance=held.id,
+            offer=held.offer,
+            device_kind=equipment.offer.device_kind,
+            profile_kind=equipment.profile_kind,
+            devices=held.devices_used,
+        )

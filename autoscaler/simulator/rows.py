@@ -1,0 +1,117 @@
+"""Rows of a CSV file that know where they stand, so that what is wrong in one can be named."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoscaler.domain.errors import SpecError
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row: the file, the line that it ends at, and its text by column."""
+
+    path: Path
+    line: int
+    values: Mapping[str, str]
+
+    def text(self, column: str) -> str:
+        """What stands in a column, which may not be empty.
+
+        Raises:
+            SpecError: nothing does; so of the other methods for what they say.
+        """
+        value = self.values[column].strip()
+        if not value:
+            raise self.error(column, "is empty")
+        return value
+
+    def positive(self, column: str) -> float:
+        """A finite number above 0."""
+        number = self._number(column)
+        if number <= 0:
+            raise self.error(column, f"{number:g} is not above 0")
+        return number
+
+    def not_negative(self, column: str) -> float:
+        """A finite number of at least 0."""
+        number = self._number(column)
+        if number < 0:
+            raise self.error(column, f"{number:g} is below 0")
+        return number
+
+    def count(self, column: str) -> int:
+        """A whole number of at least 1."""
+        number = self.positive(column)
+        if not number.is_integer():
+            raise self.error(column, f"{number:g} is not a whole number")
+        return int(number)
+
+    def error(self, column: str, message: str) -> SpecError:
+        """What is wrong with a column of this row, to be raised."""
+        return SpecError(message, field=f"{self.path}:{self.line}: {column}")
+
+    def _number(self, column: str) -> float:
+        text = self.text(column)
+        try:
+            number = float(text)
+        except ValueError:
+            raise self.error(column, f"{text!r} is not a number") from None
+        if not math.isfinite(number):
+            raise self.error(column, f"{text} is not finite")
+        return number
+
+
+def read_rows(path: Path, columns: Sequence[str]) -> list[Row]:
+    """The rows of a CSV file whose header has `columns`, in any order and among others.
+
+    Raises:
+        SpecError: the file can't be read, has no rows, was cut off, lacks a column, or a row has
+            not as many fields as the header.
+    """
+    reader = csv.DictReader(io.StringIO(_text_of(path)), strict=True)
+    try:
+        _require_columns(path, reader.fieldnames or (), columns)
+        rows = [Row(path, reader.line_num, values) for values in reader]
+    except csv.Error as error:
+        line = reader.reader.line_num
+        raise SpecError(f"is not CSV: {error}", field=f"{path}:{line}") from None
+    if not rows:
+        raise SpecError("has no rows below its header", field=str(path))
+    for row in rows:
+        # The csv module keeps surplus fields under None and fills missing ones with None.
+        if None in row.values or None in row.values.values():
+            raise SpecError("has more or fewer fields than the header", field=f"{path}:{row.line}")
+    return rows
+
+
+def _text_of(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise SpecError(f"can't be read: {error.strerror}", field=str(path)) from None
+    except UnicodeDecodeError:
+        raise SpecError("is not UTF-8 text", field=str(path)) from None
+    if not text:
+        raise SpecError("is empty", field=str(path))
+    # A number that was cut off is mostly still a number: only the end of the line shows it.
+    if not text.endswith("\n"):
+        line = text.count("\n") + 1
+        message = "ends within a line: copy the file again, or end it with a newline"
+        raise SpecError(message, field=f"{path}:{line}")
+    return text
+
+
+def _require_columns(path: Path, header: Sequence[str], columns: Sequence[str]) -> None:
+    twice = sorted({name for name in header if header.count(name) > 1})
+    if twice:
+        raise SpecError(f"has the column {twice[0]!r} twice", field=f"{path}:1")
+    missing = [name for name in columns if name not in header]
+    if missing:
+        message = f"lacks the column {missing[0]!r}: it has {', '.join(header)}"
+        raise SpecError(message, field=f"{path}:1")

@@ -1,0 +1,223 @@
+"""Measured step times of one application on one kind of device, and what lies between them.
+
+Source of the rules: the simulator published with Pollux (OSDI'21). There a placement that was
+measured is interpolated in the device batch, and any other in nodes, devices and device batch at
+once, by a triangulation. Here the latter is done one axis after the other, over measurements of
+the same device batch: that is exact at all of them, and a size that is left out is met as well or
+better.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import log2
+from typing import Final
+
+from autoscaler.domain.errors import CastorError
+
+# So far outside of what was measured, in nodes and in devices a node, the nearest stands for it.
+NEAREST_WITHIN_FACTOR: Final = 1.25
+# Devices a node times nodes is a whole number but for this.
+_ROUNDING: Final = 1e-9
+
+Placement = tuple[int, ...]
+
+
+class Unprofiled(CastorError):
+    """Nothing was measured near what is asked for. The text says what was."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """One synchronised micro-step, and the part of it that waits for other devices."""
+
+    step_seconds: float
+    sync_seconds: float
+
+    def accumulated_seconds(self, accumulation: int) -> float:
+        """A whole step: `accumulation` micro-steps without synchronisation and one with it."""
+        return self.step_seconds + accumulation * (self.step_seconds - self.sync_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class StepTable:
+    """Step times over device batch (examples a device in a micro-step), linear in between.
+
+    The batches rise. There is at least one, and each has its times.
+    """
+
+    device_batches: tuple[float, ...]
+    times: tuple[StepTimes, ...]
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the largest device batch measured."""
+        return self.device_batches[0], self.device_batches[-1]
+
+    def at(self, device_batch: float) -> StepTimes:
+        """The times at a device batch; outside of the bounds those of the nearest."""
+        batches = self.device_batches
+        above = bisect_left(batches, device_batch)
+        if above == 0:
+            return self.times[0]
+        if above == len(batches):
+            return self.times[-1]
+        below = above - 1
+        part = (device_batch - batches[below]) / (batches[above] - batches[below])
+        return _mixed(self.times[below], self.times[above], part)
+
+
+def table_of(times: Mapping[float, StepTimes]) -> StepTable:
+    """The table of times by device batch, in any order."""
+    batches = sorted(times)
+    return StepTable(tuple(batches), tuple(times[batch] for batch in batches))
+
+
+def mean_of(times: Sequence[StepTimes]) -> StepTimes:
+    """The mean of several measurements."""
+    return StepTimes(
+        sum(one.step_seconds for one in times) / len(times),
+        sum(one.sync_seconds for one in times) / len(times),
+    )
+
+
+def normalised(placement: Placement) -> Placement:
+    """The rotation of a placement that sorts first: all rotations are one ring of nodes."""
+    return min(placement[i:] + placement[:i] for i in range(len(placement)))
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSteps:
+    """All that was measured of one application on one kind of device.
+
+    `placements` (devices on each node, normalised) are answered as they are. `sizes`
+    ((nodes, devices), each the mean over its placements) answer for the placements not measured.
+    """
+
+    application: str
+    kind: str
+    placements: Mapping[Placement, StepTable]
+    sizes: Mapping[tuple[int, int], StepTable]
+    _tables: dict[Placement, StepTable] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def table(self, devices_on_nodes: Placement) -> StepTable:
+        """The step times of a placement over device batch.
+
+        Raises:
+            Unprofiled: it is more than `NEAREST_WITHIN_FACTOR` outside of what was measured.
+            ValueError: it has no node, or a node without a device.
+        """
+        table = self._tables.get(devices_on_nodes)
+        if table is None:
+            table = self._tables[devices_on_nodes] = self._find(devices_on_nodes)
+        return table
+
+    def at(self, devices_on_nodes: Placement, device_batch: float) -> StepTimes:
+        """The step times at a device batch, not above the largest that was measured.
+
+        Below the least measured they are those of the least: never too short.
+
+        Raises:
+            Unprofiled: as `table`, or the device batch is above the largest: it may not fit.
+        """
+        table = self.table(devices_on_nodes)
+        if not 0 < device_batch <= table.device_batches[-1]:
+            least, most = table.bounds
+            raise Unprofiled(
+                f"{self._place(devices_on_nodes)}: device batch {device_batch:g}: "
+                f"measured are {least:g} to {most:g}"
+            )
+        return table.at(device_batch)
+
+    def _find(self, devices_on_nodes: Placement) -> StepTable:
+        if not devices_on_nodes or min(devices_on_nodes) < 1:
+            raise ValueError(f"devices_on_nodes={devices_on_nodes}: each node has at least one")
+        measured = self.placements.get(normalised(devices_on_nodes))
+        if measured is not None:
+            return measured
+        table = self._interpolated(len(devices_on_nodes), sum(devices_on_nodes))
+        if table is None:
+            raise Unprofiled(f"{self._place(devices_on_nodes)}: {self._hull()}")
+        return table
+
+    def _interpolated(self, nodes: int, devices: int) -> StepTable | None:
+        """The table of a size between its neighbours in nodes, at the same devices a node.
+
+        Linear in the logarithm of nodes, since synchronisation grows about so.
+        """
+        counts = sorted({count for count, _ in self.sizes})
+        near = _nearest(nodes, counts[0], counts[-1])
+        if near is None:
+            return None
+        below = max(count for count in counts if count <= near)
+        above = min(count for count in counts if count >= near)
+        low = self._on_nodes(below, devices / near)
+        high = self._on_nodes(above, devices / near)
+        if low is None or high is None:
+            return None
+        if below == above:
+            return low
+        return _between(low, high, log2(near / below) / log2(above / below))
+
+    def _on_nodes(self, nodes: int, devices_a_node: float) -> StepTable | None:
+        """The table of a measured number of nodes with so many devices on each, on average."""
+        counts = sorted(devices for count, devices in self.sizes if count == nodes)
+        devices = _nearest(devices_a_node * nodes, counts[0], counts[-1])
+        if devices is None:
+            return None
+        place = bisect_left(counts, devices - _ROUNDING)
+        above = self.sizes[nodes, counts[place]]
+        if counts[place] <= devices + _ROUNDING:
+            return above
+        below = self.sizes[nodes, counts[place - 1]]
+        part = (devices - counts[place - 1]) / (counts[place] - counts[place - 1])
+        return _between(below, above, part)
+
+    def _place(self, devices_on_nodes: Placement) -> str:
+        nodes, devices = len(devices_on_nodes), sum(devices_on_nodes)
+        return f"{self.application} on {self.kind}: nodes={nodes}, devices={devices}"
+
+    def _hull(self) -> str:
+        nodes = [count for count, _ in self.sizes]
+        on_each = [devices / count for count, devices in self.sizes]
+        return (
+            f"measured are {min(nodes)} to {max(nodes)} nodes with {min(on_each):g} to "
+            f"{max(on_each):g} devices each, and {NEAREST_WITHIN_FACTOR:g} times that is answered"
+        )
+
+
+def _nearest(value: float, least: float, most: float) -> float | None:
+    """`value` within the bounds, or None if it is too far outside of them."""
+    if not least / NEAREST_WITHIN_FACTOR <= value <= most * NEAREST_WITHIN_FACTOR:
+        return None
+    return min(max(value, least), most)
+
+
+def _between(low: StepTable, high: StepTable, part: float) -> StepTable | None:
+    """The table `part` of the way from one to the other, over the device batches both have.
+
+    None if they have none in common.
+    """
+    least = max(low.device_batches[0], high.device_batches[0])
+    most = min(low.device_batches[-1], high.device_batches[-1])
+    if least > most:
+        return None
+    batches = {*low.device_batches, *high.device_batches}
+    return table_of(
+        {
+            batch: _mixed(low.at(batch), high.at(batch), part)
+            for batch in batches
+            if least <= batch <= most
+        }
+    )
+
+
+def _mixed(low: StepTimes, high: StepTimes, part: float) -> StepTimes:
+    return StepTimes(
+        (1.0 - part) * low.step_seconds + part * high.step_seconds,
+        (1.0 - part) * low.sync_seconds + part * high.sync_seconds,
+    )

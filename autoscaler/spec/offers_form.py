@@ -1,0 +1,156 @@
+"""What a file of offers may hold: the forms that pydantic validates."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Final, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from autoscaler.domain.offer import LimitUnit, Purchase
+from autoscaler.market.prices import Discount
+from autoscaler.spec.forms import Form, one_or_many, short_for
+from autoscaler.spec.job_form import Count, Duration, Text
+from autoscaler.spec.quantities import parse_money
+
+_BYTES_PER_UNIT: Final = {"Gbit": 1e9 / 8, "Mbit": 1e6 / 8, "GB": 1e9, "MB": 1e6}
+_BANDWIDTH: Final = re.compile(rf"(\d{{1,9}}(?:\.\d{{1,9}})?)\s*({'|'.join(_BYTES_PER_UNIT)})/s")
+
+
+def _bandwidth(value: object) -> float:
+    match = _BANDWIDTH.fullmatch(str(value).strip())
+    if match is None or float(match[1]) == 0:
+        raise ValueError(f'"{value}" is no bandwidth: write it like 25Gbit/s or 3GB/s')
+    return float(match[1]) * _BYTES_PER_UNIT[match[2]]
+
+
+def _factor(value: object) -> Decimal:
+    try:
+        return Decimal(str(value))
+    except InvalidOperation as error:
+        raise ValueError(f'"{value}" is no factor: write 0.8 for 20 % off') from error
+
+
+def _date(value: object) -> float:
+    try:
+        moment = datetime.fromisoformat(str(value))
+    except ValueError as error:
+        raise ValueError(f'"{value}" is no date: write it like 2026-07-20') from error
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+Money = Annotated[Decimal, BeforeValidator(lambda value: parse_money(str(value)))]
+Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Bandwidth = Annotated[float, BeforeValidator(_bandwidth)]
+Date = Annotated[float, BeforeValidator(_date)]
+
+
+class OfferForm(Form):
+    """One of `offers`."""
+
+    id: Text | None = None
+    type: Text | None = None
+    provider: Text | None = None
+    purchase: Purchase = Purchase.ON_DEMAND
+    zone: Text | None = None
+    devices: Count | None = None
+    device_kind: Text | None = None
+    usd_per_hour: Money | None = None
+    boot: Duration | None = None
+    network: Bandwidth | None = None
+    reclaims_per_hour: Rate | None = None
+    minimum_billed: Duration | None = None
+    profile: Text | None = None
+    max_instances: Count | None = None
+    max_devices: Count | None = None
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        if self.type is None and self.id is None:
+            raise ValueError("needs a type of the catalogue, or an id and all else by hand")
+        if self.max_instances is not None and self.max_devices is not None:
+            raise ValueError("is bounded twice: leave out max_instances or max_devices")
+        if self.purchase is Purchase.SPOT and self.reclaims_per_hour is None:
+            raise ValueError("spot is taken back: write reclaims_per_hour, 0 if it never is")
+        if self.purchase is Purchase.ON_DEMAND and self.reclaims_per_hour:
+            raise ValueError(
+                "on-demand is not taken back: leave reclaims_per_hour out, or write purchase: spot"
+            )
+        return self
+
+    @property
+    def offer_id(self) -> str:
+        """The id as given, or else the type and how it is bought."""
+        return self.id or f"{self.type}-{self.purchase}"
+
+
+class LimitForm(Form):
+    """One of `limits`: a bound on exactly one of three things."""
+
+    name: Text
+    devices: Count | None = None
+    instances: Count | None = None
+    usd_per_hour: Money | None = None
+    offers: Annotated[tuple[Text, ...], one_or_many(), Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _bounds_one_thing(self) -> Self:
+        if len(self._maxima()) != 1:
+            raise ValueError("needs exactly one of devices, instances and usd_per_hour")
+        return self
+
+    @property
+    def bound(self) -> tuple[LimitUnit, float]:
+        """What is counted, and the most there may be of it."""
+        return self._maxima()[0]
+
+    def _maxima(self) -> list[tuple[LimitUnit, float]]:
+        given = [(unit, getattr(self, unit.value)) for unit in LimitUnit]
+        return [(unit, float(maximum)) for unit, maximum in given if maximum is not None]
+
+
+class PricesForm(Form):
+    """One of `prices_from`. `file` is relative to the file that names it."""
+
+    file: Text
+    as_of: Date | None = None
+
+
+class DiscountForm(Form):
+    """One of `discounts`."""
+
+    provider: Text
+    type: Text = "*"
+    purchase: Purchase = Purchase.ON_DEMAND
+    factor: Annotated[Decimal, BeforeValidator(_factor)] | None = None
+    usd_per_hour: Money | None = None
+    reason: Text
+
+    @model_validator(mode="after")
+    def _says_how_much(self) -> Self:
+        self.discount()
+        return self
+
+    def discount(self) -> Discount:
+        """As the market has it."""
+        return Discount(
+            provider=self.provider,
+            reason=self.reason,
+            instance_type=self.type,
+            purchase=self.purchase,
+            factor=self.factor,
+            usd_per_hour=self.usd_per_hour,
+        )
+
+
+class OffersForm(Form):
+    """A whole file of offers."""
+
+    offers: Annotated[tuple[OfferForm, ...], Field(min_length=1)]
+    limits: tuple[LimitForm, ...] = ()
+    prices_from: Annotated[
+        tuple[Annotated[PricesForm, short_for("file")], ...], one_or_many()
+    ] = ()
+    discounts: tuple[DiscountForm, ...] = ()

@@ -1,0 +1,276 @@
+"""What becomes of an instance, with the calls that are made for it and its bill; no storage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from autoscaler.domain.errors import Conflict
+from autoscaler.domain.instance import (
+    CloudInstance,
+    CloudState,
+    Desired,
+    HeldInstance,
+    InstancePhase,
+)
+from autoscaler.domain.intent import Intent, IntentKind, IntentState
+from autoscaler.domain.job import JobPhase
+from autoscaler.domain.offer import Offer
+from autoscaler.domain.spending import EntryKind, LedgerEntry
+
+# The id of an intent that the store has not numbered yet.
+UNNUMBERED = 0
+
+_AT_WORK = (
+    InstancePhase.PREPARING,
+    InstancePhase.STARTING,
+    InstancePhase.TRAINING,
+    InstancePhase.WAITING,
+)
+_TOLD_BY_NODES = frozenset((*_AT_WORK, InstancePhase.DRAINING, InstancePhase.DRAINED))
+
+
+class Place(NamedTuple):
+    """A slot of a job, the generation that is or was there, and how far that is."""
+
+    slot: int
+    generation: int
+    phase: InstancePhase
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One more instance of an offer for a job; `token_of` makes the launch token of its id."""
+
+    job: str
+    offer: Offer
+    devices_used: int
+    token_of: Callable[[str], str]
+    now_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What changes together or not at all: an instance, the calls for it, its bill.
+
+    `last_line` is the line of its bill that was written last; `new_lines` are still to be written.
+    """
+
+    held: HeldInstance
+    minimum_billed_seconds: int
+    launch: Intent
+    termination: Intent | None = None
+    last_line: LedgerEntry | None = None
+    new_lines: tuple[LedgerEntry, ...] = ()
+
+
+def ordered(order: Order, phase: JobPhase, places: Iterable[Place]) -> Holding:
+    """The instance that an order makes; `places` are all there ever were of its job.
+
+    Raises:
+        Conflict: the job, in that phase, is stopping or has ended.
+    """
+    job, offer = order.job, order.offer
+    if phase not in (JobPhase.PENDING, JobPhase.RUNNING):
+        raise Conflict(f"job {job} is {phase}: nothing is ordered for it any more")
+    slot, generation = _next_place(list(places))
+    held = HeldInstance(
+        id=f"{job}-{slot}-{generation}",
+        job=job,
+        slot=slot,
+        generation=generation,
+        offer=offer.id,
+        devices_used=order.devices_used,
+        usd_per_hour=offer.usd_per_hour,
+        desired=Desired.PRESENT,
+        phase=InstancePhase.REQUESTED,
+        requested_seconds=order.now_seconds,
+    )
+    launch = _intent(IntentKind.LAUNCH, held.id, order.token_of(held.id), order.now_seconds)
+    return Holding(held, offer.minimum_billed_seconds, launch)
+
+
+def unwanted(held: HeldInstance, now_seconds: float) -> HeldInstance:
+    """Wanted no more: it drains if it is at work."""
+    if held.phase is InstancePhase.ENDED or held.desired is Desired.ABSENT:
+        return held
+    phase = InstancePhase.DRAINING if held.phase in _AT_WORK else held.phase
+    return replace(held, desired=Desired.ABSENT, draining_seconds=now_seconds, phase=phase)
+
+
+def heard(
+    held: HeldInstance, told: InstancePhase, now_seconds: float, facts: Mapping[str, str]
+) -> HeldInstance:
+    """As its node tells that it is.
+
+    Raises:
+        Conflict: `told` is not for a node to tell.
+    """
+    if told not in _TOLD_BY_NODES:
+        raise Conflict(f"instance {held.id}: a node can't tell that it is {told}")
+    if held.phase is InstancePhase.ENDED:
+        return held
+    joined_seconds, training_seconds = held.joined_seconds, held.training_seconds
+    phase = told if _follows(told, held.phase) else held.phase
+    if phase is InstancePhase.TRAINING and training_seconds is None:
+        training_seconds = now_seconds
+    return replace(
+        held,
+        phase=phase,
+        joined_seconds=now_seconds if joined_seconds is None else joined_seconds,
+        training_seconds=training_seconds,
+        seen_seconds=max(now_seconds, held.seen_seconds or now_seconds),
+        facts={**held.facts, **facts} if facts else held.facts,
+    )
+
+
+def to_be_taken_back(held: HeldInstance, reclaim_seconds: float) -> HeldInstance:
+    """With a notice of reclaim; of several the earliest counts."""
+    known_seconds = held.reclaim_seconds
+    if known_seconds is not None and known_seconds <= reclaim_seconds:
+        return held
+    return replace(held, reclaim_seconds=reclaim_seconds)
+
+
+def to_be_terminated(holding: Holding, now_seconds: float, facts: Mapping[str, str]) -> Holding:
+    """Wanted no more, with the intent to terminate it, once; `facts` are of why."""
+    held = unwanted(holding.held, now_seconds)
+    if held.phase is InstancePhase.ENDED:
+        return holding
+    told = replace(held, facts={**held.facts, **facts})
+    return _with_termination(replace(holding, held=told), now_seconds)
+
+
+def seen_in_cloud(holding: Holding, seen: CloudInstance, now_seconds: float) -> Holding:
+    """As its cloud shows it: launched at the first sight, then as long as it is not terminated.
+
+    Raises:
+        Conflict: it is another one in the cloud.
+    """
+    held = holding.held
+    if held.cloud_id not in (None, seen.id):
+        raise Conflict(
+            f"instance {held.id} is {held.cloud_id} in the cloud, "
+            f"and {seen.id} too: terminate {seen.id}"
+        )
+    if held.launched_seconds is None:
+        holding = _launched(holding, seen, now_seconds)
+    if seen.state is not CloudState.TERMINATED:
+        return holding
+    return _ended(holding, now_seconds if seen.ended_seconds is None else seen.ended_seconds)
+
+
+def billed_again(holding: Holding, now_seconds: float) -> Holding:
+    """With its end taken back, if its bill is closed: billed on from there, terminated again."""
+    last = holding.last_line
+    if last is None or last.kind is not EntryKind.CLOSE:
+        return holding
+    # A moment later, less than is billed: no two lines of a kind have the same time.
+    opened = replace(
+        last, kind=EntryKind.OPEN, at_seconds=math.nextafter(last.at_seconds, math.inf)
+    )
+    return _with_termination(_with_line(holding, opened), now_seconds, again=True)
+
+
+def refused(holding: Holding, error: str, now_seconds: float) -> Holding:
+    """Ended before it was launched: its cloud refused.
+
+    Raises:
+        Conflict: the cloud has shown it.
+    """
+    held = holding.held
+    if held.cloud_id is not None:
+        raise Conflict(f"instance {held.id} was launched: it is {held.cloud_id}")
+    if held.phase is InstancePhase.ENDED:
+        return holding
+    return replace(
+        holding,
+        held=replace(held, phase=InstancePhase.ENDED, ended_seconds=now_seconds),
+        launch=_settled(holding.launch, IntentState.FAILED, error),
+        termination=holding.termination
+        and _settled(holding.termination, IntentState.FAILED, error),
+    )
+
+
+def _next_place(places: list[Place]) -> tuple[int, int]:
+    taken = {place.slot for place in places if place.phase is not InstancePhase.ENDED}
+    slot = next(slot for slot in range(len(taken) + 1) if slot not in taken)
+    return slot, 1 + max((place.generation for place in places if place.slot == slot), default=0)
+
+
+def _follows(phase: InstancePhase, known: InstancePhase) -> bool:
+    if known is InstancePhase.DRAINED:
+        return False
+    return known is not InstancePhase.DRAINING or phase is InstancePhase.DRAINED
+
+
+def _launched(holding: Holding, seen: CloudInstance, now_seconds: float) -> Holding:
+    held = holding.held
+    is_given_up = held.phase is InstancePhase.ENDED
+    phase = InstancePhase.BOOTING if held.phase is InstancePhase.REQUESTED else held.phase
+    opened = LedgerEntry(
+        kind=EntryKind.OPEN,
+        instance=held.id,
+        job=held.job,
+        offer=held.offer,
+        usd_per_hour=held.usd_per_hour,
+        at_seconds=seen.launched_seconds,
+        minimum_billed_seconds=holding.minimum_billed_seconds,
+    )
+    launched = replace(
+        _with_line(holding, opened),
+        held=replace(held, phase=phase, cloud_id=seen.id, launched_seconds=seen.launched_seconds),
+        launch=_settled(holding.launch, IntentState.DONE),
+    )
+    return _with_termination(launched, now_seconds) if is_given_up else launched
+
+
+def _ended(holding: Holding, ended_seconds: float) -> Holding:
+    last = holding.last_line
+    assert last is not None, "what has ended was launched, and its bill opened"
+    if last.kind is EntryKind.CLOSE:
+        return holding
+    termination = holding.termination
+    ended_seconds = max(ended_seconds, last.at_seconds)
+    closed = replace(last, kind=EntryKind.CLOSE, at_seconds=ended_seconds)
+    return replace(
+        _with_line(holding, closed),
+        held=replace(holding.held, phase=InstancePhase.ENDED, ended_seconds=ended_seconds),
+        termination=termination and _settled(termination, IntentState.DONE),
+    )
+
+
+def _with_line(holding: Holding, line: LedgerEntry) -> Holding:
+    return replace(holding, last_line=line, new_lines=(*holding.new_lines, line))
+
+
+def _with_termination(holding: Holding, now_seconds: float, again: bool = False) -> Holding:
+    """With the intent to terminate it, unless that is pending or, not `again`, done."""
+    known, launch = holding.termination, holding.launch
+    if known is None:
+        asked = _intent(IntentKind.TERMINATE, launch.instance, launch.token, now_seconds)
+    elif again or known.state is IntentState.FAILED:
+        asked = replace(known, state=IntentState.PENDING, not_before_seconds=now_seconds)
+    else:
+        return holding
+    return replace(holding, termination=asked)
+
+
+def _intent(kind: IntentKind, instance: str, token: str, now_seconds: float) -> Intent:
+    return Intent(
+        id=UNNUMBERED,
+        kind=kind,
+        instance=instance,
+        token=token,
+        state=IntentState.PENDING,
+        attempts=0,
+        not_before_seconds=now_seconds,
+    )
+
+
+def _settled(intent: Intent, state: IntentState, error: str | None = None) -> Intent:
+    if intent.state is not IntentState.PENDING:
+        return intent
+    return replace(intent, state=state, error=error)

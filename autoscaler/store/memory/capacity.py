@@ -1,0 +1,38 @@
+"""Refusals in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from autoscaler.store.capacity import Capacity, Refusal
+from autoscaler.store.memory.tables import Tables
+
+
+class MemoryCapacity(Capacity):
+    """The refusal of each offer that has one."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._lock = tables.lock
+        self._refusals: dict[str, Refusal] = {}
+
+    def accepted(self, offer: str) -> None:
+        with self._lock:
+            self._refusals.pop(offer, None)
+
+    def refusals(self) -> Mapping[str, Refusal]:
+        with self._lock:
+            return dict(self._refusals)
+
+    def unavailable(self, now_seconds: float) -> frozenset[str]:
+        with self._lock:
+            return frozenset(
+                refusal.offer
+                for refusal in self._refusals.values()
+                if refusal.until_seconds > now_seconds
+            )
+
+    def _change(self, offer: str, refuse: Callable[[Refusal | None], Refusal]) -> Refusal:
+        with self._lock:
+            refusal = refuse(self._refusals.get(offer))
+            self._refusals[offer] = refusal
+            return refusal

@@ -1,0 +1,104 @@
+"""Instances in memory, with their intents and lines of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
+from autoscaler.domain.intent import IntentKind
+from autoscaler.store.holding import Holding, Order, Place, ordered
+from autoscaler.store.instances import Instances
+from autoscaler.store.memory.tables import Tables
+
+
+class MemoryInstances(Instances):
+    """The instances of the tables; also writes intents and the ledger."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def get(self, instance: str) -> HeldInstance:
+        with self._tables.lock:
+            return self._tables.instance(instance)
+
+    def alive(self) -> tuple[HeldInstance, ...]:
+        with self._tables.lock:
+            return self._tables.alive_instances.all()
+
+    def of_job(self, job: str, include_ended: bool = False) -> tuple[HeldInstance, ...]:
+        with self._tables.lock:
+            return self._tables.instances_of(job, include_ended)
+
+    def never_trained(self, job: str) -> tuple[HeldInstance, ...]:
+        every = self.of_job(job, include_ended=True)
+        in_vain = [held for held in every if _is_in_vain(held)]
+        trained_seconds: dict[str, float] = {}
+        for held in every if in_vain else ():
+            if held.training_seconds is not None:
+                known_seconds = trained_seconds.get(held.offer, held.training_seconds)
+                trained_seconds[held.offer] = max(known_seconds, held.training_seconds)
+        return tuple(
+            held
+            for held in in_vain
+            if held.offer not in trained_seconds
+            or _over_seconds(held) > trained_seconds[held.offer]
+        )
+
+    def _add(self, order: Order) -> Holding:
+        tables = self._tables
+        with tables.lock:
+            phase = tables.job(order.job).phase
+            of_job = tables.instances_of(order.job, include_ended=True)
+            places = [Place(held.slot, held.generation, held.phase) for held in of_job]
+            holding = ordered(order, phase, places)
+            tables.minimum_billed_seconds[holding.held.id] = holding.minimum_billed_seconds
+            tables.keep_instance(holding.held)
+            tables.keep_intent(holding.launch)
+            return holding
+
+    def _change(
+        self, instance: str, change: Callable[[HeldInstance], HeldInstance]
+    ) -> HeldInstance:
+        with self._tables.lock:
+            held = change(self._tables.instance(instance))
+            self._tables.keep_instance(held)
+            return held
+
+    def _change_holding(self, instance: str, change: Callable[[Holding], Holding]) -> Holding:
+        tables = self._tables
+        with tables.lock:
+            known = self._holding(instance)
+            holding = change(known)
+            tables.keep_instance(holding.held)
+            tables.keep_intent(holding.launch)
+            if holding.termination is not None:
+                tables.keep_intent(holding.termination)
+            for line in holding.new_lines:
+                tables.add_line(line)
+            return holding
+
+    def _holding(self, instance: str) -> Holding:
+        tables = self._tables
+        held = tables.instance(instance)
+        intents = {intent.kind: intent for intent in tables.intents_of(instance)}
+        return Holding(
+            held=held,
+            minimum_billed_seconds=tables.minimum_billed_seconds[instance],
+            launch=intents[IntentKind.LAUNCH],
+            termination=intents.get(IntentKind.TERMINATE),
+            last_line=tables.last_lines.get(instance),
+        )
+
+
+def _is_in_vain(held: HeldInstance) -> bool:
+    if held.training_seconds is not None or held.launched_seconds is None:
+        return False
+    return held.phase is InstancePhase.ENDED or held.desired is Desired.ABSENT
+
+
+def _over_seconds(held: HeldInstance) -> float:
+    over_seconds = held.draining_seconds
+    if over_seconds is None:
+        over_seconds = held.ended_seconds
+    assert over_seconds is not None, "it ended, or was released"
+    return over_seconds

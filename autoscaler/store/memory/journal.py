@@ -1,0 +1,73 @@
+"""The journal in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from autoscaler.domain.plan import Decision, Plan
+from autoscaler.domain.snapshot import Snapshot
+from autoscaler.store.journal import Journal, JournalEntry, pruned
+from autoscaler.store.memory.tables import Tables
+
+
+class MemoryJournal(Journal):
+    """All decisions, and the snapshots of the last plans.
+
+    A snapshot of many jobs takes some hundred kilobytes, so that only the last `inputs_kept` are
+    kept; older ones count as pruned.
+    """
+
+    def __init__(self, tables: Tables, inputs_kept: int) -> None:
+        self._lock = tables.lock
+        self._inputs_kept = inputs_kept
+        self._made = 0
+        self._plans: dict[int, tuple[float, Plan]] = {}
+        self._inputs: dict[int, Snapshot] = {}
+        self._entries: list[JournalEntry] = []
+
+    def add(
+        self,
+        tick: int,
+        now_seconds: float,
+        snapshot: Snapshot,
+        plan: Plan,
+        decisions: Sequence[Decision],
+    ) -> None:
+        with self._lock:
+            self._made += 1
+            kept = replace(plan, decisions=tuple(decisions))
+            self._plans[self._made] = (now_seconds, kept)
+            self._inputs[self._made] = snapshot
+            self._inputs.pop(self._made - self._inputs_kept, None)
+            self._entries.extend(
+                JournalEntry(self._made, tick, now_seconds, decision) for decision in decisions
+            )
+
+    def decisions(self, job: str | None = None, limit: int = 100) -> tuple[JournalEntry, ...]:
+        with self._lock:
+            latest_first: Iterable[JournalEntry] = reversed(self._entries)
+            if job is not None:
+                latest_first = (entry for entry in latest_first if entry.decision.job == job)
+            return tuple(islice(latest_first, limit))
+
+    def inputs(self, entry: JournalEntry) -> Snapshot:
+        snapshot = self._inputs.get(entry.plan)
+        if snapshot is None:
+            raise pruned(entry)
+        return snapshot
+
+    def plan(self, entry: JournalEntry) -> Plan:
+        kept = self._plans.get(entry.plan)
+        if kept is None:
+            raise pruned(entry)
+        return kept[1]
+
+    def prune(self, before_seconds: float) -> None:
+        with self._lock:
+            old = {plan for plan, (made, _) in self._plans.items() if made < before_seconds}
+            self._entries = [entry for entry in self._entries if entry.plan not in old]
+            for plan in old:
+                del self._plans[plan]
+                self._inputs.pop(plan, None)

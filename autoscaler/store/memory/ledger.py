@@ -1,0 +1,19 @@
+"""The ledger in memory."""
+
+from __future__ import annotations
+
+from autoscaler.domain.spending import LedgerEntry
+from autoscaler.store.ledger import LedgerLines
+from autoscaler.store.memory.tables import Tables
+
+
+class MemoryLedgerLines(LedgerLines):
+    """The lines that `MemoryInstances` wrote."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def entries(self, job: str | None = None) -> tuple[LedgerEntry, ...]:
+        tables = self._tables
+        with tables.lock:
+            return tuple(tables.lines if job is None else tables.lines_of_job.get(job, ()))

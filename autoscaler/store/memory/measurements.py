@@ -1,0 +1,111 @@
+"""Measurements in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from autoscaler.domain.report import StepObservation
+from autoscaler.domain.snapshot import ThroughputModel
+from autoscaler.store.measurements import (
+    Book,
+    Configuration,
+    Mean,
+    Measurements,
+    NoisePoint,
+    StepTimes,
+)
+from autoscaler.store.memory.tables import Tables
+
+
+class MemoryMeasurements(Measurements):
+    """A book for each job."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._lock = tables.lock
+        self._books: dict[str, MemoryBook] = {}
+        self._models: dict[str, Mapping[str, ThroughputModel]] = {}
+
+    def add_observations(
+        self, job: str, observations: Sequence[StepObservation], now_seconds: float
+    ) -> None:
+        with self._lock:
+            self.book(job).add_observations(observations, now_seconds)
+
+    def observations(self, job: str) -> tuple[StepObservation, ...]:
+        with self._lock:
+            return self._books[job].latest_first() if job in self._books else ()
+
+    def step_seconds(self, job: str) -> float | None:
+        latest = self.observations(job)
+        return latest[0].step_seconds if latest else None
+
+    def add_duration(self, job: str, offer: str | None, what: str, seconds: float) -> None:
+        with self._lock:
+            self.book(job).add_duration(offer, what, seconds)
+
+    def durations(self, job: str) -> Mapping[tuple[str | None, str], Mean]:
+        with self._lock:
+            return dict(self._books[job].durations) if job in self._books else {}
+
+    def noise_history(self, job: str) -> tuple[NoisePoint, ...]:
+        with self._lock:
+            return tuple(self._books[job].noise) if job in self._books else ()
+
+    def save_models(self, job: str, models: Mapping[str, ThroughputModel]) -> None:
+        with self._lock:
+            self._tables.job(job)
+            self._models[job] = dict(models)
+
+    def models(self, job: str) -> Mapping[str, ThroughputModel]:
+        return self._models.get(job, {})
+
+    def book(self, job: str) -> MemoryBook:
+        """The book of a job, or `UnknownJob`; the caller holds the lock of the tables."""
+        book = self._books.get(job)
+        if book is None:
+            book = self._books[self._tables.job(job).id] = MemoryBook()
+        return book
+
+
+class MemoryBook(Book):
+    """The measurements of one job."""
+
+    def __init__(self) -> None:
+        self.durations: dict[tuple[str | None, str], Mean] = {}
+        self.noise: list[NoisePoint] = []
+        self._times: dict[Configuration, StepTimes] = {}
+        self._latest_first: tuple[StepObservation, ...] | None = ()
+
+    def latest_first(self) -> tuple[StepObservation, ...]:
+        """The means of each configuration. The tuple is kept until the next change."""
+        if self._latest_first is None:
+            self._latest_first = tuple(
+                self._times[each].observation(each) for each in self._in_order()
+            )
+        return self._latest_first
+
+    def _in_order(self) -> list[Configuration]:
+        return sorted(self._times, key=lambda each: (-self._times[each].updated_seconds, each))
+
+    def _merge(
+        self, configuration: Configuration, new: StepObservation, now_seconds: float
+    ) -> None:
+        known = self._times.get(configuration, StepTimes())
+        self._times[configuration] = known.with_more(new, now_seconds)
+        self._latest_first = None
+
+    def _forget_all_but(self, maximum: int) -> None:
+        if len(self._times) > maximum:
+            for configuration in self._in_order()[maximum:]:
+                del self._times[configuration]
+
+    def _merge_duration(self, offer: str | None, what: str, seconds: float) -> None:
+        known = self.durations.get((offer or None, what), Mean())
+        self.durations[offer or None, what] = known.with_one_more(seconds)
+
+    def _last_noise_examples(self) -> float:
+        return self.noise[-1].progress_examples if self.noise else 0.0
+
+    def _keep_noise(self, point: NoisePoint) -> None:
+        self.noise.append(point)

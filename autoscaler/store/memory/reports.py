@@ -1,0 +1,55 @@
+"""Reports and failures in memory."""
+
+from __future__ import annotations
+
+from autoscaler.domain.report import Failure, ReportOrigin, TrainingReport
+from autoscaler.store.memory.measurements import MemoryMeasurements
+from autoscaler.store.memory.tables import Tables
+from autoscaler.store.reports import InstanceMark, JobMark, Reports, failed, judge, reported
+
+
+class MemoryReports(Reports):
+    """The failures of each job by start; the reports are kept with the jobs of the tables."""
+
+    def __init__(self, tables: Tables, measurements: MemoryMeasurements) -> None:
+        self._tables = tables
+        self._measurements = measurements
+        self._job_marks: dict[str, JobMark] = {}
+        self._instance_marks: dict[str, InstanceMark] = {}
+        self._failures: dict[str, dict[tuple[str, int], Failure]] = {}
+
+    def add(
+        self, job: str, report: TrainingReport, origin: ReportOrigin, now_seconds: float
+    ) -> bool:
+        tables = self._tables
+        with tables.lock:
+            record, held = tables.job(job), tables.instance(origin.instance)
+            verdict = judge(
+                report,
+                origin,
+                (record, self._job_marks.get(job, JobMark())),
+                (held, self._instance_marks.get(held.id, InstanceMark())),
+            )
+            if verdict.counts:
+                mark = InstanceMark(origin.started_seconds, report.step)
+                self._instance_marks[held.id] = mark
+                self._measurements.book(job).add_report(report, now_seconds)
+            if verdict.is_latest:
+                tables.keep_job(reported(record, report, now_seconds))
+                self._job_marks[job] = JobMark(origin.attempt, origin.started_seconds)
+            return verdict.is_latest
+
+    def add_failure(self, job: str, failure: Failure, now_seconds: float) -> bool:
+        with self._tables.lock:
+            record = self._tables.job(job)
+            known = self._failures.setdefault(job, {})
+            start = (failure.instance, failure.attempt)
+            if start in known:
+                return False
+            known[start] = failure
+            self._tables.keep_job(failed(record, failure))
+            return True
+
+    def failures(self, job: str) -> tuple[Failure, ...]:
+        with self._tables.lock:
+            return tuple(self._failures.get(job, {}).values())

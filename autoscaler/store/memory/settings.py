@@ -1,0 +1,22 @@
+"""Settings in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autoscaler.store.memory.tables import Tables
+from autoscaler.store.settings import Settings
+
+
+class MemorySettings(Settings):
+    """The values that were chosen."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._lock = tables.lock
+        self._values: dict[str, str] = {}
+
+    def once(self, key: str, make: Callable[[], str]) -> str:
+        with self._lock:
+            if key not in self._values:
+                self._values[key] = make()
+            return self._values[key]

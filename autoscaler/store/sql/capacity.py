@@ -1,0 +1,41 @@
+"""Refusals in a database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sqlalchemy import delete, select
+
+from autoscaler.store.capacity import Capacity, Refusal
+from autoscaler.store.database import Database
+from autoscaler.store.schema import RefusalRow
+
+
+class SqlCapacity(Capacity):
+    """The table of refusals."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def accepted(self, offer: str) -> None:
+        with self._database.write() as session:
+            session.execute(delete(RefusalRow).where(RefusalRow.offer == offer))
+
+    def refusals(self) -> Mapping[str, Refusal]:
+        with self._database.read() as session:
+            return {row.offer: row.to(Refusal) for row in session.scalars(select(RefusalRow))}
+
+    def unavailable(self, now_seconds: float) -> frozenset[str]:
+        offers = select(RefusalRow.offer).where(RefusalRow.until_seconds > now_seconds)
+        with self._database.read() as session:
+            return frozenset(session.scalars(offers))
+
+    def _change(self, offer: str, refuse: Callable[[Refusal | None], Refusal]) -> Refusal:
+        with self._database.write() as session:
+            row = session.get(RefusalRow, offer)
+            refusal = refuse(None if row is None else row.to(Refusal))
+            if row is None:
+                row = RefusalRow()
+                session.add(row)
+            row.take(refusal)
+            return refusal

@@ -1,0 +1,135 @@
+"""Instances in a database, with their intents and lines of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy import Select, func, or_, select
+from sqlalchemy.orm import Session, aliased
+
+from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
+from autoscaler.domain.intent import Intent, IntentKind
+from autoscaler.domain.spending import LedgerEntry
+from autoscaler.store.database import Database
+from autoscaler.store.holding import Holding, Order, Place, ordered
+from autoscaler.store.instances import Instances, unknown_instance
+from autoscaler.store.schema import InstanceRow, IntentRow, LedgerRow
+from autoscaler.store.sql.jobs import job_row
+
+_Other = aliased(InstanceRow)
+_TRAINED_SECONDS = (
+    select(func.max(_Other.training_seconds))
+    .where(_Other.job == InstanceRow.job, _Other.offer == InstanceRow.offer)
+    .scalar_subquery()
+)
+_NEVER_TRAINED = select(InstanceRow).where(
+    or_(InstanceRow.phase == InstancePhase.ENDED, InstanceRow.desired == Desired.ABSENT),
+    InstanceRow.launched_seconds.is_not(None),
+    InstanceRow.training_seconds.is_(None),
+    or_(
+        _TRAINED_SECONDS.is_(None),
+        func.coalesce(InstanceRow.draining_seconds, InstanceRow.ended_seconds) > _TRAINED_SECONDS,
+    ),
+)
+
+
+class SqlInstances(Instances):
+    """The table of instances; also writes those of intents and of the ledger."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, instance: str) -> HeldInstance:
+        with self._database.read() as session:
+            return instance_row(session, instance).to(HeldInstance)
+
+    def alive(self) -> tuple[HeldInstance, ...]:
+        return self._list(select(InstanceRow).where(InstanceRow.phase != InstancePhase.ENDED))
+
+    def of_job(self, job: str, include_ended: bool = False) -> tuple[HeldInstance, ...]:
+        rows = select(InstanceRow).where(InstanceRow.job == job)
+        if not include_ended:
+            rows = rows.where(InstanceRow.phase != InstancePhase.ENDED)
+        return self._list(rows)
+
+    def never_trained(self, job: str) -> tuple[HeldInstance, ...]:
+        return self._list(_NEVER_TRAINED.where(InstanceRow.job == job))
+
+    def _list(self, rows: Select[InstanceRow]) -> tuple[HeldInstance, ...]:
+        with self._database.read() as session:
+            in_order = rows.order_by(InstanceRow.requested_seconds, InstanceRow.id)
+            return tuple(row.to(HeldInstance) for row in session.scalars(in_order))
+
+    def _add(self, order: Order) -> Holding:
+        with self._database.write() as session:
+            phase = job_row(session, order.job).phase
+            places = select(InstanceRow.slot, InstanceRow.generation, InstanceRow.phase)
+            of_job = session.execute(places.where(InstanceRow.job == order.job))
+            holding = ordered(order, phase, [Place(*place) for place in of_job])
+            row = InstanceRow(minimum_billed_seconds=holding.minimum_billed_seconds)
+            row.take(holding.held)
+            session.add(row)
+            session.flush()
+            _keep_intent(session, None, holding.launch)
+            return holding
+
+    def _change(
+        self, instance: str, change: Callable[[HeldInstance], HeldInstance]
+    ) -> HeldInstance:
+        with self._database.write() as session:
+            row = instance_row(session, instance)
+            held = change(row.to(HeldInstance))
+            row.take(held)
+            return held
+
+    def _change_holding(self, instance: str, change: Callable[[Holding], Holding]) -> Holding:
+        with self._database.write() as session:
+            row = instance_row(session, instance)
+            of_instance = select(IntentRow).where(IntentRow.instance == instance)
+            intents = {intent.kind: intent for intent in session.scalars(of_instance)}
+            launch, termination = intents[IntentKind.LAUNCH], intents.get(IntentKind.TERMINATE)
+            holding = change(
+                Holding(
+                    held=row.to(HeldInstance),
+                    minimum_billed_seconds=row.minimum_billed_seconds,
+                    launch=launch.to(Intent),
+                    termination=None if termination is None else termination.to(Intent),
+                    last_line=_last_line(session, instance),
+                )
+            )
+            row.take(holding.held)
+            launch.take(holding.launch)
+            if holding.termination is not None:
+                _keep_intent(session, termination, holding.termination)
+            for line in holding.new_lines:
+                _add_line(session, line)
+            return holding
+
+
+def instance_row(session: Session, instance: str) -> InstanceRow:
+    """The row of an instance, or `UnknownInstance`."""
+    row = session.get(InstanceRow, instance)
+    if row is None:
+        raise unknown_instance(instance)
+    return row
+
+
+def _last_line(session: Session, instance: str) -> LedgerEntry | None:
+    lines = select(LedgerRow).where(LedgerRow.instance == instance)
+    last = session.scalars(lines.order_by(LedgerRow.id.desc()).limit(1)).first()
+    return None if last is None else last.to(LedgerEntry)
+
+
+def _add_line(session: Session, line: LedgerEntry) -> None:
+    row = LedgerRow()
+    row.take(line)
+    session.add(row)
+
+
+def _keep_intent(session: Session, row: IntentRow | None, intent: Intent) -> None:
+    if row is not None:
+        row.take(intent)
+        return
+    row = IntentRow()
+    row.take(intent, but="id")
+    session.add(row)

@@ -1,0 +1,24 @@
+"""The ledger in a database."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+
+from autoscaler.domain.spending import LedgerEntry
+from autoscaler.store.database import Database
+from autoscaler.store.ledger import LedgerLines
+from autoscaler.store.schema import LedgerRow
+
+
+class SqlLedgerLines(LedgerLines):
+    """The table of the ledger."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def entries(self, job: str | None = None) -> tuple[LedgerEntry, ...]:
+        rows = select(LedgerRow).order_by(LedgerRow.id)
+        if job is not None:
+            rows = rows.where(LedgerRow.job == job)
+        with self._database.read() as session:
+            return tuple(row.to(LedgerEntry) for row in session.scalars(rows))

@@ -1,0 +1,124 @@
+"""Measurements in a database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from sqlalchemy import Select, inspect, select
+from sqlalchemy.orm import Session
+
+from autoscaler.domain.report import StepObservation
+from autoscaler.domain.snapshot import ThroughputModel
+from autoscaler.store.database import Database
+from autoscaler.store.measurements import (
+    Book,
+    Configuration,
+    Mean,
+    Measurements,
+    NoisePoint,
+    StepTimes,
+)
+from autoscaler.store.schema import DurationRow, ModelsRow, NoiseRow, ObservationRow
+from autoscaler.store.sql.jobs import job_row
+
+
+class SqlMeasurements(Measurements):
+    """The tables of observations, durations, noise and models."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add_observations(
+        self, job: str, observations: Sequence[StepObservation], now_seconds: float
+    ) -> None:
+        with self._database.write() as session:
+            job_row(session, job)
+            SqlBook(session, job).add_observations(observations, now_seconds)
+
+    def observations(self, job: str) -> tuple[StepObservation, ...]:
+        with self._database.read() as session:
+            return tuple(
+                row.to(StepTimes).observation(row.to(Configuration))
+                for row in session.scalars(_latest_first(job))
+            )
+
+    def step_seconds(self, job: str) -> float | None:
+        with self._database.read() as session:
+            row = session.scalar(_latest_first(job).limit(1))
+            return None if row is None else row.step_seconds
+
+    def add_duration(self, job: str, offer: str | None, what: str, seconds: float) -> None:
+        with self._database.write() as session:
+            job_row(session, job)
+            SqlBook(session, job).add_duration(offer, what, seconds)
+
+    def durations(self, job: str) -> Mapping[tuple[str | None, str], Mean]:
+        with self._database.read() as session:
+            rows = session.scalars(select(DurationRow).where(DurationRow.job == job))
+            return {
+                (row.offer or None, row.what): Mean(row.mean_seconds, row.count) for row in rows
+            }
+
+    def noise_history(self, job: str) -> tuple[NoisePoint, ...]:
+        rows = select(NoiseRow).where(NoiseRow.job == job).order_by(NoiseRow.id)
+        with self._database.read() as session:
+            return tuple(row.to(NoisePoint) for row in session.scalars(rows))
+
+    def save_models(self, job: str, models: Mapping[str, ThroughputModel]) -> None:
+        with self._database.write() as session:
+            job_row(session, job)
+            session.merge(ModelsRow(job=job, models=models))
+
+    def models(self, job: str) -> Mapping[str, ThroughputModel]:
+        with self._database.read() as session:
+            row = session.get(ModelsRow, job)
+            return {} if row is None else row.models
+
+
+class SqlBook(Book):
+    """The rows of one job's measurements, within a transaction."""
+
+    def __init__(self, session: Session, job: str) -> None:
+        self._session = session
+        self._job = job
+
+    def _merge(
+        self, configuration: Configuration, new: StepObservation, now_seconds: float
+    ) -> None:
+        key = {"job": self._job, **asdict(configuration)}
+        row = self._session.get(ObservationRow, key)
+        known = StepTimes() if row is None else row.to(StepTimes)
+        if row is None:
+            row = ObservationRow(**key)
+            self._session.add(row)
+        row.take(known.with_more(new, now_seconds))
+
+    def _forget_all_but(self, maximum: int) -> None:
+        self._session.flush()
+        for row in self._session.scalars(_latest_first(self._job).offset(maximum)):
+            self._session.delete(row)
+
+    def _merge_duration(self, offer: str | None, what: str, seconds: float) -> None:
+        row = self._session.get(DurationRow, (self._job, offer or "", what))
+        known = Mean() if row is None else Mean(row.mean_seconds, row.count)
+        if row is None:
+            row = DurationRow(job=self._job, offer=offer or "", what=what)
+            self._session.add(row)
+        mean = known.with_one_more(seconds)
+        row.mean_seconds, row.count = mean.seconds, mean.count
+
+    def _last_noise_examples(self) -> float:
+        points = select(NoiseRow.progress_examples).where(NoiseRow.job == self._job)
+        return self._session.scalar(points.order_by(NoiseRow.id.desc()).limit(1)) or 0.0
+
+    def _keep_noise(self, point: NoisePoint) -> None:
+        row = NoiseRow(job=self._job)
+        row.take(point)
+        self._session.add(row)
+
+
+def _latest_first(job: str) -> Select[ObservationRow]:
+    key = inspect(ObservationRow).primary_key
+    rows = select(ObservationRow).where(ObservationRow.job == job)
+    return rows.order_by(ObservationRow.updated_seconds.desc(), *key)

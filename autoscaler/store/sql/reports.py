@@ -1,0 +1,69 @@
+"""Reports and failures in a database."""
+
+from __future__ import annotations
+
+from sqlalchemy import func, select
+
+from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.job import JobRecord
+from autoscaler.domain.report import Failure, ReportOrigin, TrainingReport
+from autoscaler.store.database import Database
+from autoscaler.store.reports import InstanceMark, JobMark, Reports, failed, judge, reported
+from autoscaler.store.schema import FailureRow
+from autoscaler.store.sql.instances import instance_row
+from autoscaler.store.sql.jobs import job_row
+from autoscaler.store.sql.measurements import SqlBook
+
+
+class SqlReports(Reports):
+    """The table of failures; reports are in those of jobs and instances."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(
+        self, job: str, report: TrainingReport, origin: ReportOrigin, now_seconds: float
+    ) -> bool:
+        with self._database.write() as session:
+            row, instance = job_row(session, job), instance_row(session, origin.instance)
+            record = row.to(JobRecord)
+            verdict = judge(
+                report,
+                origin,
+                (record, row.to(JobMark)),
+                (instance.to(HeldInstance), instance.to(InstanceMark)),
+            )
+            if verdict.counts:
+                instance.take(InstanceMark(origin.started_seconds, report.step))
+                SqlBook(session, job).add_report(report, now_seconds)
+            if verdict.is_latest:
+                row.take(reported(record, report, now_seconds))
+                row.take(JobMark(origin.attempt, origin.started_seconds))
+            return verdict.is_latest
+
+    def add_failure(self, job: str, failure: Failure, now_seconds: float) -> bool:
+        with self._database.write() as session:
+            row = job_row(session, job)
+            known = select(func.count()).where(
+                FailureRow.job == job,
+                FailureRow.instance == failure.instance,
+                FailureRow.attempt == failure.attempt,
+            )
+            if session.scalar(known):
+                return False
+            session.add(
+                FailureRow(
+                    job=job,
+                    instance=failure.instance,
+                    attempt=failure.attempt,
+                    at_seconds=now_seconds,
+                    failure=failure,
+                )
+            )
+            row.take(failed(row.to(JobRecord), failure))
+            return True
+
+    def failures(self, job: str) -> tuple[Failure, ...]:
+        with self._database.read() as session:
+            rows = select(FailureRow).where(FailureRow.job == job).order_by(FailureRow.id)
+            return tuple(row.failure for row in session.scalars(rows))

@@ -1,0 +1,28 @@
+"""Settings in a database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autoscaler.store.database import Database
+from autoscaler.store.schema import SettingRow
+from autoscaler.store.settings import Settings
+
+
+class SqlSettings(Settings):
+    """The table of settings."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def once(self, key: str, make: Callable[[], str]) -> str:
+        with self._database.read() as session:
+            known = session.get(SettingRow, key)
+            if known is not None:
+                return known.value
+        with self._database.write() as session:
+            row = session.get(SettingRow, key)
+            if row is None:
+                row = SettingRow(key=key, value=make())
+                session.add(row)
+            return row.value

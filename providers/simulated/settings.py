@@ -1,0 +1,81 @@
+"""What a simulated cloud sells, and how it behaves."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autoscaler.domain.offer import Limit, Offer, Purchase
+from providers.simulated.capacity import CapacityTrace
+from providers.simulated.lifetimes import ExponentialLifetimes, Lifetimes
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedSettings:
+    """Offers of one provider, and chance.
+
+    `lifetimes` and `capacity` go by offer id. A trace of capacity bounds what can be launched, and
+    spot instances beyond it are reclaimed. A spot offer with `lifetimes` has those; one with a
+    trace alone is reclaimed by it alone, any other at its own `reclaims_per_hour`. Notice is
+    given `notice_period_seconds` before the end, or at the launch if life is shorter.
+
+    Raises:
+        ValueError: offers, limits, lifetimes and capacity don't go together.
+    """
+
+    offers: tuple[Offer, ...]
+    limits: tuple[Limit, ...] = ()
+    lifetimes: Mapping[str, Lifetimes] = field(default_factory=dict)
+    capacity: Mapping[str, CapacityTrace] = field(default_factory=dict)
+    notice_period_seconds: float = 120.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        ids = {offer.id for offer in self.offers}
+        if not ids or len(ids) < len(self.offers):
+            raise ValueError("offers: name at least one, and each id once")
+        if len({offer.provider for offer in self.offers}) > 1:
+            raise ValueError("offers: a cloud sells its own; make one for each provider")
+        self._must_be_sold("lifetimes", self.lifetimes)
+        self._must_be_sold("capacity", self.capacity)
+        for limit in self.limits:
+            self._must_be_sold(f"limits: {limit.name}", limit.offers or ())
+        for offer in self.offers:
+            is_reclaimed = offer.reclaims_per_hour > 0 or offer.id in self.lifetimes
+            if offer.purchase is not Purchase.SPOT and is_reclaimed:
+                raise ValueError(f"offer {offer.id}: only spot instances are reclaimed")
+        if not 0 <= self.notice_period_seconds < math.inf or self.seed < 0:
+            raise ValueError("notice_period_seconds and seed can't be negative or infinite")
+
+    @property
+    def provider(self) -> str:
+        """The name of the cloud, which every offer carries."""
+        return self.offers[0].provider
+
+    def lifetime_seconds(self, offer: Offer, ordinal: int) -> float:
+        """When chance ends the launch number `ordinal` of that offer; infinite if it never does.
+
+        It depends on the seed, the offer and the number, and on nothing that happened before.
+        """
+        lifetimes = self._lifetimes(offer)
+        if lifetimes is None:
+            return math.inf
+        name = int.from_bytes(hashlib.sha256(offer.id.encode()).digest())
+        return lifetimes.draw_seconds(np.random.default_rng([self.seed, name, ordinal]))
+
+    def _lifetimes(self, offer: Offer) -> Lifetimes | None:
+        if offer.id in self.lifetimes:
+            return self.lifetimes[offer.id]
+        if offer.id in self.capacity or offer.reclaims_per_hour == 0:
+            return None
+        return ExponentialLifetimes(offer.reclaims_per_hour)
+
+    def _must_be_sold(self, field_name: str, ids: Iterable[str]) -> None:
+        sold = [offer.id for offer in self.offers]
+        unknown = sorted(set(ids).difference(sold))
+        if unknown:
+            raise ValueError(f"{field_name}: no offer {unknown[0]}; there are {', '.join(sold)}")

@@ -1,0 +1,71 @@
+"""What a database keeps of records, beyond what every store does."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy.exc import DBAPIError
+
+from autoscaler.store.store import Store, open_store
+from tests.conformance.store_examples import (
+    NOW,
+    add_job,
+    decision,
+    execute,
+    launch,
+    plan,
+    snapshot,
+)
+
+
+class RecordsConformance:
+    def test_what_snapshots_have_in_common_is_kept_once(self, store: Store, url: str) -> None:
+        for tick, alpha in enumerate((0.1, 0.2, 0.1, 0.3)):
+            made = plan(decision())
+            store.journal.add(tick, NOW + tick, snapshot(NOW, alpha), made, made.decisions)
+        assert execute(url, "SELECT count(*) FROM pieces") == 4
+        store.journal.prune(NOW + 2)
+        assert execute(url, "SELECT count(*) FROM pieces") == 3
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "UPDATE ledger SET usd_per_hour = '0'",
+            "DELETE FROM ledger",
+            "DELETE FROM ledger WHERE instance = 'digits-0-1'",
+        ],
+    )
+    def test_the_database_refuses_to_change_a_line(
+        self, store: Store, url: str, statement: str
+    ) -> None:
+        add_job(store)
+        launch(store)
+        before = store.ledger.entries()
+        with pytest.raises(DBAPIError, match="append-only"):
+            execute(url, statement)
+        assert store.ledger.entries() == before
+
+    def test_of_all_threads_at_two_stores_one_burns_a_token(self, store: Store, url: str) -> None:
+        add_job(store)
+        launch(store)
+        hashes = [f"hash {number}" for number in range(10)]
+        for token_hash in hashes:
+            store.tokens.issue(token_hash, "digits-0-1", NOW + 900)
+        other = open_store(url)
+        with ThreadPoolExecutor(8) as pool:
+            burned = [
+                pool.submit(each.tokens.burn, token_hash, NOW)
+                for token_hash in hashes
+                for each in (store, other) * 4
+            ]
+        assert sum(future.result() for future in burned) == len(hashes)
+        other.close()
+
+    def test_settings_are_chosen_once_for_all_who_open_it(self, store: Store, url: str) -> None:
+        controller = store.settings.controller_id()
+        other = open_store(url)
+        assert other.settings.controller_id() == controller
+        assert other.settings.once("key", lambda: "first") == "first"
+        assert store.settings.once("key", lambda: "second") == "first"
+        other.close()
