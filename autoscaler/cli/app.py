@@ -303,6 +303,13 @@ def simulate(
         float | None, typer.Option(help="What all instances together may cost an hour.")
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same run.")] = 0,
+    published: Annotated[
+        bool, typer.Option(help="With the quirks of the published simulator of Pollux.")
+    ] = False,
+    device_batch: Annotated[
+        list[str] | None,
+        typer.Option(help="The most examples on one device, as yolov3=8; may be repeated."),
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write each job and its timeline there.")
     ] = None,
@@ -331,6 +338,8 @@ def simulate(
         noise_error=noise_error,
         fleet_usd_per_hour=fleet_usd_per_hour,
         seed=seed,
+        published=published,
+        device_batches=device_batch or (),
     )
     result = run_simulation(options)
     if json_file is not None:

@@ -20,6 +20,7 @@ from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.policies.registry import create_policy
 from autoscaler.simulator.agents import Equipment
 from autoscaler.simulator.profiles import Profile, read_profiles
+from autoscaler.simulator.quirks import Quirks
 from autoscaler.simulator.results import Result, as_document, result_of
 from autoscaler.simulator.simulation import Scenario, Simulation, TimedPolicy
 from autoscaler.simulator.training import TrainingSettings
@@ -53,6 +54,8 @@ class SimulateOptions:
     noise_error: float = 0.0
     fleet_usd_per_hour: float | None = None
     seed: int = 0
+    published: bool = False
+    device_batches: Sequence[str] = ()
 
 
 def run_simulation(options: SimulateOptions) -> Result:
@@ -137,6 +140,11 @@ def _scenario(
             step_error=options.step_error,
             noise_error=options.noise_error,
             seed=options.seed,
+            quirks=Quirks(
+                lone_accumulation=options.published,
+                epoch_uncounted=options.published,
+                device_batches=_device_batches(options.device_batches),
+            ),
         ),
         interval_seconds=options.interval_seconds,
         fleet_usd_per_hour=options.fleet_usd_per_hour,
@@ -169,6 +177,21 @@ def _machine(number: int, devices: int) -> Offer:
         network_bytes_per_second=_POOL_BYTES_PER_SECOND,
         shared=True,
     )
+
+
+def _device_batches(words: Sequence[str]) -> dict[str, int]:
+    """`yolov3=8` and the like.
+
+    Raises:
+        SpecError: a word is none of these.
+    """
+    found = {}
+    for word in words:
+        application, _, number_of = word.partition("=")
+        if not application or not number_of.isdigit() or int(number_of) < 1:
+            raise SpecError(f'"{word}" is not like yolov3=8', "--device-batch")
+        found[application] = int(number_of)
+    return found
 
 
 def _cloud(market: OffersFile, seed: int, store: Store, clock: VirtualClock) -> SimulatedProvider:

@@ -17,6 +17,9 @@ class Policy(Protocol):
 
     Pure: no I/O, no clock, no randomness of its own; equal snapshots give equal plans, whatever
     the order of their jobs and offers. It may be called from any thread.
+
+    A class that declares `adapts_batch = False` plans for jobs that keep to the batch that their
+    owners asked for; one that declares `oracle = True` reads `JobSnapshot.truth`.
     """
 
     def plan(self, snapshot: Snapshot) -> Plan:

@@ -13,8 +13,12 @@ from autoscaler.policies.base import Policy
 ENTRY_POINTS = "castor.policies"
 
 _OWN = {
+    "fifo": "autoscaler.policies.fifo:FifoPolicy",
     "marginal": "autoscaler.policies.marginal:MarginalPolicy",
+    "optimus": "autoscaler.policies.optimus:OptimusPolicy",
+    "optimus-oracle": "autoscaler.policies.optimus:OptimusOraclePolicy",
     "static": "autoscaler.policies.static:StaticPolicy",
+    "tiresias": "autoscaler.policies.tiresias:TiresiasPolicy",
 }
 
 

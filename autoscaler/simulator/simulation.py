@@ -222,6 +222,8 @@ class Simulation:
         """Batches that every kind of device on offer was profiled at."""
         kinds = {each.profile_kind for each in self._scenario.equipment.values()}
         most = min(profile.device_batches(kind, (1,))[1] for kind in kinds & profile.kinds)
+        caps = self._scenario.training.quirks.device_batches
+        most = min(most, caps.get(profile.name, most))
         return BatchBounds(profile.initial_batch, profile.maximum_batch, int(most), True)
 
     def _turn(self) -> None:

@@ -7,7 +7,7 @@ a trainer decides by itself, its batch, is decided by the code that real trainer
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from autoscaler.domain.snapshot import Truth
 from autoscaler.goodput.batching import next_batch_total, split_batch
 from autoscaler.goodput.efficiency import efficiency
 from autoscaler.simulator.profiles import Profile
+from autoscaler.simulator.quirks import Quirks
 from autoscaler.simulator.step_times import Unprofiled
 
 # How sure a trainer is of its noise scale at best.
@@ -40,6 +41,7 @@ class TrainingSettings:
     noise_error: float = 0.0
     parameter_bytes: int = 100_000_000
     seed: int = 0
+    quirks: Quirks = field(default_factory=Quirks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,9 @@ class Training:
             for kind, placement in self._placements()
         )
         most = min(self.bounds.device_maximum, int(min(measured)))
+        is_lone = self.devices == 1 and total > self.bounds.initial
+        if is_lone and self._settings.quirks.lone_accumulation:
+            most = min(most, -(-total // 2))
         return split_batch(total, self.devices, most)
 
     def _placements(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -276,14 +281,19 @@ class Training:
             self._true_step_seconds = dict(
                 self._steps_packed(kind, machine_devices, most_devices, batch)
             )
-        ends = self._profile.epoch_end_examples
-        epoch = self._epoch(self.progress_examples)
-        steps = 0.0
-        at = self.progress_examples
-        for end in ends[epoch:]:
-            steps += (end - at) / (batch * self._efficiency(at, batch))
+        return Truth(self._true_step_seconds, self._steps_left(batch))
+
+    def _steps_left(self, batch: int) -> float:
+        at, steps = self.progress_examples, 0.0
+        left = self._profile.epoch_end_examples[self._epoch(at) :]
+        if self._settings.quirks.epoch_uncounted:
+            at, left = float(left[0]), left[1:]
+            if not len(left):
+                return 1.0
+        for end in left:
+            steps += float(end - at) / (batch * self._efficiency(at, batch))
             at = float(end)
-        return Truth(self._true_step_seconds, float(steps))
+        return steps
 
     def _steps_packed(
         self, kind: str, machine_devices: int, most_devices: int, batch: int
@@ -293,7 +303,10 @@ class Training:
             placement = (machine_devices,) * whole + ((rest,) if rest else ())
             try:
                 most = int(self._profile.device_batches(kind, placement)[1])
-                split = split_batch(batch, devices, min(most, self.bounds.device_maximum))
+                most = min(most, self.bounds.device_maximum)
+                if devices == 1 and self._settings.quirks.lone_accumulation:
+                    most = min(most, -(-batch // 2))
+                split = split_batch(batch, devices, most)
                 times = self._profile.step_times(kind, placement, split.device)
             except Unprofiled:
                 return

@@ -1,0 +1,105 @@
+"""Tiresias: those that have had the least service go first. Rigid jobs on a fixed pool.
+
+Source: Gu et al., Tiresias (NSDI'19), section 3.2, discretised two-dimensional least attained
+service; threshold, order and placement as in its port in the simulator of Pollux (OSDI'21).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+
+from autoscaler.domain.plan import Plan
+from autoscaler.domain.snapshot import JobSnapshot, Snapshot
+from autoscaler.economics.wording import number
+from autoscaler.policies.pool import Grant, Pool, by_submission, gangs, plan_of, pool_of, requested
+
+_SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class TiresiasParameters:
+    """The queues.
+
+    Attributes:
+        thresholds_device_seconds: attained service at which a job goes on to the next queue, in
+            ascending order; by default one of 16 device-hours.
+        promotion: a job that since its start has waited this many times as long as it has run is
+            in the first queue again; 0 for never.
+
+    Raises:
+        ValueError: the thresholds do not ascend from above 0, or promotion is negative.
+    """
+
+    thresholds_device_seconds: tuple[float, ...] = (57_600.0,)
+    promotion: float = 0.0
+
+    def __post_init__(self) -> None:
+        thresholds = (0.0, *self.thresholds_device_seconds)
+        if any(first >= second for first, second in pairwise(thresholds)):
+            raise ValueError(f"thresholds_device_seconds={thresholds[1:]}: must ascend from 0")
+        if self.promotion < 0:
+            raise ValueError(f"promotion={self.promotion}: must be 0 or more")
+
+
+_DEFAULTS = TiresiasParameters()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Turn:
+    """Where a job stands: in which queue, since when."""
+
+    queue: int
+    since_seconds: float
+
+
+class TiresiasPolicy:
+    """Queues by attained service, first come, first served in each.
+
+    From the first queue to the last, whoever fits in the devices that are left runs; the others
+    give back what they hold. What a job will still need is not known and not asked.
+
+    A queue is entered at submission, later ones at the earliest moment at which the job can have
+    attained that much; the port keeps the moment at which it was seen to have. Promotion counts
+    the waiting of a job's whole life, where the port starts again with every promotion. So the
+    policy needs no memory.
+    """
+
+    adapts_batch = False
+
+    def __init__(self, parameters: TiresiasParameters = _DEFAULTS) -> None:
+        self._parameters = parameters
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """As `Policy.plan`."""
+        pool = pool_of(snapshot)
+        turns = {job.id: self._turn(job, pool, snapshot.now_seconds) for job in snapshot.jobs}
+        queue = sorted(by_submission(snapshot.jobs), key=lambda job: turns[job.id])
+        sizes = gangs(queue, pool, pool.available)
+        grants = {
+            job.id: Grant(sizes[job.id], _why(job, turns[job.id], sizes[job.id], pool))
+            for job in queue
+        }
+        return plan_of(snapshot, pool, queue, grants)
+
+    def _turn(self, job: JobSnapshot, pool: Pool, now_seconds: float) -> _Turn:
+        service, thresholds = job.service, self._parameters.thresholds_device_seconds
+        queue = bisect_right(thresholds, service.attained_device_seconds)
+        if queue == 0 or service.started_seconds is None or pool.devices == 0:
+            return _Turn(0, job.submitted_seconds)
+        size = requested(job, pool)
+        ran_seconds = service.attained_device_seconds / size
+        waited_seconds = now_seconds - service.started_seconds - ran_seconds
+        promotion = self._parameters.promotion
+        if promotion > 0 and waited_seconds >= promotion * ran_seconds:
+            return _Turn(0, job.submitted_seconds)
+        return _Turn(queue, service.started_seconds + thresholds[queue - 1] / size)
+
+
+def _why(job: JobSnapshot, turn: _Turn, size: int, pool: Pool) -> str:
+    hours = number(job.service.attained_device_seconds / _SECONDS_PER_HOUR)
+    place = f"queue {turn.queue + 1}, {hours} device-hours had"
+    if size > 0:
+        return place
+    return f"{place}; {requested(job, pool)} of {pool.devices} devices not left by those before it"

@@ -1,0 +1,23 @@
+"""What the published simulators do and nobody means, to be compared with their figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Quirks:
+    """Off by default. Source: the simulator of Pollux (OSDI'21).
+
+    Attributes:
+        lone_accumulation: a single device whose batch is above the initial one takes it in two
+            micro-steps at least, and a prediction for a single device always does.
+        epoch_uncounted: what an oracle hears is left of a job lacks the epoch under way; in the
+            last epoch it is one step.
+        device_batches: the most examples that one device takes, by application.
+    """
+
+    lone_accumulation: bool = False
+    epoch_uncounted: bool = False
+    device_batches: Mapping[str, int] = field(default_factory=dict)

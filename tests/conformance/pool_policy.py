@@ -1,0 +1,261 @@
+"""The contract of policies for a fixed pool as tests, for any of them.
+
+Subclass `PoolPolicyConformance` and give it a fixture `policy`; `is_rigid` says whether jobs get
+what they asked for or nothing. The policy is shared by all examples of a test, so that one that
+remembers what it planned fails.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from decimal import Decimal
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from autoscaler.domain.allocation import Placement
+from autoscaler.domain.offer import Offer, Purchase
+from autoscaler.domain.plan import Action, Plan
+from autoscaler.domain.snapshot import JobSnapshot, Service, Snapshot, Truth
+from autoscaler.policies.base import Policy
+from tests.economics.cases import FIXED, NOW, job, model, offer, snapshot
+from tests.economics.strategies import parameters
+
+KIND = "card"
+MODEL = model(kind=KIND)
+shared_fixture = settings(
+    deadline=None,
+    max_examples=15,
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.differing_executors,
+        HealthCheck.too_slow,
+    ],
+)
+
+
+def machine(number: int, devices: int = 4, kind: str = KIND) -> Offer:
+    bought = offer(f"node-{number:03}", devices=devices, kind=kind)
+    return replace(bought, purchase=Purchase.RESERVED, usd_per_hour=Decimal(0), shared=True)
+
+
+def machines(count: int, devices: int = 4) -> tuple[Offer, ...]:
+    return tuple(machine(number, devices) for number in range(count))
+
+
+def placed(**shares: int) -> Placement:
+    """`placed(node_000=4)`."""
+    return Placement(tuple(sorted((name.replace("_", "-"), n) for name, n in shares.items())))
+
+
+def pool_job(name: str, requested: int | None = 1, **changes: object) -> JobSnapshot:
+    plain = job(name, models=MODEL, requested_devices=requested)
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def pool_snapshot(
+    *jobs: JobSnapshot, offers: Iterable[Offer] = machines(2), **changes: object
+) -> Snapshot:
+    return snapshot(*jobs, offers=offers, **changes)
+
+
+def placements(plan: Plan) -> dict[str, Placement | None]:
+    return {decision.job: decision.placement for decision in plan.decisions}
+
+
+def sizes(plan: Plan) -> dict[str, int]:
+    return {name: found.devices if found else 0 for name, found in placements(plan).items()}
+
+
+def arrived(moment: Snapshot, plan: Plan) -> Snapshot:
+    """The moment in which everybody has what was planned, and nothing else has changed."""
+    found = placements(plan)
+    return replace(
+        moment, jobs=tuple(replace(one, placement=found[one.id]) for one in moment.jobs)
+    )
+
+
+def used(found: Iterable[Placement | None]) -> Mapping[str, int]:
+    total: Counter[str] = Counter()
+    for one in found:
+        total.update(dict(one.shares if one else ()))
+    return total
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> Snapshot:
+    """Machines of one kind and some sizes, jobs at any age; what is held is within the pool."""
+    offers = tuple(
+        machine(number, draw(st.sampled_from([1, 2, 4, 4, 8])))
+        for number in range(draw(st.integers(1, 4)))
+    )
+    free = {one.id: one.devices for one in offers}
+    jobs = [_job(draw, f"job-{number}", free) for number in range(draw(st.integers(0, 7)))]
+    return Snapshot(NOW, offers, (), tuple(jobs))
+
+
+def _job(draw: st.DrawFn, name: str, free: dict[str, int]) -> JobSnapshot:
+    held = {offer: draw(st.integers(0, most)) for offer, most in free.items()}
+    if not draw(st.booleans()):
+        held = dict.fromkeys(held, 0)
+    for offer_id, devices in held.items():
+        free[offer_id] -= devices
+    shares = tuple((offer_id, devices) for offer_id, devices in held.items() if devices)
+    age = draw(st.sampled_from([0.0, 60.0, 60.0, 7200.0, 90_000.0]))
+    has_run = bool(shares) or draw(st.booleans())
+    return pool_job(
+        name,
+        draw(st.none() | st.integers(1, 12)),
+        submitted_seconds=NOW - age,
+        remaining_examples=draw(st.none() | st.floats(0.0, 1e6)),
+        batch=replace(FIXED, initial=draw(st.sampled_from([1, 4, 64]))),
+        placement=Placement(shares) if shares else None,
+        service=Service(
+            attained_device_seconds=draw(st.floats(0.0, 4e5)) if has_run else 0.0,
+            started_seconds=NOW - age / 2 if has_run else None,
+        ),
+        truth=draw(st.none() | _truths()),
+    )
+
+
+@st.composite
+def _truths(draw: st.DrawFn) -> Truth:
+    found = draw(parameters())
+    measured = range(1, draw(st.integers(1, 12)) + 1)
+    seconds = {
+        devices: found.beta_compute_seconds_per_example * 64 / devices
+        + found.alpha_across_seconds * (devices > 1)
+        for devices in measured
+    }
+    return Truth(seconds, draw(st.floats(0.0, 1e5)))
+
+
+def assert_machines_bear_it(moment: Snapshot, plan: Plan) -> None:
+    capacity = {one.id: one.devices for one in moment.offers}
+    for name, devices in used(placements(plan).values()).items():
+        assert devices <= capacity[name]
+
+
+def assert_one_decision_a_job(moment: Snapshot, plan: Plan) -> None:
+    """In the order of their ids, of one line that tells what it changes."""
+    by_id = {one.id: one for one in moment.jobs}
+    assert [decision.job for decision in plan.decisions] == sorted(by_id)
+    for decision in plan.decisions:
+        assert (decision.current, decision.target) == (None, None)
+        assert decision.reason.startswith(f"{decision.action.value} {decision.job}")
+        assert "\n" not in decision.reason
+        assert "nan" not in decision.reason
+        held = by_id[decision.job].placement
+        assert tells(decision.action, held, decision.placement)
+
+
+def assert_gangs_are_whole(moment: Snapshot, plan: Plan) -> None:
+    """A rigid job gets what it asked for or nothing."""
+    most = sum(one.devices for one in moment.offers)
+    given_devices = sizes(plan)
+    for one in moment.jobs:
+        assert given_devices[one.id] in (0, min(one.requested_devices or 1, most))
+
+
+def assert_no_needless_move(moment: Snapshot, plan: Plan) -> None:
+    """Whoever keeps its size keeps its place."""
+    found = placements(plan)
+    for one in moment.jobs:
+        held, now = one.placement, found[one.id]
+        if held is not None and now is not None and held.devices == now.devices:
+            assert held == now
+
+
+def tells(action: Action, held: Placement | None, now: Placement | None) -> bool:
+    """Whether that is what the action says."""
+    before, after = held.devices if held else 0, now.devices if now else 0
+    expected = {
+        Action.WAIT: after == 0,
+        Action.START: before == 0 < after,
+        Action.HOLD: held == now is not None,
+        Action.MOVE: before == after > 0 and held != now,
+        Action.GROW: 0 < before < after,
+        Action.SHRINK: before > after > 0,
+    }
+    return expected[action]
+
+
+class PoolPolicyConformance:
+    is_rigid = True
+
+    @given(moment=pools())
+    @shared_fixture
+    def test_whatever_the_moment_the_plan_can_be_carried_out_and_read(
+        self, policy: Policy, moment: Snapshot
+    ) -> None:
+        plan = policy.plan(moment)
+        assert_machines_bear_it(moment, plan)
+        assert_one_decision_a_job(moment, plan)
+        assert_no_needless_move(moment, plan)
+        if self.is_rigid:
+            assert_gangs_are_whole(moment, plan)
+
+    @given(moment=pools())
+    @shared_fixture
+    def test_of_an_unavailable_machine_no_more_is_wanted_than_is_held(
+        self, policy: Policy, moment: Snapshot
+    ) -> None:
+        refused = moment.offers[0].id
+        plan = policy.plan(replace(moment, unavailable=frozenset({refused})))
+        if self.is_rigid:
+            assert_gangs_are_whole(moment, plan)
+        held = used(one.placement for one in moment.jobs)
+        assert used(placements(plan).values())[refused] <= held[refused]
+
+    @given(moment=pools(), data=st.data())
+    @shared_fixture
+    def test_equal_moments_give_equal_plans_in_whatever_order(
+        self, policy: Policy, moment: Snapshot, data: st.DataObject
+    ) -> None:
+        plan = policy.plan(moment)
+        assert policy.plan(moment) == plan
+        mixed = replace(
+            moment,
+            jobs=tuple(data.draw(st.permutations(moment.jobs))),
+            offers=tuple(data.draw(st.permutations(moment.offers))),
+        )
+        assert policy.plan(mixed) == plan
+
+    @given(moment=pools())
+    @shared_fixture
+    def test_planning_again_from_where_the_plan_leads_changes_nothing(
+        self, policy: Policy, moment: Snapshot
+    ) -> None:
+        plan = policy.plan(moment)
+        again = policy.plan(arrived(moment, plan))
+        assert placements(again) == placements(plan)
+        assert {decision.action for decision in again.decisions} <= {Action.HOLD, Action.WAIT}
+
+    @given(moment=pools())
+    @shared_fixture
+    def test_a_job_that_is_alone_runs(self, policy: Policy, moment: Snapshot) -> None:
+        for one in moment.jobs[:2]:
+            alone = replace(moment, jobs=(replace(one, placement=None),))
+            assert sizes(policy.plan(alone))[one.id] > 0
+
+    def test_many_jobs_on_many_machines_are_planned(self, policy: Policy) -> None:
+        jobs = [
+            pool_job(
+                f"job-{number}",
+                1 + number % 16,
+                submitted_seconds=NOW - number,
+                truth=Truth({devices: 1.0 / devices for devices in range(1, 65)}, 1e3),
+            )
+            for number in range(500)
+        ]
+        plan = policy.plan(pool_snapshot(*jobs, offers=machines(64)))
+        assert 0 < sum(sizes(plan).values()) <= 256
+        assert len(plan.decisions) == 500
+
+    def test_nothing_to_plan_for_and_nothing_to_plan_with(self, policy: Policy) -> None:
+        assert policy.plan(pool_snapshot()).decisions == ()
+        for offers in ((), (offer("own"),)):
+            (decision,) = policy.plan(pool_snapshot(pool_job("a"), offers=offers)).decisions
+            assert (decision.action, decision.placement) == (Action.WAIT, None)
