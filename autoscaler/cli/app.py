@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from autoscaler.cli.simulate import simulate
 from autoscaler.domain.errors import CastorError, Unavailable
 from autoscaler.domain.training import Engine
 
@@ -274,77 +275,7 @@ def reclaim(
     print(f"{instance}: notice is given")
 
 
-@app.command()
-def simulate(
-    workload: Annotated[Path, typer.Option(help="CSV of jobs and when they arrive.")],
-    profiles: Annotated[
-        list[Path], typer.Option(help="Directory of measured applications; may be repeated.")
-    ],
-    offers: Annotated[
-        Path | None, typer.Option(help="YAML of what can be bought: an elastic cloud.")
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="A pool paid for: machines x devices, as 16x4.")
-    ] = None,
-    policy: Annotated[str, typer.Option(help="Who plans.")] = "marginal",
-    objective: Annotated[str, typer.Option(help="Of every job: as for castor set.")] = "balanced",
-    interval: Annotated[float, typer.Option(help="Seconds between plans, at most.")] = 60.0,
-    restart_seconds: Annotated[
-        float, typer.Option(help="What every change of a job's instances holds it up.")
-    ] = 1.0,
-    max_instances: Annotated[int, typer.Option(help="Of each job.")] = 16,
-    step_error: Annotated[
-        float, typer.Option(help="Log standard deviation of measured step times.")
-    ] = 0.0,
-    noise_error: Annotated[
-        float, typer.Option(help="Log standard deviation of measured noise scales.")
-    ] = 0.0,
-    fleet_usd_per_hour: Annotated[
-        float | None, typer.Option(help="What all instances together may cost an hour.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same run.")] = 0,
-    published: Annotated[
-        bool, typer.Option(help="With the quirks of the published simulator of Pollux.")
-    ] = False,
-    device_batch: Annotated[
-        list[str] | None,
-        typer.Option(help="The most examples on one device, as yolov3=8; may be repeated."),
-    ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write each job and its timeline there.")
-    ] = None,
-) -> None:
-    """Run a workload under the real controller, on a virtual clock and measured profiles."""
-    from rich.console import Console
-
-    from autoscaler.cli.simulation import (
-        SimulateOptions,
-        print_result,
-        run_simulation,
-        write_result,
-    )
-
-    options = SimulateOptions(
-        workload=workload,
-        profiles=profiles,
-        offers=offers,
-        cluster=cluster,
-        policy=policy,
-        objective=objective,
-        interval_seconds=interval,
-        restart_seconds=restart_seconds,
-        most_instances=max_instances,
-        step_error=step_error,
-        noise_error=noise_error,
-        fleet_usd_per_hour=fleet_usd_per_hour,
-        seed=seed,
-        published=published,
-        device_batches=device_batch or (),
-    )
-    result = run_simulation(options)
-    if json_file is not None:
-        write_result(result, json_file)
-    print_result(result, Console())
+app.command()(simulate)
 
 
 @app.command(hidden=True)

@@ -1,0 +1,78 @@
+"""The words of `castor simulate`; what it does is in `simulation`, imported when it is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Option
+
+Workload = Annotated[Path, Option(help="CSV of jobs and when they arrive.")]
+Profiles = Annotated[
+    list[Path], Option(help="Directory of measured applications; may be repeated.")
+]
+Offers = Annotated[Path | None, Option(help="YAML of what can be bought: an elastic cloud.")]
+Cluster = Annotated[
+    str | None, Option(help="A pool paid for already: machines x devices, as 16x4.")
+]
+Policy = Annotated[str, Option(help="Who plans.")]
+ObjectiveText = Annotated[str, Option("--objective", help="Of every job: as for castor set.")]
+Interval = Annotated[float, Option(help="Seconds between plans, at most.")]
+Restart = Annotated[float, Option(help="What every change of a job's instances holds it up.")]
+MaxInstances = Annotated[int, Option(help="Of each job.")]
+StepError = Annotated[float, Option(help="Log standard deviation of measured step times.")]
+NoiseError = Annotated[float, Option(help="Log standard deviation of measured noise scales.")]
+FleetPrice = Annotated[float | None, Option(help="What all instances together may cost an hour.")]
+Seed = Annotated[int, Option(help="The same seed gives the same run.")]
+Published = Annotated[bool, Option(help="With the quirks of the published simulator of Pollux.")]
+DeviceBatch = Annotated[
+    list[str] | None,
+    Option(help="The most examples on one device, as yolov3=8; may be repeated."),
+]
+JsonFile = Annotated[Path | None, Option("--json", help="Write each job and its timeline there.")]
+
+
+def simulate(
+    workload: Workload,
+    profiles: Profiles,
+    offers: Offers = None,
+    cluster: Cluster = None,
+    policy: Policy = "marginal",
+    objective: ObjectiveText = "balanced",
+    interval: Interval = 60.0,
+    restart_seconds: Restart = 1.0,
+    max_instances: MaxInstances = 16,
+    step_error: StepError = 0.0,
+    noise_error: NoiseError = 0.0,
+    fleet_usd_per_hour: FleetPrice = None,
+    seed: Seed = 0,
+    published: Published = False,
+    device_batch: DeviceBatch = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Run a workload under the real controller, on a virtual clock and measured profiles."""
+    from rich.console import Console
+
+    from autoscaler.cli import simulation
+
+    options = simulation.SimulateOptions(
+        workload=workload,
+        profiles=profiles,
+        offers=offers,
+        cluster=cluster,
+        policy=policy,
+        objective=objective,
+        interval_seconds=interval,
+        restart_seconds=restart_seconds,
+        most_instances=max_instances,
+        step_error=step_error,
+        noise_error=noise_error,
+        fleet_usd_per_hour=fleet_usd_per_hour,
+        seed=seed,
+        published=published,
+        device_batches=device_batch or (),
+    )
+    result = simulation.run_simulation(options)
+    if json_file is not None:
+        simulation.write_result(result, json_file)
+    simulation.print_result(result, Console())
