@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -25,7 +25,7 @@ from autoscaler.simulator.results import Result, as_document, result_of
 from autoscaler.simulator.simulation import Scenario, Simulation, TimedPolicy
 from autoscaler.simulator.training import TrainingSettings
 from autoscaler.simulator.workload import Arrival, read_workload, require_applications
-from autoscaler.spec.cluster_file import parse_cluster
+from autoscaler.spec.cluster_file import MixedCluster, NodeGroup, load_cluster, parse_cluster
 from autoscaler.spec.objective_text import parse_objective_text
 from autoscaler.spec.offers_file import OffersFile, load_offers
 from autoscaler.spec.quantities import format_duration
@@ -35,6 +35,8 @@ from providers.simulated.provider import SimulatedProvider
 from providers.simulated.settings import SimulatedSettings
 
 _POOL_BYTES_PER_SECOND = 6.25e9
+# Profiles whose files name no kind of device are of this one.
+_ONLY_KIND = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +66,12 @@ def run_simulation(options: SimulateOptions) -> Result:
     Raises:
         SpecError: what is to be simulated is wrong; the message names file and field.
     """
+    _check(options)
     market = _market(options)
     profiles = read_profiles(*options.profiles)
     arrivals = read_workload(options.workload)
     require_applications(arrivals, profiles)
+    _require_kinds(market, arrivals, profiles)
     clock = VirtualClock()
     store = memory_store()
     cloud = _cloud(market, options.seed, store, clock)
@@ -126,6 +130,17 @@ def _scenario(
     arrivals: tuple[Arrival, ...],
     profiles: dict[str, Profile],
 ) -> Scenario:
+    training = TrainingSettings(
+        pause_seconds=options.restart_seconds,
+        step_error=options.step_error,
+        noise_error=options.noise_error,
+        seed=options.seed,
+        quirks=Quirks(
+            lone_accumulation=options.published,
+            epoch_uncounted=options.published,
+            device_batches=_device_batches(options.device_batches),
+        ),
+    )
     return Scenario(
         arrivals=arrivals,
         profiles=profiles,
@@ -135,20 +150,40 @@ def _scenario(
         },
         objective=lambda now_seconds: parse_objective_text(options.objective, now_seconds),
         instances=InstanceBounds(maximum=options.most_instances),
-        training=TrainingSettings(
-            pause_seconds=options.restart_seconds,
-            step_error=options.step_error,
-            noise_error=options.noise_error,
-            seed=options.seed,
-            quirks=Quirks(
-                lone_accumulation=options.published,
-                epoch_uncounted=options.published,
-                device_batches=_device_batches(options.device_batches),
-            ),
-        ),
+        training=training,
+        of_application=_of_application(options, training),
         interval_seconds=options.interval_seconds,
         fleet_usd_per_hour=options.fleet_usd_per_hour,
     )
+
+
+def _check(options: SimulateOptions) -> None:
+    least = {
+        "--interval": (options.interval_seconds, 1.0),
+        "--restart-seconds": (options.restart_seconds, 0.0),
+        "--max-instances": (options.most_instances, 1),
+        "--step-error": (options.step_error, 0.0),
+        "--noise-error": (options.noise_error, 0.0),
+        "--seed": (options.seed, 0),
+    }
+    for option, (value, minimum) in least.items():
+        if not minimum <= value < float("inf"):
+            raise SpecError(f"{value} must be at least {minimum:g}", option)
+
+
+def _require_kinds(
+    market: OffersFile, arrivals: Sequence[Arrival], profiles: Mapping[str, Profile]
+) -> None:
+    for offer in market.offers:
+        kind = market.profile_kinds.get(offer.id, offer.device_kind)
+        for application in sorted({arrival.application for arrival in arrivals}):
+            known = profiles[application].kinds
+            if kind not in known:
+                raise SpecError(
+                    f"{application} was not profiled on {kind}, but on {', '.join(sorted(known))}"
+                    ": say which of these its devices are (profile: KIND), or leave it out",
+                    f"offers.{offer.id}",
+                )
 
 
 def _market(options: SimulateOptions) -> OffersFile:
@@ -156,13 +191,39 @@ def _market(options: SimulateOptions) -> OffersFile:
         raise SpecError("say what there is to train on: --offers FILE, or --cluster 16x4")
     if options.offers is not None:
         return load_offers(options.offers, 0.0)
-    assert options.cluster is not None
-    cluster = parse_cluster(options.cluster)
-    machines = tuple(_machine(number, cluster.devices_per_node) for number in range(cluster.nodes))
+    nodes = [group for group in _cluster(options).nodes for _ in range(group.count)]
+    machines = tuple(_machine(number, node) for number, node in enumerate(nodes))
     return OffersFile(machines, (), {}, {})
 
 
-def _machine(number: int, devices: int) -> Offer:
+def _cluster(options: SimulateOptions) -> MixedCluster:
+    """The pool, of one kind of machine or as a file has it."""
+    assert options.cluster is not None
+    if options.cluster.endswith((".yaml", ".yml")):
+        return load_cluster(Path(options.cluster))
+    cluster = parse_cluster(options.cluster)
+    group = NodeGroup(_ONLY_KIND, cluster.nodes, cluster.devices_per_node)
+    return MixedCluster((group,), {}, {})
+
+
+def _of_application(
+    options: SimulateOptions, common: TrainingSettings
+) -> dict[str, TrainingSettings]:
+    """What the file of a pool says of each application."""
+    if options.cluster is None:
+        return {}
+    cluster = _cluster(options)
+    return {
+        application: replace(
+            common,
+            pause_seconds=cluster.restart_seconds.get(application, common.pause_seconds),
+            slowdown=cluster.slowdown.get(application, common.slowdown),
+        )
+        for application in {*cluster.restart_seconds, *cluster.slowdown}
+    }
+
+
+def _machine(number: int, node: NodeGroup) -> Offer:
     """One machine of a pool that is paid for already."""
     return Offer(
         id=f"node-{number:03}",
@@ -170,8 +231,8 @@ def _machine(number: int, devices: int) -> Offer:
         instance_type="node",
         zone="pool",
         purchase=Purchase.RESERVED,
-        devices=devices,
-        device_kind="default",
+        devices=node.devices,
+        device_kind=node.kind,
         usd_per_hour=Decimal(0),
         boot_seconds=0.0,
         network_bytes_per_second=_POOL_BYTES_PER_SECOND,

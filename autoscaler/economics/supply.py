@@ -89,7 +89,7 @@ def fits(uses: FloatArray, room: FloatArray) -> BoolArray:
 
 
 def _is_permitted(offer: Offer, bounds: InstanceBounds) -> bool:
-    if offer.purchase is Purchase.SPOT and not bounds.spot:
+    if offer.shared or (offer.purchase is Purchase.SPOT and not bounds.spot):
         return False
     named = bounds.offers
     return named is None or offer.id in named or offer.instance_type in named

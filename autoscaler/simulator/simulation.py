@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from autoscaler.clock import Clock, VirtualClock
 from autoscaler.controller.assembly import ControllerParts, assemble
@@ -38,7 +38,8 @@ class Scenario:
     """What is simulated. `objective` is that of a job submitted at the time it is called with.
 
     Jobs adapt their batch or, not `adapts_batch`, keep to the one requested. Plans are made every
-    `interval_seconds` and, with `replans_on_news`, in between.
+    `interval_seconds` and, with `replans_on_news`, in between. `of_application` are settings that
+    take the place of `training`.
     """
 
     arrivals: tuple[Arrival, ...]
@@ -50,6 +51,7 @@ class Scenario:
     interval_seconds: float = 60.0
     replans_on_news: bool = True
     adapts_batch: bool = True
+    of_application: Mapping[str, TrainingSettings] = field(default_factory=dict)
     fleet_usd_per_hour: float | None = None
 
 
@@ -195,7 +197,8 @@ class Simulation:
                 objective=self._scenario.objective(now_seconds),
                 requested_devices=arrival.devices_requested,
             )
-            settings = self._scenario.training
+            common = self._scenario.training
+            settings = self._scenario.of_application.get(arrival.application, common)
             seeded = replace(settings, seed=settings.seed + len(self._arrivals))
             job = self._store.jobs.add(spec, now_seconds).id
             self._arrivals[job] = arrival
@@ -210,10 +213,11 @@ class Simulation:
         return BatchSpec(bounds.initial, bounds.maximum, bounds.device_maximum, adaptive=True)
 
     def _truth(self, job: str) -> Truth | None:
-        """Of a pool of one kind of machine."""
+        """Of a pool of one kind of machine; of another nothing is told."""
         training = self._trainings.get(job)
         machines = [each for each in self._scenario.equipment.values() if each.offer.shared]
-        if training is None or not machines:
+        shapes = {(each.profile_kind, each.offer.devices) for each in machines}
+        if training is None or len(shapes) != 1:
             return None
         total = sum(each.offer.devices for each in machines)
         return training.truth(machines[0].profile_kind, machines[0].offer.devices, total)
@@ -221,7 +225,7 @@ class Simulation:
     def _bounds(self, profile: Profile) -> BatchBounds:
         """Batches that every kind of device on offer was profiled at."""
         kinds = {each.profile_kind for each in self._scenario.equipment.values()}
-        most = min(profile.device_batches(kind, (1,))[1] for kind in kinds & profile.kinds)
+        most = min(profile.device_batches(kind, (1,))[1] for kind in kinds)
         caps = self._scenario.training.quirks.device_batches
         most = min(most, caps.get(profile.name, most))
         return BatchBounds(profile.initial_batch, profile.maximum_batch, int(most), True)
