@@ -23,7 +23,7 @@ from statistics import fmean
 
 from autoscaler.cli.simulation import SimulateOptions, run_simulation
 
-POLICIES = {"tiresias": "tiresias", "optimus": "optimus-oracle"}
+POLICIES = {"tiresias": "tiresias", "optimus": "optimus-oracle", "pollux": "pollux"}
 FOLDERS = {"0.5": "workloads-0.5", "1.0": "workloads", "1.5": "workloads-1.5"}
 
 

@@ -16,6 +16,7 @@ from autoscaler.economics.reasons import Surroundings, action_of, reason
 from autoscaler.economics.supply import SECONDS_PER_HOUR, Supply, supply_of
 from autoscaler.economics.wishes import Why, Wish, wish
 from autoscaler.policies.contests import contest_over
+from autoscaler.policies.marginal_pool import plan_pool
 from autoscaler.policies.program import Effort
 from autoscaler.policies.sharing import Sharing, share_out
 from autoscaler.policies.transition import releases_first
@@ -58,6 +59,8 @@ class MarginalPolicy:
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """As `Policy.plan`."""
+        if any(offer.shared for offer in snapshot.offers):
+            return plan_pool(snapshot)
         supply = supply_of(snapshot)
         jobs = sorted(snapshot.jobs, key=lambda job: job.id)
         outcome = self._settled(jobs, supply)

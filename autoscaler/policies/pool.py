@@ -105,9 +105,16 @@ def plan_of(
 ) -> Plan:
     """The plan that gives every job its grant (job id -> grant); `queue` is as of `place`."""
     placements = place(queue, {job: grant.devices for job, grant in grants.items()}, pool)
+    return plan_of_placements(snapshot, placements, {job: own.why for job, own in grants.items()})
+
+
+def plan_of_placements(
+    snapshot: Snapshot, placements: Mapping[str, Placement | None], reasons: Mapping[str, str]
+) -> Plan:
+    """The plan that puts every job where `placements` has it; each reason is a clause."""
     return Plan(
         decisions=tuple(
-            _decision(job, placements[job.id], grants[job.id].why)
+            _decision(job, placements[job.id], reasons[job.id])
             for job in sorted(snapshot.jobs, key=lambda job: job.id)
         ),
         shadow_prices={limit.name: 0.0 for limit in snapshot.limits},

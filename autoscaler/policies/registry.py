@@ -17,6 +17,7 @@ _OWN = {
     "marginal": "autoscaler.policies.marginal:MarginalPolicy",
     "optimus": "autoscaler.policies.optimus:OptimusPolicy",
     "optimus-oracle": "autoscaler.policies.optimus:OptimusOraclePolicy",
+    "pollux": "autoscaler.policies.pollux:PolluxPolicy",
     "static": "autoscaler.policies.static:StaticPolicy",
     "tiresias": "autoscaler.policies.tiresias:TiresiasPolicy",
 }

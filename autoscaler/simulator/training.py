@@ -92,6 +92,7 @@ class Training:
         self._profile = profile
         self._requested_batch = requested_batch
         self._changed_seconds: float | None = None
+        self._trained_on = 0
         self._settings = settings
         self._random = np.random.default_rng(settings.seed)
         self._throughput: ThroughputParameters | None = None
@@ -129,21 +130,22 @@ class Training:
         """From now on these are at work; a change holds training up."""
         if members == self.members:
             return
-        before, self.members = self.members, members
+        before = len(self.members) or self._trained_on
+        self.members = members
+        self._trained_on = before
         self._untold_seconds.clear()
         self._next_batches.clear()
         if not members:
             return
-        if self.now_seconds != self._changed_seconds:
+        is_new = self.now_seconds != self._changed_seconds
+        if is_new:
             self._changed_seconds = self.now_seconds
             self.starts += 1
         pause_seconds = self._settings.pause_seconds
         self._held_up_seconds = self.now_seconds + pause_seconds
-        if before:
-            kind = "join" if len(members) > len(before) else "drain"
-            self._untold_pauses.append(
-                MembershipPause(kind, pause_seconds, len(before), len(members))
-            )
+        if before and is_new:
+            kind = "join" if len(members) > before else "drain"
+            self._untold_pauses.append(MembershipPause(kind, pause_seconds, before, len(members)))
 
     def hear(self, throughput: ThroughputParameters | None) -> None:
         """Take over the controller's fit for the devices at work."""

@@ -17,7 +17,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, **places: str) -> None:
 
 
 def test_our_own_policies_are_there() -> None:
-    names = ("fifo", "marginal", "optimus", "optimus-oracle", "static", "tiresias")
+    names = ("fifo", "marginal", "optimus", "optimus-oracle", "pollux", "static", "tiresias")
     assert {each.name: each.trouble for each in policies()} == dict.fromkeys(names)
     assert isinstance(create_policy("marginal"), MarginalPolicy)
     assert isinstance(create_policy("static", StaticParameters(2)), StaticPolicy)

@@ -1,0 +1,195 @@
+"""Pollux: goodput shared fairly. Elastic jobs on a fixed pool that adapt their batch.
+
+Source: Qiao et al., Pollux (OSDI'21), sections 4.1 and 4.2; constants, fair share and restart
+factor as in the simulator published with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autoscaler.domain.allocation import Placement
+from autoscaler.domain.goodput import ThroughputParameters
+from autoscaler.domain.plan import Plan
+from autoscaler.domain.snapshot import JobSnapshot, Snapshot, ThroughputModel
+from autoscaler.economics.wording import number
+from autoscaler.goodput.batch import goodput_table
+from autoscaler.goodput.draws import is_usable
+from autoscaler.goodput.throughput import as_array
+from autoscaler.policies.configurations import Claim, Configuration, assign, configurations
+from autoscaler.policies.pool import Pool, by_submission, plan_of_placements, pool_of
+
+# Of a job that has done nothing but restart, too: some devices are better than none.
+_LEAST_FACTOR = 1e-3
+# A sync over several machines, before one was measured, takes so many times that within one.
+_ACROSS_OVER_WITHIN = 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class PolluxParameters:
+    """How fair, how eager, how far.
+
+    Attributes:
+        power: p of the power mean of the speed-ups; the lower, the fairer. The paper and its
+            simulator use -1.
+        floor: added to every speed-up, in those of a machine's worth of devices.
+        restart_seconds: what a change of placement is taken to cost.
+        growth: a job may have so many times the most devices that it was measured on.
+        most_devices: of any one job: as far as the published profiles go.
+        most_machines: of any one job.
+
+    Raises:
+        ValueError: power is 0 or above 1, or another of them is not above 0.
+    """
+
+    power: float = -1.0
+    floor: float = 1e-3
+    restart_seconds: float = 30.0
+    growth: int = 2
+    most_devices: int = 64
+    most_machines: int = 16
+
+    def __post_init__(self) -> None:
+        if self.power == 0 or self.power > 1:
+            raise ValueError(f"power={self.power}: must be below 0, or above it and at most 1")
+        for name in ("floor", "restart_seconds", "growth", "most_devices", "most_machines"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}={getattr(self, name)}: must be above 0")
+
+
+_DEFAULTS = PolluxParameters()
+
+
+@dataclass(frozen=True, slots=True)
+class _Speedups:
+    """Of one job, over the goodput of its fair share.
+
+    `anew` is of each configuration that it could be given, `staying` of what it holds.
+    """
+
+    job: JobSnapshot
+    anew: Mapping[Configuration, float]
+    staying: float
+
+
+class PolluxPolicy:
+    """The most power mean of speed-ups, each over the goodput of the job on its fair share.
+
+    A change of placement multiplies a job's speed-up by ``max(age - restarts * s, 0) / (age +
+    s)``, s the seconds of a restart. No machine has two distributed jobs. A job may grow to twice
+    the devices that it was measured on; until more are measured it is taken to scale perfectly.
+
+    The mean is not searched for by the genetic algorithm of the paper: an integer program over
+    the configurations of Sia finds the best there is of these, and always the same.
+    """
+
+    def __init__(self, parameters: PolluxParameters = _DEFAULTS) -> None:
+        self._parameters = parameters
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """As `Policy.plan`."""
+        pool = pool_of(snapshot)
+        jobs = by_submission(snapshot.jobs)
+        fair = max(math.ceil(pool.devices / max(len(jobs), 1)), 1)
+        speedups = [self._speedups(job, pool, fair) for job in jobs]
+        claims = [self._claim(own, pool, snapshot.now_seconds) for own in speedups]
+        assignment = assign(claims, pool)
+        reasons = {
+            own.job.id: _why(own, assignment.placements[own.job.id], fair) for own in speedups
+        }
+        plan = plan_of_placements(snapshot, assignment.placements, reasons)
+        return plan if assignment.trouble is None else replace(plan, notes=(assignment.trouble,))
+
+    def _speedups(self, job: JobSnapshot, pool: Pool, fair: int) -> _Speedups:
+        """The fair share is taken to lie on one machine, however large, as in the simulator."""
+        model = None if pool.device_kind is None else job.models.get(pool.device_kind)
+        allowed = [one for one in configurations(pool) if self._may_have(one, model)]
+        held = _held(job, pool)
+        largest_batch = job.batch.maximum if job.batch.adaptive else job.batch.initial
+        sizes = [
+            (1, min(fair, largest_batch)),
+            (len(held.shares), held.devices) if held else (1, 1),
+            *((one.machines, one.total) for one in allowed),
+        ]
+        base, staying, *others = _speeds(job, model, sizes)
+        anew = {one: speed / base for one, speed in zip(allowed, others, strict=True) if speed > 0}
+        return _Speedups(job, anew, staying / base)
+
+    def _may_have(self, one: Configuration, model: ThroughputModel | None) -> bool:
+        parameters = self._parameters
+        measured = model.measured if model else ()
+        known = max((devices for _, devices in measured), default=0)
+        most = min(max(parameters.growth * known, 1), parameters.most_devices)
+        return one.total <= most and one.machines <= parameters.most_machines
+
+    def _claim(self, own: _Speedups, pool: Pool, now_seconds: float) -> Claim:
+        factor = self._restart_factor(own.job, now_seconds)
+        return Claim(
+            job=own.job.id,
+            held=_held(own.job, pool),
+            costs={one: self._cost(factor * speedup, pool) for one, speedup in own.anew.items()},
+            staying_cost=self._cost(own.staying, pool),
+            idle_cost=self._cost(0.0, pool),
+        )
+
+    def _restart_factor(self, job: JobSnapshot, now_seconds: float) -> float:
+        """What a speed-up is worth to a job that has to restart for it."""
+        seconds = self._parameters.restart_seconds
+        age_seconds = max(now_seconds - job.submitted_seconds, 0.0)
+        left_seconds = age_seconds - job.service.restarts * seconds
+        return max(left_seconds / (age_seconds + seconds), _LEAST_FACTOR)
+
+    def _cost(self, speedup: float, pool: Pool) -> float:
+        """The job's part of the power mean, so that the least sum is the greatest mean."""
+        scaled = speedup * len(pool.capacity) / pool.devices if pool.devices else 0.0
+        power = self._parameters.power
+        return math.copysign((scaled + self._parameters.floor) ** power, -power)
+
+
+def _held(job: JobSnapshot, pool: Pool) -> Placement | None:
+    """What it holds, as long as the machines are there."""
+    shares = job.placement.shares if job.placement else ()
+    is_there = all(devices <= pool.capacity.get(offer, 0) for offer, devices in shares)
+    return job.placement if is_there else None
+
+
+def _speeds(
+    job: JobSnapshot, model: ThroughputModel | None, sizes: Sequence[tuple[int, int]]
+) -> list[float]:
+    """Goodput on so many machines and devices; unmeasured it grows with the devices."""
+    instances, devices = np.array(sizes).T
+    if model is None or not model.measured:
+        return [float(number_of) for number_of in devices]
+    noise = job.noise.examples if job.noise is not None and is_usable(job.noise) else 0.0
+    theta = np.atleast_2d(as_array(_optimistic(model)))
+    (speeds,) = goodput_table(theta, noise, job.batch, instances, devices)
+    found: list[float] = speeds.tolist()
+    return found
+
+
+def _optimistic(model: ThroughputModel) -> ThroughputParameters:
+    """The fit, but that what was not measured yet is taken to cost nothing (section 4.1)."""
+    found = model.point
+    if not any(devices > 1 for _, devices in model.measured):
+        found = replace(found, alpha_within_seconds=0.0, beta_within_seconds_per_doubling=0.0)
+    if not any(instances > 1 for instances, _ in model.measured):
+        found = replace(
+            found,
+            alpha_across_seconds=_ACROSS_OVER_WITHIN * found.alpha_within_seconds,
+            beta_across_seconds_per_doubling=_ACROSS_OVER_WITHIN
+            * found.beta_within_seconds_per_doubling,
+        )
+    return found
+
+
+def _why(own: _Speedups, placement: Placement | None, fair: int) -> str:
+    if placement is None:
+        return "every device does more for others"
+    stays = placement == own.job.placement
+    one = Configuration(len(placement.shares), placement.shares[0][1])
+    speedup = own.staying if stays else own.anew[one]
+    return f"{number(speedup)} times the goodput of a fair share of {fair}"
