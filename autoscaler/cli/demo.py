@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -59,6 +60,7 @@ def run_demo(text: Path | None, devices: int | None, keep: bool) -> int:
     cores = cores_here()[: devices or _MOST_DEVICES]
     state = Path(tempfile.mkdtemp(prefix="castor-demo-"))
     controller = SupervisedController(state, cores, clock)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # all is given back then, too
     try:
         with controller.running() as client:
             with Audience(client, console, clock).watching() as audience:
