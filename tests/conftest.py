@@ -10,9 +10,12 @@ from hypothesis import settings
 
 pytest.register_assert_rewrite("tests.conformance")
 
-# Machines differ: no example has a deadline. Hypothesis' own "ci" draws the same examples always.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("ci" if "CI" in os.environ else "untimed")
+# Machines differ: no example has a deadline. In CI the same examples are drawn always. As many as
+# leave the whole suite short; `--hypothesis-profile thorough` draws more.
+settings.register_profile("untimed", deadline=None, max_examples=40)
+settings.register_profile("thorough", deadline=None, max_examples=1000)
+settings.register_profile("steady", settings.get_profile("ci"), max_examples=40)
+settings.load_profile("steady" if "CI" in os.environ else "untimed")
 
 
 @pytest.fixture(scope="session")
