@@ -16,11 +16,10 @@ from functools import partial
 from autoscaler.controller.calls import Calls
 from autoscaler.controller.converging import Converging
 from autoscaler.controller.market import Market
-from autoscaler.controller.models import Models
 from autoscaler.controller.observation import Observer
 from autoscaler.controller.reversals import Reversals
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.controller.snapshots import REVERSED_DURATION, START_DURATION, Snapshots
+from autoscaler.controller.snapshots import Snapshots
 from autoscaler.controller.upkeep import Upkeep
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.instance import HeldInstance, by_job
@@ -29,6 +28,7 @@ from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import Snapshot, Truth
 from autoscaler.policies.base import Policy
+from autoscaler.store.measurements import REVERSED_DURATION, START_DURATION
 from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -85,8 +85,7 @@ class Controller:
         self._converging = converging
         self._calls = calls
         self._settings = settings
-        self._models = Models(store)
-        self._snapshots = Snapshots(store, market, self._models, settings.replan_seconds, truth)
+        self._snapshots = Snapshots(store, market, settings.replan_seconds, truth)
         self._tick = 0
         self._ticked_seconds = float("inf")
         self._planned_seconds = float("-inf")
@@ -222,7 +221,7 @@ class Controller:
         before_seconds = now_seconds - self._settings.keep_seconds
         self._store.journal.prune(before_seconds)
         self._store.events.prune(before_seconds)
-        self._models.forget(job.id for job in self._store.jobs.alive())
+        self._snapshots.forget(job.id for job in self._store.jobs.alive())
 
     def _show(self, plan: Plan | None, trouble: str | None, now_seconds: float) -> None:
         self.status.offers = self._market.offers

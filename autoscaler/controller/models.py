@@ -43,18 +43,25 @@ class Models:
         self._store = store
         self._fitted: dict[str, _Fitted] = {}
 
-    def of(
-        self, job: JobRecord, offers: Sequence[Offer], now_seconds: float
-    ) -> Mapping[str, ThroughputModel]:
-        """The models as measured so far, for the kinds of these offers.
-
-        Kept while they predict what was measured since: estimates move only on measurements.
-        """
-        observations = tuple(
+    def observations(self, job: JobRecord) -> tuple[StepObservation, ...]:
+        """The job's own step times that were measured for long enough to count."""
+        return tuple(
             observation
             for observation in self._store.measurements.observations(job.id)
             if observation.steps * observation.step_seconds >= _MEASURED_SECONDS
         )
+
+    def of(
+        self,
+        job: JobRecord,
+        observations: Sequence[StepObservation],
+        offers: Sequence[Offer],
+        now_seconds: float,
+    ) -> Mapping[str, ThroughputModel]:
+        """The models that `observations` make, for the kinds of these offers.
+
+        Kept while they predict what was measured since: estimates move only on measurements.
+        """
         known = self._fitted.get(job.id)
         fresh = _Fitted(
             models={},

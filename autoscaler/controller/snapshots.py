@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from autoscaler.controller.experience import Experience
 from autoscaler.controller.false_starts import false_starts
 from autoscaler.controller.market import Market
 from autoscaler.controller.models import Models
+from autoscaler.controller.programs import Programs, informed
 from autoscaler.domain.allocation import Allocation, Placement
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase, by_job
 from autoscaler.domain.job import BatchSpec, InstanceBounds, JobRecord
-from autoscaler.domain.offer import Offer
+from autoscaler.domain.offer import Offer, Purchase
+from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.snapshot import (
     JobSnapshot,
     Service,
@@ -23,8 +26,9 @@ from autoscaler.domain.snapshot import (
     ThroughputModel,
     Truth,
 )
+from autoscaler.goodput.memory import with_memory
 from autoscaler.ledger.ledger import Ledger
-from autoscaler.store.measurements import Mean, pause_name
+from autoscaler.store.measurements import REVERSED_DURATION, START_DURATION, Mean, pause_name
 from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -37,8 +41,6 @@ _USUAL_BATCH = 32
 # What is measured at a new size is told within a heartbeat and planned with a moment later.
 _MEASURE_SECONDS = 5.0
 
-START_DURATION = "start"
-REVERSED_DURATION = "reversed"
 _PAUSES = tuple(pause_name(kind) for kind in ("join", "drain"))
 
 
@@ -49,13 +51,14 @@ class Snapshots:
         self,
         store: Store,
         market: Market,
-        models: Models,
         replan_seconds: float,
         truth: Callable[[str], Truth | None] = lambda job: None,
     ) -> None:
         self._store = store
         self._market = market
-        self._models = models
+        self._models = Models(store)
+        self._programs = Programs(store)
+        self._experience = Experience(store)
         self._replan_seconds = replan_seconds
         self._truth = truth
 
@@ -67,6 +70,8 @@ class Snapshots:
         A job that can't be told of is left out: its trouble is not the others'.
         """
         grouped = by_job(alive)
+        offers = self._experience.believed(self._market.offers, alive, now_seconds)
+        refused = self._store.capacity.unavailable(now_seconds)
         taken: list[JobSnapshot] = []
         for job in jobs:
             try:
@@ -75,10 +80,10 @@ class Snapshots:
                 _log.exception("job %s is left out of planning", job.id)
         return Snapshot(
             now_seconds=now_seconds,
-            offers=self._market.offers,
+            offers=offers,
             limits=self._market.limits,
             jobs=tuple(taken),
-            unavailable=self._store.capacity.unavailable(now_seconds),
+            unavailable=refused - self._experience.waited_for(now_seconds),
             replan_seconds=self._replan_seconds,
         )
 
@@ -87,17 +92,32 @@ class Snapshots:
     ) -> JobSnapshot:
         offers = self._market.offers
         usable = allowed_offers(job.spec.instances, offers) or offers
-        models = self._models.of(job, usable, now_seconds)
-        snapshot = job_snapshot(self._store, job, instances, offers, models, now_seconds)
+        memory = self._programs.of(job)
+        own = self._models.observations(job)
+        models = self._models.of(job, with_memory(own, memory), usable, now_seconds)
+        self._programs.learn(job, own, now_seconds)
+        snapshot = job_snapshot(self._store, job, instances, offers, models, now_seconds, memory)
+        snapshot = replace(
+            snapshot,
+            held_reclaims_per_hour=self._experience.reclaims_per_hour(
+                _group_of(snapshot.held, instances), now_seconds
+            ),
+        )
         if job.spec.requested_devices is None:
             return snapshot
         every = self._store.instances.of_job(job.id, include_ended=True)
         return replace(
             snapshot,
             placement=placement_of(instances, offers),
-            service=service_of(every, now_seconds),
+            service=service_of(every, offers, now_seconds),
             truth=self._truth(job.id),
         )
+
+    def forget(self, jobs: Iterable[str]) -> None:
+        """Drop what is kept of all jobs but these."""
+        kept = set(jobs)
+        self._models.forget(kept)
+        self._programs.forget(kept)
 
 
 def job_snapshot(
@@ -107,8 +127,12 @@ def job_snapshot(
     offers: Sequence[Offer],
     models: Mapping[str, ThroughputModel],
     now_seconds: float,
+    memory: ProgramMemory | None = None,
 ) -> JobSnapshot:
-    """One job as its store knows it, with its fitted models; `offers` are all there are."""
+    """One job as its store knows it, with its fitted models; `offers` are all there are.
+
+    `memory` is what is remembered of its program.
+    """
     report, spec = job.report, job.spec
     total = total_examples(job)
     progress = report.progress_examples if report else 0.0
@@ -118,12 +142,13 @@ def job_snapshot(
     away = false_starts(store, job.id, now_seconds)
     bounds = _elsewhere(spec.instances, offers, away, held) if away else spec.instances
     spent = Ledger(store.ledger.entries(job.id)).spent(job.id, now_seconds)
-    return JobSnapshot(
+    snapshot = JobSnapshot(
         id=job.id,
         objective=spec.objective,
         instances=_as_held(bounds, held) if waits else bounds,
         batch=report.bounds if report else bounds_of(spec.batch),
         submitted_seconds=job.submitted_seconds,
+        progress_examples=progress,
         remaining_examples=None if total is None else max(total - progress, 0.0),
         spent_usd=float(spent),
         held=held,
@@ -131,11 +156,15 @@ def job_snapshot(
         models=models,
         noise=report.noise if report else None,
         switching=_switching(
-            store.measurements.durations(job.id), offers, now_seconds - job.submitted_seconds
+            store.measurements.durations(job.id),
+            offers,
+            now_seconds - job.submitted_seconds,
+            {} if memory is None else memory.start_seconds,
         ),
         requested_devices=spec.requested_devices,
         waited_seconds=0.0 if job.started_seconds else now_seconds - job.submitted_seconds,
     )
+    return snapshot if memory is None else informed(snapshot, memory)
 
 
 def _is_shared(held: HeldInstance, offers: Sequence[Offer]) -> bool:
@@ -154,7 +183,7 @@ def allowed_offers(bounds: InstanceBounds, offers: Sequence[Offer]) -> tuple[Off
         offer
         for offer in offers
         if (named is None or offer.id in named or offer.instance_type in named)
-        and (bounds.spot or offer.reclaims_per_hour == 0)
+        and (bounds.spot or offer.purchase is not Purchase.SPOT)
     )
 
 
@@ -168,6 +197,15 @@ def held_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
     return Allocation(latest.offer, len(alike), latest.devices_used)
 
 
+def _group_of(held: Allocation | None, instances: Sequence[HeldInstance]) -> list[HeldInstance]:
+    """The instances of an allocation that is held."""
+    return [
+        each
+        for each in instances
+        if held is not None and each.offer == held.offer and each.desired is Desired.PRESENT
+    ]
+
+
 def placement_of(instances: Sequence[HeldInstance], offers: Sequence[Offer]) -> Placement | None:
     """What a job holds or has ordered of machines that jobs share, and is to keep."""
     shared = {offer.id for offer in offers if offer.shared}
@@ -179,19 +217,23 @@ def placement_of(instances: Sequence[HeldInstance], offers: Sequence[Offer]) -> 
     return Placement(tuple(sorted(shares.items()))) if shares else None
 
 
-def service_of(every: Sequence[HeldInstance], now_seconds: float) -> Service:
+def service_of(
+    every: Sequence[HeldInstance], offers: Sequence[Offer], now_seconds: float
+) -> Service:
     """What a job has been given; `every` are all instances that it ever had."""
     began = [held.training_seconds for held in every if held.training_seconds is not None]
-    attained = sum(
-        held.devices_used * ((held.draining_seconds or now_seconds) - held.training_seconds)
-        for held in every
-        if held.training_seconds is not None
-    )
+    kinds = {offer.id: offer.device_kind for offer in offers}
+    attained: dict[str, float] = defaultdict(float)
+    for held in every:
+        if held.training_seconds is not None:
+            seconds = (held.draining_seconds or now_seconds) - held.training_seconds
+            attained[kinds.get(held.offer, "")] += held.devices_used * seconds
     return Service(
-        attained_device_seconds=attained,
+        attained_device_seconds=sum(attained.values()),
         restarts=max(len(set(began)) - 1, 0),
         started_seconds=min(began, default=None),
         changed_seconds=max(began, default=None),
+        kind_device_seconds=attained,
     )
 
 
@@ -220,6 +262,7 @@ def bounds_of(batch: BatchSpec) -> BatchBounds:
         maximum=max(batch.maximum or initial, initial),
         device_maximum=batch.device_maximum or initial,
         adaptive=batch.adaptive,
+        kind_maxima=batch.kind_maxima,
     )
 
 
@@ -247,8 +290,12 @@ def _switching(
     durations: Mapping[tuple[str | None, str], Mean],
     offers: Sequence[Offer],
     age_seconds: float,
+    remembered: Mapping[str, float],
 ) -> SwitchingCosts:
-    """Costs of changing, as measured; what was measured on one offer carries to the others."""
+    """Costs of changing, as measured; what was measured on one offer carries to the others.
+
+    `remembered` (offer id -> seconds) are the starts of earlier jobs.
+    """
     pauses = [durations[None, name] for name in _PAUSES if (None, name) in durations]
     count = sum(mean.count for mean in pauses)
     pause_seconds = _USUAL_PAUSE_SECONDS
@@ -259,6 +306,8 @@ def _switching(
         for offer in offers
         if (offer.id, START_DURATION) in durations
     }
+    starts = {offer.id: remembered[offer.id] for offer in offers if offer.id in remembered}
+    measured = {**starts, **measured}
     beyond_boot = [
         measured[offer.id] - offer.boot_seconds for offer in offers if offer.id in measured
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +51,44 @@ class NoiseScale:
 
 
 @dataclass(frozen=True, slots=True)
+class NoiseCurve:
+    """How the noise scale went in an earlier run: at which progress it was how large.
+
+    `progress_examples` are useful examples, at least one, increasing; `noise_examples` the noise scale there.
+    It gives the shape of what is to come, not the level: that is measured now.
+    """
+
+    progress_examples: tuple[float, ...]
+    noise_examples: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class BatchBounds:
-    """What batch a job may run at. Not `adaptive`: always `initial`, and efficiency is 1."""
+    """What batch a job may run at. Not `adaptive`: always `initial`, and efficiency is 1.
+
+    `kind_maxima` (kind of device, examples) are of kinds that bear more or fewer examples in a
+    micro-step than `device_maximum`.
+    """
 
     initial: int
     maximum: int
     device_maximum: int
     adaptive: bool
+    kind_maxima: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
-        if min(self.initial, self.maximum, self.device_maximum) < 1:
+        maxima = (maximum for _, maximum in self.kind_maxima)
+        if min(self.initial, self.maximum, self.device_maximum, *maxima) < 1:
             raise ValueError(f"batch sizes must be at least 1: {self}")
         if self.maximum < self.initial:
             raise ValueError(f"maximum={self.maximum} is below initial={self.initial}")
+
+    def on(self, device_kind: str) -> BatchBounds:
+        """The same on devices of that kind alone."""
+        if not self.kind_maxima:
+            return self
+        most = dict(self.kind_maxima).get(device_kind, self.device_maximum)
+        return replace(self, device_maximum=most, kind_maxima=())
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,12 +31,14 @@ class BatchSpec:
     """The owner's word on batch sizes; None leaves it to the training script.
 
     Not `adaptive`: the total batch stays what the script says, and instances only split it.
+    `kind_maxima` are as in `BatchBounds`.
     """
 
     initial: int | None = None
     maximum: int | None = None
     device_maximum: int | None = None
     adaptive: bool = False
+    kind_maxima: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,8 @@ class JobSpec:
     `bundle` is the SHA-256 of the packed working directory; `total_examples` overrides the
     useful examples that the script itself says it needs; `retries` counts failures of the
     script, never lost instances, reclaims or drains. `requested_devices` are for policies that
-    give a job what its owner asked for, and nothing else.
+    give a job what its owner asked for, and nothing else. Jobs of one `program` share what is
+    learnt of it; None: those of one name do.
     """
 
     name: str
@@ -103,6 +106,12 @@ class JobSpec:
     total_examples: float | None = None
     retries: int = 3
     requested_devices: int | None = None
+    program: str | None = None
+
+    @property
+    def program_name(self) -> str:
+        """The program that the job runs."""
+        return self.program or self.name
 
 
 @dataclass(frozen=True, slots=True)

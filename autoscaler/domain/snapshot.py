@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autoscaler.domain.allocation import Allocation, Placement
-from autoscaler.domain.goodput import BatchBounds, NoiseScale, ThroughputParameters
+from autoscaler.domain.goodput import (
+    BatchBounds,
+    NoiseCurve,
+    NoiseScale,
+    ThroughputParameters,
+)
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
@@ -49,7 +54,8 @@ class SwitchingCosts:
     `restore_seconds` is what a start from a checkpoint adds, lost work included;
     `measure_seconds` is how long a new size trains until its step times are known.
     `dwell_seconds` is the job's age over how many of its changes a later one took back; None
-    while none was.
+    while none was. A checkpoint holds training up for `checkpoint_seconds`; it is taken every
+    `checkpoint_interval_seconds`, None where that is not the owner's word.
     """
 
     pause_seconds: float
@@ -57,6 +63,40 @@ class SwitchingCosts:
     start_seconds: Mapping[str, float] = field(default_factory=dict)
     dwell_seconds: float | None = None
     measure_seconds: float = 30.0
+    checkpoint_seconds: float = 0.0
+    checkpoint_interval_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """A stretch of a run at one batch: how long its epochs take, and how many are behind it."""
+
+    batch: int
+    epoch_seconds: float
+    epochs_done: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Regimes:
+    """The regimes of a run of `epochs` in all, in their order.
+
+    How many epochs are left to each is not told; those of all together are as many as the run
+    has. Epochs take what they do on the devices requested, alone.
+    """
+
+    epochs: int
+    regimes: tuple[Regime, ...]
+
+    @property
+    def epochs_done(self) -> float:
+        """Epochs behind it, of all regimes."""
+        return sum(regime.epochs_done for regime in self.regimes)
+
+    @property
+    def current(self) -> int:
+        """The place of the last regime that has begun."""
+        begun = (place for place, each in enumerate(self.regimes) if each.epochs_done > 0)
+        return max(begun, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,26 +104,37 @@ class Truth:
     """What nobody can know of a job: only simulations tell it, and only to oracles.
 
     `step_seconds` (devices -> seconds) are those of a step at the requested batch on as few
-    machines as can be; `remaining_steps` are the steps left at that batch.
+    machines as can be; `remaining_steps` are the steps left at that batch. `regimes` are those of
+    a job whose owner changes the batch as it runs; its requested batch is the present one. Where
+    there are several kinds of device, `kind_step_seconds` has the steps of each.
     """
 
     step_seconds: Mapping[int, float]
     remaining_steps: float
+    regimes: Regimes | None = None
+    kind_step_seconds: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+
+    def step_seconds_on(self, device_kind: str | None) -> Mapping[int, float]:
+        """Devices of that kind -> seconds of a step; empty where nothing is known."""
+        if self.kind_step_seconds:
+            return self.kind_step_seconds.get(device_kind or "", {})
+        return self.step_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
     """What a job has been given so far.
 
-    `attained_device_seconds` are of the devices it used, `restarts` its changes of placement
-    after the first; `started_seconds` and `changed_seconds` are when it first had devices and
-    when those changed last.
+    `attained_device_seconds` are of the devices it used, `kind_device_seconds` of those of each
+    kind; `restarts` its changes of placement after the first; `started_seconds` and
+    `changed_seconds` are when it first had devices and when those changed last.
     """
 
     attained_device_seconds: float = 0.0
     restarts: int = 0
     started_seconds: float | None = None
     changed_seconds: float | None = None
+    kind_device_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +145,8 @@ class JobSnapshot:
     nothing was measured, its draws are the prior's. A kind without one is never bought.
     `remaining_examples` None: it is not known how much is left. `requested_devices` are what the
     owner of a rigid job asked for; `placement` is what it holds of machines that jobs share.
+    `noise_curve` is that of an earlier run of the same program, if there was one.
+    `held_reclaims_per_hour` is the hazard of what is held at its age; None: that of a new one.
     """
 
     id: str
@@ -114,6 +167,9 @@ class JobSnapshot:
     placement: Placement | None = None
     service: Service = Service()
     truth: Truth | None = None
+    progress_examples: float = 0.0
+    noise_curve: NoiseCurve | None = None
+    held_reclaims_per_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,6 +190,7 @@ class JobForm(Form):
     """A whole job file. Validated with ``context={"now_seconds": ...}``."""
 
     name: Annotated[str, AfterValidator(_job_name)]
+    program: Annotated[str, AfterValidator(_job_name)] | None = None
     command: Annotated[tuple[Text, ...], BeforeValidator(_split_command), Field(min_length=1)]
     working_directory: Text = "."
     ref: Text | None = None
@@ -246,4 +247,5 @@ class JobForm(Form):
             checkpoint=self.checkpoint.spec(),
             total_examples=self.total_progress,
             retries=self.retries,
+            program=self.program,
         )

@@ -22,6 +22,11 @@ _LEAST_SHARE = 0.1
 # stand this factor apart: fewer than 300 for a million-fold progress.
 _NOISE_SPACING = 1.05
 
+# The names of durations that the controller measures: from the launch call to the first step
+# trained, and how long an allocation lasted that a later decision took back.
+START_DURATION = "start"
+REVERSED_DURATION = "reversed"
+
 
 @dataclass(frozen=True, slots=True)
 class Mean:

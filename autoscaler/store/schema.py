@@ -27,6 +27,7 @@ from autoscaler.domain.instance import Desired, InstancePhase
 from autoscaler.domain.intent import IntentKind, IntentState
 from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.plan import Decision
+from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.report import Failure, TrainingReport
 from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.domain.spending import EntryKind
@@ -250,6 +251,15 @@ class ModelsRow(Table):
     models: Mapped[Mapping[str, ThroughputModel]] = mapped_column(
         Document(TypeAdapter(dict[str, ThroughputModel]))
     )
+
+
+class ProgramRow(Table):
+    """What was learnt of a program."""
+
+    __tablename__ = "programs"
+
+    program: Mapped[str] = mapped_column(primary_key=True)
+    memory: Mapped[ProgramMemory] = mapped_column(Document(TypeAdapter(ProgramMemory)))
 
 
 class PlanRow(Table):

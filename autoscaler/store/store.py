@@ -22,11 +22,13 @@ from autoscaler.store.memory.jobs import MemoryJobs
 from autoscaler.store.memory.journal import MemoryJournal
 from autoscaler.store.memory.ledger import MemoryLedgerLines
 from autoscaler.store.memory.measurements import MemoryMeasurements
+from autoscaler.store.memory.programs import MemoryPrograms
 from autoscaler.store.memory.reports import MemoryReports
 from autoscaler.store.memory.settings import MemorySettings
 from autoscaler.store.memory.tables import Tables
 from autoscaler.store.memory.tokens import MemoryTokens
 from autoscaler.store.migration import migrate
+from autoscaler.store.programs import Programs
 from autoscaler.store.reports import Reports
 from autoscaler.store.settings import Settings
 from autoscaler.store.sql.capacity import SqlCapacity
@@ -37,6 +39,7 @@ from autoscaler.store.sql.jobs import SqlJobs
 from autoscaler.store.sql.journal import SqlJournal
 from autoscaler.store.sql.ledger import SqlLedgerLines
 from autoscaler.store.sql.measurements import SqlMeasurements
+from autoscaler.store.sql.programs import SqlPrograms
 from autoscaler.store.sql.reports import SqlReports
 from autoscaler.store.sql.settings import SqlSettings
 from autoscaler.store.sql.tokens import SqlTokens
@@ -61,6 +64,7 @@ class Store:
     intents: Intents
     capacity: Capacity
     measurements: Measurements
+    programs: Programs
     journal: Journal
     events: Events
     ledger: LedgerLines
@@ -94,6 +98,7 @@ def open_store(url: str) -> Store:
         intents=SqlIntents(database),
         capacity=SqlCapacity(database),
         measurements=SqlMeasurements(database),
+        programs=SqlPrograms(database),
         journal=SqlJournal(database),
         events=SqlEvents(database),
         ledger=SqlLedgerLines(database),
@@ -120,6 +125,7 @@ def memory_store(inputs_kept: int = 100) -> Store:
         intents=MemoryIntents(tables),
         capacity=MemoryCapacity(tables),
         measurements=measurements,
+        programs=MemoryPrograms(tables),
         journal=MemoryJournal(tables, inputs_kept),
         events=MemoryEvents(tables),
         ledger=MemoryLedgerLines(tables),

@@ -28,6 +28,7 @@ from tests.conformance.store_instances import (
     IntentsConformance,
 )
 from tests.conformance.store_jobs import JobsConformance, ReportsConformance
+from tests.conformance.store_programs import ProgramsConformance
 from tests.conformance.store_records import (
     JournalConformance,
     LedgerConformance,
@@ -116,6 +117,7 @@ class StoreConformance(
     IntentsConformance,
     CapacityConformance,
     MeasurementsConformance,
+    ProgramsConformance,
     JournalConformance,
     LedgerConformance,
     TokensConformance,

@@ -1,0 +1,132 @@
+"""What jobs of one program teach the next: their step times, their noise curve, their starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+
+from autoscaler.domain.goodput import BatchBounds, NoiseCurve, NoiseScale
+from autoscaler.domain.program import ProgramMemory
+from autoscaler.domain.report import StepObservation
+
+# Of these configurations, the last ones taught, step times are remembered.
+MAXIMUM_CONFIGURATIONS = 200
+# Step times that differ by more from those remembered, half of them, are of another program.
+_SAME_LOG_RATIO = 0.25
+# Parameters that differ by more of their bytes are those of another model.
+_SAME_BYTES = 0.01
+# A curve takes the place of the remembered one when it has come about as far.
+_AS_FAR = 0.95
+# How sure the first noise scale of an earlier run is for the next.
+_START_NOISE_LOG_DEVIATION = 0.3
+# Of a curve that plans are made with.
+_POINTS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What one job has measured so far."""
+
+    job: str
+    bounds: BatchBounds
+    parameter_bytes: int
+    total_examples: float | None
+    observations: Sequence[StepObservation]
+    noise: NoiseCurve | None
+    start_seconds: Mapping[str, float]
+
+
+def is_of(memory: ProgramMemory, initial_batch: int, parameter_bytes: int) -> bool:
+    """Whether a job that tells these runs the program that is remembered."""
+    most = _SAME_BYTES * max(memory.parameter_bytes, parameter_bytes)
+    differ = abs(memory.parameter_bytes - parameter_bytes)
+    return memory.initial_batch == initial_batch and differ <= most
+
+
+def learnt(
+    known: ProgramMemory | None, program: str, lesson: Lesson, now_seconds: float
+) -> ProgramMemory:
+    """What is to be remembered after a lesson; of each configuration the last step times count.
+
+    A lesson that contradicts what is known, in its fingerprint or in half of its step times,
+    takes its place.
+    """
+    initial = lesson.bounds.initial
+    if known is not None and not is_of(known, initial, lesson.parameter_bytes):
+        known = None
+    if known is not None and _contradicts(lesson.observations, known.observations):
+        known = replace(known, observations=(), start_seconds={})
+    fresh = ProgramMemory(
+        program=program,
+        job=lesson.job,
+        jobs=1,
+        updated_seconds=now_seconds,
+        initial_batch=initial,
+        parameter_bytes=lesson.parameter_bytes,
+        bounds=lesson.bounds,
+        total_examples=lesson.total_examples,
+        observations=tuple(lesson.observations)[:MAXIMUM_CONFIGURATIONS],
+        noise=lesson.noise,
+        start_seconds=lesson.start_seconds,
+    )
+    if known is None:
+        return fresh
+    return replace(
+        fresh,
+        jobs=known.jobs + (known.job != lesson.job),
+        observations=with_memory(lesson.observations, known)[:MAXIMUM_CONFIGURATIONS],
+        noise=lesson.noise if _is_as_far(lesson.noise, known.noise) else known.noise,
+        start_seconds={**known.start_seconds, **lesson.start_seconds},
+    )
+
+
+def with_memory(
+    own: Sequence[StepObservation], memory: ProgramMemory | None
+) -> tuple[StepObservation, ...]:
+    """A job's own step times, then those remembered of configurations that it has not measured."""
+    if memory is None:
+        return tuple(own)
+    measured = {_configuration(each) for each in own}
+    others = (each for each in memory.observations if _configuration(each) not in measured)
+    return (*own, *others)
+
+
+def _contradicts(own: Sequence[StepObservation], known: Sequence[StepObservation]) -> bool:
+    remembered = {_configuration(each): each.step_seconds for each in known}
+    ratios = [
+        abs(np.log(each.step_seconds / remembered[_configuration(each)]))
+        for each in own
+        if _configuration(each) in remembered
+    ]
+    return bool(ratios) and float(median(ratios)) > _SAME_LOG_RATIO
+
+
+def _is_as_far(curve: NoiseCurve | None, known: NoiseCurve | None) -> bool:
+    if curve is None or known is None:
+        return known is None
+    return curve.progress_examples[-1] >= _AS_FAR * known.progress_examples[-1]
+
+
+def _configuration(each: StepObservation) -> tuple[str, int, int, int, int]:
+    return each.device_kind, each.instances, each.devices, each.device_batch, each.accumulation
+
+
+def noise_at_start(memory: ProgramMemory) -> NoiseScale | None:
+    """The noise scale that an earlier run began with, for the time until it is measured."""
+    if memory.noise is None:
+        return None
+    variance = memory.noise.noise_examples[0] / memory.initial_batch
+    return NoiseScale(memory.initial_batch, 1.0, variance, _START_NOISE_LOG_DEVIATION)
+
+
+def thinned(curve: NoiseCurve | None) -> NoiseCurve | None:
+    """The curve at no more than `_POINTS` points, evenly apart in progress."""
+    if curve is None or len(curve.progress_examples) <= _POINTS:
+        return curve
+    last = curve.progress_examples[-1]
+    at = np.linspace(curve.progress_examples[0], last, _POINTS)
+    level = np.interp(at, curve.progress_examples, curve.noise_examples)
+    return NoiseCurve(tuple(at.tolist()), tuple(level.tolist()))

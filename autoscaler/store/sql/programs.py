@@ -1,0 +1,39 @@
+"""Memories of programs in a database."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+
+from autoscaler.domain.program import ProgramMemory
+from autoscaler.store.database import Database
+from autoscaler.store.programs import Programs
+from autoscaler.store.schema import ProgramRow
+
+
+class SqlPrograms(Programs):
+    """The table of programs."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def remember(self, memory: ProgramMemory) -> None:
+        with self._database.write() as session:
+            session.merge(ProgramRow(program=memory.program, memory=memory))
+
+    def recall(self, program: str) -> ProgramMemory | None:
+        with self._database.read() as session:
+            row = session.get(ProgramRow, program)
+            return None if row is None else row.memory
+
+    def all(self) -> tuple[ProgramMemory, ...]:
+        with self._database.read() as session:
+            rows = session.scalars(select(ProgramRow))
+            return tuple(sorted((row.memory for row in rows), key=lambda each: each.program))
+
+    def forget(self, program: str) -> bool:
+        with self._database.write() as session:
+            row = session.get(ProgramRow, program)
+            if row is None:
+                return False
+            session.delete(row)
+            return True

@@ -1,0 +1,87 @@
+"""What one job teaches its program is what the controller plans the next with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autoscaler.domain.plan import Plan
+from autoscaler.domain.report import ReportOrigin, StepObservation
+from autoscaler.domain.snapshot import JobSnapshot, Snapshot
+from tests.conformance.store_examples import report
+from tests.controller.world import World
+
+STEPS = StepObservation("cpu-core", 1, 1, 64, 0, 0.5, 0.0, 100)
+
+
+def run_first(world: World, **spec: object) -> None:
+    """A job that reports what it measured, and is stopped."""
+    job = world.submit("first", **spec)
+    world.wish(job, 1)
+    world.tick(4)
+    (held,) = world.training(job)
+    told = report(observations=(STEPS,), total_examples=1e6)
+    origin = ReportOrigin(held.id, 1, world.clock.now())
+    assert world.store.reports.add(job, told, origin, world.clock.now())
+    world.tick()
+    world.store.jobs.request_stop(job, world.clock.now())
+    world.tick(4)
+
+
+def seen(world: World, job: str) -> JobSnapshot:
+    """The job as the policy sees it at the next tick."""
+    snapshots: list[Snapshot] = []
+    plan = world.wishes.plan
+
+    def watched(snapshot: Snapshot) -> Plan:
+        snapshots.append(snapshot)
+        return plan(snapshot)
+
+    world.wishes.plan = watched  # type: ignore[method-assign]
+    world.tick()
+    (found,) = (each for each in snapshots[-1].jobs if each.id == job)
+    return found
+
+
+def measured(job: JobSnapshot) -> frozenset[tuple[int, int]]:
+    return frozenset(size for model in job.models.values() for size in model.measured)
+
+
+def test_the_next_job_of_a_program_begins_with_what_it_taught(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    run_first(world, program="digits")
+    world.restart()
+    job = seen(world, world.submit("second", program="digits"))
+    assert measured(job) == {(1, 1)}
+    assert (job.remaining_examples, job.batch) == (1e6, report().bounds)
+    assert job.noise is not None and job.noise_curve is not None
+    assert job.switching.start_seconds["small"] > 0
+
+
+def test_a_job_of_another_program_begins_with_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    run_first(world, program="digits")
+    job = seen(world, world.submit("second"))
+    assert not measured(job)
+    assert job.noise_curve is None
+
+
+def test_jobs_of_one_name_run_one_program_until_it_is_forgotten(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    run_first(world)
+    job = world.submit("first")
+    assert measured(seen(world, job)) == {(1, 1)}
+    assert world.store.programs.forget("first")
+    assert not measured(seen(world, job))
+
+
+def test_a_job_that_tells_of_another_model_is_not_told_of_this_one(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    run_first(world, program="digits")
+    job = world.submit("second", program="digits")
+    world.wish(job, 1)
+    world.tick(4)
+    (held,) = world.training(job)
+    told = report(observations=(), parameter_bytes=1_000)
+    origin = ReportOrigin(held.id, 1, world.clock.now())
+    world.store.reports.add(job, told, origin, world.clock.now())
+    assert not measured(seen(world, job))

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from autoscaler.domain.goodput import BatchBounds, NoiseCurve
+from autoscaler.domain.program import ProgramMemory
+from autoscaler.domain.report import StepObservation
+from autoscaler.goodput.memory import (
+    MAXIMUM_CONFIGURATIONS,
+    Lesson,
+    is_of,
+    learnt,
+    noise_at_start,
+    thinned,
+    with_memory,
+)
+
+CURVE = NoiseCurve((10.0, 100.0), (50.0, 500.0))
+LESSON = Lesson(
+    job="first",
+    bounds=BatchBounds(32, 512, 64, True),
+    parameter_bytes=1_000_000,
+    total_examples=1e6,
+    observations=(),
+    noise=CURVE,
+    start_seconds={"small": 30.0},
+)
+
+
+def step(devices: int, seconds: float, kind: str = "T4") -> StepObservation:
+    return StepObservation(kind, 1, devices, 32, 0, seconds, 0.0, 10)
+
+
+def taught(observations: Sequence[StepObservation], **changes: object) -> ProgramMemory:
+    return learnt(None, "p", replace(LESSON, observations=observations, **changes), 1.0)
+
+
+def test_the_first_lesson_is_all_that_is_known() -> None:
+    memory = taught([step(1, 0.5)])
+    assert (memory.jobs, memory.job, memory.observations) == (1, "first", (step(1, 0.5),))
+    assert (memory.noise, memory.start_seconds) == (CURVE, {"small": 30.0})
+
+
+def test_lessons_add_up_and_the_last_of_a_configuration_counts() -> None:
+    first = taught([step(1, 0.5), step(2, 0.3)])
+    lesson = replace(
+        LESSON,
+        job="second",
+        observations=[step(1, 0.55), step(4, 0.2)],
+        start_seconds={"large": 60.0},
+    )
+    both = learnt(first, "p", lesson, 2.0)
+    assert set(both.observations) == {step(1, 0.55), step(2, 0.3), step(4, 0.2)}
+    assert both.start_seconds == {"small": 30.0, "large": 60.0}
+    assert (both.jobs, both.job, both.updated_seconds) == (2, "second", 2.0)
+    assert learnt(both, "p", lesson, 3.0).jobs == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"parameter_bytes": 2_000_000}, {"bounds": BatchBounds(64, 512, 64, True)}],
+)
+def test_another_fingerprint_starts_anew(changes: dict[str, object]) -> None:
+    first = taught([step(1, 0.5), step(2, 0.3)])
+    other = replace(LESSON, job="second", observations=[step(4, 0.2)], **changes)
+    assert learnt(first, "p", other, 2.0).observations == (step(4, 0.2),)
+    assert not is_of(first, other.bounds.initial, other.parameter_bytes)
+    assert is_of(first, 32, 1_005_000)
+
+
+def test_contradicting_step_times_take_the_place_of_all() -> None:
+    first = taught([step(1, 0.5), step(2, 0.3), step(4, 0.2)])
+    twice_as_fast = replace(LESSON, observations=[step(1, 0.25)])
+    assert learnt(first, "p", twice_as_fast, 2.0).observations == (step(1, 0.25),)
+
+
+def test_a_curve_is_kept_until_another_has_come_as_far() -> None:
+    first = taught([step(1, 0.5)])
+    begun = replace(LESSON, noise=NoiseCurve((10.0,), (60.0,)))
+    assert learnt(first, "p", begun, 2.0).noise == CURVE
+    whole = replace(LESSON, noise=NoiseCurve((10.0, 99.0), (60.0, 400.0)))
+    assert learnt(first, "p", whole, 2.0).noise == whole.noise
+    assert learnt(first, "p", replace(LESSON, noise=None), 2.0).noise == CURVE
+
+
+def test_only_so_many_configurations_are_kept() -> None:
+    first = taught([step(devices, 0.5) for devices in range(1, MAXIMUM_CONFIGURATIONS + 1)])
+    more = learnt(first, "p", replace(LESSON, observations=[step(1000, 0.1)]), 2.0)
+    assert len(more.observations) == MAXIMUM_CONFIGURATIONS
+    assert more.observations[0] == step(1000, 0.1)
+
+
+def test_own_step_times_come_before_those_remembered() -> None:
+    memory = taught([step(1, 0.5), step(2, 0.3)])
+    assert with_memory([step(1, 0.6)], memory) == (step(1, 0.6), step(2, 0.3))
+    assert with_memory([step(1, 0.6)], None) == (step(1, 0.6),)
+
+
+def test_the_first_noise_scale_stands_until_it_is_measured() -> None:
+    noise = noise_at_start(taught([step(1, 0.5)]))
+    assert noise is not None
+    assert noise.examples == pytest.approx(50.0)
+    assert noise_at_start(taught([step(1, 0.5)], noise=None)) is None
+
+
+def test_a_thinned_curve_keeps_its_ends() -> None:
+    points = tuple(float(at) for at in range(1, 301))
+    curve = thinned(NoiseCurve(points, tuple(2 * at for at in points)))
+    assert curve is not None
+    assert len(curve.progress_examples) == 32
+    assert (curve.progress_examples[0], curve.progress_examples[-1]) == (1.0, 300.0)
+    assert curve.noise_examples == pytest.approx([2 * at for at in curve.progress_examples])
