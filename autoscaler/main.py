@@ -24,15 +24,17 @@ from autoscaler.clock import Clock, SystemClock
 from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.controller import Controller
 from autoscaler.controller.forecasts import Forecasts
+from autoscaler.controller.foresight import Foresights
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import Conflict, StoreError
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.training import Engine
 from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
-from autoscaler.policies.registry import create_policy
+from autoscaler.policies.base import Policy
+from autoscaler.policies.registry import create_policy, require_ground
 from autoscaler.service.app import Rooms, create_app
 from autoscaler.service.assignments import Assignments, TrainingTimes
-from autoscaler.service.authentication import Authentication, load_key
+from autoscaler.service.authentication import OWNER, Authentication, load_key
 from autoscaler.service.files import Bundles, Logs
 from autoscaler.service.nodes import Nodes
 from autoscaler.service.submissions import Submissions
@@ -88,6 +90,7 @@ class Deployment:
         state = settings.state
         self._settings = settings
         self._clock = clock
+        policy = _planner(settings.policy)
         self.wake = threading.Event()
         self.store: Store = open_store(settings.store_url or f"sqlite:///{state / 'castor.db'}")
         self.authentication = Authentication(self.store, load_key(state / "secret.key"), clock)
@@ -96,6 +99,7 @@ class Deployment:
         )
         self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="castor-call")
         self.controller = self._controller(
+            policy,
             {"local": self.provider},
             LighthouseHost(
                 state / "lighthouses",
@@ -128,12 +132,16 @@ class Deployment:
         self.store.close()
 
     def _controller(
-        self, providers: dict[str, Provider], lighthouses: LighthouseHost, url: str
+        self,
+        policy: Policy,
+        providers: dict[str, Provider],
+        lighthouses: LighthouseHost,
+        url: str,
     ) -> Controller:
         parts = ControllerParts(
             store=self.store,
             providers=providers,
-            policy=create_policy(self._settings.policy),
+            policy=policy,
             lighthouses=lighthouses,
             workers=self.workers,
             clock=self._clock,
@@ -181,9 +189,27 @@ class Deployment:
             bundles=bundles,
             logs=Logs(settings.state / "logs"),
             fixed_sizes=Forecasts(store, status, self._clock).of,
+            foresee=Foresights(
+                store,
+                status,
+                _planner(settings.policy),
+                settings.controller.replan_seconds,
+                self._clock,
+            ).of,
             clock=self._clock,
         )
         return create_app(rooms, release)
+
+
+def _planner(name: str) -> Policy:
+    """The policy of that name; one that buys instances, which is all there is here.
+
+    Raises:
+        SpecError: there is none, or it shares out a pool.
+    """
+    policy = create_policy(name)
+    require_ground(name, policy, is_pool=False)
+    return policy
 
 
 def serve(settings: ServeSettings) -> None:
@@ -271,7 +297,7 @@ def _let_owner_in(state: Path, deployment: Deployment, url: str) -> None:
     """Write down, for the owner's eyes only, where the API is and with which token."""
     path = state / CLIENT_FILE
     token = _client_file(state).get("token") or secrets.token_urlsafe(32)
-    deployment.authentication.set_person("owner", token)
+    deployment.authentication.set_person(OWNER, token)
     partial = path.with_name(f".{path.name}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:

@@ -1,11 +1,14 @@
 """Published schedulers on published workloads: our averages beside the published ones.
 
-Every run is the real controller on a virtual clock, on 16 machines of 4 T4 devices with restarts
-of 30 s, a plan every 60 s and the quirks of the simulator of Pollux (OSDI'21), whose profiles,
-workloads and results are read: CASTOR_DATA must name the folder that holds pollux and golden.
-Prints Markdown.
+Every run is the real controller on a virtual clock. On the pool `equal`, 16 machines of 4 T4
+devices, restarts take 30 s and plans are made every 60 s, with the quirks of the simulator of
+Pollux (OSDI'21); on the pool `mixed`, 64 devices of three kinds (sia-pool.yaml), it is as in the
+simulator of Sia (SOSP'23), which was run again for what is called published here. Their profiles,
+workloads and results are read: CASTOR_DATA must name the folder that holds pollux, hetero and
+golden. Prints Markdown.
 
     CASTOR_DATA=... python benchmarks/published_schedulers.py [--loads 1.0] [--policies tiresias]
+    CASTOR_DATA=... python benchmarks/published_schedulers.py --pools mixed
 """
 
 from __future__ import annotations
@@ -20,10 +23,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from tempfile import TemporaryDirectory
 
-from autoscaler.cli.simulation import SimulateOptions, run_simulation
+from autoscaler.cli.simulate_options import SimulateOptions
+from autoscaler.cli.simulation import run_simulation
 
 POLICIES = {"tiresias": "tiresias", "optimus": "optimus-oracle", "pollux": "pollux"}
+MIXED_POOL = Path(__file__).with_name("sia-pool.yaml")
 FOLDERS = {"0.5": "workloads-0.5", "1.0": "workloads", "1.5": "workloads-1.5"}
 
 
@@ -33,9 +39,28 @@ class Measured:
 
     average_seconds: float
     ninety_ninth_seconds: float
+    makespan_seconds: float
     device_hours: float
     restarts: int
     decision_ms: float
+
+
+@dataclass(frozen=True)
+class MixedRun:
+    """One policy on the mixed pool. Pollux knows nothing of a job beforehand, the others do."""
+
+    policy: str
+    interval_seconds: float = 60.0
+    is_profiled: bool = True
+
+
+# By the name of the published run; `marginal` has none, and is beside them.
+MIXED = {
+    "sia": MixedRun("sia"),
+    "pollux_unaware": MixedRun("pollux-unaware", is_profiled=False),
+    "gavel": MixedRun("gavel", interval_seconds=360.0),
+    "marginal": MixedRun("marginal"),
+}
 
 
 def measure(data: Path, case: tuple[Path, str]) -> Measured:
@@ -50,14 +75,57 @@ def measure(data: Path, case: tuple[Path, str]) -> Measured:
         published=True,
         device_batches=["yolov3=8"],
     )
+    return measured(options)
+
+
+def measure_mixed(data: Path, run: MixedRun) -> Measured:
+    """Run workload 6 on the pool of three kinds."""
+    with TemporaryDirectory() as folder:
+        pool = Path(folder) / MIXED_POOL.name
+        text = MIXED_POOL.read_text()
+        pool.write_text(text if run.is_profiled else text.replace("profiled: true", ""))
+        options = SimulateOptions(
+            workload=data / "hetero" / "workloads" / "workload-6.csv",
+            profiles=[data / "hetero", data / "pollux" / "app-profiles"],
+            cluster=str(pool),
+            policy=run.policy,
+            interval_seconds=run.interval_seconds,
+            published=True,
+        )
+        return measured(options)
+
+
+def measured(options: SimulateOptions) -> Measured:
+    """Run what the options say."""
     totals = run_simulation(options).totals
     return Measured(
         totals.avg_jct_s,
         totals.p99_jct_s,
+        totals.makespan_s,
         totals.gpu_hours,
         totals.restarts,
         totals.decision_ms_p50,
     )
+
+
+def print_mixed(golden: Mapping[str, Mapping[str, float]], rows: Mapping[str, Measured]) -> None:
+    """Workload 6 on three kinds of device."""
+    print(
+        "| three kinds, workload-6 | published, s | here, s | | 99th percentile, s | makespan, s "
+        "| device hours (published) | restarts |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for name, row in rows.items():
+        published, off, hours = "", "", ""
+        if name in golden:
+            published = f"{golden[name]['avg_jct_s']:,.0f}"
+            off = f"{row.average_seconds / golden[name]['avg_jct_s'] - 1:+.1%}"
+            hours = f" ({golden[name]['gpu_hours']:,.0f})"
+        print(
+            f"| {name} | {published} | {row.average_seconds:,.0f} | {off} "
+            f"| {row.ninety_ninth_seconds:,.0f} | {row.makespan_seconds:,.0f} "
+            f"| {row.device_hours:,.0f}{hours} | {row.restarts} |"
+        )
 
 
 def print_workload(golden: Mapping[str, float], rows: Mapping[str, Measured]) -> None:
@@ -88,41 +156,60 @@ def print_load(
         )
 
 
-def main() -> None:
-    """Run, and print tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--loads", nargs="*", choices=FOLDERS, default=list(FOLDERS))
-    parser.add_argument("--policies", nargs="*", choices=POLICIES, default=list(POLICIES))
-    arguments = parser.parse_args()
-    if "CASTOR_DATA" not in os.environ:
-        sys.exit("CASTOR_DATA is not set: it must name the folder of the published data")
-    data = Path(os.environ["CASTOR_DATA"])
+def run_mixed(data: Path) -> None:
+    """The pool of three kinds."""
+    golden = json.loads((data / "golden" / "sia-philly6-rerun.json").read_text())
+    with ProcessPoolExecutor() as pool:
+        found = pool.map(partial(measure_mixed, data), MIXED.values())
+        print_mixed(golden["policies"], dict(zip(MIXED, found, strict=True)))
+
+
+def run_equal(data: Path, loads: Sequence[str], policies: Sequence[str]) -> None:
+    """The pool of one kind."""
     golden = json.loads((data / "golden" / "pollux-osdi21-sim.json").read_text())
     cases = [
         (workload, POLICIES[name])
-        for load in arguments.loads
+        for load in loads
         for workload in sorted((data / "pollux" / FOLDERS[load]).glob("*.csv"))
-        for name in arguments.policies
+        for name in policies
     ]
     with ProcessPoolExecutor() as pool:
         found = dict(zip(cases, pool.map(partial(measure, data), cases), strict=True))
     sixth = data / "pollux" / "workloads" / "workload-6.csv"
-    if "1.0" in arguments.loads:
-        own = {name: found[sixth, POLICIES[name]] for name in arguments.policies}
+    if "1.0" in loads:
+        own = {name: found[sixth, POLICIES[name]] for name in policies}
         print_workload(golden["workload6_avg_jct_s"], own)
         print()
     print("| load | policy | published, h (mean of 8) | here, h | | workloads here |")
     print("|---|---|---|---|---|---|")
-    for load in arguments.loads:
+    for load in loads:
         rows = {
             name: [
                 found[case]
                 for case in cases
                 if case[0].parent.name == FOLDERS[load] and case[1] == POLICIES[name]
             ]
-            for name in arguments.policies
+            for name in policies
         }
         print_load(load, golden["jobload_avg_jct_h"][load], rows)
+
+
+def main() -> None:
+    """Run, and print tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    pools = ("equal", "mixed")
+    parser.add_argument("--pools", nargs="*", choices=pools, default=pools)
+    parser.add_argument("--loads", nargs="*", choices=FOLDERS, default=list(FOLDERS))
+    parser.add_argument("--policies", nargs="*", choices=POLICIES, default=list(POLICIES))
+    arguments = parser.parse_args()
+    if "CASTOR_DATA" not in os.environ:
+        sys.exit("CASTOR_DATA is not set: it must name the folder of the published data")
+    data = Path(os.environ["CASTOR_DATA"])
+    if "equal" in arguments.pools:
+        run_equal(data, arguments.loads, arguments.policies)
+        print()
+    if "mixed" in arguments.pools:
+        run_mixed(data)
 
 
 if __name__ == "__main__":

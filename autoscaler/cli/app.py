@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from autoscaler.cli.compare import compare
+from autoscaler.cli.output import print_json
+from autoscaler.cli.plan import plan
+from autoscaler.cli.programs import programs
+from autoscaler.cli.replay import replay
 from autoscaler.cli.simulate import simulate
 from autoscaler.domain.errors import CastorError, Unavailable
 from autoscaler.domain.training import Engine
@@ -47,12 +51,6 @@ def _say(error: CastorError, status: int) -> None:
     raise SystemExit(status)
 
 
-def _print_json(kind: Any, value: Any) -> None:
-    from autoscaler.wire.codec import encode
-
-    print(json.dumps(json.loads(encode(kind, value)), indent=2))
-
-
 @app.command()
 def submit(
     file: Annotated[Path, typer.Argument(help="A job file; see docs/job-file.md.")],
@@ -74,7 +72,7 @@ def submit(
     if wait:
         job = wait_for_end(client, job.id, clock)
     if as_json:
-        _print_json(JobView, job)
+        print_json(JobView, job)
     else:
         print(f"{job.id} {job.phase}: {bundle.files} files, {bundle.bytes:,} bytes packed")
     _fail_with(job)
@@ -95,9 +93,9 @@ def status(
 
     clock, client = SystemClock(), connect()
     if as_json and job is not None:
-        _print_json(JobView, client.job(job))
+        print_json(JobView, client.job(job))
     elif as_json:
-        _print_json(tuple[JobView, ...], client.jobs(include_ended=everything))
+        print_json(tuple[JobView, ...], client.jobs(include_ended=everything))
     elif job is not None:
         show(lambda: job_detail(client.job(job), clock.now()), watch, clock)
     else:
@@ -130,7 +128,7 @@ def why(
 
     decisions = connect().decisions(job, number)
     if as_json:
-        _print_json(tuple[DecisionView, ...], decisions)
+        print_json(tuple[DecisionView, ...], decisions)
         return
     for line in decision_lines(reversed(decisions)):
         print(line)
@@ -145,17 +143,18 @@ def set_job(
         list[str],
         typer.Argument(
             help="objective=cheapest|fastest|balanced|value_of_time=40|deadline=2h|budget=5, "
-            "min=1, max=4, offers=a,b, spot=true|false",
+            "priority=low|normal|high|2.5, min=1, max=4, offers=a,b, spot=true|false",
             metavar="KEY=VALUE...",
         ),
     ],
     as_json: Json = False,
 ) -> None:
-    """Change a running job's objective or its bounds on instances."""
+    """Change a running job's objective, its priority or its bounds on instances."""
     from autoscaler.cli.changes import parse_changes
     from autoscaler.cli.connection import connect
     from autoscaler.clock import SystemClock
     from autoscaler.spec.objective_text import describe_objective
+    from autoscaler.spec.quantities import format_priority
     from autoscaler.wire.messages import JobView
 
     clock, client = SystemClock(), connect()
@@ -163,12 +162,13 @@ def set_job(
     spec_bounds = client.job(job).bounds
     view = client.change(job, parse_changes(changes, spec_bounds, now_seconds))
     if as_json:
-        _print_json(JobView, view)
+        print_json(JobView, view)
         return
     bounds = view.bounds
     print(
         f"{view.id}: {describe_objective(view.objective, now_seconds)}, "
-        f"{bounds.minimum} to {bounds.maximum} instances"
+        f"{bounds.minimum} to {bounds.maximum} instances, "
+        f"priority {format_priority(view.priority)}"
     )
 
 
@@ -189,7 +189,7 @@ def stop(
     if wait:
         view = wait_for_end(client, view.id, SystemClock())
     if as_json:
-        _print_json(JobView, view)
+        print_json(JobView, view)
     else:
         print(f"{view.id} {view.phase}; checkpoints are in {view.checkpoint_directory}")
 
@@ -204,7 +204,7 @@ def costs(as_json: Json = False) -> None:
 
     view = connect().costs()
     if as_json:
-        _print_json(CostView, view)
+        print_json(CostView, view)
     else:
         print_whole(costs_table(view))
 
@@ -223,6 +223,10 @@ def serve(
     fleet_usd_per_hour: Annotated[
         float | None, typer.Option(help="What all instances together may cost an hour.")
     ] = None,
+    fleet: Annotated[
+        Path | None,
+        typer.Option(help="Shares of users and agreed prices; see docs/economics.md."),
+    ] = None,
     devices: Annotated[
         str | None, typer.Option(help="Cores that the local provider sells, as 0,1,2.")
     ] = None,
@@ -230,6 +234,9 @@ def serve(
     checkpoint_seconds: Annotated[
         float, typer.Option(help="Between checkpoints, where a job does not say.")
     ] = 300.0,
+    observe: Annotated[
+        bool, typer.Option("--observe", help="Plan, price and tell; buy and give back nothing.")
+    ] = False,
     engine: Annotated[
         Engine | None,
         typer.Option(help="How instances train together; quorum where torchft is installed."),
@@ -253,6 +260,8 @@ def serve(
         boot_seconds=boot_seconds,
         fleet_usd_per_hour=fleet_usd_per_hour,
         checkpoint_seconds=checkpoint_seconds,
+        observe=observe,
+        fleet=fleet,
         store_url=store,
         host=host,
         port=port,
@@ -260,6 +269,40 @@ def serve(
         engine=engine,
     )
     run(settings)
+
+
+@app.command()
+def invite(
+    person: Annotated[str, typer.Argument(help="By whose name jobs are submitted and shared.")],
+    as_json: Json = False,
+) -> None:
+    """Let a person in: print the token that they are to set. It replaces any that they had."""
+    from autoscaler.cli.connection import connect
+    from autoscaler.wire.messages import Invitation
+
+    invitation = connect().invite(person)
+    if as_json:
+        print_json(Invitation, invitation)
+    else:
+        print(f"CASTOR_TOKEN={invitation.token}")
+
+
+@app.command()
+def freeze() -> None:
+    """Have nothing bought or given back until `castor unfreeze`, after a restart too."""
+    from autoscaler.cli.connection import connect
+
+    connect().freeze()
+    print("frozen: jobs go on with what they hold; castor unfreeze releases them")
+
+
+@app.command()
+def unfreeze() -> None:
+    """Let the controller act on its decisions again."""
+    from autoscaler.cli.connection import connect
+
+    connect().unfreeze()
+    print("released: what is decided is done again")
 
 
 @app.command()
@@ -275,7 +318,11 @@ def reclaim(
     print(f"{instance}: notice is given")
 
 
+app.command()(plan)
 app.command()(simulate)
+app.command()(compare)
+app.command()(replay)
+app.add_typer(programs, name="programs")
 
 
 @app.command(hidden=True)

@@ -10,6 +10,7 @@ from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective
 from autoscaler.spec.objective_text import parse_objective_text
+from autoscaler.spec.quantities import parse_priority
 from autoscaler.wire.messages import Change
 
 _FALSE, _TRUE = ("false", "no", "off", "0"), ("true", "yes", "on", "1")
@@ -22,6 +23,7 @@ def parse_changes(words: Sequence[str], bounds: InstanceBounds, now_seconds: flo
         SpecError: a word can't be understood; the message names it.
     """
     objective: Objective | None = None
+    priority: float | None = None
     changed = bounds
     for word in words:
         key, separator, value = word.partition("=")
@@ -29,19 +31,28 @@ def parse_changes(words: Sequence[str], bounds: InstanceBounds, now_seconds: flo
             raise SpecError(f"{word!r}: write it as key=value", "set")
         if key == "objective":
             objective = parse_objective_text(value, now_seconds)
+        elif key == "priority":
+            priority = _priority(value)
         elif key in _BOUNDS:
             changed = _BOUNDS[key](changed, value)
         else:
             raise SpecError(f"unknown key {key!r}: {_suggestion(key)}", "set")
     if changed.minimum > changed.maximum:
         raise SpecError(f"min={changed.minimum} is above max={changed.maximum}", "set")
-    return Change(objective, changed if changed != bounds else None)
+    return Change(objective, changed if changed != bounds else None, priority)
 
 
 def _suggestion(key: str) -> str:
-    known = ["objective", *_BOUNDS]
+    known = ["objective", "priority", *_BOUNDS]
     close = get_close_matches(key, known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+
+
+def _priority(value: str) -> float:
+    try:
+        return parse_priority(value)
+    except ValueError as error:
+        raise SpecError(str(error), "set priority") from error
 
 
 def _count(name: str, value: str) -> int:

@@ -20,6 +20,7 @@ from autoscaler.cli.tables import (
     money,
     number,
     objective_text,
+    weight_text,
 )
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import Unavailable
@@ -101,6 +102,8 @@ def job_detail(job: JobView, now_seconds: float) -> RenderableType:
         parts.append(_decision_line(job.decision))
     if job.cause is not None:
         parts.append(Text(job.cause, style="red"))
+    if job.hands_off is not None:
+        parts.append(Text(f"{job.hands_off}: nothing is bought or given back", style="yellow"))
     parts.extend(Text(f"  {line}", style="dim") for line in job.last_lines)
     for event in reversed(job.events):
         parts.append(Text(f"{clock_time(event.at_seconds)}  {event.kind}: {event.text}"))
@@ -151,6 +154,8 @@ def _facts(job: JobView) -> list[tuple[str, str]]:
             facts.append(("checkpoint", f"failed: {report.checkpoint.error}"))
         if report.engine == Engine.RESTART:
             facts.append(("engine", "restart: resizes by checkpoint, without torchft"))
+    if job.weight != 1.0 or job.priority != 1.0:
+        facts.append(("weight", weight_text(job)))
     facts.append(("cost", f"${job.usd_per_hour:.4f}/h now, {money(job.spent_usd)} spent"))
     return facts
 
@@ -167,6 +172,8 @@ def _fleet_line(fleet: FleetView, now_seconds: float) -> Text:
     for name, price in fleet.shadow_prices_usd_per_hour.items():
         text += f"; one more of {name} would be worth ${price:.3g}/h"
     line = Text(text, style="dim")
+    if fleet.hands_off:
+        line.append(f"; {fleet.hands_off}: nothing is bought or given back", style="yellow")
     if fleet.trouble:
         line.append(f"; trouble: {fleet.trouble}", style="red")
     if fleet.unavailable:

@@ -11,6 +11,7 @@ from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import SpecError, Unavailable
 from autoscaler.main import ServeSettings
 from autoscaler.service.assignments import TrainingTimes
+from autoscaler.spec.fleet_file import FleetFile, load_fleet
 from providers.local.settings import LocalSettings, default_catalogue
 
 
@@ -21,6 +22,8 @@ def serve_settings(
     boot_seconds: float,
     fleet_usd_per_hour: float | None,
     checkpoint_seconds: float,
+    observe: bool = False,
+    fleet: Path | None = None,
     **settings: Any,
 ) -> ServeSettings:
     """Settings of a controller with its state in `state`.
@@ -30,12 +33,18 @@ def serve_settings(
     """
     if fleet_usd_per_hour is not None and not fleet_usd_per_hour > 0:
         raise SpecError(f"{fleet_usd_per_hour} must be more than 0", "--fleet-usd-per-hour")
+    rules = FleetFile() if fleet is None else load_fleet(fleet)
     local = LocalSettings(catalogue=default_catalogue(boot_seconds=boot_seconds))
     if devices is not None:
         local = replace(local, devices=_cores(devices))
     return ServeSettings(
         state=state.absolute(),
-        controller=ControllerSettings(fleet_usd_per_hour=fleet_usd_per_hour),
+        controller=ControllerSettings(
+            fleet_usd_per_hour=fleet_usd_per_hour,
+            observes=observe,
+            shares=rules.shares,
+            discounts=rules.discounts,
+        ),
         times=TrainingTimes(checkpoint_interval_seconds=checkpoint_seconds),
         local=local,
         **settings,

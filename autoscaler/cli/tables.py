@@ -14,7 +14,7 @@ from rich.text import Text
 from autoscaler.domain.job import JobPhase
 from autoscaler.goodput.draws import is_usable
 from autoscaler.spec.objective_text import describe_objective
-from autoscaler.spec.quantities import format_duration
+from autoscaler.spec.quantities import format_duration, format_priority
 from autoscaler.wire.messages import CostView, DecisionView, ForecastView, JobView
 
 _PHASE_STYLE = {
@@ -39,6 +39,11 @@ def number(value: float | None) -> str:
     return f"{value:.3g}"
 
 
+def share(value: float | None) -> str:
+    """A share in percent, or a dash."""
+    return "-" if value is None else f"{value:.0%}"
+
+
 def money(usd: Decimal | float) -> str:
     """Dollars; small amounts to the hundredth of a cent."""
     return f"${usd:,.4f}" if -1 < usd < 1 else f"${usd:,.2f}"
@@ -48,10 +53,13 @@ class JobsTable:
     """One row a job, with as many columns as there is room for."""
 
     _RIGHT = frozenset({"goodput", "progress", "left", "$/h", "spent"})
-    _LEFT_OUT_FIRST = ("noise scale", "batch", "goodput", "objective", "$/h", "left")
+    _LEFT_OUT_FIRST = ("weight", "noise scale", "batch", "goodput", "objective", "$/h", "left")
 
     def __init__(self, jobs: Sequence[JobView], now_seconds: float) -> None:
         self._rows = [_job_cells(job, now_seconds) for job in jobs]
+        if any(job.weight != 1.0 for job in jobs):
+            for row, job in zip(self._rows, jobs, strict=True):
+                row["weight"] = number(job.weight)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The widest table that fits."""
@@ -90,6 +98,12 @@ def _job_cells(job: JobView, now_seconds: float) -> dict[str, str | Text]:
         "spent": money(job.spent_usd),
         "objective": objective_text(job, now_seconds),
     }
+
+
+def weight_text(job: JobView) -> str:
+    """What the job weighs where jobs compete, and by what."""
+    whose = f", {job.person}'s share" if job.person is not None else ""
+    return f"{number(job.weight)}   priority {format_priority(job.priority)}{whose}"
 
 
 def objective_text(job: JobView, now_seconds: float) -> str:

@@ -46,6 +46,8 @@ _FIRST_REFUSAL_SECONDS: dict[type[ProviderError], float] = {
     NotFound: 900.0,
 }
 _LONGEST_REFUSAL_SECONDS = 1800.0
+# To ask is free, and spot that comes back may be gone again within half an hour.
+_LONGEST_OUTAGE_SECONDS = 480.0
 _LONGEST_RETRY_SECONDS = 60.0
 
 
@@ -104,10 +106,15 @@ class Calls:
         self._lock = threading.Lock()
         self.on_outcome: Callable[[], None] = lambda: None
 
-    def carry_out(self, now_seconds: float) -> int:
-        """Start every call that is due and not under way; returns how many."""
+    def carry_out(self, now_seconds: float, launches: bool = True) -> int:
+        """Start every call that is due and not under way; returns how many.
+
+        Without `launches` they wait, and nothing is bought.
+        """
         started = 0
         for intent in self._store.intents.pending(now_seconds):
+            if intent.kind is IntentKind.LAUNCH and not launches:
+                continue
             with self._lock:
                 if intent.id in self._under_way:
                     continue
@@ -171,7 +178,9 @@ class Calls:
         first_seconds = _FIRST_REFUSAL_SECONDS[type(error)]
         known = self._store.capacity.refusals().get(held.offer)
         doubled_seconds = first_seconds * 2.0 ** min(known.in_a_row if known else 0, 10)
-        wait_seconds = min(doubled_seconds, _LONGEST_REFUSAL_SECONDS)
+        is_outage = isinstance(error, InsufficientCapacity)
+        longest_seconds = _LONGEST_OUTAGE_SECONDS if is_outage else _LONGEST_REFUSAL_SECONDS
+        wait_seconds = min(doubled_seconds, longest_seconds)
         kind = type(error).__name__
         self._store.capacity.refused(held.offer, kind, now_seconds, now_seconds + wait_seconds)
         text = (

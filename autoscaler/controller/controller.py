@@ -10,11 +10,12 @@ import logging
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from autoscaler.controller.calls import Calls
 from autoscaler.controller.converging import Converging
+from autoscaler.controller.hands_off import hands_off
 from autoscaler.controller.market import Market
 from autoscaler.controller.observation import Observer
 from autoscaler.controller.reversals import Reversals
@@ -58,8 +59,10 @@ class ControllerStatus:
     limits: tuple[Limit, ...] = ()
     unavailable: frozenset[str] = frozenset()
     shadow_prices: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
     ticked_seconds: float | None = None
     trouble: str | None = None
+    hands_off: str | None = None
 
 
 class Controller:
@@ -85,7 +88,9 @@ class Controller:
         self._converging = converging
         self._calls = calls
         self._settings = settings
-        self._snapshots = Snapshots(store, market, settings.replan_seconds, truth)
+        self._snapshots = Snapshots(
+            store, market, settings.replan_seconds, truth, settings.shares
+        )
         self._tick = 0
         self._ticked_seconds = float("inf")
         self._planned_seconds = float("-inf")
@@ -94,11 +99,13 @@ class Controller:
         self._in_force: dict[str, Decision] = {}
         self._told: dict[str, tuple[object, ...]] = {}
         self._reversals = Reversals()
+        self._hands_off: str | None = None
         self.status = ControllerStatus()
 
     def tick(self, now_seconds: float) -> TickReport:
         """One turn of the loop."""
         self._tick += 1
+        self._hands_off = hands_off(self._settings, self._store)
         observed = self._observer.observe(now_seconds)
         self._keep_up(observed.alive, now_seconds)
         jobs = self._store.jobs.alive()
@@ -110,8 +117,10 @@ class Controller:
             if job.phase in _PLANNED_PHASES and not self._upkeep.is_finishing(job)
         ]
         plan, decisions = self._plan(planned, alive, now_seconds)
-        self._act({job.id for job in planned}, alive, now_seconds)
-        started = self._calls.carry_out(now_seconds)
+        acts = self._hands_off is None
+        if acts:
+            self._act({job.id for job in planned}, alive, now_seconds)
+        started = self._calls.carry_out(now_seconds, launches=acts)
         self._prune(now_seconds)
         self._ticked_seconds = now_seconds
         self._show(plan, observed.trouble, now_seconds)
@@ -147,6 +156,7 @@ class Controller:
         if not self._market.offers:  # after a start, until a cloud has answered
             return None, ()
         snapshot = self._snapshots.take(jobs, alive, now_seconds)
+        self.status.weights = {job.id: job.weight for job in snapshot.jobs}
         news = _news_in(snapshot)
         is_time = now_seconds - self._planned_seconds >= self._settings.replan_seconds
         is_news = self._settings.replan_on_news and news != self._news
@@ -158,7 +168,7 @@ class Controller:
             _log.exception("planning failed; what was decided before stays in force")
             return None, ()
         self._news, self._planned_seconds = news, now_seconds
-        for decision in plan.decisions:
+        for decision in plan.decisions if self._hands_off is None else ():
             self._note_reversal(decision, now_seconds)
         left_out = {job.id for job in jobs} - {job.id for job in snapshot.jobs}
         self._in_force = {
@@ -166,7 +176,9 @@ class Controller:
         } | {decision.job: decision for decision in plan.decisions}
         settled = {job.id for job in snapshot.jobs if job.trained == job.held}
         told = tuple(
-            each for each in plan.decisions if self._is_worth_telling(each, each.job in settled)
+            self._as_done(each)
+            for each in plan.decisions
+            if self._is_worth_telling(each, each.job in settled)
         )
         if told:
             self._store.journal.add(self._tick, now_seconds, snapshot, plan, told)
@@ -203,13 +215,20 @@ class Controller:
                 decision.job, None, REVERSED_DURATION, lasted_seconds
             )
 
+    def _as_done(self, decision: Decision) -> Decision:
+        """The decision, and that it is not carried out where that is so."""
+        stays = decision.action in (Action.HOLD, Action.WAIT)
+        if self._hands_off is None or stays:
+            return decision
+        return replace(decision, reason=f"{decision.reason}; not done: {self._hands_off}")
+
     def _is_worth_telling(self, decision: Decision, is_settled: bool) -> bool:
         """A change always; a stay once nothing is under way, and again for another reason."""
         stays = decision.action is Action.HOLD
         if stays and not is_settled:
             return False
         words = _NUMBER.sub("", decision.reason) if stays else ""
-        essence = (decision.action, decision.current, decision.target, words)
+        essence = (decision.action, decision.current, decision.target, words, self._hands_off)
         is_news = self._told.get(decision.job) != essence
         self._told[decision.job] = essence
         return is_news
@@ -230,6 +249,7 @@ class Controller:
         if plan is not None:
             self.status.shadow_prices = plan.shadow_prices
         self.status.trouble = trouble
+        self.status.hands_off = self._hands_off
         self.status.ticked_seconds = now_seconds
 
     def _safely(self, job: str, do: Callable[[], None]) -> None:
@@ -249,6 +269,7 @@ def _news_in(snapshot: Snapshot) -> tuple[object, ...]:
             job.id,
             job.objective,
             job.instances,
+            job.weight,
             job.batch,
             job.held,
             job.placement,

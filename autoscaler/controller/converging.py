@@ -68,9 +68,9 @@ class Converging:
         for held in alike:
             if held.devices_used != target.devices_used:
                 self._store.instances.use_devices(held.id, target.devices_used)
-        if decision.release_first and any(held.offer != target.offer for held in own):
-            return
         missing = target.instances - len(alike)
+        if target.offer in self._store.capacity.unavailable(now_seconds):
+            return
         if missing > 0 and self._keeps_away(decision.job, target.offer, now_seconds):
             return
         for number in range(missing):

@@ -11,7 +11,8 @@ from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.goodput.fit import fit
 from autoscaler.goodput.prediction import prediction_error
-from autoscaler.goodput.prior import ThroughputPrior, prior_for, prior_from_kind
+from autoscaler.goodput.prior import prior_for, prior_from_kind
+from autoscaler.market.device_kinds import UnknownDeviceKind, speed_ratio
 from autoscaler.store.store import Store
 
 # Before a job has told how large its model is.
@@ -112,30 +113,29 @@ def _errors(
 def _fit_all(
     observations: Sequence[StepObservation], offers: Sequence[Offer], parameter_bytes: int
 ) -> Mapping[str, ThroughputModel]:
-    """Fit the kinds that were measured; the others inherit from the one measured most."""
+    """Fit every kind; all others inherit from the one that was measured most."""
     networks: dict[str, float] = {}
     for offer in offers:
         networks.setdefault(offer.device_kind, offer.network_bytes_per_second)
-    weights: dict[str, float] = {}
+    weights = dict.fromkeys(networks, 0.0)
     for each in observations:
         seconds = each.steps * each.step_seconds
         weights[each.device_kind] = weights.get(each.device_kind, 0.0) + seconds
+    first = max(sorted(weights), key=lambda kind: weights[kind])
+    network = networks.get(first, min(networks.values()))
     models: dict[str, ThroughputModel] = {}
-    for kind in sorted(weights):
-        prior = prior_for(kind, parameter_bytes, networks.get(kind, min(networks.values())))
-        of_kind = [each for each in observations if each.device_kind == kind]
-        models[kind] = fit(of_kind, prior)
-    best = max(sorted(weights), key=lambda kind: weights[kind]) if weights else None
-    for kind, network in networks.items():
-        if kind not in models:
-            prior = _unmeasured(kind, parameter_bytes, network, models[best] if best else None)
-            models[kind] = fit([], prior)
+    for kind in sorted(weights, key=lambda kind: (kind != first, kind)):
+        if kind == first:
+            prior = prior_for(kind, parameter_bytes, network)
+        else:
+            prior = prior_from_kind(models[first], kind, _speed_ratio(kind, first))
+        models[kind] = fit([each for each in observations if each.device_kind == kind], prior)
     return models
 
 
-def _unmeasured(
-    kind: str, parameter_bytes: int, network: float, measured: ThroughputModel | None
-) -> ThroughputPrior:
-    if measured is None:
-        return prior_for(kind, parameter_bytes, network)
-    return prior_from_kind(measured, kind, speed_ratio=1.0)
+def _speed_ratio(kind: str, other: str) -> float:
+    """How many times as fast one kind of device should be as another; 1 if nobody knows."""
+    try:
+        return speed_ratio(kind, other)
+    except UnknownDeviceKind:
+        return 1.0

@@ -85,8 +85,13 @@ def _curve(history: Sequence[NoisePoint]) -> NoiseCurve | None:
 
 def informed(job: JobSnapshot, memory: ProgramMemory) -> JobSnapshot:
     """The job with its program's noise curve, and as long as it has not told of itself, with the
-    batch bounds, the length and the first noise scale that its program had."""
+    batch bounds, the length and the first noise scale that its program had.
+
+    A curve that has come no further than the job is no news to it: it may be its own.
+    """
     curve = thinned(memory.noise)
+    if curve is not None and curve.progress_examples[-1] <= job.progress_examples * _NOISE_SPACING:
+        curve = None
     if job.progress_examples > 0:
         return replace(job, noise_curve=curve)
     remaining = job.remaining_examples

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autoscaler.market.prices import Discount
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,9 @@ class ControllerSettings:
         vanished_seconds: an instance that complete listings leave out for this long has ended.
         keep_seconds: how long decisions with their inputs, and events, are kept.
         fleet_usd_per_hour: what all instances together may cost an hour.
+        shares: user -> share of what is scarce; who is not named has 1. Empty: no user counts.
+        discounts: what was agreed on with providers, the first that covers an offer first.
+        observes: plan and tell what would be done, and buy and give back nothing.
     """
 
     replan_seconds: float = 10.0
@@ -35,3 +41,6 @@ class ControllerSettings:
     vanished_seconds: float = 600.0
     keep_seconds: float = 30 * 86400.0
     fleet_usd_per_hour: float | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)
+    discounts: tuple[Discount, ...] = ()
+    observes: bool = False

@@ -6,7 +6,9 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
+from autoscaler.controller.crowds import Crowds
 from autoscaler.controller.experience import Experience
 from autoscaler.controller.false_starts import false_starts
 from autoscaler.controller.market import Market
@@ -26,6 +28,7 @@ from autoscaler.domain.snapshot import (
     ThroughputModel,
     Truth,
 )
+from autoscaler.economics.shares import weights
 from autoscaler.goodput.memory import with_memory
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.measurements import REVERSED_DURATION, START_DURATION, Mean, pause_name
@@ -53,6 +56,7 @@ class Snapshots:
         market: Market,
         replan_seconds: float,
         truth: Callable[[str], Truth | None] = lambda job: None,
+        shares: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self._store = store
         self._market = market
@@ -61,6 +65,7 @@ class Snapshots:
         self._experience = Experience(store)
         self._replan_seconds = replan_seconds
         self._truth = truth
+        self._shares = shares
 
     def take(
         self, jobs: Sequence[JobRecord], alive: Sequence[HeldInstance], now_seconds: float
@@ -72,10 +77,14 @@ class Snapshots:
         grouped = by_job(alive)
         offers = self._experience.believed(self._market.offers, alive, now_seconds)
         refused = self._store.capacity.unavailable(now_seconds)
+        is_shared = any(job.spec.requested_devices is not None for job in jobs)
+        crowds = Crowds(self._store.jobs.all() if is_shared else (), now_seconds)
+        weight = weights(jobs, self._shares)
         taken: list[JobSnapshot] = []
         for job in jobs:
             try:
-                taken.append(self._take_one(job, grouped.get(job.id, []), now_seconds))
+                one = self._take_one(job, grouped.get(job.id, []), crowds, now_seconds)
+                taken.append(replace(one, weight=weight[job.id]))
             except Exception:  # the edge of one job
                 _log.exception("job %s is left out of planning", job.id)
         return Snapshot(
@@ -83,12 +92,16 @@ class Snapshots:
             offers=offers,
             limits=self._market.limits,
             jobs=tuple(taken),
-            unavailable=refused - self._experience.waited_for(now_seconds),
+            unavailable=refused - self._experience.waited_for(offers, now_seconds),
             replan_seconds=self._replan_seconds,
         )
 
     def _take_one(
-        self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
+        self,
+        job: JobRecord,
+        instances: Sequence[HeldInstance],
+        crowds: Crowds,
+        now_seconds: float,
     ) -> JobSnapshot:
         offers = self._market.offers
         usable = allowed_offers(job.spec.instances, offers) or offers
@@ -109,7 +122,10 @@ class Snapshots:
         return replace(
             snapshot,
             placement=placement_of(instances, offers),
-            service=service_of(every, offers, now_seconds),
+            service=replace(
+                service_of(every, offers, now_seconds),
+                mean_active_jobs=crowds.mean_jobs(job.submitted_seconds),
+            ),
             truth=self._truth(job.id),
         )
 
@@ -155,6 +171,7 @@ def job_snapshot(
         trained=trained_allocation(by_size),
         models=models,
         noise=report.noise if report else None,
+        quality=report.quality if report else (),
         switching=_switching(
             store.measurements.durations(job.id),
             offers,

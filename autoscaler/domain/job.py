@@ -88,7 +88,8 @@ class JobSpec:
     useful examples that the script itself says it needs; `retries` counts failures of the
     script, never lost instances, reclaims or drains. `requested_devices` are for policies that
     give a job what its owner asked for, and nothing else. Jobs of one `program` share what is
-    learnt of it; None: those of one name do.
+    learnt of it; None: those of one name do. Where limits bind, a job of `priority` 2 counts
+    twice as much as one of 1. `person` is who submitted it, on the word of the service alone.
     """
 
     name: str
@@ -107,6 +108,8 @@ class JobSpec:
     retries: int = 3
     requested_devices: int | None = None
     program: str | None = None
+    priority: float = 1.0
+    person: str | None = None
 
     @property
     def program_name(self) -> str:

@@ -22,8 +22,9 @@ class Offer:
     What is `reserved` is paid for already and may cost nothing more. A `shared` offer is one
     machine that jobs share: an instance of it is as many of its devices as are used.
     `boot_seconds`, `reclaims_per_hour` (0 for on-demand) and `network_bytes_per_second` are what
-    the provider says; what is measured on real instances takes their place. Instances are billed
-    by the started second, at least `minimum_billed_seconds` of them.
+    the provider says; what is measured on real instances takes their place, in a snapshot what is
+    believed now. `fill_seconds` is how long an order of now is believed to wait for capacity.
+    Instances are billed by the started second, at least `minimum_billed_seconds` of them.
     """
 
     id: str
@@ -39,6 +40,7 @@ class Offer:
     reclaims_per_hour: float = 0.0
     minimum_billed_seconds: int = 0
     shared: bool = False
+    fill_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         if self.devices < 1:

@@ -29,6 +29,7 @@ class Decision:
     of. `release_first`: the limits leave no room for what comes beside all that is held now, so
     what goes, here or from other jobs, must go first. On machines that jobs share it is
     `placement` that is decided. Neither a `target` nor a `placement` gives everything back.
+    `ground` is why in a word or two, the same for all alike, where the policy tells grounds apart.
     """
 
     job: str
@@ -39,6 +40,7 @@ class Decision:
     figures: Mapping[str, float] = field(default_factory=dict)
     release_first: bool = False
     placement: Placement | None = None
+    ground: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,13 @@ class ProgramMemory:
     `initial_batch` and `parameter_bytes` are the fingerprint: a job that tells others runs another
     program under the same name, and starts anew. `observations` are the last ones of each
     configuration, `noise` is the curve of the job that came furthest, `start_seconds` (offer id ->
-    seconds) are from the launch call to the first step. `job` taught it last.
+    seconds) are from the launch call to the first step. `jobs` have taught it in all, the last of
+    them `recent_jobs`, the latest first.
     """
 
     program: str
-    job: str
     jobs: int
+    recent_jobs: tuple[str, ...]
     updated_seconds: float
     initial_batch: int
     parameter_bytes: int

@@ -52,11 +52,20 @@ class CheckpointStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Quality:
+    """What a model was worth at some progress, by the metric that its owner judges it by."""
+
+    progress_examples: float
+    metric: float
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingReport:
     """The state of a job's training, told by the replica that decides for all.
 
     `progress_examples` and `total_examples` are useful examples: examples worth one each at the
-    initial batch size. `observations` and `pauses` are those since the last report.
+    initial batch size. `observations` and `pauses` are those since the last report, `quality` are
+    all measurements so far.
     """
 
     step: int
@@ -76,6 +85,7 @@ class TrainingReport:
     checkpoint: CheckpointStatus = CheckpointStatus()
     metrics: Mapping[str, float] = field(default_factory=dict)
     engine: str = "quorum"
+    quality: tuple[Quality, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

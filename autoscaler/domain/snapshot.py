@@ -15,6 +15,7 @@ from autoscaler.domain.goodput import (
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
+from autoscaler.domain.report import Quality
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +31,24 @@ class SizeError:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchErrors:
+    """How far step times measured at some device batches lie from the formula's at any size.
+
+    `log_errors` are logarithms of measured over predicted, less what their size has in common;
+    one for each of `device_batches`, of which there is at least one, increasing.
+    """
+
+    device_batches: tuple[int, ...]
+    log_errors: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ThroughputModel:
     """What is known of one job's throughput on one kind of device.
 
     `draws` are K samples of the parameters, equally likely; draw k of every kind belongs
     together. `measured` are the (instances, devices) with step times of their own, `size_errors`
-    what those say beyond the parameters.
+    and `batch_errors` what those say beyond the parameters.
     """
 
     device_kind: str
@@ -43,6 +56,7 @@ class ThroughputModel:
     draws: tuple[ThroughputParameters, ...]
     measured: frozenset[tuple[int, int]] = frozenset()
     size_errors: tuple[SizeError, ...] = ()
+    batch_errors: BatchErrors | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +142,8 @@ class Service:
     `attained_device_seconds` are of the devices it used, `kind_device_seconds` of those of each
     kind; `restarts` its changes of placement after the first; `started_seconds` and
     `changed_seconds` are when it first had devices and when those changed last.
+    `mean_active_jobs` is how many jobs there were on average since it was submitted, itself among
+    them; None: as many as now.
     """
 
     attained_device_seconds: float = 0.0
@@ -135,6 +151,7 @@ class Service:
     started_seconds: float | None = None
     changed_seconds: float | None = None
     kind_device_seconds: Mapping[str, float] = field(default_factory=dict)
+    mean_active_jobs: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +164,7 @@ class JobSnapshot:
     owner of a rigid job asked for; `placement` is what it holds of machines that jobs share.
     `noise_curve` is that of an earlier run of the same program, if there was one.
     `held_reclaims_per_hour` is the hazard of what is held at its age; None: that of a new one.
+    `quality` is what was measured of the model so far, oldest first, if the job tells it.
     """
 
     id: str
@@ -170,6 +188,7 @@ class JobSnapshot:
     progress_examples: float = 0.0
     noise_curve: NoiseCurve | None = None
     held_reclaims_per_hour: float | None = None
+    quality: tuple[Quality, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

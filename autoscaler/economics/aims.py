@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autoscaler.domain.objective import AfterDeadline
+from autoscaler.domain.offer import Purchase
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.candidates import Candidates, start_seconds
 from autoscaler.economics.objectives import PriceRange, value_of_time, value_of_time_when_late
@@ -126,7 +127,41 @@ def _staged(job: JobSnapshot, at: Ground, supply: Supply, prices: PriceRange, en
 
 
 def _planned(at: Ground, work: float, ends: Ends, replan_seconds: float) -> Stages | Shortfall:
-    """The stages that keep the ends, a deadline with a margin if that can be."""
+    """The stages that keep the ends, a deadline with a margin if that can be.
+
+    Reclaims are in no draw. Spot is planned with only where after the last of them there would
+    still be time to start on what is not reclaimed, or where nothing else keeps the deadline.
+    """
+    firm = _firm(at.candidates)
+    is_choice = (firm & at.candidates.allowed).any() and not firm.all()
+    if ends.seconds is None or not is_choice:
+        return _with_margin(at, work, ends, replan_seconds)
+    early = replace(ends, seconds=ends.seconds - _recovery_seconds(at, firm))
+    found = _with_margin(at, work, early, replan_seconds)
+    if isinstance(found, Stages) and found.chance >= ends.confidence:
+        return found
+    allowed = at.candidates.allowed & firm
+    without_spot = replace(at, candidates=replace(at.candidates, allowed=allowed))
+    found = _with_margin(without_spot, work, ends, replan_seconds)
+    return found if isinstance(found, Stages) else _with_margin(at, work, ends, replan_seconds)
+
+
+def _firm(candidates: Candidates) -> BoolArray:
+    """Which candidates are never reclaimed, (A,)."""
+    is_firm = [offer.purchase is not Purchase.SPOT for offer in candidates.offers]
+    firm: BoolArray = np.array(is_firm, dtype=np.bool_)[candidates.sizes.offer]
+    return firm
+
+
+def _recovery_seconds(at: Ground, firm: BoolArray) -> float:
+    """From a reclaim until the job trains on what is not reclaimed."""
+    candidates = at.candidates
+    offers = np.unique(candidates.sizes.offer[firm & candidates.allowed]).tolist()
+    starts = min(start_seconds(at.switching, candidates.offers[offer]) for offer in offers)
+    return starts + at.switching.restore_seconds
+
+
+def _with_margin(at: Ground, work: float, ends: Ends, replan_seconds: float) -> Stages | Shortfall:
     if ends.seconds is not None:
         margin_seconds = min(replan_seconds, _MARGIN_SHARE * ends.seconds)
         early = replace(ends, seconds=ends.seconds - margin_seconds)

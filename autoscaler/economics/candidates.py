@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -11,7 +11,12 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.goodput import BatchBounds, NoiseScale
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.snapshot import JobSnapshot, SwitchingCosts, ThroughputModel
-from autoscaler.economics.spot import goodput_with_reclaims, price_with_refills
+from autoscaler.economics.ahead import pieces_ahead
+from autoscaler.economics.spot import (
+    goodput_with_reclaims,
+    goodput_with_restarts,
+    price_with_refills,
+)
 from autoscaler.economics.supply import SECONDS_PER_HOUR, BoolArray, IntArray, Supply
 from autoscaler.goodput.draws import noise_draws
 from autoscaler.goodput.prediction import goodput_draws
@@ -40,6 +45,24 @@ class Sizes:
         return int(found[0]) if len(found) else None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Ahead:
+    """S pieces of the remaining work, in useful examples, (S,), and what each would take.
+
+    `seconds_per_example` is (S, K, A).
+    """
+
+    work: FloatArray
+    seconds_per_example: FloatArray
+
+    @property
+    def mean_seconds_per_example(self) -> FloatArray:
+        """Over all pieces, (K, A)."""
+        share = self.work / self.work.sum()
+        mean: FloatArray = np.tensordot(share, self.seconds_per_example, axes=1)
+        return mean
+
+
 @dataclass(frozen=True, eq=False)
 class Candidates:
     """A allocations of one job, and K equally likely draws of what each earns.
@@ -53,6 +76,7 @@ class Candidates:
         allowed: (A,); False only for what is held and may not be held on.
         uses: of each limit, (R, A).
         held: index of what the job holds; None for nothing, or nothing that earns.
+        ahead: what is known of the rest of the job beyond what is measured now.
     """
 
     offers: tuple[Offer, ...]
@@ -63,13 +87,16 @@ class Candidates:
     allowed: BoolArray
     uses: FloatArray
     held: int | None
+    ahead: Ahead | None = None
 
     def __len__(self) -> int:
         return len(self.usd_per_second)
 
     @cached_property
     def seconds_per_example(self) -> FloatArray:
-        """(K, A)."""
+        """Over the rest of the job, as far as it is known, (K, A)."""
+        if self.ahead is not None:
+            return self.ahead.mean_seconds_per_example
         return 1.0 / self.goodput
 
     @cached_property
@@ -128,16 +155,30 @@ def candidates(job: JobSnapshot, supply: Supply) -> Candidates:
     return Candidates(
         offers=supply.offers,
         sizes=sizes,
-        usd_per_second=_price(job.switching, supply, sizes),
+        usd_per_second=_price(job, supply, sizes),
         goodput=goodput[:, earns],
         measured=measured[earns],
         allowed=allowed[earns],
         uses=supply.unit_uses[:, sizes.offer] * sizes.instances,
         held=None if held is None else sizes.index(*held),
+        ahead=_ahead(job, supply, sizes),
     )
 
 
+def _ahead(job: JobSnapshot, supply: Supply, sizes: Sizes) -> Ahead | None:
+    pieces = pieces_ahead(job)
+    if not pieces or not len(sizes.offer):
+        return None
+    goodput = [_goodput(replace(job, noise=piece.noise), supply, sizes)[0] for piece in pieces]
+    return Ahead(np.array([piece.work for piece in pieces]), 1.0 / np.array(goodput))
+
+
 def start_seconds(switching: SwitchingCosts, offer: Offer) -> float:
+    """From the order of an instance to its first step, as long as it waits for capacity too."""
+    return offer.fill_seconds + billed_start_seconds(switching, offer)
+
+
+def billed_start_seconds(switching: SwitchingCosts, offer: Offer) -> float:
     """From the launch of an instance to its first step: as measured, or as the offer says."""
     return switching.start_seconds.get(offer.id, offer.boot_seconds)
 
@@ -192,17 +233,34 @@ def _and_held(sizes: Sizes, held: tuple[int, int, int]) -> Sizes:
     return Sizes(*(np.append(column, own) for column, own in zip(columns, held, strict=True)))
 
 
-def _price(switching: SwitchingCosts, supply: Supply, sizes: Sizes) -> FloatArray:
+def _price(job: JobSnapshot, supply: Supply, sizes: Sizes) -> FloatArray:
     unit = np.array([offer.usd_per_second for offer in supply.offers])
-    boot = np.array([start_seconds(switching, offer) for offer in supply.offers])
     count = sizes.instances.astype(np.float64)
-    reclaims = _hazard(supply)[sizes.offer] * count
-    return price_with_refills(unit[sizes.offer], count, reclaims, boot[sizes.offer])
+    reclaims = _reclaims(job, supply, sizes.offer, sizes.instances)
+    refill = _refill_seconds(job, supply)
+    return price_with_refills(unit[sizes.offer], count, reclaims, refill[sizes.offer])
 
 
-def _hazard(supply: Supply) -> FloatArray:
-    """Reclaims a second of one instance of each offer, (O,)."""
-    return np.array([offer.reclaims_per_hour for offer in supply.offers]) / SECONDS_PER_HOUR
+def _refill_seconds(job: JobSnapshot, supply: Supply) -> FloatArray:
+    """From a reclaim until another instance trains, (O,): it is ordered where there is room."""
+    return np.array([billed_start_seconds(job.switching, offer) for offer in supply.offers])
+
+
+def _reclaims(
+    job: JobSnapshot, supply: Supply, offer: IntArray, instances: IntArray
+) -> FloatArray:
+    """Reclaims a second of all instances of each size together, (A,).
+
+    What is held has the hazard of its age: to replace it by new ones costs the difference.
+    """
+    per_hour = np.array([each.reclaims_per_hour for each in supply.offers])[offer]
+    reclaims: FloatArray = per_hour * instances
+    held = None if job.held is None else supply.offer(job.held.offer)
+    if held is not None and job.held is not None and job.held_reclaims_per_hour is not None:
+        of_held = offer == supply.offers.index(held)
+        kept = np.where(of_held, np.minimum(instances, job.held.instances), 0)
+        reclaims = reclaims + kept * (job.held_reclaims_per_hour - per_hour)
+    return reclaims / SECONDS_PER_HOUR
 
 
 def _goodput(job: JobSnapshot, supply: Supply, sizes: Sizes) -> tuple[FloatArray, BoolArray]:
@@ -238,18 +296,24 @@ def _of_kind(
 def _with_reclaims(
     job: JobSnapshot, supply: Supply, less: Sizes, of_full: FloatArray, of_less: FloatArray
 ) -> FloatArray:
-    hazard = _hazard(supply)[less.offer]
-    if not hazard.any():
+    full = less.instances + 1
+    reclaims = _reclaims(job, supply, less.offer, full)
+    if not reclaims.any():
         return of_full
-    boot = np.array([start_seconds(job.switching, offer) for offer in supply.offers])[less.offer]
-    stands_still = less.instances < job.instances.minimum
-    return goodput_with_reclaims(
-        of_full,
-        of_less,
-        hazard * (less.instances + 1),
-        boot + np.where(stands_still, job.switching.restore_seconds, 0.0),
-        np.where(stands_still, 0.0, job.switching.pause_seconds),
+    refill = _refill_seconds(job, supply)[less.offer]
+    costs = job.switching
+    mean = goodput_with_reclaims(
+        of_full, of_less, reclaims, refill, np.full_like(refill, costs.pause_seconds)
     )
+    starts_again = less.instances < job.instances.minimum
+    mean[:, starts_again] = goodput_with_restarts(
+        of_full[:, starts_again],
+        reclaims[starts_again],
+        refill[starts_again] + costs.restore_seconds,
+        costs.checkpoint_seconds,
+        costs.checkpoint_interval_seconds,
+    )
+    return mean
 
 
 def _codes(sizes: Sizes) -> IntArray:

@@ -32,6 +32,7 @@ class Change:
     usd_per_second_after: float
     value_of_time: float
     boot_seconds: float
+    works_on: bool
     cost_usd: float
 
     @property
@@ -95,7 +96,7 @@ def change_to(wish: Wish, target: int) -> Change:
     """What changing from what the job holds to its candidate `target` means."""
     candidates, value = wish.at.candidates, wish.aim.value_of_time
     held = candidates.held
-    taken = switches(wish.at, held, np.array([target]))
+    taken = switches(wish.at, held, np.array([target]), value)
     price = float(candidates.usd_per_second[target])
     idle_seconds = 0.0 if taken.works_on[0] else float(taken.ready_seconds[0])
     pause_usd = float(taken.pause_seconds[0]) * (price + value)
@@ -106,5 +107,6 @@ def change_to(wish: Wish, target: int) -> Change:
         usd_per_second_after=price,
         value_of_time=value,
         boot_seconds=float(taken.ready_seconds[0]),
+        works_on=bool(taken.works_on[0]),
         cost_usd=float(taken.boot_usd[0]) + idle_seconds * value + pause_usd,
     )

@@ -37,7 +37,8 @@ class Contest:
     """Why a limit gave a job less than it wished.
 
     `own_usd_per_second` is what a unit of it is worth to the job, `rival_usd_per_second` to the
-    `rival`: the one that was given more of it (`took_it`), or else the one that holds it.
+    `rival`: the one that was given more of it (`took_it`), or else the one that holds it. Both
+    count as many times as the job's weight says, which is in them.
     """
 
     limit: Limit
@@ -45,6 +46,8 @@ class Contest:
     rival: str | None = None
     rival_usd_per_second: float = 0.0
     took_it: bool = False
+    own_weight: float = 1.0
+    rival_weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,7 +168,8 @@ def _payback(wish: Wish, target: int, change: Change) -> str:
         return f"; not measured there, but it pays in {share} of draws and there is a way back"
     if change.boot_seconds > 0 and change.payback_seconds is not None:
         back = duration(change.payback_seconds)
-        return f"; pays back its {duration(change.boot_seconds)} boot in {back}"
+        paid_back = f"; pays back its {duration(change.boot_seconds)} boot in {back}"
+        return paid_back if change.works_on else f"{paid_back}, for which nothing trains"
     return ""
 
 
@@ -314,9 +318,15 @@ def _no_room_for(wish: Wish, contest: Contest, around: Surroundings) -> str:
     return f"no room for {wished}: {use}"
 
 
+def _weighted(usd_per_second: float, weight: float) -> str:
+    bid = per_hour(usd_per_second)
+    return bid if abs(weight - 1.0) < _LEVEL else f"{bid} at weight {number(weight)}"
+
+
 def _lost(contest: Contest, around: Surroundings) -> str:
     noun = _NOUNS[contest.limit.unit]
-    own, theirs = per_hour(contest.own_usd_per_second), per_hour(contest.rival_usd_per_second)
+    own = _weighted(contest.own_usd_per_second, contest.own_weight)
+    theirs = _weighted(contest.rival_usd_per_second, contest.rival_weight)
     if contest.took_it:
         return (
             f"{contest.rival} bids {theirs} for {noun} of `{contest.limit.name}`, worth {own} here"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,43 +23,119 @@ SECONDS_PER_HOUR = 3600.0
 _TOLERANCE = 1e-9
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Supply:
-    """Offers in the order of their ids, and what one instance of each takes of each limit.
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What can be bought and the limits on it, the moment left aside: one object for the same.
 
     Attributes:
-        offers: O offers.
+        offers: O offers in the order of their ids.
         limits: R limits.
-        unit_uses: (R, O).
-        maximum: (R,).
         unavailable: ids of offers of which no more can be had now than is held.
-        now_seconds: since the Unix epoch.
-        replan_seconds: the next plan is made after this long at the latest.
     """
 
     offers: tuple[Offer, ...]
     limits: tuple[Limit, ...]
-    unit_uses: FloatArray
-    maximum: FloatArray
     unavailable: frozenset[str]
+
+    @cached_property
+    def unit_uses(self) -> FloatArray:
+        """What one instance of each offer takes of each limit, (R, O)."""
+        uses = [[limit.use(offer) for offer in self.offers] for limit in self.limits]
+        shape = len(self.limits), len(self.offers)
+        return np.array(uses, dtype=np.float64).reshape(shape)
+
+    @cached_property
+    def maximum(self) -> FloatArray:
+        """Of each limit, (R,)."""
+        return np.array([limit.maximum for limit in self.limits], dtype=np.float64)
+
+    @cached_property
+    def index(self) -> Mapping[str, int]:
+        """Where the offer of each id stands."""
+        return {offer.id: index for index, offer in enumerate(self.offers)}
+
+    @cached_property
+    def usd_per_second(self) -> FloatArray:
+        """The plain price of one instance of each offer, (O,)."""
+        return np.array([offer.usd_per_second for offer in self.offers], dtype=np.float64)
+
+    @cached_property
+    def reclaims_per_hour(self) -> FloatArray:
+        """Of one new instance of each offer, (O,)."""
+        return np.array([offer.reclaims_per_hour for offer in self.offers], dtype=np.float64)
+
+    @cached_property
+    def of_kind(self) -> Mapping[str, BoolArray]:
+        """By kind of device, which offers have it, (O,)."""
+        kinds = np.array([offer.device_kind for offer in self.offers], dtype=object)
+        return {kind: np.asarray(kinds == kind) for kind in set(kinds.tolist())}
+
+    @cached_property
+    def permitted(self) -> Callable[[InstanceBounds], tuple[int, ...]]:
+        """By its bounds, the indices of the offers that a job may use."""
+
+        def indices(bounds: InstanceBounds) -> tuple[int, ...]:
+            return tuple(i for i, offer in enumerate(self.offers) if _is_permitted(offer, bounds))
+
+        return lru_cache(maxsize=1024)(indices)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Supply:
+    """The terms at a moment.
+
+    Attributes:
+        terms: what can be bought and the limits on it.
+        now_seconds: since the Unix epoch.
+        replan_seconds: the next plan is made after this long at the latest.
+    """
+
+    terms: Terms
     now_seconds: float
     replan_seconds: float
 
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """O offers in the order of their ids."""
+        return self.terms.offers
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """R limits."""
+        return self.terms.limits
+
+    @property
+    def unit_uses(self) -> FloatArray:
+        """What one instance of each offer takes of each limit, (R, O)."""
+        return self.terms.unit_uses
+
+    @property
+    def maximum(self) -> FloatArray:
+        """Of each limit, (R,)."""
+        return self.terms.maximum
+
+    @property
+    def unavailable(self) -> frozenset[str]:
+        """Ids of offers of which no more can be had now than is held."""
+        return self.terms.unavailable
+
     def offer(self, offer_id: str) -> Offer | None:
         """The offer of that id; None where nobody offers it any more."""
-        return next((offer for offer in self.offers if offer.id == offer_id), None)
+        index = self.terms.index.get(offer_id)
+        return None if index is None else self.terms.offers[index]
 
     def permitted(self, bounds: InstanceBounds) -> tuple[int, ...]:
         """Indices of the offers that a job may use."""
-        return tuple(i for i, offer in enumerate(self.offers) if _is_permitted(offer, bounds))
+        return self.terms.permitted(bounds)
 
     def uses(self, allocations: Iterable[Allocation | None]) -> FloatArray:
         """What the allocations take of each limit together, (R,)."""
-        total = np.zeros(len(self.limits))
-        index = {offer.id: i for i, offer in enumerate(self.offers)}
+        instances = np.zeros(len(self.offers))
+        index = self.terms.index
         for allocation in allocations:
             if allocation is not None and allocation.offer in index:
-                total += self.unit_uses[:, index[allocation.offer]] * allocation.instances
+                instances[index[allocation.offer]] += allocation.instances
+        total: FloatArray = self.unit_uses @ instances
         return total
 
     def bears(self, uses: FloatArray) -> bool:
@@ -68,17 +145,15 @@ class Supply:
 
 def supply_of(snapshot: Snapshot) -> Supply:
     """The supply of a snapshot."""
-    offers = tuple(sorted(snapshot.offers, key=lambda offer: offer.id))
-    uses = [[limit.use(offer) for offer in offers] for limit in snapshot.limits]
-    return Supply(
-        offers=offers,
-        limits=snapshot.limits,
-        unit_uses=np.array(uses, dtype=np.float64).reshape(len(snapshot.limits), len(offers)),
-        maximum=np.array([limit.maximum for limit in snapshot.limits], dtype=np.float64),
-        unavailable=snapshot.unavailable,
-        now_seconds=snapshot.now_seconds,
-        replan_seconds=snapshot.replan_seconds,
-    )
+    terms = _terms(snapshot.offers, snapshot.limits, snapshot.unavailable)
+    return Supply(terms, snapshot.now_seconds, snapshot.replan_seconds)
+
+
+@lru_cache(maxsize=16)
+def _terms(
+    offers: tuple[Offer, ...], limits: tuple[Limit, ...], unavailable: frozenset[str]
+) -> Terms:
+    return Terms(tuple(sorted(offers, key=lambda offer: offer.id)), limits, unavailable)
 
 
 def fits(uses: FloatArray, room: FloatArray) -> BoolArray:

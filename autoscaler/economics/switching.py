@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.snapshot import JobSnapshot, SwitchingCosts
-from autoscaler.economics.candidates import Candidates, start_seconds
+from autoscaler.economics.candidates import Candidates, billed_start_seconds, start_seconds
 from autoscaler.economics.supply import BoolArray, IntArray, Supply, fits
 from autoscaler.goodput.throughput import FloatArray
 
@@ -62,33 +63,66 @@ class Ground:
     has_run: bool
 
 
-def switches(at: Ground, origin: int | IntArray | None, target: IntArray) -> Switches:
-    """From `origin` (None: from nothing) to each `target`; the two are broadcast together."""
+def switches(
+    at: Ground,
+    origin: int | IntArray | None,
+    target: IntArray,
+    value_of_time: float | None = None,
+) -> Switches:
+    """From `origin` (None: from nothing) to each `target`; the two are broadcast together.
+
+    With a value of time the old instances go at once where what they do while the new ones boot
+    is dearer than doing it afterwards, and than starting from a checkpoint then:
+    ``boot * (p(a) - G(a) (p(b) + v) / G(b)) > restore * (p(b) + v)``. Never for what may not be
+    had: what has gone can't come back.
+    """
     candidates, costs = at.candidates, at.switching
     starts = np.array([start_seconds(costs, offer) for offer in candidates.offers])
     ready = starts[candidates.sizes.offer[target]]
+    boots = np.array([billed_start_seconds(costs, offer) for offer in candidates.offers])
+    billed = boots[candidates.sizes.offer[target]]
     if origin is None:
         return Switches(
             ready_seconds=ready,
             new_share=np.ones(len(target)),
             boot_usd=candidates.unit_usd_per_second[target]
             * candidates.sizes.instances[target]
-            * ready,
+            * billed,
             works_on=np.zeros(len(target), dtype=np.bool_),
             pause_seconds=np.full(len(target), costs.restore_seconds if at.has_run else 0.0),
         )
     source, target = np.broadcast_arrays(origin, target)
-    return _between(at, source, target, ready)
+    is_worth_it = np.ones(len(target), dtype=np.bool_)
+    if value_of_time is not None:
+        price, rate = candidates.usd_per_second, candidates.rate
+        paid = price[target] + value_of_time
+        saved = ready * (price[source] - rate[source] * paid / rate[target])
+        is_sure = np.array([_is_sure(offer) for offer in candidates.offers])
+        is_worth_it = ~is_sure[candidates.sizes.offer[target]]
+        is_worth_it |= saved <= costs.restore_seconds * paid
+    return _between(at, source, target, (ready, billed), is_worth_it)
 
 
-def _between(at: Ground, source: IntArray, target: IntArray, ready: FloatArray) -> Switches:
+def _is_sure(offer: Offer) -> bool:
+    """Whether an instance comes when it is ordered, as far as is known."""
+    return offer.purchase is not Purchase.SPOT and offer.fill_seconds == 0
+
+
+def _between(
+    at: Ground,
+    source: IntArray,
+    target: IntArray,
+    starts: tuple[FloatArray, FloatArray],
+    is_worth_it: BoolArray,
+) -> Switches:
+    """`starts` are seconds until instances of `target` train, and for how many they are billed."""
     candidates, costs = at.candidates, at.switching
     sizes = candidates.sizes
     same_offer = sizes.offer[source] == sizes.offer[target]
     kept = np.where(same_offer, np.minimum(sizes.instances[source], sizes.instances[target]), 0)
     extra = sizes.instances[target] - kept
-    works_on = same_offer | _fit_beside(at, source, target)
-    ready = np.where(extra > 0, ready, 0.0)
+    works_on = same_offer | (_fit_beside(at, source, target) & is_worth_it)
+    ready = np.where(extra > 0, starts[0], 0.0)
     starts_again = ~works_on | (
         same_offer & (sizes.devices_used[source] != sizes.devices_used[target])
     )
@@ -96,7 +130,7 @@ def _between(at: Ground, source: IntArray, target: IntArray, ready: FloatArray) 
     return Switches(
         ready_seconds=ready,
         new_share=extra / sizes.instances[target],
-        boot_usd=candidates.unit_usd_per_second[target] * extra * ready,
+        boot_usd=candidates.unit_usd_per_second[target] * extra * starts[1],
         works_on=works_on,
         pause_seconds=pause + np.where(starts_again, costs.restore_seconds, 0.0),
     )
@@ -149,7 +183,7 @@ def cost_to_finish(
     is used of the limits is paid for too.
     """
     candidates = at.candidates
-    taken = switches(at, candidates.held, np.arange(len(candidates)))
+    taken = switches(at, candidates.held, np.arange(len(candidates)), value_of_time)
     paid, boot_usd = candidates.usd_per_second, taken.boot_usd
     if limit_prices is not None:
         for_limits = limit_prices @ candidates.uses
@@ -174,8 +208,8 @@ def cost_with_way_back(at: Ground, value_of_time: float, work: float) -> FloatAr
     if held is None:
         raise ValueError("nothing is held: there is no way back")
     everything = np.arange(len(candidates))
-    there = switches(at, held, everything)
-    back = switches(at, everything, np.full(len(candidates), held))
+    there = switches(at, held, everything, value_of_time)
+    back = switches(at, everything, np.full(len(candidates), held), value_of_time)
     price = (candidates.usd_per_second + value_of_time) * candidates.seconds_per_example
     before = _done_meanwhile(candidates.goodput[:, [held]], there, work)
     looked_seconds = at.switching.measure_seconds + np.where(

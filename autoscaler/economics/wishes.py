@@ -17,6 +17,7 @@ from autoscaler.economics.exploration import (
     worth_starting_on,
 )
 from autoscaler.economics.objectives import MOST_TIMES_DEAREST, PriceRange, price_range
+from autoscaler.economics.sequence import best_sequences, due_now
 from autoscaler.economics.supply import BoolArray, Supply
 from autoscaler.economics.switching import (
     Ground,
@@ -57,6 +58,7 @@ class Wish:
         eligible: what it may hold if it can't have its wish, (A,).
         expected_usd: V of each candidate, (A,); 0 where nothing was compared.
         cost: J of each, (K, A).
+        due: what follows next on what is held and has to be ordered now to be there in time.
     """
 
     job: JobSnapshot
@@ -70,6 +72,7 @@ class Wish:
     eligible: BoolArray
     expected_usd: FloatArray
     cost: FloatArray
+    due: int | None = None
 
     @property
     def bid(self) -> float:
@@ -100,6 +103,13 @@ def wish(
     way_back = None
     if every.held is not None:
         way_back = cost_with_way_back(at, asked.value_of_time, work)
+    due = None
+    if every.ahead is not None:
+        sequences = best_sequences(at, asked.value_of_time, work)
+        due = due_now(at, sequences, supply.replan_seconds)
+        if way_back is not None and every.held is not None:
+            way_back = way_back + (sequences.cost - cost)[:, [every.held]]
+        cost = sequences.cost
     unchosen = Wish(
         job=job,
         at=at,
@@ -112,6 +122,7 @@ def wish(
         eligible=every.allowed,
         expected_usd=expected_cost(every, cost, way_back),
         cost=cost,
+        due=due,
     )
     if asked.stop is not None:
         return replace(unchosen, why=Why.STOPS, eligible=np.zeros_like(every.allowed))
@@ -174,7 +185,7 @@ def _improving(open_wish: Wish) -> Wish:
     open_to_choice = every.allowed & surely_better(every, open_wish.cost)
     best = int(np.argmin(np.where(open_to_choice, expected, np.inf)))
     if not open_to_choice.any() or not expected[best] < stays_usd:
-        best = held
+        best = held if open_wish.due is None else open_wish.due
     doubtful = ~open_to_choice & (expected < stays_usd)
     return replace(open_wish, target=best, eligible=every.allowed & ~doubtful)
 

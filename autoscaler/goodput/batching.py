@@ -1,14 +1,28 @@
-"""Which batch to train at: the one of most goodput, by the model the controller fitted."""
+"""Which batch to train at: the one of most goodput, by the fitted model and what was tried.
+
+Changing the batch costs nothing, so a trainer finds out what the seven parameters can't say: how
+long steps really take at other batches. It corrects the model by the step times it has measured
+at its present membership, and now and then tries a batch far from those.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
+
 from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, ThroughputParameters
-from autoscaler.goodput.batch import best_batch
+from autoscaler.goodput.batch import candidates
 from autoscaler.goodput.draws import is_usable
 from autoscaler.goodput.efficiency import efficiency
-from autoscaler.goodput.throughput import as_array, step_seconds
+from autoscaler.goodput.throughput import FloatArray, as_array, step_seconds
+
+# (examples on each device in a micro-step, accumulation steps) -> seconds of a step.
+StepTimes = Mapping[tuple[int, int], float]
 
 _WORTH_CHANGING = 1.03
+# What is hoped for of a batch, for each doubling (one at most) from those that were measured.
+_HOPE_PER_DOUBLING = 0.15
 
 
 def next_batch_total(
@@ -16,26 +30,40 @@ def next_batch_total(
     bounds: BatchBounds,
     throughput: ThroughputParameters | None,
     noise: NoiseScale | None,
-    instances: int,
-    devices: int,
+    members: tuple[int, int],
+    measured: StepTimes | None = None,
 ) -> int:
-    """The total batch to go on with; `current`, if allowed, unless another is clearly better.
+    """The total batch to go on with; `current`, if allowed, unless another promises more.
 
     Without a fitted model or a noise scale that is known there is nothing to decide by. A change
-    must be worth 3 % of goodput, so that noise in the estimates does not move it.
+    must promise 3 % of goodput, so that noise in the estimates does not move it.
+
+    Args:
+        current: the total batch now.
+        bounds: what batch the job may run at.
+        throughput: the controller's fit for the kind of device at work.
+        noise: what is known of the noise scale.
+        members: instances, and devices over all of them.
+        measured: step times at these members; None where the model alone decides.
     """
     current = within(bounds, current)
     if not bounds.adaptive or throughput is None or noise is None or not is_usable(noise):
         return current
+    devices = members[1]
     if devices > bounds.maximum:
         return current
-    best = best_batch(throughput, noise.examples, bounds, instances, devices)
-    split = split_batch(current, devices, bounds.device_maximum)
-    seconds = step_seconds(
-        as_array(throughput), instances, devices, split.device, split.accumulation
-    )
-    now = current / float(seconds) * float(efficiency(noise.examples, bounds.initial, current))
-    return best.batch.total if best.goodput > _WORTH_CHANGING * now else current
+    choices = candidates(bounds, np.array([devices]))
+    now = split_batch(current, devices, bounds.device_maximum)
+    total = np.append(choices.total[0], current)
+    device = np.append(choices.device[0], now.device)
+    accumulation = np.append(choices.accumulation[0], now.accumulation)
+    theta = as_array(throughput)
+    seconds = step_seconds(theta, *members, device, accumulation)
+    goodput = total * efficiency(noise.examples, bounds.initial, total) / seconds
+    if measured:
+        goodput = goodput * _promise(theta, members, device, measured)
+    best = int(np.argmax(goodput))
+    return int(total[best]) if goodput[best] > _WORTH_CHANGING * goodput[-1] else current
 
 
 def within(bounds: BatchBounds, total: int) -> int:
@@ -49,3 +77,24 @@ def split_batch(total: int, devices: int, device_maximum: int) -> Batch:
     share = -(-total // devices)
     accumulation = -(-share // device_maximum) - 1
     return Batch(total=total, device=-(-share // (accumulation + 1)), accumulation=accumulation)
+
+
+def _promise(
+    theta: FloatArray, members: tuple[int, int], device: FloatArray, measured: StepTimes
+) -> FloatArray:
+    """What goodput at each device batch is multiplied by: measured over predicted, and hope.
+
+    Between measured device batches the error of the model is interpolated, beyond it is that of
+    the nearest; several accumulations of one device batch share theirs.
+    """
+    errors: dict[int, list[float]] = {}
+    for (batch, accumulation), seconds in measured.items():
+        predicted = float(step_seconds(theta, *members, batch, accumulation))
+        errors.setdefault(batch, []).append(float(np.log(seconds / predicted)))
+    known = sorted(errors)
+    doublings = np.log2(known)
+    at = np.log2(device)
+    error = np.interp(at, doublings, [np.mean(errors[batch]) for batch in known])
+    distance = np.abs(at[:, None] - doublings).min(axis=1)
+    promise: FloatArray = np.exp(_HOPE_PER_DOUBLING * np.minimum(distance, 1.0) - error)
+    return promise

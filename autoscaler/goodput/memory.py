@@ -14,6 +14,8 @@ from autoscaler.domain.report import StepObservation
 
 # Of these configurations, the last ones taught, step times are remembered.
 MAXIMUM_CONFIGURATIONS = 200
+# Of a program's jobs, the last ones that taught it, so many are told apart.
+_RECENT_JOBS = 32
 # Step times that differ by more from those remembered, half of them, are of another program.
 _SAME_LOG_RATIO = 0.25
 # Parameters that differ by more of their bytes are those of another model.
@@ -23,7 +25,7 @@ _AS_FAR = 0.95
 # How sure the first noise scale of an earlier run is for the next.
 _START_NOISE_LOG_DEVIATION = 0.3
 # Of a curve that plans are made with.
-_POINTS = 32
+_POINTS = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,8 @@ def learnt(
         known = replace(known, observations=(), start_seconds={})
     fresh = ProgramMemory(
         program=program,
-        job=lesson.job,
         jobs=1,
+        recent_jobs=(lesson.job,),
         updated_seconds=now_seconds,
         initial_batch=initial,
         parameter_bytes=lesson.parameter_bytes,
@@ -76,7 +78,8 @@ def learnt(
         return fresh
     return replace(
         fresh,
-        jobs=known.jobs + (known.job != lesson.job),
+        jobs=known.jobs + (lesson.job not in known.recent_jobs),
+        recent_jobs=_with_latest(known.recent_jobs, lesson.job),
         observations=with_memory(lesson.observations, known)[:MAXIMUM_CONFIGURATIONS],
         noise=lesson.noise if _is_as_far(lesson.noise, known.noise) else known.noise,
         start_seconds={**known.start_seconds, **lesson.start_seconds},
@@ -92,6 +95,11 @@ def with_memory(
     measured = {_configuration(each) for each in own}
     others = (each for each in memory.observations if _configuration(each) not in measured)
     return (*own, *others)
+
+
+def _with_latest(recent: Sequence[str], job: str) -> tuple[str, ...]:
+    others = [each for each in recent if each != job]
+    return (job, *others)[:_RECENT_JOBS]
 
 
 def _contradicts(own: Sequence[StepObservation], known: Sequence[StepObservation]) -> bool:
@@ -123,10 +131,14 @@ def noise_at_start(memory: ProgramMemory) -> NoiseScale | None:
 
 
 def thinned(curve: NoiseCurve | None) -> NoiseCurve | None:
-    """The curve at no more than `_POINTS` points, evenly apart in progress."""
+    """The curve at no more than about `_POINTS` of its points, half of them evenly apart in
+    progress, half in its logarithm: noise scales change fastest at the beginning."""
     if curve is None or len(curve.progress_examples) <= _POINTS:
         return curve
-    last = curve.progress_examples[-1]
-    at = np.linspace(curve.progress_examples[0], last, _POINTS)
-    level = np.interp(at, curve.progress_examples, curve.noise_examples)
-    return NoiseCurve(tuple(at.tolist()), tuple(level.tolist()))
+    points = np.array(curve.progress_examples)
+    first, last = max(points[0], 1.0), points[-1]
+    half = _POINTS // 2
+    wanted = np.concatenate([np.linspace(first, last, half), np.geomspace(first, last, half)])
+    kept = np.unique(np.searchsorted(points, wanted).clip(0, len(points) - 1))
+    levels = np.array(curve.noise_examples)[kept]
+    return NoiseCurve(tuple(points[kept].tolist()), tuple(levels.tolist()))

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
-from autoscaler.goodput.batch import goodput_table
+from autoscaler.goodput.batch import batch_log_errors, goodput_table
 from autoscaler.goodput.draws import size_normals
 from autoscaler.goodput.likelihood import SIZE_LOG_DEVIATION, Measurements, measurements
 from autoscaler.goodput.throughput import FloatArray, as_array, step_seconds
@@ -26,9 +26,10 @@ def goodput_draws(
     """Goodput at the best batch, in useful examples a second: (K, A) over draws and allocations.
 
     `goodput_table` of the model's draws, each with the error of its size: as measured, or drawn.
-    The arguments are those of `goodput_table`.
+    The arguments are those of `goodput_table`; the bounds count as they are on the model's kind.
     """
-    table = goodput_table(as_array(model.draws), noise_examples, bounds, instances, devices)
+    theta, bounds = as_array(model.draws), bounds.on(model.device_kind)
+    table = goodput_table(theta, noise_examples, bounds, instances, devices, model.batch_errors)
     return table * np.exp(-size_log_errors(model, instances, devices))
 
 
@@ -56,7 +57,8 @@ def size_log_errors(
 def log_errors(model: ThroughputModel, observations: Sequence[StepObservation]) -> FloatArray:
     """Logarithm of measured over predicted step time of each observation: (n,).
 
-    Predicted is by the point, with the mean error of the size where that was measured.
+    Predicted is by the point, with the mean error of the size where that was measured, and that
+    of the device batch.
 
     Raises:
         ValueError: an observation can't be; the message names the field.
@@ -84,5 +86,7 @@ def _log_errors(model: ThroughputModel, data: Measurements) -> FloatArray:
     instances, devices, batch, accumulation = data.places
     formula = step_seconds(as_array(model.point), instances, devices, batch, accumulation)
     expected = np.log(formula) + size_log_errors(model, instances, devices).mean(axis=0)
+    if model.batch_errors is not None:
+        expected = expected + batch_log_errors(model.batch_errors, batch)
     errors: FloatArray = data.log_seconds[: len(formula)] - expected
     return errors

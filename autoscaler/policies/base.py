@@ -19,7 +19,9 @@ class Policy(Protocol):
     the order of their jobs and offers. It may be called from any thread.
 
     A class that declares `adapts_batch = False` plans for jobs that keep to the batch that their
-    owners asked for; one that declares `oracle = True` reads `JobSnapshot.truth`.
+    owners asked for, one with `fills_batch = True` for jobs whose batch is as large as their
+    devices bear; one that declares `oracle = True` reads `JobSnapshot.truth`. One with `only_on =
+    "pool"` shares out machines and buys nothing, one with `only_on = "cloud"` the other way round.
     """
 
     def plan(self, snapshot: Snapshot) -> Plan:

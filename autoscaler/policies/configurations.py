@@ -1,14 +1,14 @@
 """Which configuration each job of a pool gets, and on which machines: one integer program.
 
 A job may stay where it is, be given a power of two of the devices of one machine, or several
-whole machines. That so few are enough, and that what is chosen can be placed without two
-distributed jobs meeting on a machine, is of Sia (SOSP'23), section 3.3.
+whole machines of one kind. That so few are enough, and that what is chosen can be placed without
+two distributed jobs meeting on a machine, is of Sia (SOSP'23), section 3.3.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,9 @@ from scipy.sparse import csr_array
 
 from autoscaler.domain.allocation import Placement
 from autoscaler.domain.errors import SolverError
+from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.goodput.throughput import FloatArray
+from autoscaler.policies.packing import Packing, distributed
 from autoscaler.policies.pool import Pool
 
 # Nodes of branch and bound, which end the search at the same plan on any machine, and the time
@@ -31,18 +33,16 @@ _WORTH_CHANGING = 1e-5
 
 @dataclass(frozen=True, slots=True, order=True)
 class Configuration:
-    """`machines` machines with as many `devices` of each; a distributed job has several."""
+    """`machines` machines of one kind with `devices` of each; a distributed job has several."""
 
     machines: int
     devices: int
+    kind: str
 
     @property
     def total(self) -> int:
         """Devices over all machines."""
         return self.machines * self.devices
-
-
-_ONE = Configuration(1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,33 @@ _Choice = Placement | Configuration | None
 
 
 def configurations(pool: Pool) -> tuple[Configuration, ...]:
-    """Powers of two of the devices of one machine, and whole machines, of the usual size."""
-    usual = _usual_devices(pool)
+    """Powers of two of one machine's devices and whole machines, of each kind's usual size."""
+    return tuple(
+        one for kind, part in pool.by_kind().items() for one in _configurations(kind, part)
+    )
+
+
+def _configurations(kind: str, part: Pool) -> Iterator[Configuration]:
+    usual = _usual_devices(part)
     parts = sorted({1 << power for power in range(usual.bit_length())} | ({usual} - {0}))
-    whole = sum(devices >= usual > 0 for devices in pool.capacity.values())
-    several = (Configuration(machines, usual) for machines in range(2, whole + 1))
-    return (*(Configuration(1, devices) for devices in parts), *several)
+    whole = sum(devices >= usual > 0 for devices in part.capacity.values())
+    yield from (Configuration(1, devices, kind) for devices in parts)
+    yield from (Configuration(machines, usual, kind) for machines in range(2, whole + 1))
+
+
+def configuration_of(placement: Placement, pool: Pool) -> Configuration:
+    """That of a placement that was given anew."""
+    kind = pool.kind_of(placement)
+    assert kind is not None
+    return Configuration(len(placement.shares), placement.shares[0][1], kind)
+
+
+def held_in(job: JobSnapshot, pool: Pool) -> Placement | None:
+    """What a job holds, as long as the machines are there, of one kind that it may use."""
+    shares = job.placement.shares if job.placement else ()
+    is_there = all(devices <= pool.capacity.get(offer, 0) for offer, devices in shares)
+    is_usable = pool.kind_of(job.placement) in pool.for_job(job)
+    return job.placement if is_there and is_usable else None
 
 
 def assign(claims: Sequence[Claim], pool: Pool) -> Assignment:
@@ -121,24 +142,29 @@ def _cost_of(claim: Claim, choice: _Choice) -> float:
 
 def _standing(claims: Sequence[Claim], pool: Pool) -> list[_Choice]:
     """What each job holds, as far as that is there and distributed jobs are apart."""
-    room = _Room(pool)
+    packing = Packing(pool.capacity)
     found: list[_Choice] = []
     for claim in claims:
-        stays = claim.held is not None and room.has(claim.held)
-        if claim.held is not None and stays:
-            room.take(claim.held)
-        found.append(claim.held if stays else None)
+        held = claim.held
+        stays = held is not None and packing.has_room(held) and packing.keeps_apart(held)
+        packing.take(held if stays else None)
+        found.append(held if stays else None)
     return found
 
 
 def _one_each(claims: Sequence[Claim], standing: Sequence[_Choice], pool: Pool) -> list[_Choice]:
-    given = sum(choice.devices for choice in standing if isinstance(choice, Placement))
-    left = pool.available - given
+    left = {kind: part.available for kind, part in pool.by_kind().items()}
+    for choice in standing:
+        kind = pool.kind_of(choice) if isinstance(choice, Placement) else None
+        if isinstance(choice, Placement) and kind is not None:
+            left[kind] -= choice.devices
     found: list[_Choice] = []
     for claim, choice in zip(claims, standing, strict=True):
-        starts = choice is None and _ONE in claim.costs and left > 0
-        left -= starts
-        found.append(_ONE if starts else choice)
+        ones = [one for one in claim.costs if one.total == 1 and left[one.kind] > 0]
+        if choice is None and ones:
+            choice = min(ones, key=lambda one: claim.costs[one])
+            left[choice.kind] -= 1
+        found.append(choice)
     return found
 
 
@@ -158,11 +184,12 @@ def _best(claims: Sequence[Claim], pool: Pool) -> list[_Choice]:
         once = program.row(1, 1)
         meaning[program.column(claim.idle_cost, 1, {once: 1})] = turn, None
         for one, cost in claim.costs.items():
-            taken = {rows.parts[one]: 1} if one.machines == 1 else {rows.spans: one.machines}
+            row, number_of = rows.wanted(one)
+            taken = {row: number_of}
             meaning[program.column(cost, 1, {once: 1} | taken)] = turn, one
         if claim.held is not None and rows.room.keys() >= dict(claim.held.shares).keys():
             taken = {rows.room[offer]: devices for offer, devices in claim.held.shares}
-            taken |= {rows.apart[offer]: 1 for offer in _distributed(claim.held)}
+            taken |= {rows.apart[offer]: 1 for offer in distributed(claim.held)}
             column = program.column(claim.staying_cost, 1, {once: 1} | taken)
             meaning[column] = turn, claim.held
     solution = program.solution()
@@ -178,13 +205,17 @@ class _Rows:
         room: the devices of each machine.
         apart: the distributed jobs of each machine.
         parts: parts of machines that are wanted beyond those there are, of each size.
-        spans: whole machines that distributed jobs want beyond those there are.
+        spans: whole machines of each kind that distributed jobs want beyond those there are.
     """
 
     room: Mapping[str, int]
     apart: Mapping[str, int]
     parts: Mapping[Configuration, int]
-    spans: int
+    spans: Mapping[str, int]
+
+    def wanted(self, one: Configuration) -> tuple[int, int]:
+        """The row in which a configuration counts, and as how many there."""
+        return (self.parts[one], 1) if one.machines == 1 else (self.spans[one.kind], one.machines)
 
 
 def _rows(program: _Program, pool: Pool) -> _Rows:
@@ -193,16 +224,34 @@ def _rows(program: _Program, pool: Pool) -> _Rows:
         room={offer: program.row(-np.inf, devices) for offer, devices in pool.capacity.items()},
         apart={offer: program.row(-np.inf, 1) for offer in pool.capacity},
         parts={one: program.row(-np.inf, 0) for one in configurations(pool) if one.machines == 1},
-        spans=program.row(-np.inf, 0),
+        spans={kind: program.row(-np.inf, 0) for kind in pool.by_kind()},
     )
-    usual = _usual_devices(pool)
-    for offer, devices in pool.capacity.items():
-        room = rows.room[offer]
-        for part, row in rows.parts.items():
-            program.column(0.0, devices // part.devices, {row: -1, room: part.devices})
-        if devices >= usual:
-            program.column(0.0, 1, {rows.spans: -1, room: usual, rows.apart[offer]: 1})
+    for kind, part in pool.by_kind().items():
+        for offer, devices in part.capacity.items():
+            _cut(program, rows, _Machine(kind, rows.room[offer], rows.apart[offer], devices), part)
     return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """One machine in the program: its kind, its rows, its devices."""
+
+    kind: str
+    room: int
+    apart: int
+    devices: int
+
+
+def _cut(program: _Program, rows: _Rows, machine: _Machine, part: Pool) -> None:
+    """Columns of the parts that a machine could be cut into, and of all of it."""
+    for one, row in rows.parts.items():
+        if one.kind == machine.kind:
+            most = machine.devices // one.devices
+            program.column(0.0, most, {row: -1, machine.room: one.devices})
+    usual = _usual_devices(part)
+    if machine.devices >= usual:
+        spans = rows.spans[machine.kind]
+        program.column(0.0, 1, {spans: -1, machine.room: usual, machine.apart: 1})
 
 
 def _placed(
@@ -213,57 +262,19 @@ def _placed(
     With machines that have the usual number of devices, or a power of two of them, what the
     program found room for has room here; on others a job may have to wait.
     """
-    room = _Room(pool)
+    packing, parts = Packing(pool.capacity), pool.by_kind()
     found: dict[str, Placement | None] = {claim.job: None for claim in claims}
     anew: list[tuple[Configuration, str]] = []
     for claim, choice in zip(claims, choices, strict=True):
         if isinstance(choice, Placement):
-            room.take(choice)
+            packing.take(choice)
             found[claim.job] = choice
         elif choice is not None:
             anew.append((choice, claim.job))
     for one, job in sorted(anew, key=lambda each: each[0], reverse=True):
-        placement = room.tightest(one)
-        if placement is not None:
-            room.take(placement)
-        found[job] = placement
+        found[job] = packing.tightest(one.machines, one.devices, parts[one.kind].capacity)
+        packing.take(found[job])
     return found
-
-
-class _Room:
-    """What is left of the machines while jobs are placed."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._free = dict(pool.capacity)
-        self._distributed: set[str] = set()
-
-    def has(self, placement: Placement) -> bool:
-        """Whether the devices are free, and no distributed job would meet another."""
-        is_free = all(devices <= self._free.get(offer, 0) for offer, devices in placement.shares)
-        return is_free and not (_distributed(placement) & self._distributed)
-
-    def take(self, placement: Placement) -> None:
-        self._distributed |= _distributed(placement)
-        for offer, devices in placement.shares:
-            self._free[offer] -= devices
-
-    def tightest(self, one: Configuration) -> Placement | None:
-        """On the machines with the least room that is enough, ties by id."""
-        fitting = [
-            offer
-            for offer, devices in self._free.items()
-            if devices >= one.devices and (one.machines == 1 or offer not in self._distributed)
-        ]
-        if len(fitting) < one.machines:
-            return None
-        fitting.sort(key=lambda offer: (self._free[offer], offer))
-        return Placement(tuple((offer, one.devices) for offer in sorted(fitting[: one.machines])))
-
-
-def _distributed(placement: Placement) -> set[str]:
-    """The machines of a distributed job; none of another."""
-    machines = {offer for offer, _ in placement.shares}
-    return machines if len(machines) > 1 else set()
 
 
 class _Program:

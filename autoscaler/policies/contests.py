@@ -29,6 +29,8 @@ def contest_over(job: str, sharing: Sharing, supply: Supply) -> Contest | None:
         rival=rival,
         rival_usd_per_second=bid,
         took_it=took_it,
+        own_weight=share.wish.job.weight,
+        rival_weight=1.0 if rival is None else sharing.shares[rival].wish.job.weight,
     )
 
 
@@ -68,6 +70,7 @@ def _rival(others: list[Share], limit: int, sharing: Sharing) -> tuple[str | Non
 
 
 def _per_unit(share: Share, less: int | None, more: int | None, limit: int) -> float:
-    """$ per second for each unit of the limit that `more` uses beyond `less`; never below 0."""
+    """$ per second, weighted, for each unit that `more` uses beyond `less`; never below 0."""
     units = share.use(more, limit) - share.use(less, limit)
-    return max((share.value(more) - share.value(less)) / units, 0.0)
+    worth = share.wish.job.weight * (share.value(more) - share.value(less))
+    return max(worth / units, 0.0)

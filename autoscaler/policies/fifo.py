@@ -23,6 +23,7 @@ class FifoPolicy:
     """Each job gets what it asked for, in the order of submission, until it ends."""
 
     adapts_batch = False
+    only_on = "pool"
 
     def __init__(self, parameters: FifoParameters = _DEFAULTS) -> None:
         self._parameters = parameters
@@ -30,11 +31,9 @@ class FifoPolicy:
     def plan(self, snapshot: Snapshot) -> Plan:
         """As `Policy.plan`."""
         pool = pool_of(snapshot)
-        queue = by_submission(snapshot.jobs)
-        sizes = gangs((job for job in queue if job.placement), pool, pool.available)
-        waiting = [job for job in queue if not job.placement]
-        free = pool.available - sum(sizes.values())
-        sizes |= gangs(waiting, pool, free, self._parameters.backfill)
+        jobs = by_submission(snapshot.jobs)
+        queue = sorted(jobs, key=lambda job: job.placement is None)
+        sizes = gangs(queue, pool, pool.available, self._parameters.backfill)
         grants = {
             job.id: Grant(
                 sizes[job.id],

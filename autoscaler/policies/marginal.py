@@ -130,9 +130,12 @@ def _decision(own: Wish, outcome: _Outcome, around: Surroundings, release_first:
     contest = None
     if outcome.sharing is not None:
         contest = contest_over(job.id, outcome.sharing, around.supply)
-    figures = {"bid_usd_per_hour": own.bid * SECONDS_PER_HOUR}
+    figures = {"bid_usd_per_hour": own.bid * SECONDS_PER_HOUR, "weight": job.weight}
     if index is not None:
-        figures |= change_to(own, index).figures()
+        change = change_to(own, index)
+        figures |= change.figures()
+        is_move = job.held is not None and target is not None and job.held.offer != target.offer
+        release_first = release_first or (is_move and not change.works_on)
     return Decision(
         job=job.id,
         action=action_of(job.held, target, stops=own.why is Why.STOPS),
@@ -141,4 +144,5 @@ def _decision(own: Wish, outcome: _Outcome, around: Surroundings, release_first:
         reason=reason(own, target, around, contest),
         figures=figures,
         release_first=release_first,
+        ground=own.why.name.lower().replace("_", " ") if contest is None else "outbid",
     )

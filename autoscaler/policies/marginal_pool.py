@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
@@ -11,9 +11,10 @@ import numpy as np
 
 from autoscaler.domain.allocation import Placement
 from autoscaler.domain.plan import Plan
-from autoscaler.domain.snapshot import Snapshot
+from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.price import hull
 from autoscaler.economics.wording import duration, number
+from autoscaler.policies.marginal_kinds import Placed, plan_kinds
 from autoscaler.policies.packing import Packing
 from autoscaler.policies.pool import Pool, plan_of_placements, pool_of
 from autoscaler.policies.pool_bids import Bid, bids
@@ -47,18 +48,31 @@ def plan_pool(snapshot: Snapshot) -> Plan:
     """The plan for jobs that share the machines of the snapshot."""
     pool = pool_of(snapshot)
     jobs = sorted(snapshot.jobs, key=lambda job: job.id)
+    able = [job for job in jobs if any(part.available for part in pool.for_job(job).values())]
+    placements: dict[str, Placement | None] = dict.fromkeys(job.id for job in jobs)
+    reasons = dict.fromkeys(placements, "there is no device to be had that it may use")
+    if not able:
+        return plan_of_placements(snapshot, placements, reasons)
+    if len(pool.by_kind()) > 1:
+        found = plan_kinds(able, pool, snapshot.now_seconds)
+    else:
+        found = _plan_kind(able, pool, snapshot.now_seconds)
+    plan = plan_of_placements(
+        snapshot, {**placements, **found.placements}, {**reasons, **found.reasons}
+    )
+    return plan if found.trouble is None else replace(plan, notes=(found.trouble,))
+
+
+def _plan_kind(jobs: Sequence[JobSnapshot], pool: Pool, now_seconds: float) -> Placed:
+    offered = bids(jobs, pool, now_seconds)
     placements: _Placements = {job.id: _within(job.placement, pool) for job in jobs}
-    if pool.available == 0:
-        reasons = dict.fromkeys(placements, "there is no device to be had")
-        return plan_of_placements(snapshot, dict.fromkeys(placements), reasons)
-    offered = bids(jobs, pool, snapshot.now_seconds)
     for _ in range(_PASSES):
         following = _improved(offered, placements, pool)
         if following == placements:
             break
         placements = following
     reasons = {bid.job.id: _why(bid, placements[bid.job.id]) for bid in offered}
-    return plan_of_placements(snapshot, placements, reasons)
+    return Placed(placements, reasons)
 
 
 def _within(placement: Placement | None, pool: Pool) -> Placement | None:

@@ -7,26 +7,28 @@ factor as in the simulator published with it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from autoscaler.domain.allocation import Placement
-from autoscaler.domain.goodput import ThroughputParameters
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, ThroughputModel
 from autoscaler.economics.wording import number
-from autoscaler.goodput.batch import goodput_table
-from autoscaler.goodput.draws import is_usable
-from autoscaler.goodput.throughput import as_array
-from autoscaler.policies.configurations import Claim, Configuration, assign, configurations
+from autoscaler.policies.configurations import (
+    Claim,
+    Configuration,
+    assign,
+    configuration_of,
+    configurations,
+    held_in,
+)
+from autoscaler.policies.optimism import goodputs
 from autoscaler.policies.pool import Pool, by_submission, plan_of_placements, pool_of
+from autoscaler.policies.projection import most_measured
+from autoscaler.policies.utility_band import UtilityBand, plan_cloud
 
 # Of a job that has done nothing but restart, too: some devices are better than none.
 _LEAST_FACTOR = 1e-3
-# A sync over several machines, before one was measured, takes so many times that within one.
-_ACROSS_OVER_WITHIN = 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class PolluxParameters:
         growth: a job may have so many times the most devices that it was measured on.
         most_devices: of any one job: as far as the published profiles go.
         most_machines: of any one job.
+        low_utility: on a cloud, below which there are too many instances.
+        high_utility: above which there are too few.
 
     Raises:
         ValueError: power is 0 or above 1, or another of them is not above 0.
@@ -52,6 +56,8 @@ class PolluxParameters:
     growth: int = 2
     most_devices: int = 64
     most_machines: int = 16
+    low_utility: float = 0.35
+    high_utility: float = 0.65
 
     def __post_init__(self) -> None:
         if self.power == 0 or self.power > 1:
@@ -59,6 +65,20 @@ class PolluxParameters:
         for name in ("floor", "restart_seconds", "growth", "most_devices", "most_machines"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}={getattr(self, name)}: must be above 0")
+        if not 0 < self.low_utility <= self.high_utility:
+            raise ValueError(f"low_utility={self.low_utility}: must be in (0, high_utility]")
+
+    @property
+    def band(self) -> UtilityBand:
+        """What sizes a cluster on a cloud."""
+        return UtilityBand(
+            low=self.low_utility,
+            high=self.high_utility,
+            power=self.power,
+            floor=self.floor,
+            restart_seconds=self.restart_seconds,
+            growth=self.growth,
+        )
 
 
 _DEFAULTS = PolluxParameters()
@@ -82,9 +102,13 @@ class PolluxPolicy:
     A change of placement multiplies a job's speed-up by ``max(age - restarts * s, 0) / (age +
     s)``, s the seconds of a restart. No machine has two distributed jobs. A job may grow to twice
     the devices that it was measured on; until more are measured it is taken to scale perfectly.
+    Kinds of device are all one to it: a job is predicted by its fit on the kind on which it was
+    measured on most devices.
 
     The mean is not searched for by the genetic algorithm of the paper: an integer program over
     the configurations of Sia finds the best there is of these, and always the same.
+
+    On a cloud jobs hold instances of their own: see `plan_cloud`.
     """
 
     def __init__(self, parameters: PolluxParameters = _DEFAULTS) -> None:
@@ -92,6 +116,8 @@ class PolluxPolicy:
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """As `Policy.plan`."""
+        if not any(offer.shared for offer in snapshot.offers):
+            return plan_cloud(snapshot, self._parameters.band)
         pool = pool_of(snapshot)
         jobs = by_submission(snapshot.jobs)
         fair = max(math.ceil(pool.devices / max(len(jobs), 1)), 1)
@@ -99,38 +125,46 @@ class PolluxPolicy:
         claims = [self._claim(own, pool, snapshot.now_seconds) for own in speedups]
         assignment = assign(claims, pool)
         reasons = {
-            own.job.id: _why(own, assignment.placements[own.job.id], fair) for own in speedups
+            own.job.id: _why(own, assignment.placements[own.job.id], pool, fair)
+            for own in speedups
         }
         plan = plan_of_placements(snapshot, assignment.placements, reasons)
         return plan if assignment.trouble is None else replace(plan, notes=(assignment.trouble,))
 
     def _speedups(self, job: JobSnapshot, pool: Pool, fair: int) -> _Speedups:
         """The fair share is taken to lie on one machine, however large, as in the simulator."""
-        model = None if pool.device_kind is None else job.models.get(pool.device_kind)
-        allowed = [one for one in configurations(pool) if self._may_have(one, model)]
-        held = _held(job, pool)
+        usable = pool.for_job(job)
+        model = max(
+            (job.models[kind] for kind in usable if kind in job.models),
+            key=most_measured,
+            default=None,
+        )
+        allowed = [
+            one
+            for one in configurations(pool)
+            if one.kind in usable and self._may_have(one, model)
+        ]
+        held = held_in(job, pool)
         largest_batch = job.batch.maximum if job.batch.adaptive else job.batch.initial
         sizes = [
             (1, min(fair, largest_batch)),
             (len(held.shares), held.devices) if held else (1, 1),
             *((one.machines, one.total) for one in allowed),
         ]
-        base, staying, *others = _speeds(job, model, sizes)
+        base, staying, *others = goodputs(job, model, sizes)
         anew = {one: speed / base for one, speed in zip(allowed, others, strict=True) if speed > 0}
         return _Speedups(job, anew, staying / base)
 
     def _may_have(self, one: Configuration, model: ThroughputModel | None) -> bool:
         parameters = self._parameters
-        measured = model.measured if model else ()
-        known = max((devices for _, devices in measured), default=0)
-        most = min(max(parameters.growth * known, 1), parameters.most_devices)
+        most = min(max(parameters.growth * most_measured(model), 1), parameters.most_devices)
         return one.total <= most and one.machines <= parameters.most_machines
 
     def _claim(self, own: _Speedups, pool: Pool, now_seconds: float) -> Claim:
         factor = self._restart_factor(own.job, now_seconds)
         return Claim(
             job=own.job.id,
-            held=_held(own.job, pool),
+            held=held_in(own.job, pool),
             costs={one: self._cost(factor * speedup, pool) for one, speedup in own.anew.items()},
             staying_cost=self._cost(own.staying, pool),
             idle_cost=self._cost(0.0, pool),
@@ -150,46 +184,10 @@ class PolluxPolicy:
         return math.copysign((scaled + self._parameters.floor) ** power, -power)
 
 
-def _held(job: JobSnapshot, pool: Pool) -> Placement | None:
-    """What it holds, as long as the machines are there."""
-    shares = job.placement.shares if job.placement else ()
-    is_there = all(devices <= pool.capacity.get(offer, 0) for offer, devices in shares)
-    return job.placement if is_there else None
-
-
-def _speeds(
-    job: JobSnapshot, model: ThroughputModel | None, sizes: Sequence[tuple[int, int]]
-) -> list[float]:
-    """Goodput on so many machines and devices; unmeasured it grows with the devices."""
-    instances, devices = np.array(sizes).T
-    if model is None or not model.measured:
-        return [float(number_of) for number_of in devices]
-    noise = job.noise.examples if job.noise is not None and is_usable(job.noise) else 0.0
-    theta = np.atleast_2d(as_array(_optimistic(model)))
-    (speeds,) = goodput_table(theta, noise, job.batch, instances, devices)
-    found: list[float] = speeds.tolist()
-    return found
-
-
-def _optimistic(model: ThroughputModel) -> ThroughputParameters:
-    """The fit, but that what was not measured yet is taken to cost nothing (section 4.1)."""
-    found = model.point
-    if not any(devices > 1 for _, devices in model.measured):
-        found = replace(found, alpha_within_seconds=0.0, beta_within_seconds_per_doubling=0.0)
-    if not any(instances > 1 for instances, _ in model.measured):
-        found = replace(
-            found,
-            alpha_across_seconds=_ACROSS_OVER_WITHIN * found.alpha_within_seconds,
-            beta_across_seconds_per_doubling=_ACROSS_OVER_WITHIN
-            * found.beta_within_seconds_per_doubling,
-        )
-    return found
-
-
-def _why(own: _Speedups, placement: Placement | None, fair: int) -> str:
+def _why(own: _Speedups, placement: Placement | None, pool: Pool, fair: int) -> str:
     if placement is None:
         return "every device does more for others"
     stays = placement == own.job.placement
-    one = Configuration(len(placement.shares), placement.shares[0][1])
-    speedup = own.staying if stays else own.anew[one]
+    anew = configuration_of(placement, pool)
+    speedup = own.staying if stays else own.anew[anew]
     return f"{number(speedup)} times the goodput of a fair share of {fair}"

@@ -1,18 +1,20 @@
 """A fixed pool of machines that jobs share: who is given how much, placed and told as a plan.
 
-Machines are taken to be alike and open to every job; limits beside their devices are not looked
-at.
+A job has devices of one kind at a time, of a kind that it has a model of. Limits beside the
+machines' devices are not looked at.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autoscaler.domain.allocation import Placement
+from autoscaler.domain.offer import Offer
 from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
+from autoscaler.policies.packing import Packing
 
 # A reason names the machines of a placement when there are no more of them.
 _MACHINES_NAMED = 2
@@ -24,17 +26,39 @@ class Pool:
 
     `devices` are those of all machines; `capacity` (offer id -> devices, in the order of the ids)
     is what can be given of each now: of an unavailable machine what jobs hold there.
-    `device_kind` is what most devices are, None where there is no machine.
+    `device_kind` is what most devices are, None where there is no machine. Where there are several
+    kinds, `parts` has the machines of each, as a pool of their own.
     """
 
     devices: int
     capacity: Mapping[str, int]
     device_kind: str | None
+    parts: Mapping[str, Pool] = field(default_factory=dict)
 
     @property
     def available(self) -> int:
         """Devices that can be given now, over all machines."""
         return sum(self.capacity.values())
+
+    def by_kind(self) -> Mapping[str, Pool]:
+        """The machines of each kind of device, by its name: all of them where there is one."""
+        if self.parts or self.device_kind is None:
+            return self.parts
+        return {self.device_kind: self}
+
+    def for_job(self, job: JobSnapshot) -> Mapping[str, Pool]:
+        """The machines of each kind that the job may use: it has a model of it, or of none."""
+        return {
+            kind: part
+            for kind, part in self.by_kind().items()
+            if kind in job.models or not job.models
+        }
+
+    def kind_of(self, placement: Placement | None) -> str | None:
+        """The kind of device of a placement; None where that has none, or several."""
+        offers = {offer for offer, _ in placement.shares} if placement else set()
+        kinds = (kind for kind, part in self.by_kind().items() if offers <= part.capacity.keys())
+        return next(kinds, None) if offers else None
 
     def fewest_machines(self) -> tuple[int, ...]:
         """On how many machines 1, 2, ... all available devices lie at least."""
@@ -48,29 +72,46 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """How many devices a job is given, 0 for none, and by which rule: a clause for its reason."""
+    """How many devices a job is given, 0 for none, and by which rule: a clause for its reason.
+
+    `kind` is the kind of device, None where any will do.
+    """
 
     devices: int
     why: str
+    kind: str | None = None
 
 
 def pool_of(snapshot: Snapshot) -> Pool:
     """The shared offers of the snapshot."""
     machines = sorted((o for o in snapshot.offers if o.shared), key=lambda offer: offer.id)
     held: Counter[str] = Counter()
-    kinds: Counter[str] = Counter()
     for job in snapshot.jobs:
         held.update(dict(job.placement.shares if job.placement else ()))
-    for offer in machines:
-        kinds[offer.device_kind] += offer.devices
     capacity = {
         offer.id: min(offer.devices, held[offer.id])
         if offer.id in snapshot.unavailable
         else offer.devices
         for offer in machines
     }
-    kind = max(sorted(kinds), key=lambda kind: kinds[kind], default=None)
-    return Pool(sum(kinds.values()), capacity, kind)
+    kinds = sorted({offer.device_kind for offer in machines})
+    parts = {
+        kind: _part([offer for offer in machines if offer.device_kind == kind], capacity)
+        for kind in kinds
+    }
+    if len(parts) == 1:
+        return parts[kinds[0]]
+    usual = max(kinds, key=lambda kind: parts[kind].devices, default=None)
+    return Pool(sum(part.devices for part in parts.values()), capacity, usual, parts)
+
+
+def _part(machines: Sequence[Offer], capacity: Mapping[str, int]) -> Pool:
+    """The machines of one kind."""
+    return Pool(
+        devices=sum(offer.devices for offer in machines),
+        capacity={offer.id: capacity[offer.id] for offer in machines},
+        device_kind=machines[0].device_kind,
+    )
 
 
 def by_submission(jobs: Iterable[JobSnapshot]) -> list[JobSnapshot]:
@@ -79,32 +120,78 @@ def by_submission(jobs: Iterable[JobSnapshot]) -> list[JobSnapshot]:
 
 
 def requested(job: JobSnapshot, pool: Pool) -> int:
-    """The devices that a rigid job asked for, or one; never more than the pool has."""
-    return min(job.requested_devices or 1, pool.devices)
+    """The devices that a rigid job asked for, or one; never more than a kind of them has."""
+    most = max((part.devices for part in pool.for_job(job).values()), default=0)
+    return min(job.requested_devices or 1, most)
 
 
 def gangs(
     queue: Iterable[JobSnapshot], pool: Pool, free: int, backfills: bool = True
 ) -> dict[str, int]:
-    """What each job asked for where that is still free, in turn; 0 where it is not.
+    """What each job asked for where one kind has as many free, in turn; 0 where none has.
 
-    Where not `backfills`, nobody is given anything after the first who has to wait.
+    Where not `backfills`, no job that holds nothing is given anything after the first of those
+    that has to wait.
     """
+    jobs = list(queue)
+    turns = Turns(pool, jobs)
     given = {}
-    for job in queue:
+    for job in jobs:
         wanted = requested(job, pool)
-        given[job.id] = wanted if wanted <= free else 0
+        kind = turns.take(job, wanted if wanted <= free else 0)
+        given[job.id] = 0 if kind is None else wanted
         free -= given[job.id]
-        if not given[job.id] and not backfills:
+        if kind is None and not backfills and job.placement is None:
             free = 0
     return given
+
+
+class Turns:
+    """Of which kind each job gets its devices, when jobs take what they get in turn.
+
+    A job stays with the kind that it holds; others go where most is left that nobody holds, so
+    that few have to leave. Whoever walks the same queue finds the same.
+    """
+
+    def __init__(self, pool: Pool, queue: Iterable[JobSnapshot]) -> None:
+        self._pool = pool
+        self._left = {kind: part.available for kind, part in pool.by_kind().items()}
+        self._idle = Counter(self._left)
+        for job in queue:
+            self._hold(job, 1)
+
+    def take(self, job: JobSnapshot, devices: int) -> str | None:
+        """The kind of the devices; None of no devices, or where no kind has as many left."""
+        self._hold(job, -1)
+        able = [kind for kind in self._pool.for_job(job) if 0 < devices <= self._left[kind]]
+        if not able:
+            return None
+        held = self._pool.kind_of(job.placement)
+        kind = held if held in able else max(able, key=lambda kind: self._idle[kind])
+        self._left[kind] -= devices
+        self._idle[kind] -= devices
+        return kind
+
+    def take_more(self, kind: str, devices: int) -> int:
+        """As many more of a kind, or what is left of it."""
+        taken = min(devices, self._left[kind])
+        self._left[kind] -= taken
+        self._idle[kind] -= taken
+        return taken
+
+    def _hold(self, job: JobSnapshot, sign: int) -> None:
+        kind = self._pool.kind_of(job.placement)
+        if kind is not None and job.placement is not None:
+            self._idle[kind] -= sign * job.placement.devices
 
 
 def plan_of(
     snapshot: Snapshot, pool: Pool, queue: Sequence[JobSnapshot], grants: Mapping[str, Grant]
 ) -> Plan:
     """The plan that gives every job its grant (job id -> grant); `queue` is as of `place`."""
-    placements = place(queue, {job: grant.devices for job, grant in grants.items()}, pool)
+    sizes = {job: grant.devices for job, grant in grants.items()}
+    kinds = {job: grant.kind for job, grant in grants.items() if grant.kind is not None}
+    placements = place(queue, sizes, pool, kinds)
     return plan_of_placements(snapshot, placements, {job: own.why for job, own in grants.items()})
 
 
@@ -122,49 +209,37 @@ def plan_of_placements(
 
 
 def place(
-    queue: Sequence[JobSnapshot], sizes: Mapping[str, int], pool: Pool
+    queue: Sequence[JobSnapshot],
+    sizes: Mapping[str, int],
+    pool: Pool,
+    kinds: Mapping[str, str] | None = None,
 ) -> dict[str, Placement | None]:
     """Where each job's devices are; the sizes (job id -> devices) together fit the pool.
 
     A job whose size is what it holds stays where it is; the others follow in the order of the
-    queue, each on the emptiest machines, as far as those go, ties by id.
+    queue, each on the emptiest machines of one kind, as far as those go, ties by id. `kinds`
+    (job id -> kind of device) says which, of all jobs or of none; else they take turns as in
+    `gangs`, and one for which no kind has as many devices gets none.
 
     Source: the ports of Optimus and Tiresias in the simulator of Pollux (OSDI'21).
     """
-    free = dict(pool.capacity)
+    turns, parts, packing = Turns(pool, queue), pool.by_kind(), Packing(pool.capacity)
+    chosen: Mapping[str, str | None]
+    chosen = kinds or {job.id: turns.take(job, sizes[job.id]) for job in queue}
     placements: dict[str, Placement | None] = {}
     for job in queue:
-        held = job.placement
-        if held is not None and held.devices == sizes[job.id] and _is_free(held, free):
-            _take(held, free)
+        held, kind = job.placement, chosen.get(job.id)
+        stays = held is not None and held.devices == sizes[job.id] and packing.has_room(held)
+        if stays and pool.kind_of(held) == kind:
+            packing.take(held)
             placements[job.id] = held
     for job in queue:
         if job.id not in placements:
-            found = _emptiest(sizes[job.id], free)
-            _take(found, free)
+            kind = chosen.get(job.id)
+            found = packing.emptiest(sizes[job.id], parts[kind].capacity) if kind else None
+            packing.take(found)
             placements[job.id] = found
     return placements
-
-
-def _is_free(placement: Placement, free: Mapping[str, int]) -> bool:
-    return all(devices <= free.get(offer, 0) for offer, devices in placement.shares)
-
-
-def _take(placement: Placement | None, free: dict[str, int]) -> None:
-    for offer, devices in placement.shares if placement else ():
-        free[offer] -= devices
-
-
-def _emptiest(devices: int, free: Mapping[str, int]) -> Placement | None:
-    """`free` is in the order of the ids; so are equally empty machines."""
-    shares = {}
-    for offer in sorted(free, key=lambda offer: -free[offer]):
-        taken = min(devices, free[offer])
-        if taken == 0:
-            break
-        shares[offer] = taken
-        devices -= taken
-    return Placement(tuple(sorted(shares.items()))) if shares else None
 
 
 def _decision(job: JobSnapshot, placement: Placement | None, why: str) -> Decision:

@@ -50,10 +50,7 @@ class Bid:
 
     def worth_from(self, held_devices: int) -> dict[int, float]:
         """Of what it may have, to a job that holds so many: a change has its pause to pay for."""
-        horizon_seconds = min(HORIZON_SECONDS, self.seconds.get(held_devices, HORIZON_SECONDS))
-        kept = 0.0
-        if self.pause_seconds < horizon_seconds:
-            kept = 1.0 - self.pause_seconds / horizon_seconds
+        kept = kept_in_a_change(self.pause_seconds, self.seconds.get(held_devices))
         most = max(self.most_devices, held_devices)
         return {
             devices: value if devices == held_devices else kept * value
@@ -71,15 +68,19 @@ class _Sizes:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Curve:
-    """What is expected of a job: devices (C,), useful examples a second (C,), examples left.
+class Curve:
+    """What is expected of a job in C sizes.
 
-    `weight` is what a second of its waiting costs; `measured_devices` the most it was measured
-    on, or 1.
+    Attributes:
+        weight: what a second of its waiting costs.
+        uses: devices, each as many times as it is fast where there are several kinds, (1, C).
+        rate: useful examples a second, (C,), above 0.
+        work: useful examples left.
+        measured_devices: the most it was measured on, or 1.
     """
 
     weight: float
-    devices: IntArray
+    uses: FloatArray
     rate: FloatArray
     work: float
     measured_devices: int
@@ -89,13 +90,30 @@ def bids(jobs: Sequence[JobSnapshot], pool: Pool, now_seconds: float) -> list[Bi
     """The bid of each job; there must be devices available."""
     sizes = _sizes(pool)
     curves = [_curve(job, pool.device_kind, sizes, now_seconds) for job in jobs]
-    prices = _finish_prices(curves, pool.available)
-    pauses = _pauses_seconds(jobs)
+    prices = finish_prices_of(curves, np.array([float(pool.available)]))[:, 0].tolist()
+    pauses = pauses_seconds(jobs)
     return [_bid(*each) for each in zip(jobs, curves, prices, pauses, strict=True)]
 
 
-def _finish_prices(curves: Sequence[_Curve], available: int) -> list[float]:
-    """What a device is worth when each job finishes.
+def kept_in_a_change(
+    pause_seconds: float, left_seconds: float | None, horizon_seconds: float = HORIZON_SECONDS
+) -> float:
+    """The share of its worth that what a change leads to keeps, after its pause."""
+    if left_seconds is not None:
+        horizon_seconds = min(horizon_seconds, left_seconds)
+    return 1.0 - pause_seconds / horizon_seconds if pause_seconds < horizon_seconds else 0.0
+
+
+def horizon_of(job: JobSnapshot, now_seconds: float) -> float:
+    """How long a change is taken to last: as what the job had lasted so far, if that is longer."""
+    if job.service.started_seconds is None:
+        return HORIZON_SECONDS
+    ran_seconds = now_seconds - job.service.started_seconds
+    return max(HORIZON_SECONDS, ran_seconds / (job.service.restarts + 1))
+
+
+def finish_prices_of(curves: Sequence[Curve], available: FloatArray) -> FloatArray:
+    """What a device of those `available`, (1,), is worth when each job finishes: (n, 1).
 
     Of two jobs with equal curves whichever goes first pays the other's price, and so stays first:
     both orders are fixed points. The fluid run keeps ties as they are given: the shortest first.
@@ -107,16 +125,16 @@ def _finish_prices(curves: Sequence[_Curve], available: int) -> list[float]:
             work=own.work,
             usd_per_second=np.zeros(len(own.rate)),
             rate=own.rate,
-            uses=own.devices[None].astype(np.float64),
+            uses=own.uses,
         )
         for own in (curves[i] for i in order)
     ]
-    found = finish_prices(fluid, np.array([float(available)]))[:, 0].tolist()
-    prices = dict(zip(order, found, strict=True))
-    return [prices[i] for i in range(len(curves))]
+    prices = np.zeros((len(curves), len(available)))
+    prices[order] = finish_prices(fluid, available)
+    return prices
 
 
-def _pauses_seconds(jobs: Sequence[JobSnapshot]) -> list[float]:
+def pauses_seconds(jobs: Sequence[JobSnapshot]) -> list[float]:
     """Of each job its own, but no less than is usual among those that have changed.
 
     One that has not, or was stopped as a whole each time, has nothing measured of its own.
@@ -135,37 +153,50 @@ def _sizes(pool: Pool) -> _Sizes:
     return _Sizes(devices, np.array(pool.fewest_machines())[devices - 1])
 
 
-def _curve(job: JobSnapshot, kind: str | None, sizes: _Sizes, now_seconds: float) -> _Curve:
+def _curve(job: JobSnapshot, kind: str | None, sizes: _Sizes, now_seconds: float) -> Curve:
     """Of a job of which nothing is known, one device is as good as any."""
     model = None if kind is None else job.models.get(kind)
     if model is None:
         devices, rate, measured = sizes.devices[:1], np.ones(1), 1
     else:
-        rate = _rate(model, job, sizes)
+        rate = rate_of(model, job, sizes.machines, sizes.devices)
         runs = (rate > 0) & (sizes.machines <= max(job.instances.maximum, 1))
         devices, rate = sizes.devices[runs], rate[runs]
         measured = max((devices for _, devices in model.measured), default=1)
+    work = work_left(job, float(rate[0]), now_seconds)
+    return Curve(job.weight, devices[None].astype(np.float64), rate, work, measured)
+
+
+def work_left(job: JobSnapshot, rate_on_one: float, now_seconds: float) -> float:
+    """Useful examples; where that is not known as many as it may have made by now."""
     work = job.remaining_examples
     if work is None or not knows_the_end(job):
         age_seconds = now_seconds - job.submitted_seconds
-        work = float(rate[0]) * max(UNKNOWN_REMAINING_SECONDS, age_seconds)
-    return _Curve(job.weight, devices, rate, max(work, 0.0), measured)
+        work = rate_on_one * max(UNKNOWN_REMAINING_SECONDS, age_seconds)
+    return max(work, 0.0)
 
 
-def _rate(model: ThroughputModel, job: JobSnapshot, sizes: _Sizes) -> FloatArray:
-    """By the point estimate, and what was measured beside it."""
+def rate_of(
+    model: ThroughputModel, job: JobSnapshot, machines: IntArray, devices: IntArray
+) -> FloatArray:
+    """Useful examples a second, by the point estimate, and what was measured beside it: (C,)."""
     noise_examples = 0.0 if job.noise is None else job.noise.examples
-    theta = np.atleast_2d(as_array(model.point))
-    (rate,) = goodput_table(theta, noise_examples, job.batch, sizes.machines, sizes.devices)
+    theta, bounds = np.atleast_2d(as_array(model.point)), job.batch.on(model.device_kind)
+    (rate,) = goodput_table(theta, noise_examples, bounds, machines, devices)
     slower = {(e.instances, e.devices): float(np.mean(e.log_errors)) for e in model.size_errors}
-    each = zip(sizes.machines.tolist(), sizes.devices.tolist(), strict=True)
+    each = zip(machines.tolist(), devices.tolist(), strict=True)
     found: FloatArray = rate * np.exp([-slower.get(size, 0.0) for size in each])
     return found
 
 
-def _bid(job: JobSnapshot, own: _Curve, finish_price: float, pause_seconds: float) -> Bid:
-    value = price_of_progress(finish_price * own.devices, job.weight, own.rate).min()
-    devices = own.devices.tolist()
+def value_of_progress(own: Curve, finish_prices: FloatArray) -> float:
+    """What a useful example is worth: its least price at what devices are worth at the end."""
+    return float(price_of_progress(finish_prices @ own.uses, own.weight, own.rate).min())
+
+
+def _bid(job: JobSnapshot, own: Curve, finish_price: float, pause_seconds: float) -> Bid:
+    value = value_of_progress(own, np.array([finish_price]))
+    devices = own.uses[0].astype(np.int64).tolist()
     return Bid(
         job=job,
         pause_seconds=pause_seconds,

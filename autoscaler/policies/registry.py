@@ -13,13 +13,33 @@ from autoscaler.policies.base import Policy
 ENTRY_POINTS = "castor.policies"
 
 _OWN = {
+    "allox": "autoscaler.policies.allox:AlloxPolicy",
+    "antman": "autoscaler.policies.antman:AntmanPolicy",
+    "drf": "autoscaler.policies.drf:DrfPolicy",
     "fifo": "autoscaler.policies.fifo:FifoPolicy",
+    "gandiva": "autoscaler.policies.gandiva:GandivaPolicy",
+    "gandiva-fair": "autoscaler.policies.gandiva_fair:GandivaFairPolicy",
+    "gandiva-fair-by-time": "autoscaler.policies.gandiva_fair:GandivaFairByTimePolicy",
+    "gavel": "autoscaler.policies.gavel:GavelPolicy",
+    "gavel-cost": "autoscaler.policies.gavel:GavelCostPolicy",
+    "gavel-finish-time-fairness": "autoscaler.policies.gavel:GavelFinishTimeFairnessPolicy",
+    "gavel-makespan": "autoscaler.policies.gavel:GavelMakespanPolicy",
+    "gavel-max-min": "autoscaler.policies.gavel:GavelMaxMinPolicy",
     "marginal": "autoscaler.policies.marginal:MarginalPolicy",
     "optimus": "autoscaler.policies.optimus:OptimusPolicy",
     "optimus-oracle": "autoscaler.policies.optimus:OptimusOraclePolicy",
     "pollux": "autoscaler.policies.pollux:PolluxPolicy",
+    "pollux-crowded": "autoscaler.policies.pollux_crowded:PolluxCrowdedPolicy",
+    "pollux-unaware": "autoscaler.policies.pollux_unaware:PolluxUnawarePolicy",
+    "ref": "autoscaler.policies.ref:RefPolicy",
+    "shockwave": "autoscaler.policies.shockwave:ShockwavePolicy",
+    "sia": "autoscaler.policies.sia:SiaPolicy",
+    "slaq": "autoscaler.policies.slaq:SlaqPolicy",
     "static": "autoscaler.policies.static:StaticPolicy",
+    "themis": "autoscaler.policies.themis:ThemisPolicy",
+    "throughput": "autoscaler.policies.throughput:ThroughputPolicy",
     "tiresias": "autoscaler.policies.tiresias:TiresiasPolicy",
+    "tiresias-gittins": "autoscaler.policies.tiresias_gittins:TiresiasGittinsPolicy",
 }
 
 
@@ -63,6 +83,21 @@ def create_policy(name: str, parameters: object | None = None) -> Policy:
         ) from error
     created: Policy = policy() if parameters is None else policy(parameters)
     return created
+
+
+def require_ground(name: str, policy: Policy, is_pool: bool) -> None:
+    """Make sure that a policy can plan for machines that jobs share, or for bought instances.
+
+    Raises:
+        SpecError: it is made for the other; the message names the way out.
+    """
+    ground = getattr(policy, "only_on", None)
+    if ground == "pool" and not is_pool:
+        raise SpecError(
+            f"{name} shares out the machines of a pool: use --cluster of castor simulate", "policy"
+        )
+    if ground == "cloud" and is_pool:
+        raise SpecError(f"{name} buys instances: use --offers", "policy")
 
 
 def _places() -> Mapping[str, str]:

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from autoscaler.domain.allocation import Allocation
-from autoscaler.domain.plan import Decision, Plan
+from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.reasons import action_of
 from autoscaler.economics.supply import Supply, supply_of
-from autoscaler.policies.transition import releases_first
+from autoscaler.policies.purchases import plan_of_allocations
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +29,8 @@ _DEFAULTS = StaticParameters()
 class StaticPolicy:
     """First come, first served; what is held within the job's bounds is kept."""
 
+    only_on = "cloud"
+
     def __init__(self, parameters: StaticParameters = _DEFAULTS) -> None:
         self._parameters = parameters
 
@@ -42,15 +43,8 @@ class StaticPolicy:
             options = self._options(job, supply)
             fitting = (o for o in options if supply.bears(supply.uses([*given, o])))
             targets[job.id] = next(fitting, None)
-        by_id = sorted(snapshot.jobs, key=lambda job: job.id)
-        first = releases_first([(job.held, targets[job.id]) for job in by_id], supply)
-        return Plan(
-            decisions=tuple(
-                _decision(job, targets[job.id], is_first)
-                for job, is_first in zip(by_id, first, strict=True)
-            ),
-            shadow_prices={limit.name: 0.0 for limit in supply.limits},
-        )
+        reasons = dict.fromkeys(targets, "as chosen by a person")
+        return plan_of_allocations(snapshot, supply, targets, reasons)
 
     def _options(self, job: JobSnapshot, supply: Supply) -> Iterator[Allocation]:
         """What is held, then what was chosen."""
@@ -75,16 +69,3 @@ class StaticPolicy:
 def _turn(job: JobSnapshot) -> tuple[bool, float, str]:
     """Those that hold something keep it, then first come, first served."""
     return job.held is None, job.submitted_seconds, job.id
-
-
-def _decision(job: JobSnapshot, target: Allocation | None, release_first: bool) -> Decision:
-    action = action_of(job.held, target, stops=False)
-    what = "no room or no offer" if target is None else str(target)
-    return Decision(
-        job=job.id,
-        action=action,
-        current=job.held,
-        target=target,
-        reason=f"{action.value} {job.id}: {what}, as chosen by a person",
-        release_first=release_first,
-    )

@@ -46,8 +46,12 @@ class TiresiasParameters:
 _DEFAULTS = TiresiasParameters()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _Turn:
+# The queue, and the place in it.
+Rank = tuple[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
     """Where a job stands: in which queue, since when."""
 
     queue: int
@@ -67,6 +71,7 @@ class TiresiasPolicy:
     """
 
     adapts_batch = False
+    only_on = "pool"
 
     def __init__(self, parameters: TiresiasParameters = _DEFAULTS) -> None:
         self._parameters = parameters
@@ -75,7 +80,9 @@ class TiresiasPolicy:
         """As `Policy.plan`."""
         pool = pool_of(snapshot)
         turns = {job.id: self._turn(job, pool, snapshot.now_seconds) for job in snapshot.jobs}
-        queue = sorted(by_submission(snapshot.jobs), key=lambda job: turns[job.id])
+        queue = sorted(
+            by_submission(snapshot.jobs), key=lambda job: self._rank(job, turns[job.id])
+        )
         sizes = gangs(queue, pool, pool.available)
         grants = {
             job.id: Grant(sizes[job.id], _why(job, turns[job.id], sizes[job.id], pool))
@@ -83,21 +90,25 @@ class TiresiasPolicy:
         }
         return plan_of(snapshot, pool, queue, grants)
 
-    def _turn(self, job: JobSnapshot, pool: Pool, now_seconds: float) -> _Turn:
+    def _rank(self, job: JobSnapshot, turn: Turn) -> Rank:
+        """Whoever has the least of it goes first."""
+        return turn.queue, turn.since_seconds
+
+    def _turn(self, job: JobSnapshot, pool: Pool, now_seconds: float) -> Turn:
         service, thresholds = job.service, self._parameters.thresholds_device_seconds
         queue = bisect_right(thresholds, service.attained_device_seconds)
         if queue == 0 or service.started_seconds is None or pool.devices == 0:
-            return _Turn(0, job.submitted_seconds)
+            return Turn(0, job.submitted_seconds)
         size = requested(job, pool)
         ran_seconds = service.attained_device_seconds / size
         waited_seconds = now_seconds - service.started_seconds - ran_seconds
         promotion = self._parameters.promotion
         if promotion > 0 and waited_seconds >= promotion * ran_seconds:
-            return _Turn(0, job.submitted_seconds)
-        return _Turn(queue, service.started_seconds + thresholds[queue - 1] / size)
+            return Turn(0, job.submitted_seconds)
+        return Turn(queue, service.started_seconds + thresholds[queue - 1] / size)
 
 
-def _why(job: JobSnapshot, turn: _Turn, size: int, pool: Pool) -> str:
+def _why(job: JobSnapshot, turn: Turn, size: int, pool: Pool) -> str:
     hours = number(job.service.attained_device_seconds / _SECONDS_PER_HOUR)
     place = f"queue {turn.queue + 1}, {hours} device-hours had"
     if size > 0:

@@ -15,14 +15,17 @@ from starlette.exceptions import HTTPException
 
 from autoscaler.clock import Clock
 from autoscaler.controller.forecasts import FixedSize
+from autoscaler.controller.foresight import Foresight
 from autoscaler.domain import errors
 from autoscaler.domain.errors import CastorError, NotAllowed, NotFound, SpecError
 from autoscaler.domain.instance import HeldInstance
-from autoscaler.domain.job import JobRecord
+from autoscaler.domain.job import JobRecord, JobSpec
+from autoscaler.domain.program import ProgramMemory
 from autoscaler.service.authentication import Authentication
 from autoscaler.service.files import Bundles, Logs
 from autoscaler.service.nodes import Nodes
-from autoscaler.service.submissions import Submissions
+from autoscaler.service.plans import plan_view
+from autoscaler.service.submissions import Submissions, nothing_remembered
 from autoscaler.service.views import Views, decision_view, forecast_view
 from autoscaler.store.store import Store
 from autoscaler.wire.codec import encode
@@ -34,12 +37,14 @@ from autoscaler.wire.messages import (
     Fault,
     FleetView,
     ForecastView,
+    Invitation,
     JobView,
     JoinReply,
     JoinRequest,
     LogPart,
     NodeReply,
     NodeReport,
+    PlanView,
     Submission,
 )
 
@@ -67,6 +72,7 @@ class Rooms:
     bundles: Bundles
     logs: Logs
     fixed_sizes: Callable[[str], tuple[FixedSize, ...]]
+    foresee: Callable[[JobSpec], Foresight]
     clock: Clock
 
 
@@ -88,6 +94,7 @@ def create_app(rooms: Rooms, version: str) -> FastAPI:
 
     app.include_router(_jobs(rooms, person))
     app.include_router(_fleet(rooms, person))
+    app.include_router(_programs(rooms, person))
     app.include_router(_nodes(rooms, token))
     return app
 
@@ -154,6 +161,25 @@ def _fleet(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
     def costs() -> Response:
         return _answer(CostView, rooms.views.costs(rooms.clock.now()))
 
+    @router.post("/people/{name}")
+    def invite(name: str, who: str = Depends(person)) -> Response:
+        return _answer(Invitation, Invitation(name, rooms.authentication.invite(name, who)))
+
+    @router.post("/freeze")
+    def freeze(who: str = Depends(person)) -> Response:
+        rooms.submissions.freeze(who)
+        return Response(status_code=204)
+
+    @router.post("/unfreeze")
+    def unfreeze(who: str = Depends(person)) -> Response:
+        rooms.submissions.unfreeze(who)
+        return Response(status_code=204)
+
+    @router.post("/plans")
+    def plan(submission: Submission) -> Response:
+        foreseen = rooms.foresee(submission.spec)
+        return _answer(PlanView, plan_view(submission.spec, foreseen))
+
     @router.head("/bundles/{sha256}")
     def has_bundle(sha256: str) -> Response:
         rooms.bundles.path(sha256)
@@ -163,6 +189,29 @@ def _fleet(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
     async def put_bundle(sha256: str, request: Request) -> Response:
         await rooms.bundles.receive(sha256, request.stream())
         return Response(status_code=201)
+
+    return router
+
+
+def _programs(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
+    """What people ask of the memories of programs."""
+    router = APIRouter(prefix="/v1/programs", dependencies=[Depends(person)])
+
+    @router.get("")
+    def all_programs() -> Response:
+        return _answer(tuple[ProgramMemory, ...], rooms.store.programs.all())
+
+    @router.get("/{name}")
+    def one_program(name: str) -> Response:
+        memory = rooms.store.programs.recall(name)
+        if memory is None:
+            raise nothing_remembered(name)
+        return _answer(ProgramMemory, memory)
+
+    @router.delete("/{name}")
+    def forget(name: str, who: str = Depends(person)) -> Response:
+        rooms.submissions.forget_program(name, who)
+        return Response(status_code=204)
 
     return router
 

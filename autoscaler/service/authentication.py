@@ -11,21 +11,24 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 import secrets
 from pathlib import Path
 
 import jwt
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import NotAllowed, StoreError
+from autoscaler.domain.errors import NotAllowed, SpecError, StoreError
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.store.store import Store
 
+OWNER = "owner"
 JOIN_SECONDS = 900.0
 
 _ALGORITHM = "HS256"
 _JOIN, _NODE = "join", "node"
 _KEY_BYTES = 32
+_PERSON = re.compile(r"[a-z0-9][a-z0-9.@_-]{0,79}")
 
 
 def load_key(path: Path) -> bytes:
@@ -64,6 +67,23 @@ class Authentication:
     def set_person(self, name: str, token: str) -> None:
         """Let the bearer of `token` in as `name`, and nobody else."""
         self._store.tokens.set_person(name, digest(token))
+
+    def invite(self, name: str, by: str) -> str:
+        """A token for a person, in place of any that they had.
+
+        Raises:
+            NotAllowed: it is not the owner who asks.
+            SpecError: the name is none, or the owner's.
+        """
+        if by != OWNER:
+            raise NotAllowed(f"only {OWNER} lets people in, not {by}")
+        if name == OWNER or not _PERSON.fullmatch(name):
+            raise SpecError(
+                f"{name!r} can't be invited: take another name, of a-z, 0-9 and .@_-", "name"
+            )
+        token = secrets.token_urlsafe(32)
+        self.set_person(name, token)
+        return token
 
     def person(self, token: str) -> str:
         """The name of the person whose token this is.

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import fields, replace
 from difflib import get_close_matches
 
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.snapshots import allowed_offers
-from autoscaler.domain.errors import Conflict, SpecError, Unavailable
+from autoscaler.domain.errors import Conflict, NotFound, SpecError, Unavailable
 from autoscaler.domain.job import InstanceBounds, JobRecord, JobSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Offer
 from autoscaler.service.assignments import Assignments
 from autoscaler.service.files import Bundles
 from autoscaler.store.events import Event
+from autoscaler.store.settings import Freeze
 from autoscaler.store.store import Store
 from autoscaler.wire.messages import Change
+
+_CHANGEABLE = tuple(field.name for field in fields(Change))
 
 
 class Submissions:
@@ -52,8 +57,9 @@ class Submissions:
         self._assignments.secrets(spec.secrets)
         offers = self._check_instances(spec.instances)
         self._check_objective(spec.objective, offers)
-        job = self._store.jobs.add(spec, self._clock.now())
-        self._tell("submitted", f"by {person}", job)
+        _check_priority(spec.priority)
+        job = self._store.jobs.add(replace(spec, person=person), self._clock.now())
+        self._tell("submitted", f"by {person}{self._remembered(spec.program_name)}", job)
         return job
 
     def change(self, name: str, change: Change, person: str) -> JobRecord:
@@ -68,14 +74,26 @@ class Submissions:
         offers = self._check_instances(bounds)
         if change.objective is not None:
             self._check_objective(change.objective, offers)
-        job = self._store.jobs.change_spec(job.id, change.objective, change.instances)
-        changed = [
-            what
-            for what, value in (("objective", change.objective), ("instances", change.instances))
-            if value is not None
-        ]
+        if change.priority is not None:
+            _check_priority(change.priority)
+        job = self._store.jobs.change_spec(
+            job.id, change.objective, change.instances, change.priority
+        )
+        changed = [name for name in _CHANGEABLE if getattr(change, name) is not None]
         self._tell("changed", f"{' and '.join(changed)} by {person}", job)
         return job
+
+    def freeze(self, person: str) -> None:
+        """Have nothing bought or given back until it is released, after a restart too."""
+        self._store.settings.freeze(Freeze(self._clock.now(), person))
+        self._store.events.add(Event(self._clock.now(), "frozen", f"by {person}", None))
+        self._wake()
+
+    def unfreeze(self, person: str) -> None:
+        """Let the controller act on its decisions again."""
+        self._store.settings.unfreeze()
+        self._store.events.add(Event(self._clock.now(), "released", f"by {person}", None))
+        self._wake()
 
     def stop(self, name: str, person: str) -> JobRecord:
         """End a job, with a checkpoint.
@@ -89,6 +107,25 @@ class Submissions:
         job = self._store.jobs.request_stop(job.id, self._clock.now())
         self._tell("stop", f"asked for by {person}", job)
         return job
+
+    def forget_program(self, program: str, person: str) -> None:
+        """Drop what is remembered of a program; jobs that run teach it anew.
+
+        Raises:
+            NotFound: that is nothing.
+        """
+        if not self._store.programs.forget(program):
+            raise nothing_remembered(program)
+        text = f"what was learnt of {program}, by {person}"
+        self._store.events.add(Event(self._clock.now(), "forgotten", text, None))
+        self._wake()
+
+    def _remembered(self, program: str) -> str:
+        memory = self._store.programs.recall(program)
+        if memory is None:
+            return ""
+        of_jobs = "a job" if memory.jobs == 1 else f"{memory.jobs} jobs"
+        return f"; it begins with what {of_jobs} of {program} taught"
 
     def _check_instances(self, bounds: InstanceBounds) -> tuple[Offer, ...]:
         """The offers that these bounds allow, of which at least the minimum must fit."""
@@ -141,6 +178,16 @@ class Submissions:
     def _tell(self, kind: str, text: str, job: JobRecord) -> None:
         self._store.events.add(Event(self._clock.now(), kind, text, job.id))
         self._wake()
+
+
+def nothing_remembered(program: str) -> NotFound:
+    """The refusal of what asks for a program of which nothing was learnt."""
+    return NotFound(f"nothing is remembered of {program!r}: `castor programs` lists what is")
+
+
+def _check_priority(priority: float) -> None:
+    if not (math.isfinite(priority) and priority > 0):
+        raise SpecError(f"{priority} must be more than 0", "priority")
 
 
 def _listed(names: set[str]) -> str:

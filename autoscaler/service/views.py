@@ -67,6 +67,10 @@ class Views:
             checkpoint_directory=str(self._assignments.checkpoint_directory(job)),
             events=self._events(job.id) if with_events else (),
             false_starts=tuple(false_starts(self._store, job.id, now_seconds).values()),
+            hands_off=None if job.phase.is_final else self._status.hands_off,
+            weight=self._status.weights.get(job.id, job.spec.priority),
+            priority=job.spec.priority,
+            person=job.spec.person,
         )
 
     def instance(self, held: HeldInstance) -> InstanceView:
@@ -100,6 +104,7 @@ class Views:
             shadow_prices_usd_per_hour=shadow_prices,
             ticked_seconds=status.ticked_seconds,
             trouble=status.trouble,
+            hands_off=status.hands_off,
         )
 
     def costs(self, now_seconds: float) -> CostView:

@@ -9,7 +9,8 @@ from autoscaler.controller.finishing import COMPLETE_FACT
 from autoscaler.domain.instance import CloudState, Desired, HeldInstance, InstancePhase
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import ReportOrigin
-from autoscaler.simulator.training import Member, Training
+from autoscaler.simulator.interference import crowded
+from autoscaler.simulator.job_training import JobTraining, Member
 from autoscaler.store.store import Store
 from providers.base import Provider
 
@@ -31,14 +32,14 @@ class SimulatedAgents:
         self._store = store
         self._provider = provider
         self._equipment = equipment
-        self._trainings: dict[str, Training] = {}
+        self._trainings: dict[str, JobTraining] = {}
 
     @property
-    def trainings(self) -> Mapping[str, Training]:
+    def trainings(self) -> Mapping[str, JobTraining]:
         """The training of each job that is not over, by job."""
         return self._trainings
 
-    def add(self, job: str, training: Training) -> None:
+    def add(self, job: str, training: JobTraining) -> None:
         """Let there be a job."""
         self._trainings[job] = training
 
@@ -61,10 +62,23 @@ class SimulatedAgents:
                 complete.append(job)
             else:
                 self._go_on(job, training, held, now_seconds)
+        self._note_crowds()
         return complete
 
+    def _note_crowds(self) -> None:
+        """Which jobs are in each other's way: only machines that jobs share have two on them."""
+        machines = {
+            job: [
+                each.offer for each in training.members if self._equipment[each.offer].offer.shared
+            ]
+            for job, training in self._trainings.items()
+        }
+        others = crowded(machines)
+        for job, training in self._trainings.items():
+            training.is_crowded = job in others
+
     def _go_on(
-        self, job: str, training: Training, held: list[HeldInstance], now_seconds: float
+        self, job: str, training: JobTraining, held: list[HeldInstance], now_seconds: float
     ) -> None:
         staying = [each for each in held if each.desired is Desired.PRESENT]
         for each in held:

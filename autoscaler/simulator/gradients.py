@@ -21,25 +21,29 @@ LARGEST_NOISE_BATCHES: Final = 1e6
 class EpochEnd:
     """What was measured at the end of one epoch.
 
-    `progress_batches` counts from the start of the run, in steps at the initial batch size.
+    `progress_batches` counts from the start of the run, in steps at the initial batch size;
+    `metric` is that of the model, if it was noted.
     """
 
     progress_batches: float
     gradient_square: float
     gradient_variance: float
+    metric: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GradientStatistics:
     """Statistics by epoch and batch: `squares[epoch][k]` is |G|^2 at ``batches[k]``.
 
-    `batches` rise, and the first is the initial one. `epoch_end_examples` rise too.
+    `batches` rise, and the first is the initial one. `epoch_end_examples` rise too. `metrics` are
+    alike, or none where they were not noted throughout.
     """
 
     batches: tuple[int, ...]
     epoch_end_examples: tuple[float, ...]
     squares: tuple[tuple[float, ...], ...]
     variances: tuple[tuple[float, ...], ...]
+    metrics: tuple[tuple[float, ...], ...] = ()
 
     def epoch(self, progress_examples: float) -> int:
         """The epoch that a run is in, from 0; past the end it is the last."""
@@ -52,18 +56,22 @@ class GradientStatistics:
         Linear between the batches measured, constant outside of them.
         """
         epoch = self.epoch(progress_examples)
-        squares, variances = self.squares[epoch], self.variances[epoch]
+        square = self._between(self.squares[epoch], batch)
+        return square, self._between(self.variances[epoch], batch)
+
+    def metric(self, epoch: int, batch: float) -> float | None:
+        """That of the model at the end of an epoch, as `at` between the batches."""
+        return self._between(self.metrics[epoch], batch) if self.metrics else None
+
+    def _between(self, values: Sequence[float], batch: float) -> float:
         above = bisect_left(self.batches, batch)
         if above == 0:
-            return squares[0], variances[0]
+            return values[0]
         if above == len(self.batches):
-            return squares[-1], variances[-1]
+            return values[-1]
         below = above - 1
         part = (batch - self.batches[below]) / (self.batches[above] - self.batches[below])
-        return (
-            (1.0 - part) * squares[below] + part * squares[above],
-            (1.0 - part) * variances[below] + part * variances[above],
-        )
+        return (1.0 - part) * values[below] + part * values[above]
 
 
 def statistics_of(runs: Mapping[int, Sequence[EpochEnd]]) -> GradientStatistics:
@@ -81,7 +89,14 @@ def statistics_of(runs: Mapping[int, Sequence[EpochEnd]]) -> GradientStatistics:
         ),
         squares=tuple(tuple(_square(end) for end in ends) for ends in epochs),
         variances=tuple(tuple(end.gradient_variance for end in ends) for ends in epochs),
+        metrics=_metrics(epochs),
     )
+
+
+def _metrics(epochs: Sequence[Sequence[EpochEnd]]) -> tuple[tuple[float, ...], ...]:
+    found = tuple(tuple(end.metric for end in ends if end.metric is not None) for ends in epochs)
+    is_whole = all(len(own) == len(ends) for own, ends in zip(found, epochs, strict=True))
+    return found if is_whole else ()
 
 
 def _square(end: EpochEnd) -> float:

@@ -145,7 +145,10 @@ def _read_run(path: Path) -> list[EpochEnd]:
     ends: list[EpochEnd] = []
     for row in read_rows(path, ("progress", "grad_sqr", "grad_var")):
         end = EpochEnd(
-            row.positive("progress"), row.not_negative("grad_sqr"), row.not_negative("grad_var")
+            row.positive("progress"),
+            row.not_negative("grad_sqr"),
+            row.not_negative("grad_var"),
+            row.finite("metric") if "metric" in row.values else None,
         )
         if end.gradient_square == end.gradient_variance == 0:
             raise row.error("grad_sqr", "is 0, and so is grad_var: one of them must not be")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -11,8 +12,15 @@ import numpy as np
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.offer import Offer
 from autoscaler.ledger.ledger import Ledger
+from autoscaler.simulator.fairness import (
+    UNFAIR_RHO,
+    fairness_ratio,
+    mean_active_jobs,
+    share_above,
+    worst,
+)
+from autoscaler.simulator.job_training import Span
 from autoscaler.simulator.simulation import Ran, Run
-from autoscaler.simulator.training import Span
 from autoscaler.store.store import Store
 
 
@@ -31,7 +39,12 @@ class TimelineEntry:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """One job. `gpu_seconds` were at work, `paid_gpu_seconds` on instances that were paid for."""
+    """One job. `gpu_seconds` were at work, `paid_gpu_seconds` on instances that were paid for.
+
+    `exclusive_s` is what it takes alone on what was requested (`exclusive_seconds`), and None
+    where that was not profiled. `ftf_rho` is its completion time over that, by the number of jobs
+    in the workload, `ftf_rho_themis` by that while it was there (`fairness_ratio`).
+    """
 
     name: str
     application: str
@@ -44,6 +57,9 @@ class JobResult:
     gpus_requested: int
     restarts: int
     pause_s: float
+    exclusive_s: float | None
+    ftf_rho: float | None
+    ftf_rho_themis: float | None
     timeline: tuple[TimelineEntry, ...]
 
     @property
@@ -54,11 +70,21 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """All jobs together. `gpu_utilisation` is the share of paid devices' time at work."""
+    """All jobs together.
+
+    `gpu_utilisation` is the share of paid devices' time at work, on a pool that of all devices
+    until the last job ended. `unfair_share` is the share of jobs with `ftf_rho` above
+    `UNFAIR_RHO`; `sharing_incentive` is that of the jobs which were no worse off than with an
+    equal share of their own, those with `ftf_rho_themis` up to the same bound. All that is about
+    fairness is None where nothing is known.
+    """
 
     avg_jct_s: float
     p99_jct_s: float
     makespan_s: float
+    worst_ftf_rho: float | None
+    unfair_share: float | None
+    sharing_incentive: float | None
     gpu_utilisation: float
     cost_usd: float
     gpu_hours: float
@@ -69,6 +95,17 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
+class DecisionEntry:
+    """One decision that was told: a change, or a stay for a new reason."""
+
+    at_s: float
+    job: str
+    action: str
+    ground: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """What `castor simulate --json` writes."""
 
@@ -76,6 +113,7 @@ class Result:
     seed: int
     jobs: tuple[JobResult, ...]
     totals: Totals
+    decisions: tuple[DecisionEntry, ...] = ()
 
 
 def result_of(
@@ -83,16 +121,22 @@ def result_of(
 ) -> Result:
     """The result of a run, its costs from the ledger in `store`."""
     costs = Ledger(store.ledger.entries()).by_job(run.ended_seconds)
+    active = mean_active_jobs(
+        [ran.arrival.submitted_seconds for ran in run.jobs],
+        [ran.finished_seconds for ran in run.jobs],
+    )
+    crowd = _Crowd(len(run.jobs), _pool_devices(offers))
     jobs = tuple(
         _job(
             ran,
-            costs.get(ran.job, Decimal(0)),
-            store.instances.of_job(ran.job, include_ended=True),
-            offers,
+            _Paid(costs.get(ran.job, Decimal(0)), _paid_device_seconds(store, ran.job, offers)),
+            crowd,
+            float(mean),
         )
-        for ran in run.jobs
+        for ran, mean in zip(run.jobs, active, strict=True)
     )
-    return Result(policy, seed, jobs, _totals(jobs, run.decision_seconds))
+    totals = _totals(jobs, crowd.devices, run.decision_seconds)
+    return Result(policy, seed, jobs, totals, _decisions(run, store))
 
 
 def as_document(result: Result) -> dict[str, object]:
@@ -100,35 +144,91 @@ def as_document(result: Result) -> dict[str, object]:
     return asdict(result)
 
 
-def _job(
-    ran: Ran, cost_usd: Decimal, held: Sequence[HeldInstance], offers: Mapping[str, Offer]
-) -> JobResult:
-    arrival = ran.arrival
+def _decisions(run: Run, store: Store) -> tuple[DecisionEntry, ...]:
+    names = {ran.job: ran.arrival.name for ran in run.jobs}
+    told = store.journal.decisions(limit=sys.maxsize)
+    return tuple(
+        DecisionEntry(
+            at_s=each.at_seconds,
+            job=names[each.decision.job],
+            action=each.decision.action.value,
+            ground=each.decision.ground,
+            reason=each.decision.reason,
+        )
+        for each in reversed(told)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Paid:
+    usd: Decimal
+    device_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Crowd:
+    """The jobs of a workload and the devices that they share; None where those are bought."""
+
+    jobs: int
+    devices: int | None
+
+
+def _pool_devices(offers: Mapping[str, Offer]) -> int | None:
+    if not all(offer.shared for offer in offers.values()):
+        return None
+    return sum(offer.devices for offer in offers.values())
+
+
+def _paid_device_seconds(store: Store, job: str, offers: Mapping[str, Offer]) -> float:
+    every = store.instances.of_job(job, include_ended=True)
+    return sum(_paid_seconds(held) * _devices(held, offers[held.offer]) for held in every)
+
+
+def _devices(held: HeldInstance, offer: Offer) -> int:
+    """Devices that are paid for: all of an instance, of a machine that jobs share those used."""
+    return held.devices_used if offer.shared else offer.devices
+
+
+def _job(ran: Ran, paid: _Paid, crowd: _Crowd, active: float) -> JobResult:
+    arrival, exclusive = ran.arrival, ran.exclusive_seconds
+    lasted = ran.finished_seconds - arrival.submitted_seconds
     return JobResult(
         name=arrival.name,
         application=arrival.application,
         submitted_s=arrival.submitted_seconds,
         started_s=ran.started_seconds,
         finished_s=ran.finished_seconds,
-        cost_usd=float(cost_usd),
+        cost_usd=float(paid.usd),
         gpu_seconds=sum(_seconds(span) * span.devices for span in ran.spans),
-        paid_gpu_seconds=sum(_paid_seconds(each) * offers[each.offer].devices for each in held),
+        paid_gpu_seconds=paid.device_seconds,
         gpus_requested=arrival.devices_requested,
         restarts=max(ran.starts - 1, 0),
         pause_s=sum(_seconds(span) for span in ran.spans if span.batch is None),
+        exclusive_s=exclusive,
+        ftf_rho=fairness_ratio(lasted, exclusive, crowd.jobs, crowd.devices),
+        ftf_rho_themis=fairness_ratio(lasted, exclusive, active, crowd.devices),
         timeline=tuple(_entry(span) for span in ran.spans),
     )
 
 
-def _totals(jobs: Sequence[JobResult], decision_seconds: Sequence[float]) -> Totals:
+def _totals(
+    jobs: Sequence[JobResult], pool_devices: int | None, decision_seconds: Sequence[float]
+) -> Totals:
     completion = [job.completion_seconds for job in jobs]
+    makespan = max(job.finished_s for job in jobs) - min(job.submitted_s for job in jobs)
     paid_seconds = sum(job.paid_gpu_seconds for job in jobs)
+    there_seconds = paid_seconds if pool_devices is None else pool_devices * makespan
+    ratios = [job.ftf_rho for job in jobs]
+    above = share_above([job.ftf_rho_themis for job in jobs], UNFAIR_RHO)
     milliseconds = 1e3 * np.asarray(decision_seconds or [0.0])
     return Totals(
         avg_jct_s=float(np.mean(completion)),
         p99_jct_s=float(np.percentile(completion, 99)),
-        makespan_s=max(job.finished_s for job in jobs) - min(job.submitted_s for job in jobs),
-        gpu_utilisation=sum(job.gpu_seconds for job in jobs) / max(paid_seconds, 1e-9),
+        makespan_s=makespan,
+        worst_ftf_rho=worst(ratios),
+        unfair_share=share_above(ratios, UNFAIR_RHO),
+        sharing_incentive=None if above is None else 1.0 - above,
+        gpu_utilisation=sum(job.gpu_seconds for job in jobs) / max(there_seconds, 1e-9),
         cost_usd=sum(job.cost_usd for job in jobs),
         gpu_hours=paid_seconds / 3600,
         restarts=sum(job.restarts for job in jobs),

@@ -31,6 +31,10 @@ class Row:
             raise self.error(column, "is empty")
         return value
 
+    def finite(self, column: str) -> float:
+        """A finite number."""
+        return self._number(column)
+
     def positive(self, column: str) -> float:
         """A finite number above 0."""
         number = self._number(column)
@@ -74,7 +78,7 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[Row]:
         SpecError: the file can't be read, has no rows, was cut off, lacks a column, or a row has
             not as many fields as the header.
     """
-    reader = csv.DictReader(io.StringIO(_text_of(path)), strict=True)
+    reader = csv.DictReader(io.StringIO(_whole_lines(path)), strict=True)
     try:
         _require_columns(path, reader.fieldnames or (), columns)
         rows = [Row(path, reader.line_num, values) for values in reader]
@@ -90,7 +94,29 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[Row]:
     return rows
 
 
-def _text_of(path: Path) -> str:
+def read_columns(path: Path, columns: Sequence[str]) -> list[Row]:
+    """The rows of a file without a header, whose columns are these, separated by tabs.
+
+    Raises:
+        SpecError: the file can't be read, is empty, was cut off, or a row has not as many
+            fields.
+    """
+    rows = []
+    for line, text in enumerate(_whole_lines(path).splitlines(), start=1):
+        fields = text.split("\t")
+        if len(fields) != len(columns):
+            message = f"has {len(fields)} fields between tabs, not {len(columns)}"
+            raise SpecError(message, field=f"{path}:{line}")
+        rows.append(Row(path, line, dict(zip(columns, fields, strict=True))))
+    return rows
+
+
+def text_of(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        SpecError: it can't be read or is empty.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -99,6 +125,11 @@ def _text_of(path: Path) -> str:
         raise SpecError("is not UTF-8 text", field=str(path)) from None
     if not text:
         raise SpecError("is empty", field=str(path))
+    return text
+
+
+def _whole_lines(path: Path) -> str:
+    text = text_of(path)
     # A number that was cut off is mostly still a number: only the end of the line shows it.
     if not text.endswith("\n"):
         line = text.count("\n") + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from autoscaler.clock import Clock, VirtualClock
@@ -14,11 +14,17 @@ from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.job import BatchSpec, InstanceBounds, JobSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.plan import Plan
+from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import Snapshot, Truth
 from autoscaler.policies.base import Policy
 from autoscaler.simulator.agents import Equipment, SimulatedAgents
+from autoscaler.simulator.exclusive import Request, exclusive_seconds
+from autoscaler.simulator.first_look import first_look
+from autoscaler.simulator.job_training import Span
 from autoscaler.simulator.profiles import Profile
-from autoscaler.simulator.training import Span, Training, TrainingSettings
+from autoscaler.simulator.regime_training import RegimeTraining
+from autoscaler.simulator.regimes import Schedule
+from autoscaler.simulator.training import MachineKind, Training, TrainingSettings
 from autoscaler.simulator.workload import Arrival
 from autoscaler.store.store import Store
 from providers.simulated.provider import SimulatedProvider
@@ -26,6 +32,9 @@ from providers.simulated.provider import SimulatedProvider
 # Turns of the controller at one moment: to release, drain, terminate and order takes four.
 _MOST_TURNS = 8
 _STUCK_SECONDS = 86400.0
+# After a change of its instances a job tells so much later how it goes; real ones, which report
+# every second, within about 5 s (`SwitchingCosts.measure_seconds`).
+_MEASURE_SECONDS = 10.0
 _FOR_EVER_SECONDS = 1e12
 
 
@@ -38,8 +47,10 @@ class Scenario:
     """What is simulated. `objective` is that of a job submitted at the time it is called with.
 
     Jobs adapt their batch or, not `adapts_batch`, keep to the one requested. Plans are made every
-    `interval_seconds` and, with `replans_on_news`, in between. `of_application` are settings that
-    take the place of `training`.
+    `interval_seconds` and, with `replans_on_news`, in between. Where it `remembers`, the jobs of
+    an application are runs of one program. `of_application` are settings that
+    take the place of `training`; a job in `regimes`, by name, goes as scheduled there. The others
+    were, where the scenario `is_profiled`, measured on one device of each kind before.
     """
 
     arrivals: tuple[Arrival, ...]
@@ -51,19 +62,23 @@ class Scenario:
     interval_seconds: float = 60.0
     replans_on_news: bool = True
     adapts_batch: bool = True
+    remembers: bool = False
+    is_profiled: bool = False
     of_application: Mapping[str, TrainingSettings] = field(default_factory=dict)
     fleet_usd_per_hour: float | None = None
+    regimes: Mapping[str, Schedule] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One job as it ran."""
+    """One job as it ran; `exclusive_seconds` is what it takes alone on what it requested."""
 
     arrival: Arrival
     job: str
     finished_seconds: float
     starts: int
     spans: tuple[Span, ...]
+    exclusive_seconds: float | None
 
     @property
     def started_seconds(self) -> float:
@@ -129,7 +144,7 @@ class Simulation:
         self._agents = SimulatedAgents(store, cloud, scenario.equipment)
         self._waiting = deque(scenario.arrivals)
         self._arrivals: dict[str, Arrival] = {}
-        self._trainings: dict[str, Training] = {}
+        self._trainings: dict[str, Training | RegimeTraining] = {}
         self._ran: list[Ran] = []
         self._moved_seconds = clock.now()
         self.on_progress: Callable[[Ran], None] = lambda ran: None
@@ -177,58 +192,108 @@ class Simulation:
         moments = [self._cloud.next_event_seconds()]
         if self._waiting:
             moments.append(self._waiting[0].submitted_seconds)
+        if self._scenario.replans_on_news:
+            moments.extend(self._first_reports(now_seconds))
         if self._trainings or self._store.instances.alive():
             moments.append((now_seconds // interval + 1) * interval)
         soonest = min(moment for moment in moments if moment is not None)
         ends = (training.completes_before(soonest) for training in self._trainings.values())
         return max(min((end for end in ends if end is not None), default=soonest), now_seconds)
 
+    def _first_reports(self, now_seconds: float) -> Iterator[float]:
+        """When jobs whose instances changed have measured how they go now, and tell it."""
+        for training in self._trainings.values():
+            if training.changed_seconds is not None:
+                told_seconds = training.changed_seconds + _MEASURE_SECONDS
+                if told_seconds > now_seconds:
+                    yield told_seconds
+
     def _submit(self) -> None:
         now_seconds = self._clock.now()
         while self._waiting and self._waiting[0].submitted_seconds <= now_seconds:
             arrival = self._waiting.popleft()
-            profile = self._scenario.profiles[arrival.application]
-            bounds = self._bounds(profile)
+            training = self._training(arrival)
             spec = JobSpec(
                 name=arrival.name,
                 command=("simulated",),
-                batch=self._batch(arrival, bounds),
+                batch=self._batch(arrival, training.bounds),
                 instances=self._scenario.instances,
                 objective=self._scenario.objective(now_seconds),
                 requested_devices=arrival.devices_requested,
+                program=arrival.application if self._scenario.remembers else None,
             )
-            common = self._scenario.training
-            settings = self._scenario.of_application.get(arrival.application, common)
-            seeded = replace(settings, seed=settings.seed + len(self._arrivals))
             job = self._store.jobs.add(spec, now_seconds).id
+            if self._scenario.is_profiled and arrival.name not in self._scenario.regimes:
+                look = self._first_look(arrival)
+                self._store.measurements.add_observations(job, look, now_seconds)
             self._arrivals[job] = arrival
-            requested = None if self._scenario.adapts_batch else arrival.batch_size
-            training = Training(profile, bounds, seeded, now_seconds, requested)
             self._trainings[job] = training
             self._agents.add(job, training)
 
+    def _first_look(self, arrival: Arrival) -> tuple[StepObservation, ...]:
+        scenario = self._scenario
+        settings = scenario.of_application.get(arrival.application, scenario.training)
+        profile = scenario.profiles[arrival.application]
+        return first_look(profile, scenario.equipment.values(), settings.slowdown)
+
+    def _training(self, arrival: Arrival) -> Training | RegimeTraining:
+        """As the job's schedule of regimes says, or its application's profile."""
+        now_seconds, scenario = self._clock.now(), self._scenario
+        common = scenario.of_application.get(arrival.application, scenario.training)
+        settings = replace(common, seed=common.seed + len(self._arrivals))
+        schedule = scenario.regimes.get(arrival.name)
+        if schedule is not None:
+            return RegimeTraining(schedule, arrival.batch_size, settings, now_seconds)
+        profile = scenario.profiles[arrival.application]
+        bounds = self._bounds(profile)
+        requested = None if scenario.adapts_batch else arrival.batch_size
+        training = Training(profile, bounds, settings, now_seconds, requested)
+        training.exclusive_seconds = exclusive_seconds(
+            profile,
+            Request(arrival.devices_requested, arrival.batch_size, bounds.device_maximum),
+            scenario.equipment,
+            settings,
+        )
+        return training
+
     def _batch(self, arrival: Arrival, bounds: BatchBounds) -> BatchSpec:
-        if not self._scenario.adapts_batch:
-            return BatchSpec(arrival.batch_size, None, bounds.device_maximum, adaptive=False)
-        return BatchSpec(bounds.initial, bounds.maximum, bounds.device_maximum, adaptive=True)
+        if not (self._scenario.adapts_batch and bounds.adaptive):
+            batch = BatchSpec(arrival.batch_size, None, bounds.device_maximum, adaptive=False)
+        else:
+            batch = BatchSpec(bounds.initial, bounds.maximum, bounds.device_maximum, adaptive=True)
+        return replace(batch, kind_maxima=bounds.kind_maxima)
 
     def _truth(self, job: str) -> Truth | None:
-        """Of a pool of one kind of machine; of another nothing is told."""
+        """Of a pool whose kinds of device have machines of one size each; else None."""
         training = self._trainings.get(job)
-        machines = [each for each in self._scenario.equipment.values() if each.offer.shared]
-        shapes = {(each.profile_kind, each.offer.devices) for each in machines}
-        if training is None or len(shapes) != 1:
+        if isinstance(training, RegimeTraining):
+            return training.truth()
+        equipment = [each for each in self._scenario.equipment.values() if each.offer.shared]
+        machines = {
+            MachineKind(each.offer.device_kind, each.profile_kind, each.offer.devices)
+            for each in equipment
+        }
+        if training is None or not machines:
             return None
-        total = sum(each.offer.devices for each in machines)
-        return training.truth(machines[0].profile_kind, machines[0].offer.devices, total)
+        if len({each.device_kind for each in machines}) < len(machines):
+            return None
+        most = sum(each.offer.devices for each in equipment)
+        return training.truth(sorted(machines), most)
 
     def _bounds(self, profile: Profile) -> BatchBounds:
-        """Batches that every kind of device on offer was profiled at."""
-        kinds = {each.profile_kind for each in self._scenario.equipment.values()}
-        most = min(profile.device_batches(kind, (1,))[1] for kind in kinds)
-        caps = self._scenario.training.quirks.device_batches
-        most = min(most, caps.get(profile.name, most))
-        return BatchBounds(profile.initial_batch, profile.maximum_batch, int(most), True)
+        """Batches that the kinds of device on offer were profiled at."""
+        caps, maxima = self._scenario.training.quirks.device_batches, dict[str, int]()
+        for each in self._scenario.equipment.values():
+            kind, most = each.offer.device_kind, profile.device_batches(each.profile_kind, (1,))[1]
+            maxima[kind] = int(min(most, caps.get(profile.name, most), maxima.get(kind, most)))
+        least = min(maxima.values())
+        return BatchBounds(
+            initial=profile.initial_batch,
+            maximum=profile.maximum_batch,
+            device_maximum=least,
+            adaptive=True,
+            kind_maxima=tuple(sorted(each for each in maxima.items() if each[1] > least)),
+        )
 
     def _turn(self) -> None:
         """Let the agents speak and the controller answer, until neither has anything to add."""
@@ -248,7 +313,14 @@ class Simulation:
 
     def _keep(self, job: str, now_seconds: float) -> None:
         training = self._trainings.pop(job)
-        ran = Ran(self._arrivals[job], job, now_seconds, training.starts, tuple(training.spans))
+        ran = Ran(
+            arrival=self._arrivals[job],
+            job=job,
+            finished_seconds=now_seconds,
+            starts=training.starts,
+            spans=tuple(training.spans),
+            exclusive_seconds=training.exclusive_seconds,
+        )
         self._ran.append(ran)
         self.on_progress(ran)
 

@@ -6,16 +6,17 @@ a trainer decides by itself, its batch, is decided by the code that real trainer
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, ThroughputParameters
-from autoscaler.domain.report import MembershipPause, StepObservation, TrainingReport
+from autoscaler.domain.report import Quality, StepObservation, TrainingReport
 from autoscaler.domain.snapshot import Truth
 from autoscaler.goodput.batching import next_batch_total, split_batch
 from autoscaler.goodput.efficiency import efficiency
+from autoscaler.simulator.job_training import JobTraining, Member
 from autoscaler.simulator.profiles import Profile
 from autoscaler.simulator.quirks import Quirks
 from autoscaler.simulator.step_times import Unprofiled
@@ -23,6 +24,9 @@ from autoscaler.simulator.step_times import Unprofiled
 # How sure a trainer is of its noise scale at best.
 _LEAST_NOISE_DEVIATION = 0.05
 _NEARLY = 1e-9
+# A batch that was not tried before is kept for so long, and so many steps, before another is.
+_LOOK_SECONDS = 2.0
+_LOOK_STEPS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,9 @@ class TrainingSettings:
     Every change of members, the first start too, holds training up for `pause_seconds`; steps
     take `slowdown` times as long as profiled. Step times and noise scales are told with errors
     of these log standard deviations, drawn by `seed`. `parameter_bytes` is what the profiles do
-    not say: the size of the model.
+    not say: the size of the model. `interference` is the share of its speed that a distributed job
+    loses while it shares a machine with another (`crowded`). Whoever `fills_batch` trains at the
+    largest batch that its devices bear in one step, instead of that of most goodput.
     """
 
     pause_seconds: float = 1.0
@@ -40,31 +46,19 @@ class TrainingSettings:
     step_error: float = 0.0
     noise_error: float = 0.0
     parameter_bytes: int = 100_000_000
+    interference: float = 0.0
+    fills_batch: bool = False
     seed: int = 0
     quirks: Quirks = field(default_factory=Quirks)
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One instance at work: what it is offered as, and as which kind it was profiled."""
+@dataclass(frozen=True, slots=True, order=True)
+class MachineKind:
+    """What its machines are: the kind of their devices, as which it was profiled, how many."""
 
-    instance: str
-    offer: str
     device_kind: str
     profile_kind: str
     devices: int
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A stretch in which nothing changed. `batch` is None while training is held up."""
-
-    from_seconds: float
-    to_seconds: float
-    offer: str
-    instances: int
-    devices: int
-    batch: Batch | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +71,12 @@ class _Stretch:
     steps: float = 0.0
 
 
-class Training:
-    """The state of one job's training at `now_seconds`; `spans` are all that lies behind it."""
+def _look_seconds(step_seconds: float) -> float:
+    return max(_LOOK_SECONDS, _LOOK_STEPS * step_seconds)
+
+
+class Training(JobTraining):
+    """The state of one job's training at `now_seconds`."""
 
     def __init__(
         self,
@@ -89,27 +87,22 @@ class Training:
         requested_batch: int | None = None,
     ) -> None:
         """Prepare a run that adapts its batch, unless it is to keep to the one requested."""
+        super().__init__(bounds, settings.pause_seconds, now_seconds)
         self._profile = profile
         self._requested_batch = requested_batch
-        self._changed_seconds: float | None = None
-        self._trained_on = 0
         self._settings = settings
         self._random = np.random.default_rng(settings.seed)
         self._throughput: ThroughputParameters | None = None
         self._noise_factor = 1.0
-        self._held_up_seconds = now_seconds
         self._batch_total = requested_batch or bounds.initial
         self._steps = 0.0
         self._untold_seconds: dict[Batch, float] = {}
-        self._true_step_seconds: dict[int, float] = {}
-        self._next_batches: dict[tuple[int, int, float], int] = {}
-        self._untold_pauses: list[MembershipPause] = []
-        self.bounds = bounds
-        self.now_seconds = now_seconds
+        self._true_step_seconds: dict[str, dict[int, float]] = {}
+        self._next_batches: dict[tuple[int, int, float, int], int] = {}
+        self._measured: dict[tuple[int, int], float] = {}
+        self._tried: dict[tuple[int, int], float] = {}
+        self._quality: list[Quality] = []
         self.progress_examples = 0.0
-        self.members: tuple[Member, ...] = ()
-        self.spans: list[Span] = []
-        self.starts = 0
 
     @property
     def total_examples(self) -> float:
@@ -121,31 +114,14 @@ class Training:
         """The run is over."""
         return self._is_end(self.progress_examples)
 
-    @property
-    def devices(self) -> int:
-        """Devices at work."""
-        return sum(each.devices for each in self.members)
-
     def train_on(self, members: tuple[Member, ...]) -> None:
-        """From now on these are at work; a change holds training up."""
-        if members == self.members:
-            return
-        before = len(self.members) or self._trained_on
-        self.members = members
-        self._trained_on = before
-        self._untold_seconds.clear()
-        self._next_batches.clear()
-        if not members:
-            return
-        is_new = self.now_seconds != self._changed_seconds
-        if is_new:
-            self._changed_seconds = self.now_seconds
-            self.starts += 1
-        pause_seconds = self._settings.pause_seconds
-        self._held_up_seconds = self.now_seconds + pause_seconds
-        if before and is_new:
-            kind = "join" if len(members) > before else "drain"
-            self._untold_pauses.append(MembershipPause(kind, pause_seconds, before, len(members)))
+        """As `JobTraining` has it; of the stretch before nothing is told any more."""
+        if members != self.members:
+            self._untold_seconds.clear()
+            self._next_batches.clear()
+            self._measured.clear()
+            self._tried.clear()
+        super().train_on(members)
 
     def hear(self, throughput: ThroughputParameters | None) -> None:
         """Take over the controller's fit for the devices at work."""
@@ -174,7 +150,6 @@ class Training:
         error = self._settings.noise_error * self._random.standard_normal()
         self._noise_factor = float(np.exp(error))
         untold, self._untold_seconds = self._untold_seconds, {}
-        pauses, self._untold_pauses = tuple(self._untold_pauses), []
         return TrainingReport(
             step=int(self._steps),
             epoch=self._epoch(self.progress_examples),
@@ -188,12 +163,14 @@ class Training:
             parameter_bytes=self._settings.parameter_bytes,
             noise=self._noise_told(self.progress_examples, self._batch_total),
             observations=tuple(self._observation(*each) for each in untold.items()),
-            pauses=pauses,
+            pauses=self._pauses_to_tell(),
+            quality=tuple(self._quality),
         )
 
     def step_seconds(self, batch: Batch) -> tuple[float, float]:
         """A step of the members at `batch`, and the part of it that they synchronise in.
 
+        Nobody else is in the way.
         Members of several kinds, while a job moves, go at the pace of the slowest kind, each
         as if it were alone with its part of the batch.
 
@@ -208,17 +185,33 @@ class Training:
         slowdown = self._settings.slowdown
         return slowest[0] * slowdown, slowest[1] * slowdown
 
+    @property
+    def _crowding(self) -> float:
+        """How many times as long steps take because of others."""
+        return 1.0 / (1.0 - self._settings.interference) if self.is_crowded else 1.0
+
     def _split(self, total: int) -> Batch:
-        """How a batch is spread: no device gets more than was measured at this placement."""
-        measured = (
-            self._profile.device_batches(kind, placement)[1]
-            for kind, placement in self._placements()
-        )
-        most = min(self.bounds.device_maximum, int(min(measured)))
+        """How a batch is spread."""
+        most = self._most_on_a_device()
         is_lone = self.devices == 1 and total > self.bounds.initial
         if is_lone and self._settings.quirks.lone_accumulation:
             most = min(most, -(-total // 2))
         return split_batch(total, self.devices, most)
+
+    def _most_on_a_device(self) -> int:
+        """Examples in a micro-step: no more than were measured at this placement."""
+        measured = (
+            self._profile.device_batches(kind, placement)[1]
+            for kind, placement in self._placements()
+        )
+        return min(self._bounds_here.device_maximum, int(min(measured)))
+
+    @property
+    def _bounds_here(self) -> BatchBounds:
+        """What batch the devices at work bear, of several kinds all."""
+        kinds = {each.device_kind for each in self.members}
+        on_each = [self.bounds.on(kind) for kind in kinds]
+        return min(on_each, key=lambda own: own.device_maximum, default=self.bounds)
 
     def _placements(self) -> list[tuple[str, tuple[int, ...]]]:
         """The devices on each instance, by kind."""
@@ -234,56 +227,71 @@ class Training:
         if now < min(held_up, to_seconds):
             now = min(held_up, to_seconds)
             yield _Stretch(now, progress)
-        total = self._batch_total
+        total, measured, tried = self._batch_total, dict(self._measured), dict(self._tried)
         while now < to_seconds and not self._is_end(progress):
-            total = self._next_batch(progress, total)
+            total = self._next_batch(progress, total, measured)
             batch = self._split(total)
-            step_seconds, _ = self.step_seconds(batch)
+            step_seconds = self.step_seconds(batch)[0] * self._crowding
             useful = total * self._efficiency(progress, total)
             end = self._epoch_end(progress)
             needed_seconds = (end - progress) / useful * step_seconds
             lasts_seconds = min(needed_seconds, to_seconds - now)
+            key = batch.device, batch.accumulation
+            if key not in measured:
+                look_seconds = _look_seconds(step_seconds) - tried.get(key, 0.0)
+                lasts_seconds = min(lasts_seconds, look_seconds)
+                tried[key] = tried.get(key, 0.0) + lasts_seconds
+                if lasts_seconds == look_seconds:
+                    measured[key] = step_seconds
             steps = lasts_seconds / step_seconds
             progress = end if lasts_seconds == needed_seconds else progress + steps * useful
             now += lasts_seconds
             yield _Stretch(now, progress, batch, steps)
 
     def _take(self, stretch: _Stretch) -> None:
-        if self.members:
-            self._extend_spans(stretch)
         if stretch.batch is not None:
             self._batch_total = stretch.batch.total
+            key = stretch.batch.device, stretch.batch.accumulation
+            if key not in self._measured:
+                lasted_seconds = stretch.to_seconds - self.now_seconds
+                step_seconds = lasted_seconds / stretch.steps
+                self._tried[key] = self._tried.get(key, 0.0) + lasted_seconds
+                if self._tried[key] >= _look_seconds(step_seconds) * (1 - _NEARLY):
+                    self._measured[key] = step_seconds
             told_seconds = self._untold_seconds.get(stretch.batch, 0.0)
             lasted_seconds = stretch.to_seconds - self.now_seconds
             self._untold_seconds[stretch.batch] = told_seconds + lasted_seconds
+            self._note_quality(stretch.progress_examples, stretch.batch.total)
         self._steps += stretch.steps
         self.progress_examples = stretch.progress_examples
-        self.now_seconds = stretch.to_seconds
+        self._spend_until(stretch.to_seconds, stretch.batch)
 
-    def _extend_spans(self, stretch: _Stretch) -> None:
-        span = Span(
-            from_seconds=self.now_seconds,
-            to_seconds=stretch.to_seconds,
-            offer="+".join(sorted({each.offer for each in self.members})),
-            instances=len(self.members),
-            devices=self.devices,
-            batch=stretch.batch,
+    def _note_quality(self, progress_examples: float, batch: int) -> None:
+        """The metric at the end of every epoch that this progress passes."""
+        ended = int(
+            np.searchsorted(
+                self._profile.epoch_end_examples, progress_examples * (1 + _NEARLY), "right"
+            )
         )
-        if self.spans:
-            longer = replace(self.spans[-1], to_seconds=span.to_seconds)
-            if longer == replace(span, from_seconds=longer.from_seconds):
-                self.spans[-1] = longer
+        for epoch in range(len(self._quality), ended):
+            metric = self._profile.statistics.metric(epoch, batch)
+            if metric is None:
                 return
-        self.spans.append(span)
+            end = float(self._profile.epoch_end_examples[epoch])
+            self._quality.append(Quality(end, metric))
 
-    def truth(self, kind: str, machine_devices: int, most_devices: int) -> Truth:
-        """What the profile says of the run at its requested batch, on machines of that size."""
+    def truth(self, machines: Sequence[MachineKind], most_devices: int) -> Truth:
+        """What the profile says of the run at its requested batch, on machines of these kinds."""
         batch = self._requested_batch or self.bounds.initial
         if not self._true_step_seconds:
-            self._true_step_seconds = dict(
-                self._steps_packed(kind, machine_devices, most_devices, batch)
-            )
-        return Truth(self._true_step_seconds, self._steps_left(batch))
+            self._true_step_seconds = {
+                each.device_kind: dict(self._steps_packed(each, most_devices, batch))
+                for each in machines
+            }
+        found, left = self._true_step_seconds, self._steps_left(batch)
+        if len(found) == 1:
+            return Truth(next(iter(found.values())), left)
+        return Truth({}, left, kind_step_seconds=found)
 
     def _steps_left(self, batch: int) -> float:
         at, steps = self.progress_examples, 0.0
@@ -298,14 +306,15 @@ class Training:
         return steps
 
     def _steps_packed(
-        self, kind: str, machine_devices: int, most_devices: int, batch: int
+        self, machine: MachineKind, most_devices: int, batch: int
     ) -> Iterator[tuple[int, float]]:
+        kind, bounds = machine.profile_kind, self.bounds.on(machine.device_kind)
         for devices in range(1, min(most_devices, batch) + 1):
-            whole, rest = divmod(devices, machine_devices)
-            placement = (machine_devices,) * whole + ((rest,) if rest else ())
+            whole, rest = divmod(devices, machine.devices)
+            placement = (machine.devices,) * whole + ((rest,) if rest else ())
             try:
                 most = int(self._profile.device_batches(kind, placement)[1])
-                most = min(most, self.bounds.device_maximum)
+                most = min(most, bounds.device_maximum)
                 if devices == 1 and self._settings.quirks.lone_accumulation:
                     most = min(most, -(-batch // 2))
                 split = split_batch(batch, devices, most)
@@ -315,25 +324,33 @@ class Training:
             seconds = times.accumulated_seconds(split.accumulation)
             yield devices, seconds * self._settings.slowdown
 
-    def _next_batch(self, progress: float, current: int) -> int:
+    def _next_batch(
+        self, progress: float, current: int, measured: Mapping[tuple[int, int], float]
+    ) -> int:
         """What a trainer goes on with; it is the same for as long as nothing of this changes."""
         if self._requested_batch is not None:
             return self._requested_batch
-        key = (self._epoch(progress), current, self._noise_factor)
+        if self._settings.fills_batch:
+            full = self.devices * self._most_on_a_device()
+            return min(max(full, self.bounds.initial), self.bounds.maximum)
+        key = (self._epoch(progress), current, self._noise_factor, len(measured))
         if key not in self._next_batches:
             self._next_batches[key] = next_batch_total(
                 current,
-                self.bounds,
+                self._bounds_here,
                 self._throughput,
                 self._noise_told(progress, current),
-                len(self.members),
-                self.devices,
+                (len(self.members), self.devices),
+                None if self._settings.quirks.batch_by_model else measured,
             )
         return self._next_batches[key]
 
     def _observation(self, batch: Batch, seconds: float) -> StepObservation:
         step_seconds, sync_seconds = self.step_seconds(batch)
         error = float(np.exp(self._settings.step_error * self._random.standard_normal()))
+        if not self._settings.quirks.interference_untold:
+            waits_seconds = step_seconds * (self._crowding - 1.0)
+            step_seconds, sync_seconds = step_seconds + waits_seconds, sync_seconds + waits_seconds
         return StepObservation(
             device_kind=self.members[0].device_kind,
             instances=len(self.members),

@@ -7,6 +7,7 @@
       - {kind: dgx-ext, count: 2, devices: 8}
     restart_seconds: {cifar10: 50, bert: 120}   # optional: what a restart of an application takes
     slowdown: {cifar10: 1.8}                    # optional: times as slow as its profile says
+    profiled: true                              # optional: each ran before, on one device a kind
 
 `kind` is the name of a kind of device in files of measured profiles.
 """
@@ -51,11 +52,13 @@ class MixedCluster:
     """A pool of nodes of several kinds, and what is particular to applications on it.
 
     `restart_seconds` and `slowdown` (at least 0 and above 0) are by the application's name.
+    `profiled`: every job was measured on one device of each kind before it was submitted.
     """
 
     nodes: tuple[NodeGroup, ...]
     restart_seconds: Mapping[str, float]
     slowdown: Mapping[str, float]
+    profiled: bool = False
 
 
 def parse_cluster(text: str) -> ClusterSpec:
@@ -82,6 +85,7 @@ def load_cluster(path: Path) -> MixedCluster:
         nodes=tuple(NodeGroup(group.kind, group.count, group.devices) for group in form.nodes),
         restart_seconds=form.restart_seconds,
         slowdown=form.slowdown,
+        profiled=form.profiled,
     )
 
 
@@ -99,3 +103,4 @@ class _ClusterForm(Form):
     slowdown: dict[Text, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
         default_factory=dict
     )
+    profiled: bool = False

@@ -29,7 +29,7 @@ from autoscaler.domain.job import (
 from autoscaler.spec.bundle import DEFAULT_MAXIMUM_BYTES
 from autoscaler.spec.forms import Form, one_or_many, short_for
 from autoscaler.spec.objective_text import ObjectiveForm, ShortObjective
-from autoscaler.spec.quantities import parse_duration
+from autoscaler.spec.quantities import parse_duration, parse_priority
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -94,6 +94,7 @@ def _reference(value: object) -> object:
 
 
 Text = Annotated[str, Field(min_length=1)]
+Priority = Annotated[float, BeforeValidator(lambda value: parse_priority(str(value)))]
 Duration = Annotated[float, BeforeValidator(lambda value: parse_duration(str(value)))]
 Variable = Annotated[str, AfterValidator(_variable_name)]
 Count = Annotated[int, Field(ge=1)]
@@ -208,6 +209,7 @@ class JobForm(Form):
     checkpoint: Annotated[CheckpointForm, short_for("directory")] = CheckpointForm()
     total_progress: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     retries: Annotated[int, Field(ge=0)] = 3
+    priority: Priority = 1.0
 
     @field_validator("secrets")
     @classmethod
@@ -248,4 +250,5 @@ class JobForm(Form):
             total_examples=self.total_progress,
             retries=self.retries,
             program=self.program,
+            priority=self.priority,
         )

@@ -10,6 +10,9 @@ from typing import Final
 _UNITS_SECONDS: Final = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 _NUMBER: Final = r"\d{1,9}(?:\.\d{1,9})?"
 _DURATION: Final = re.compile(r"\s*".join(rf"(?:({_NUMBER})\s*{u})?" for u in _UNITS_SECONDS))
+PRIORITIES: Final = {"low": 0.25, "normal": 1.0, "high": 4.0}
+# Beyond, the least of many jobs would be lost in the rounding of the greatest.
+_LEAST_PRIORITY, _MOST_PRIORITY = 0.01, 100.0
 _MONEY: Final = re.compile(rf"\$?\s*({_NUMBER})")
 
 
@@ -44,6 +47,29 @@ def parse_money(text: str) -> Decimal:
     if match is None or Decimal(match[1]) == 0:
         raise ValueError(f'"{text}" is not an amount above $0: write it like 40 or $0.50')
     return Decimal(match[1])
+
+
+def parse_priority(text: str) -> float:
+    """A priority: one of the words of `PRIORITIES`, or a number from 0.01 to 100.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    word = text.strip()
+    if word in PRIORITIES:
+        return PRIORITIES[word]
+    if re.fullmatch(_NUMBER, word) and _LEAST_PRIORITY <= float(word) <= _MOST_PRIORITY:
+        return float(word)
+    raise ValueError(
+        f'"{text}" is no priority: write {", ".join(PRIORITIES)} or a number from '
+        f"{_LEAST_PRIORITY:g} to {_MOST_PRIORITY:g}"
+    )
+
+
+def format_priority(priority: float) -> str:
+    """The word for a priority, or else its number."""
+    words = {value: word for word, value in PRIORITIES.items()}
+    return words.get(priority, f"{priority:g}")
 
 
 def parse_moment(text: str, now_seconds: float) -> float:

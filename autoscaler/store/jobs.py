@@ -88,6 +88,7 @@ class Jobs(ABC):
         job: str,
         objective: Objective | None = None,
         instances: InstanceBounds | None = None,
+        priority: float | None = None,
     ) -> JobRecord:
         """Change what may be changed while a job runs; None leaves it as it is.
 
@@ -105,6 +106,7 @@ class Jobs(ABC):
                 spec,
                 objective=objective or spec.objective,
                 instances=instances or spec.instances,
+                priority=priority or spec.priority,
             )
             return replace(record, spec=changed)
 

@@ -17,6 +17,8 @@ from autoscaler.training.state import TrainingState
 from autoscaler.training.stepper import Stepper
 
 _REDECIDE_SECONDS = 2.0
+# What the step times of one more round count for, beside those before.
+_NEW_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class Replica:
         self._proposed_seconds = 0.0
         self._proposed_for = (0, 0)
         self._timed: tuple[float, float, int] = (0.0, 0.0, 0)
+        self._step_seconds: dict[tuple[int, int], float] = {}
         self._trouble_seconds: float | None = None
         self.leaves = False
         self.wants_checkpoint = False
@@ -234,7 +237,9 @@ class Replica:
         if members == self._proposed_for and is_recent:
             return current
         self._proposed_for, self._proposed_seconds = members, now_seconds
-        return next_batch_total(current, bounds, self.throughput, noise, *members)
+        return next_batch_total(
+            current, bounds, self.throughput, noise, members, self._step_seconds
+        )
 
     def _learn(self, exchange: Exchange, last: _Round | None, asked_seconds: float) -> None:
         """Take in what the rows tell of the round that has ended."""
@@ -244,6 +249,7 @@ class Replica:
         if last is None or not self.decides:
             return
         if exchange.membership.changed:
+            self._step_seconds.clear()
             since_seconds = asked_seconds if trouble_seconds is None else trouble_seconds
             self.pauses.append(
                 MembershipPause(
@@ -264,6 +270,9 @@ class Replica:
         )
         if observed is not None:
             self.observations.append(observed)
+            key = split.device, split.accumulation
+            known = self._step_seconds.get(key, observed.step_seconds)
+            self._step_seconds[key] = known + _NEW_SHARE * (observed.step_seconds - known)
 
 
 def _kind_of_change(last: Agreement, replicas: int) -> str:

@@ -11,6 +11,7 @@ import httpx
 from autoscaler.domain import errors
 from autoscaler.domain.errors import CastorError, SpecError, Unavailable
 from autoscaler.domain.job import JobSpec
+from autoscaler.domain.program import ProgramMemory
 from autoscaler.wire.codec import decode, encode
 from autoscaler.wire.messages import (
     Assignment,
@@ -20,12 +21,14 @@ from autoscaler.wire.messages import (
     Fault,
     FleetView,
     ForecastView,
+    Invitation,
     JobView,
     JoinReply,
     JoinRequest,
     LogPart,
     NodeReply,
     NodeReport,
+    PlanView,
     Submission,
 )
 
@@ -121,6 +124,11 @@ class Client:
         body = encode(Submission, Submission(spec))
         return decode(JobView, self._http.call("POST", "/v1/jobs", body))
 
+    def plan(self, spec: JobSpec) -> PlanView:
+        """What would come of a job. `SpecError`: it can't be told, or nothing can run it."""
+        body = encode(Submission, Submission(spec))
+        return decode(PlanView, self._http.call("POST", "/v1/plans", body))
+
     def jobs(self, include_ended: bool = True) -> tuple[JobView, ...]:
         """All jobs, the latest first."""
         path = f"/v1/jobs?include_ended={str(include_ended).lower()}"
@@ -156,6 +164,30 @@ class Client:
     def fleet(self) -> FleetView:
         """Offers, limits, instances."""
         return self._http.get(FleetView, "/v1/fleet")
+
+    def programs(self) -> tuple[ProgramMemory, ...]:
+        """What is remembered of all programs, by name."""
+        return self._http.get(tuple[ProgramMemory, ...], "/v1/programs")
+
+    def program(self, name: str) -> ProgramMemory:
+        """What is remembered of one program. `NotFound`: nothing."""
+        return self._http.get(ProgramMemory, f"/v1/programs/{name}")
+
+    def forget_program(self, name: str) -> None:
+        """Drop what is remembered of a program. `NotFound`: that is nothing."""
+        self._http.call("DELETE", f"/v1/programs/{name}")
+
+    def invite(self, person: str) -> Invitation:
+        """Let a person in. `NotAllowed`: only the owner may; `SpecError`: that is no name."""
+        return decode(Invitation, self._http.call("POST", f"/v1/people/{person}"))
+
+    def freeze(self) -> None:
+        """Have nothing bought or given back until it is released."""
+        self._http.call("POST", "/v1/freeze")
+
+    def unfreeze(self) -> None:
+        """Let the controller act on its decisions again."""
+        self._http.call("POST", "/v1/unfreeze")
 
     def costs(self) -> CostView:
         """What was spent."""

@@ -34,6 +34,7 @@ class Change:
 
     objective: Objective | None = None
     instances: InstanceBounds | None = None
+    priority: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ class JobView:
     """A job, as people see it. `goodput_predicted` is the model's for what is held.
 
     `false_starts` tell of offers that are not ordered for now: what was started there ended.
+    `hands_off` says why what is decided for it is not done, if it is not. `weight` is how many
+    times what it gains counts where jobs compete, by `person`'s share and its `priority`.
     """
 
     id: str
@@ -101,6 +104,10 @@ class JobView:
     checkpoint_directory: str
     events: tuple[EventView, ...] = ()
     false_starts: tuple[str, ...] = ()
+    hands_off: str | None = None
+    weight: float = 1.0
+    priority: float = 1.0
+    person: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +123,51 @@ class ForecastView:
 
 
 @dataclass(frozen=True, slots=True)
+class ProspectView:
+    """A whole job: on `first`, and from `first_share` of its work on `then`, if that is another.
+
+    `from_value_of_time_usd_per_hour` is where it begins to be the best; None if nowhere.
+    """
+
+    first: Allocation
+    then: Allocation
+    first_share: float
+    seconds: float
+    seconds_90: float
+    usd: float
+    usd_90: float
+    from_value_of_time_usd_per_hour: float | None
+    measured: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlanView:
+    """What a job that is not submitted yet would come to.
+
+    `frontier` rises in cost and falls in time, `others` are all other allocations. `chosen` is
+    where the objective lands; `chance` is that of keeping its deadline and budget, `shortfall`
+    says why they can't be kept, and what could be. `decision` is the controller's first. `known`
+    tells what all this is known from.
+    """
+
+    job: str
+    objective: Objective
+    value_of_time_usd_per_hour: float
+    frontier: tuple[ProspectView, ...]
+    others: tuple[ProspectView, ...]
+    chosen: ProspectView | None
+    chance: float | None
+    shortfall: str | None
+    decision: str
+    known: str
+
+
+@dataclass(frozen=True, slots=True)
 class FleetView:
-    """What is offered, what limits all jobs, what is held, and how the controller is."""
+    """What is offered, what limits all jobs, what is held, and how the controller is.
+
+    `hands_off` says why it carries none of its decisions out, if it does not.
+    """
 
     controller: str
     version: str
@@ -129,6 +179,15 @@ class FleetView:
     shadow_prices_usd_per_hour: Mapping[str, float]
     ticked_seconds: float | None
     trouble: str | None
+    hands_off: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """With this token a person is let in, and every earlier one of theirs is no good any more."""
+
+    person: str
+    token: str
 
 
 @dataclass(frozen=True, slots=True)

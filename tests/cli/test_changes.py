@@ -18,6 +18,17 @@ def test_offers_are_named_or_any(word: str, offers: tuple[str, ...] | None) -> N
     assert change.instances is not None and change.instances.offers == offers
 
 
+@pytest.mark.parametrize(("word", "priority"), [("high", 4.0), ("2.5", 2.5)])
+def test_a_priority_is_a_word_or_a_number(word: str, priority: float) -> None:
+    change = parse_changes([f"priority={word}"], BOUNDS, 0.0)
+    assert (change.priority, change.instances) == (priority, None)
+
+
+def test_another_word_is_no_priority() -> None:
+    with pytest.raises(SpecError, match="set priority: .* write low, normal, high or a number"):
+        parse_changes(["priority=urgent"], BOUNDS, 0.0)
+
+
 def test_no_offer_at_all_is_refused() -> None:
     with pytest.raises(SpecError, match=r"set offers: .* say any"):
         parse_changes(["offers=,"], BOUNDS, 0.0)

@@ -48,6 +48,34 @@ def test_an_elastic_cloud_is_simulated_and_written_down(files: Path) -> None:
     assert result["jobs"][0]["timeline"][0]["offer"] == "slow"
 
 
+@pytest.mark.parametrize(
+    ("ground", "policy", "message"),
+    [
+        ("offers", "fifo", "fifo shares out the machines of a pool: use --cluster"),
+        ("cluster", "static", "static buys instances: use --offers"),
+        ("cluster", "throughput", "throughput buys instances: use --offers"),
+    ],
+)
+def test_a_policy_is_told_at_once_where_it_can_not_plan(
+    files: Path, ground: str, policy: str, message: str
+) -> None:
+    with pytest.raises(SpecError, match=message):
+        simulate(files, f"--{ground}", str(files / f"{ground}.yaml"), "--policy", policy)
+
+
+@pytest.mark.parametrize("policy", ["throughput", "pollux", "static", "antman"])
+def test_policies_that_buy_finish_on_an_elastic_cloud(files: Path, policy: str) -> None:
+    bought = ["--offers", str(files / "offers.yaml"), "--max-instances", "4"]
+    told = simulate(files, *bought, "--policy", policy)
+    assert "average completion time" in told
+
+
+@pytest.mark.parametrize("policy", ["antman", "drf", "gandiva", "ref", "slaq", "tiresias-gittins"])
+def test_policies_that_share_out_finish_on_a_pool(files: Path, policy: str) -> None:
+    told = simulate(files, "--cluster", str(files / "cluster.yaml"), "--policy", policy)
+    assert "average completion time" in told
+
+
 def test_a_pool_is_shared_and_costs_nothing_more(files: Path) -> None:
     out = files / "out.json"
     cluster = ["--cluster", str(files / "cluster.yaml")]
@@ -56,6 +84,26 @@ def test_a_pool_is_shared_and_costs_nothing_more(files: Path) -> None:
     assert result["totals"]["cost_usd"] == 0
     assert [job["timeline"][0]["gpus"] for job in result["jobs"]] == [2, 1]
     assert [job["pause_s"] for job in result["jobs"]] == [10, 10]
+    for job in result["jobs"]:
+        waited = job["started_s"] - job["submitted_s"]
+        took = job["finished_s"] - job["submitted_s"]
+        assert took - waited == pytest.approx(job["exclusive_s"]), "alone on what it requested"
+        assert job["ftf_rho"] == pytest.approx(took / job["exclusive_s"])
+    assert result["totals"]["worst_ftf_rho"] == max(job["ftf_rho"] for job in result["jobs"])
+
+
+def test_a_run_is_drawn_and_its_decisions_are_kept(files: Path) -> None:
+    out, picture = files / "out.json", files / "run.svg"
+    simulate(
+        *(files, "--offers", str(files / "offers.yaml")),
+        *("--json", str(out), "--plot", str(picture)),
+    )
+    assert "<svg" in picture.read_text()
+    first = json.loads(out.read_text())["decisions"][0]
+    assert (first["job"], first["action"], first["ground"]) == ("a", "start", "first start")
+    pool = files / "pool.png"
+    simulate(files, "--cluster", str(files / "cluster.yaml"), "--plot", str(pool))
+    assert pool.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(

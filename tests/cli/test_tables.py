@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -57,3 +58,11 @@ def test_long_lines_are_whole_in_a_file(capsys: pytest.CaptureFixture[str], monk
     monkeypatch.delenv("COLUMNS", raising=False)
     print_whole("word " * 100)
     assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_weights_are_shown_where_they_differ() -> None:
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(JobsTable([JOB, replace(JOB, weight=2.5)], 0.0))
+    header, first, second = capture.get().splitlines()
+    assert "weight" in header and first.split()[-1] == "1" and second.split()[-1] == "2.5"

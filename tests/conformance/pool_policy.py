@@ -24,6 +24,7 @@ from tests.economics.cases import FIXED, NOW, job, model, offer, snapshot
 from tests.economics.strategies import parameters
 
 KIND = "card"
+KINDS = (KIND, "fast", "old")
 MODEL = model(kind=KIND)
 shared_fixture = settings(
     deadline=None,
@@ -96,6 +97,37 @@ def pools(draw: st.DrawFn) -> Snapshot:
     return Snapshot(NOW, offers, (), tuple(jobs))
 
 
+@st.composite
+def mixed_pools(draw: st.DrawFn) -> Snapshot:
+    """One or two equal machines of each of three kinds; a job may use some of the kinds."""
+    offers: list[Offer] = []
+    for kind in KINDS:
+        devices = draw(st.sampled_from([2, 4, 8]))
+        for _ in range(draw(st.integers(1, 2))):
+            offers.append(machine(len(offers), devices, kind))
+    free = {kind: {one.id: one.devices for one in offers_of(offers, kind)} for kind in KINDS}
+    jobs = []
+    for number in range(draw(st.integers(0, 6))):
+        kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, unique=True))
+        one = _job(draw, f"job-{number}", free[kinds[0]])
+        truth = replace(one.truth, kind_step_seconds=_by_kind(one.truth)) if one.truth else None
+        models = {kind: model(kind=kind) for kind in kinds}
+        jobs.append(replace(one, models=models, truth=truth))
+    return Snapshot(NOW, tuple(offers), (), tuple(jobs))
+
+
+def offers_of(offers: Iterable[Offer], kind: str) -> list[Offer]:
+    return [one for one in offers if one.device_kind == kind]
+
+
+def _by_kind(truth: Truth) -> dict[str, dict[int, float]]:
+    """Each kind is twice as fast as the one before."""
+    return {
+        kind: {devices: seconds / 2**place for devices, seconds in truth.step_seconds.items()}
+        for place, kind in enumerate(KINDS)
+    }
+
+
 def _job(draw: st.DrawFn, name: str, free: dict[str, int]) -> JobSnapshot:
     held = {offer: draw(st.integers(0, most)) for offer, most in free.items()}
     if not draw(st.booleans()):
@@ -152,20 +184,32 @@ def assert_one_decision_a_job(moment: Snapshot, plan: Plan) -> None:
 
 
 def assert_gangs_are_whole(moment: Snapshot, plan: Plan) -> None:
-    """A rigid job gets what it asked for or nothing."""
-    most = sum(one.devices for one in moment.offers)
+    """A rigid job gets what it asked for, as far as there is a kind with as many, or nothing."""
     given_devices = sizes(plan)
     for one in moment.jobs:
+        of_kinds = (offers_of(moment.offers, kind) for kind in one.models)
+        most = max(sum(offer.devices for offer in offers) for offers in of_kinds)
         assert given_devices[one.id] in (0, min(one.requested_devices or 1, most))
 
 
-def assert_no_needless_move(moment: Snapshot, plan: Plan) -> None:
-    """Whoever keeps its size keeps its place."""
+def assert_kinds_are_not_mixed(moment: Snapshot, plan: Plan) -> None:
+    """A job has devices of one kind, of one that it has a model of."""
+    kinds = {one.id: one.device_kind for one in moment.offers}
+    found = placements(plan)
+    for one in moment.jobs:
+        now = found[one.id]
+        used_kinds = {kinds[offer] for offer, _ in now.shares} if now else set()
+        assert len(used_kinds) <= 1
+        assert used_kinds <= one.models.keys()
+
+
+def assert_no_needless_move(moment: Snapshot, plan: Plan, may_gather: bool = False) -> None:
+    """Whoever keeps its size keeps its place, or comes to fewer machines."""
     found = placements(plan)
     for one in moment.jobs:
         held, now = one.placement, found[one.id]
         if held is not None and now is not None and held.devices == now.devices:
-            assert held == now
+            assert held == now or (may_gather and len(now.shares) < len(held.shares))
 
 
 def tells(action: Action, held: Placement | None, now: Placement | None) -> bool:
@@ -184,6 +228,7 @@ def tells(action: Action, held: Placement | None, now: Placement | None) -> bool
 
 class PoolPolicyConformance:
     is_rigid = True
+    moves_together = False
 
     @given(moment=pools())
     @shared_fixture
@@ -193,9 +238,25 @@ class PoolPolicyConformance:
         plan = policy.plan(moment)
         assert_machines_bear_it(moment, plan)
         assert_one_decision_a_job(moment, plan)
-        assert_no_needless_move(moment, plan)
+        assert_no_needless_move(moment, plan, self.moves_together)
         if self.is_rigid:
             assert_gangs_are_whole(moment, plan)
+
+    @given(moment=mixed_pools())
+    @shared_fixture
+    def test_of_several_kinds_of_device_a_job_has_one_that_it_may_use(
+        self, policy: Policy, moment: Snapshot
+    ) -> None:
+        plan = policy.plan(moment)
+        assert_machines_bear_it(moment, plan)
+        assert_one_decision_a_job(moment, plan)
+        assert_kinds_are_not_mixed(moment, plan)
+        if self.is_rigid:
+            assert_gangs_are_whole(moment, plan)
+        assert placements(policy.plan(arrived(moment, plan))) == placements(plan)
+        for one in moment.jobs[:1]:
+            alone = replace(moment, jobs=(replace(one, placement=None),))
+            assert sizes(policy.plan(alone))[one.id] > 0
 
     @given(moment=pools())
     @shared_fixture

@@ -13,8 +13,8 @@ from tests.conformance.store_examples import BATCH, NOW, observation
 def memory(program: str = "digits") -> ProgramMemory:
     return ProgramMemory(
         program=program,
-        job=f"{program}-2",
         jobs=2,
+        recent_jobs=(f"{program}-2", program),
         updated_seconds=NOW,
         initial_batch=64,
         parameter_bytes=4_000_000_000,

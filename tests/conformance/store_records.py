@@ -11,6 +11,7 @@ from autoscaler.domain.goodput import NoiseScale
 from autoscaler.domain.report import MembershipPause, ReportOrigin
 from autoscaler.store.events import Event
 from autoscaler.store.measurements import HALF_LIFE_SECONDS, MAXIMUM_CONFIGURATIONS
+from autoscaler.store.settings import Freeze
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import (
     NOW,
@@ -228,6 +229,15 @@ class TokensConformance:
         assert store.settings.controller_id() == store.settings.controller_id()
         assert store.settings.once("key", lambda: "first") == "first"
         assert store.settings.once("key", lambda: "second") == "first"
+
+    def test_a_freeze_stands_until_it_is_released(self, store: Store) -> None:
+        assert store.settings.frozen() is None
+        store.settings.freeze(Freeze(NOW + 0.1, "ann of ops"))
+        store.settings.freeze(Freeze(NOW + 5.0, "bob"))
+        assert store.settings.frozen() == Freeze(NOW + 0.1, "ann of ops"), "the first stands"
+        store.settings.unfreeze()
+        store.settings.unfreeze()
+        assert store.settings.frozen() is None
 
     def _issue(self, store: Store, token_hash: str) -> None:
         if not store.jobs.alive():

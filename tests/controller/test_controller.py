@@ -376,3 +376,14 @@ def test_a_stay_is_told_once(world: World) -> None:
     world.tick(40)
     told = [entry.decision.action for entry in world.store.journal.decisions(job)]
     assert told.count("hold") <= 2
+
+
+def test_a_refused_offer_is_not_ordered_again_before_its_time(world: World) -> None:
+    job = world.submit()
+    world.wish(job, 1)
+    world.cloud.refusals = [InsufficientCapacity("no more of it")]
+    world.tick(1)
+    world.tick(10, seconds=1.0)
+    assert len(world.store.instances.of_job(job, include_ended=True)) == 1
+    world.tick(6, seconds=10.0)
+    assert len(world.training(job)) == 1

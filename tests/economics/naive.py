@@ -77,6 +77,11 @@ def cost(
     if before.offer == after.offer and before.devices_used != after.devices_used:
         pause += job.switching.restore_seconds
     speed = goodput(job, snapshot, before)
+    restore = job.switching.restore_seconds * spent
+    if before.offer != after.offer:
+        saved = ready * (price(job, snapshot, before) - speed * rest)
+        if saved > restore:
+            return extra * unit * ready + ready * value + pause * spent + restore + work * rest
     done = min(work, speed * ready)
     meanwhile = done / speed * (price(job, snapshot, before) + value)
     return extra * unit * ready + meanwhile + pause * spent + (work - done) * rest

@@ -20,6 +20,7 @@ PLAIN = Change(
     usd_per_second_after=0.20 / 3600,
     value_of_time=0.10 / 3600,
     boot_seconds=6.0,
+    works_on=True,
     cost_usd=0.6 / 3600,
 )
 RATES = st.floats(0.1, 1000.0)
@@ -31,7 +32,7 @@ def test_the_chord_beats_the_average_where_the_price_of_progress_falls(
     slow: float, fast: float, low: float, high: float, value: float
 ) -> None:
     low, high = sorted((low, high))
-    found = Change(slow, fast, low, high, value, 0.0, 0.0)
+    found = Change(slow, fast, low, high, value, 0.0, True, 0.0)
     before, after = (
         float(price_of_progress(price, value, rate)) for price, rate in ((low, slow), (high, fast))
     )

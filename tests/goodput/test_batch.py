@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from autoscaler.domain.goodput import Batch, BatchBounds, ThroughputParameters
-from autoscaler.goodput.batch import best_batch, goodput_table
+from autoscaler.goodput.batch import best_batch, candidates, goodput_table
 from autoscaler.goodput.efficiency import efficiency
 from autoscaler.goodput.throughput import as_array, step_seconds
 from tests.goodput.cases import PLANTED, batch_bounds, parameters
@@ -66,6 +66,54 @@ def test_the_grid_misses_little_of_the_best_batch(
     best = (totals * efficiency(noise, 16, totals) / seconds).max()
     assert chosen <= best * (1 + 1e-12)
     assert chosen >= 0.95 * best
+
+
+def random_job(generator: np.random.Generator) -> tuple[ThroughputParameters, float, BatchBounds]:
+    initial = int(2 ** generator.uniform(0, 9))
+    bounds = BatchBounds(
+        initial=initial,
+        maximum=int(initial * 2 ** generator.uniform(0, 8)),
+        device_maximum=int(2 ** generator.uniform(2, 9)),
+        adaptive=True,
+    )
+    seconds = np.exp(generator.uniform(np.log(1e-4), np.log(10.0), 6)).tolist()
+    theta = ThroughputParameters(*seconds, gamma=generator.uniform(1.0, 10.0))
+    return theta, initial * math.exp(generator.uniform(-3.0, 6.0)), bounds
+
+
+def test_little_is_missed_whatever_the_bounds() -> None:
+    """With an initial batch of 70 and 67 on a device at most, 2 times 35 once were no choice."""
+    generator = np.random.default_rng(0)
+    losses = []
+    for _ in range(500):
+        theta, noise, bounds = random_job(generator)
+        devices = int(generator.integers(1, 33))
+        if devices > bounds.maximum:
+            continue
+        chosen = best_batch(theta, noise, bounds, max(devices // 4, 1), devices).goodput
+        totals = np.arange(max(bounds.initial, devices), bounds.maximum + 1)
+        share = -(-totals // devices)
+        steps = -(-share // bounds.device_maximum)
+        place = (max(devices // 4, 1), devices, -(-share // steps), steps - 1)
+        goodput = totals * efficiency(noise, bounds.initial, totals)
+        losses.append(1 - chosen / (goodput / step_seconds(as_array(theta), *place)).max())
+    assert np.mean(losses) < 0.003
+    assert np.max(losses) < 0.12
+
+
+@given(batch_bounds(), st.lists(st.integers(1, 600), min_size=1, max_size=4))
+def test_what_is_looked_at_is_within_bounds_and_round_where_it_is_little(
+    bounds: BatchBounds, devices: list[int]
+) -> None:
+    choices = candidates(bounds, np.array(devices))
+    largest = bounds.maximum if bounds.adaptive else bounds.initial
+    for row in np.flatnonzero(choices.runs[:, 0]).tolist():
+        total, device = choices.total[row], choices.device[row]
+        assert total.min() >= max(bounds.initial, devices[row])
+        assert total.max() == largest
+        assert device.min() >= 1 and device.max() <= bounds.device_maximum
+        between = (total > total.min()) & (total < largest) & (device < 32)
+        assert set(device[between].tolist()) <= {1, 2, 4, 8, 16, bounds.device_maximum}
 
 
 def test_device_batches_too_large_for_the_maximum_do_not_pass_it() -> None:

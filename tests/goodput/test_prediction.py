@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from autoscaler.domain.goodput import BatchBounds
+from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import SizeError, ThroughputModel
 from autoscaler.goodput.batch import goodput_table
 from autoscaler.goodput.fit import fit
@@ -54,6 +56,17 @@ def test_goodput_is_the_table_with_the_errors_of_the_sizes() -> None:
     assert goodput_draws(MODEL, noise, BOUNDS, *sizes) == pytest.approx(expected)
 
 
+def test_goodput_is_of_the_batches_that_the_kind_of_device_bears() -> None:
+    small = replace(BOUNDS, device_maximum=8)
+    by_kind = replace(small, kind_maxima=((KIND, 128), ("other", 2)))
+    of_small, of_kind = (goodput_draws(MODEL, 0.0, one, [1], [1]) for one in (small, by_kind))
+    assert (of_kind > 1.2 * of_small).all()
+    assert by_kind.on(KIND) == BOUNDS
+    assert by_kind.on("third") == replace(BOUNDS, device_maximum=8)
+    with pytest.raises(ValueError, match="at least 1"):
+        replace(BOUNDS, kind_maxima=(("other", 0),))
+
+
 def test_one_draw_is_the_point_estimate() -> None:
     certain = replace(MODEL, draws=(PLANTED,), size_errors=())
     sizes = np.array([1, 2]), np.array([8, 8])
@@ -78,6 +91,25 @@ def test_the_prediction_error_tells_a_changed_machine() -> None:
     assert prediction_error(model, observations) < 0.03
     assert prediction_error(model, slower) == pytest.approx(math.log(1.3), abs=0.03)
     assert prediction_error(model, []) == 0.0
+
+
+def test_a_sawtooth_is_predicted_at_sizes_where_it_was_not_measured() -> None:
+    saw = {8: 1.0, 12: 1.6, 16: 1.1, 24: 1.5, 32: 1.0, 48: 1.4, 64: 1.0}
+
+    def longer(each: StepObservation) -> float:
+        return each.compute_seconds * saw[each.device_batch]
+
+    def measured(sizes: Sequence[tuple[int, int]]) -> list[StepObservation]:
+        return [
+            replace(each, step_seconds=each.sync_seconds + longer(each))
+            for each in clean(PLANTED, sizes, list(saw))
+        ]
+
+    model = fit(measured([(1, 1), (1, 2), (1, 4)]), prior_for(KIND, 100_000_000, 2e9))
+    smooth = replace(model, batch_errors=None)
+    elsewhere = measured([(1, 8)])
+    with_saw, without = (log_errors(each, elsewhere).std() for each in (model, smooth))
+    assert with_saw < 0.5 * without
 
 
 def test_the_prediction_error_refuses_what_can_not_be() -> None:

@@ -15,8 +15,8 @@ from autoscaler.policies.configurations import Claim, Configuration, assign, con
 from autoscaler.policies.pool import Pool
 from tests.conformance.pool_policy import placed
 
-ONE, TWO, FOUR = (Configuration(1, devices) for devices in (1, 2, 4))
-EIGHT = Configuration(2, 4)
+ONE, TWO, FOUR = (Configuration(1, devices, "card") for devices in (1, 2, 4))
+EIGHT = Configuration(2, 4, "card")
 
 
 def pool(*devices: int) -> Pool:
@@ -34,8 +34,8 @@ def claim(
 
 
 def test_parts_of_a_machine_are_powers_of_two_and_several_machines_are_whole() -> None:
-    assert configurations(pool(4, 4, 4, 2)) == (ONE, TWO, FOUR, EIGHT, Configuration(3, 4))
-    assert configurations(pool(6)) == (ONE, TWO, FOUR, Configuration(1, 6))
+    assert configurations(pool(4, 4, 4, 2)) == (ONE, TWO, FOUR, EIGHT, Configuration(3, 4, "card"))
+    assert configurations(pool(6)) == (ONE, TWO, FOUR, Configuration(1, 6, "card"))
     assert configurations(pool()) == configurations(pool(0)) == ()
 
 
@@ -150,6 +150,6 @@ def _cost(one: Claim, placement: Placement | None) -> float:
     if placement is None:
         return one.idle_cost
     devices = {devices for _, devices in placement.shares}
-    configuration = Configuration(len(placement.shares), devices.pop())
+    configuration = Configuration(len(placement.shares), devices.pop(), "card")
     anew = one.costs.get(configuration, one.idle_cost)
     return min(anew, one.staying_cost) if placement == one.held else anew

@@ -54,3 +54,31 @@ def test_what_fits_is_all_of_it_and_free(free: list[int], devices: int) -> None:
         assert max(free, default=0) < devices
     else:
         assert 8 * free.count(8) < devices
+
+
+def test_distributed_jobs_get_as_much_of_each_of_several_machines_and_are_kept_apart() -> None:
+    machines = packing(4, 4, 3, 4)
+    assert machines.tightest(1, 2) == placed(node_002=2)
+    wide = machines.tightest(2, 4)
+    assert wide == placed(node_000=4, node_001=4)
+    machines.take(placed(node_000=1, node_001=1))
+    assert not machines.keeps_apart(placed(node_001=1, node_003=1))
+    assert machines.keeps_apart(placed(node_001=3))
+    assert machines.tightest(2, 3) == placed(node_002=3, node_003=3)
+    assert machines.tightest(3, 3) is None
+    machines.give_back(placed(node_000=1, node_001=1))
+    assert machines.keeps_apart(placed(node_001=1, node_003=1))
+
+
+def test_devices_of_the_emptiest_machines_go_as_far_as_they_do() -> None:
+    assert packing(1, 3, 2).emptiest(4) == placed(node_001=3, node_002=1)
+    assert packing(1, 0).emptiest(4) == placed(node_000=1)
+    assert packing(0).emptiest(1) is None
+
+
+def test_machines_to_look_at_can_be_named() -> None:
+    machines, some = packing(4, 2, 3), ("node-001", "node-002")
+    assert machines.fit(2, among=some) == placed(node_001=2)
+    assert machines.fit(4, among=some) is None
+    assert machines.tightest(1, 3, among=some) == placed(node_002=3)
+    assert machines.emptiest(4, among=some) == placed(node_001=1, node_002=3)

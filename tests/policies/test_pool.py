@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 from autoscaler.domain.plan import Action
+from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.policies.pool import Grant, gangs, place, plan_of, pool_of
 from tests.conformance.pool_policy import (
+    KINDS,
     machine,
     machines,
     placed,
+    placements,
     pool_job,
     pool_snapshot,
 )
-from tests.economics.cases import offer
+from tests.economics.cases import model, offer
 
 HELD = pool_job("held", placement=placed(node_000=2))
 
@@ -77,3 +80,62 @@ def test_reasons_tell_what_changes() -> None:
     (decision,) = plan_of(gone, pool_of(gone), [HELD], {"held": Grant(2, "so")}).decisions
     assert decision.action is Action.MOVE
     assert decision.reason == "move held from 2 on node-000 to 2 on node-001: so"
+
+
+MIXED = (machine(0, 4), machine(1, 8, "fast"), machine(2, 8, "fast"), machine(3, 2, "old"))
+
+
+def job_of(name: str, requested: int | None, *kinds: str, **changes: object) -> JobSnapshot:
+    return pool_job(name, requested, models={kind: model(kind=kind) for kind in kinds}, **changes)
+
+
+def test_a_pool_of_several_kinds_has_parts() -> None:
+    pool = pool_of(pool_snapshot(offers=MIXED, unavailable=frozenset({"node-001"})))
+    parts = pool.by_kind()
+    assert {kind: part.devices for kind, part in parts.items()} == {
+        "card": 4,
+        "fast": 16,
+        "old": 2,
+    }
+    assert parts["fast"].capacity == {"node-001": 0, "node-002": 8}
+    assert (pool.devices, pool.available, pool.device_kind) == (22, 14, "fast")
+    assert pool.kind_of(placed(node_001=1, node_002=8)) == "fast"
+    assert pool.kind_of(placed(node_000=1, node_002=8)) is pool.kind_of(None) is None
+    assert list(pool.for_job(job_of("a", 1, "old", "fast", "other"))) == ["fast", "old"]
+    assert list(pool.for_job(pool_job("a", models={}))) == ["card", "fast", "old"]
+
+
+def test_a_gang_is_put_where_one_kind_has_room() -> None:
+    pool = pool_of(pool_snapshot(offers=MIXED))
+    queue = [
+        job_of("stays", 2, *KINDS, placement=placed(node_003=2)),
+        job_of("wide", 14, *KINDS),
+        job_of("narrow", 3, *KINDS),
+        job_of("old", 9, "old"),
+        job_of("small", 2, *KINDS),
+        job_of("nowhere", 1, "other"),
+    ]
+    sizes = gangs(queue, pool, pool.available)
+    assert sizes == {"stays": 2, "wide": 14, "narrow": 3, "old": 0, "small": 2, "nowhere": 0}
+    assert place(queue, sizes, pool) == {
+        "stays": placed(node_003=2),
+        "wide": placed(node_001=8, node_002=6),
+        "narrow": placed(node_000=3),
+        "old": None,
+        "small": placed(node_002=2),
+        "nowhere": None,
+    }
+
+
+def test_a_gang_goes_where_it_sends_nobody_away_if_it_can() -> None:
+    pool = pool_of(pool_snapshot(offers=MIXED))
+    holds = job_of("holds", 14, *KINDS, placement=placed(node_001=8, node_002=6))
+    queue = [job_of("first", 4, *KINDS), holds]
+    found = place(queue, gangs(queue, pool, pool.available), pool)
+    assert found == {"first": placed(node_000=4), "holds": holds.placement}
+
+
+def test_a_grant_may_name_the_kind() -> None:
+    moment = pool_snapshot(job_of("a", 2, *KINDS), offers=MIXED)
+    plan = plan_of(moment, pool_of(moment), moment.jobs, {"a": Grant(2, "so", "old")})
+    assert placements(plan) == {"a": placed(node_003=2)}

@@ -9,6 +9,8 @@ import pytest
 import uvicorn
 
 from autoscaler.clock import SystemClock
+from autoscaler.controller.foresight import Foresights
+from autoscaler.policies.registry import create_policy
 from autoscaler.service.app import Rooms, create_app
 from autoscaler.service.assignments import Assignments, TrainingTimes
 from autoscaler.service.authentication import Authentication, load_key
@@ -63,6 +65,7 @@ def api(tmp_path: Path, template: Path) -> Iterator[Api]:
         bundles=bundles,
         logs=Logs(tmp_path / "logs"),
         fixed_sizes=lambda job: (),
+        foresee=Foresights(store, status, create_policy("marginal"), 60.0, clock).of,
         clock=clock,
     )
     config = uvicorn.Config(

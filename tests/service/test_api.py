@@ -88,6 +88,9 @@ def test_everything_refuses_without_a_token(api: Api) -> None:
         ("POST", "/v1/jobs/job/logs"),
         ("GET", "/v1/fleet"),
         ("GET", "/v1/costs"),
+        ("GET", "/v1/programs"),
+        ("GET", "/v1/programs/digits"),
+        ("DELETE", "/v1/programs/digits"),
         ("PUT", f"/v1/bundles/{'0' * 64}"),
         ("POST", "/v1/node/heartbeat"),
         ("GET", "/v1/node/assignment"),
@@ -218,6 +221,27 @@ def test_what_can_not_run_here_is_refused_with_the_key_and_the_way_out(
     with pytest.raises(SpecError, match=names):
         api.client.submit(replace(SPEC, **changes))
     assert api.client.jobs() == ()
+
+
+def test_what_a_job_would_come_to_is_told_before_it_is_submitted(api: Api) -> None:
+    spec = JobSpec("new", ("true",), total_examples=1e6)
+    plan = api.client.plan(spec)
+    assert plan.job == "new" and plan.frontier and plan.chosen is not None
+    assert plan.decision.startswith("start new on 1 x")
+    assert api.client.jobs() == (), "nothing was submitted"
+    with pytest.raises(SpecError, match="total_progress"):
+        api.client.plan(replace(spec, total_examples=None))
+
+
+def test_a_freeze_is_set_shown_and_released(api: Api) -> None:
+    client = api.client
+    client.submit(SPEC)
+    client.freeze()
+    api.world.tick(1)
+    assert client.fleet().hands_off == client.job("job").hands_off == "frozen by owner"
+    client.unfreeze()
+    api.world.tick(1)
+    assert client.fleet().hands_off is None and client.job("job").hands_off is None
 
 
 def test_offers_can_not_be_named_before_any_are_known(api: Api) -> None:

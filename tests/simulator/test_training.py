@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.domain.goodput import BatchBounds, ThroughputParameters
+from autoscaler.domain.goodput import Batch, BatchBounds, ThroughputParameters
+from autoscaler.simulator.job_training import Member
 from autoscaler.simulator.profiles import Profile
-from autoscaler.simulator.training import Member, Training, TrainingSettings
+from autoscaler.simulator.quirks import Quirks
+from autoscaler.simulator.training import MachineKind, Training, TrainingSettings
 from tests.simulator import toy
 
 BOUNDS = BatchBounds(toy.INITIAL_BATCH, toy.MAXIMUM_BATCH, 64, adaptive=True)
@@ -43,6 +45,47 @@ def test_many_small_steps_come_to_the_same_as_a_large_one(
         parts.advance(cut)
     assert parts.progress_examples == pytest.approx(whole.progress_examples, rel=1e-9)
     assert [span.batch for span in parts.spans] == [span.batch for span in whole.spans]
+
+
+def test_a_batch_can_be_as_large_as_the_devices_bear(profile: Profile) -> None:
+    """Two slow machines of two devices, 64 examples each; the run's largest batch is 256."""
+    settings = replace(SETTINGS, fills_batch=True)
+    for machines, batch in ((1, 128), (2, 256), (3, 256)):
+        run = Training(profile, BOUNDS, settings, 0.0)
+        run.train_on(members(machines))
+        run.advance(30.0)
+        last = run.spans[-1].batch
+        assert last is not None
+        assert (last.total, last.accumulation) == (batch, 0)
+
+
+def test_the_metric_of_every_epoch_that_is_over_is_told(profile: Profile) -> None:
+    run = training(profile)
+    run.train_on(members(2))
+    run.advance(300.0)
+    told = run.report().quality
+    ends = profile.epoch_end_examples
+    assert 0 < len(told) < len(ends)
+    assert [each.progress_examples for each in told] == list(ends[: len(told)])
+    assert {each.metric for each in told} == {0.5}
+
+
+def test_a_job_in_a_crowd_is_slower_and_says_so_unless_it_is_to_be_untold(
+    profile: Profile,
+) -> None:
+    told = []
+    for is_crowded, untold in ((False, False), (True, False), (True, True)):
+        quirks = Quirks(interference_untold=untold)
+        settings = replace(SETTINGS, interference=0.5, quirks=quirks)
+        run = Training(profile, BOUNDS, settings, 0.0)
+        run.train_on(members(2))
+        run.is_crowded = is_crowded
+        run.advance(105.0)
+        told.append((run.progress_examples, run.report().observations[0].step_seconds))
+    alone, crowded, silent = told
+    assert crowded[0] == silent[0] == pytest.approx(alone[0] / 2)
+    assert crowded[1] == pytest.approx(2 * alone[1])
+    assert silent[1] == alone[1]
 
 
 def test_a_change_of_members_holds_training_up_once(profile: Profile) -> None:
@@ -137,9 +180,26 @@ def test_kinds_that_train_together_go_at_the_slower_pace(profile: Profile) -> No
 
 def test_the_truth_is_that_of_the_requested_batch(profile: Profile, tmp_path: Path) -> None:
     run = training(profile, requested_batch=64)
-    truth = run.truth("slow", machine_devices=2, most_devices=8)
+    slow, fast = (MachineKind(kind, kind, devices=2) for kind in ("slow", "fast"))
+    truth = run.truth([slow], most_devices=8)
     assert sorted(truth.step_seconds) == [1, 2, 3, 4, 5, 6, 7, 8]
     assert truth.step_seconds[8] < truth.step_seconds[2] < truth.step_seconds[1]
     run.train_on(members(4))
     run.advance(5.0 + 100 * truth.step_seconds[8])
-    assert run.truth("slow", 2, 8).remaining_steps == pytest.approx(truth.remaining_steps - 100)
+    assert run.truth([slow], 8).remaining_steps == pytest.approx(truth.remaining_steps - 100)
+    both = training(profile, requested_batch=64).truth([fast, slow], 8)
+    assert both.step_seconds_on("slow") == truth.step_seconds == truth.step_seconds_on("slow")
+    assert both.step_seconds_on("fast")[2] < truth.step_seconds[2]
+    assert both.step_seconds_on("other") == {}
+
+
+def test_a_kind_of_device_takes_as_many_examples_as_it_bears(profile: Profile) -> None:
+    bounds = replace(BOUNDS, device_maximum=16, kind_maxima=(("fast", 64),))
+    batches = {}
+    for kind in ("slow", "fast"):
+        run = Training(profile, bounds, SETTINGS, 0.0, requested_batch=128)
+        run.train_on(members(1, kind))
+        batches[kind] = run.report().batch
+        truth = run.truth([MachineKind(kind, kind, 2)], 2)
+        assert truth.step_seconds[2] == pytest.approx(run.step_seconds(batches[kind])[0])
+    assert batches == {"slow": Batch(128, 16, 3), "fast": Batch(128, 64, 0)}

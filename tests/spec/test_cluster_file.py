@@ -28,12 +28,14 @@ def test_the_example_of_the_module(tmp_path: Path) -> None:
     assert found.nodes == (NodeGroup("aws", 6, 4), NodeGroup("dgx-ext", 2, 8))
     assert found.restart_seconds == {"cifar10": 50.0, "bert": 120.0}
     assert found.slowdown == {"cifar10": 1.8}
+    assert found.profiled
 
 
 def test_no_more_than_nodes_is_needed(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("nodes: [{kind: aws, count: 1, devices: 4}]")
-    assert load_cluster(path).restart_seconds == {}
+    found = load_cluster(path)
+    assert (found.restart_seconds, found.profiled) == ({}, False)
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,14 @@ def test_forms_of_instances(lines: str, bounds: InstanceBounds) -> None:
 
 
 @pytest.mark.parametrize(
+    ("lines", "priority"),
+    [("", 1.0), ("priority: low", 0.25), ("priority: high", 4.0), ("priority: 2.5", 2.5)],
+)
+def test_forms_of_priority(lines: str, priority: float) -> None:
+    assert spec_of(lines).priority == priority
+
+
+@pytest.mark.parametrize(
     ("lines", "batch"),
     [
         ("", BatchSpec()),
@@ -163,6 +171,8 @@ REFUSED = [
     ("deadline: 4h", "deadline", 'did you mean "objective.deadline"?'),
     ("max: 3", "max", 'did you mean "batch.max" or "instances.max"?'),
     ("foo: 1", "foo", "known are name, command"),
+    ("priority: urgent", "priority", "write low, normal, high or a number from 0.01 to 100"),
+    ("priority: 0", "priority", '"0" is no priority'),
     ("instances: {minimum: 3}", "instances.minimum", 'did you mean "min"?'),
     ("instances: 0", "instances", 'must be at least 1, not "0"'),
     ("instances: many", "instances", 'must be a whole number, not "many"'),

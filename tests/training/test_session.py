@@ -182,15 +182,15 @@ BOUNDS = BatchBounds(initial=32, maximum=256, device_maximum=64, adaptive=True)
 
 def test_the_batch_grows_only_on_knowledge() -> None:
     noisy = NoiseScale(32, gradient_square=1.0, gradient_variance=20.0, log_standard_deviation=0.1)
-    assert next_batch_total(32, BOUNDS, None, noisy, 1, 1) == 32
-    assert next_batch_total(32, BOUNDS, SLOW_START, None, 1, 1) == 32
-    grown = next_batch_total(32, BOUNDS, SLOW_START, noisy, 2, 2)
+    assert next_batch_total(32, BOUNDS, None, noisy, (1, 1)) == 32
+    assert next_batch_total(32, BOUNDS, SLOW_START, None, (1, 1)) == 32
+    grown = next_batch_total(32, BOUNDS, SLOW_START, noisy, (2, 2))
     assert 32 < grown <= 256
-    assert next_batch_total(grown, BOUNDS, SLOW_START, noisy, 2, 2) == grown, "it stays"
+    assert next_batch_total(grown, BOUNDS, SLOW_START, noisy, (2, 2)) == grown, "it stays"
     clean = NoiseScale(32, 1.0, 1e-6, 0.1)
-    assert next_batch_total(grown, BOUNDS, SLOW_START, clean, 2, 2) < grown, "it may shrink"
+    assert next_batch_total(grown, BOUNDS, SLOW_START, clean, (2, 2)) < grown, "it may shrink"
     useless = NoiseScale(32, 0.0, 1.0, 0.1)
-    assert next_batch_total(64, BOUNDS, SLOW_START, useless, 2, 2) == 64
+    assert next_batch_total(64, BOUNDS, SLOW_START, useless, (2, 2)) == 64
 
 
 @pytest.mark.parametrize("total", [1, 7, 64, 129, 1000])
@@ -222,7 +222,7 @@ def test_the_batch_never_leaves_its_bounds(
     """Published code returned 2048 where the maximum was 1024 and fewer examples than devices."""
     bounds = BatchBounds(initial, initial + room, device_maximum, adaptive)
     noise = NoiseScale(initial, 1.0, noise_examples / initial, 0.1)
-    found = next_batch_total(current, bounds, SLOW_START, noise, 1, devices)
+    found = next_batch_total(current, bounds, SLOW_START, noise, (1, devices))
     assert initial <= found <= (bounds.maximum if adaptive else initial)
     assert initial <= within(bounds, current) <= bounds.maximum
 

@@ -20,3 +20,11 @@ class MemorySettings(Settings):
             if key not in self._values:
                 self._values[key] = make()
             return self._values[key]
+
+    def _value(self, key: str) -> str | None:
+        with self._lock:
+            return self._values.get(key)
+
+    def _drop(self, key: str) -> None:
+        with self._lock:
+            self._values.pop(key, None)

@@ -26,3 +26,14 @@ class SqlSettings(Settings):
                 row = SettingRow(key=key, value=make())
                 session.add(row)
             return row.value
+
+    def _value(self, key: str) -> str | None:
+        with self._database.read() as session:
+            known = session.get(SettingRow, key)
+            return None if known is None else known.value
+
+    def _drop(self, key: str) -> None:
+        with self._database.write() as session:
+            row = session.get(SettingRow, key)
+            if row is not None:
+                session.delete(row)

@@ -1,0 +1,28 @@
+"""Values for scripts: printed, or written to a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from autoscaler.domain.errors import SpecError
+
+
+def print_json(kind: Any, value: Any) -> None:
+    """Print a message of the API as its JSON."""
+    from autoscaler.wire.codec import encode
+
+    print(json.dumps(json.loads(encode(kind, value)), indent=2))
+
+
+def write_json(document: object, path: Path) -> None:
+    """Write what `--json FILE` asks for.
+
+    Raises:
+        SpecError: the file can't be written.
+    """
+    try:
+        path.write_text(json.dumps(document, indent=1) + "\n")
+    except OSError as error:
+        raise SpecError(f"{path} can't be written: {error.strerror}", "--json") from None

@@ -1,0 +1,162 @@
+"""`castor plan`: what a job would come to, from a running controller or from files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autoscaler.cli.connection import connect
+from autoscaler.cli.live import print_whole
+from autoscaler.cli.simulated_market import equipment_of
+from autoscaler.cli.tables import money, number
+from autoscaler.domain.errors import SpecError, Unavailable
+from autoscaler.domain.job import JobSpec
+from autoscaler.domain.program import ProgramMemory
+from autoscaler.service.plans import plan_ahead
+from autoscaler.simulator.profiles import read_profiles
+from autoscaler.simulator.recollection import recollection
+from autoscaler.spec.job_file import load_job
+from autoscaler.spec.objective_text import describe_objective
+from autoscaler.spec.offers_file import OffersFile, load_offers
+from autoscaler.spec.quantities import format_duration, format_money
+from autoscaler.wire.messages import PlanView, ProspectView
+
+_HERE, _INSTEAD = "<- your objective", "<- instead"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """What `castor plan` was told; without `offers` a running controller is asked."""
+
+    job: Path
+    offers: Path | None = None
+    profiles: Sequence[Path] = ()
+    application: str | None = None
+
+
+def plan_of(options: PlanOptions, now_seconds: float) -> PlanView:
+    """What the job would come to if it were submitted now.
+
+    Raises:
+        SpecError: a file can't be used, or nobody knows how much there is to do.
+        Unavailable: no controller answers, and no offers were given.
+    """
+    spec = load_job(options.job, now_seconds).spec
+    if options.offers is None:
+        if options.profiles or options.application:
+            raise SpecError(
+                "goes with --offers, which says what is profiled as what", "--profiles"
+            )
+        return _ask(spec)
+    offers = load_offers(options.offers, now_seconds)
+    memory = _memory(options, spec, offers)
+    return plan_ahead(spec, offers.offers, offers.limits, memory, now_seconds)
+
+
+def print_plan(view: PlanView, now_seconds: float) -> None:
+    """The frontier as a table, and where the objective lands on it."""
+    parts: list[RenderableType] = [
+        Text(f"{view.job}: {objective_words(view, now_seconds)}", style="bold"),
+        Text(view.known, style="dim"),
+        Text(),
+        _table(view),
+        Text(),
+    ]
+    if view.shortfall is not None:
+        parts.append(Text(view.shortfall, style="red"))
+    elif view.chance is not None:
+        parts.append(Text(f"kept in {view.chance:.0%} of draws"))
+    parts.append(Text(f"first decision: {view.decision}"))
+    print_whole(Group(*parts))
+
+
+def allocation_words(prospect: ProspectView) -> str:
+    """``2 x g5.xlarge``, or the two of a sequence with their shares of the work."""
+    if prospect.first == prospect.then:
+        return _words(prospect.first.instances, prospect.first.offer)
+    first, then = (_words(each.instances, each.offer) for each in (prospect.first, prospect.then))
+    return f"{first} for {prospect.first_share:.0%}, then {then}"
+
+
+def _words(instances: int, offer: str) -> str:
+    return f"{instances} x {offer}"
+
+
+def _ask(spec: JobSpec) -> PlanView:
+    try:
+        return connect().plan(spec)
+    except Unavailable as error:
+        raise Unavailable(f"{error}; or say what can be bought: --offers FILE") from None
+
+
+def _memory(options: PlanOptions, spec: JobSpec, offers: OffersFile) -> ProgramMemory | None:
+    if not options.profiles:
+        return None
+    profiles = read_profiles(*options.profiles)
+    name = options.application or spec.program_name
+    if name not in profiles:
+        message = f"{name!r} has no profile: there are {', '.join(sorted(profiles))}"
+        raise SpecError(message, "--application")
+    equipment = equipment_of(offers).values()
+    profile = profiles[name]
+    if not any(each.profile_kind in profile.kinds for each in equipment):
+        raise SpecError(
+            f"{name} was profiled on {', '.join(sorted(profile.kinds))} and nothing of that is "
+            "offered: say which of these an offer's devices are (profile: KIND)",
+            "offers",
+        )
+    return recollection(profile, equipment, spec.batch)
+
+
+def objective_words(view: PlanView, now_seconds: float) -> str:
+    """The objective and, where it is that alone, the value of time that it means."""
+    asked = view.objective
+    words = describe_objective(asked, now_seconds)
+    if asked.deadline_seconds is not None or asked.budget_usd is not None:
+        return words
+    if asked.value_of_time_usd_per_hour is not None:
+        return words
+    return f"{words}: value of time {format_money(round(view.value_of_time_usd_per_hour, 2))}/h"
+
+
+def is_chosen(row: ProspectView, view: PlanView) -> bool:
+    """Whether the objective lands there."""
+    chosen = view.chosen
+    return chosen is not None and (row.first, row.then) == (chosen.first, chosen.then)
+
+
+def _table(view: PlanView) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("allocation")
+    headings = ("devices", "best from a value of time of", "median time", "90 % within")
+    for heading in (*headings, "median cost", "90 % within"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    rows = list(view.frontier)
+    if view.chosen is not None and not any(is_chosen(row, view) for row in rows):
+        rows.append(view.chosen)
+    mark = _HERE if view.shortfall is None else _INSTEAD
+    for row in rows:
+        _add(table, row, mark if is_chosen(row, view) else "")
+    return table
+
+
+def _add(table: Table, row: ProspectView, mark: str) -> None:
+    begins = row.from_value_of_time_usd_per_hour
+    devices = dict.fromkeys(each.devices for each in (row.first, row.then))
+    table.add_row(
+        allocation_words(row),
+        ", ".join(map(str, devices)),
+        "" if begins is None else f"${number(begins)}/h",
+        format_duration(row.seconds),
+        format_duration(row.seconds_90),
+        money(row.usd),
+        money(row.usd_90),
+        mark if row.measured else f"not measured {mark}".rstrip(),
+        style="bold" if mark else "",
+    )

@@ -1,0 +1,115 @@
+"""What people see of the memories of programs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autoscaler.cli.tables import number
+from autoscaler.domain.goodput import NoiseCurve
+from autoscaler.domain.program import ProgramMemory
+from autoscaler.domain.report import StepObservation
+from autoscaler.spec.quantities import format_duration
+
+_CURVE_ROWS = 8
+
+
+def programs_table(memories: Sequence[ProgramMemory]) -> Table:
+    """One row a program."""
+    table = _table("program", "jobs", "measured on", "noise curve", "last taught", right={"jobs"})
+    for memory in memories:
+        table.add_row(
+            memory.program,
+            str(memory.jobs),
+            _measured_on(memory),
+            "no" if memory.noise is None else "yes",
+            _moment(memory.updated_seconds),
+        )
+    return table
+
+
+def program_detail(memory: ProgramMemory) -> RenderableType:
+    """All that is remembered of one program."""
+    jobs = f"{memory.jobs} jobs" if memory.jobs > 1 else "a job"
+    total = memory.total_examples
+    parts: list[RenderableType] = [
+        Text(f"{memory.program}: taught by {jobs}, the last {memory.recent_jobs[0]}"),
+        Text(
+            f"known again by its initial batch of {memory.initial_batch} and its "
+            f"{memory.parameter_bytes:,} bytes of parameters",
+            style="dim",
+        ),
+    ]
+    if total is not None:
+        parts.append(Text(f"length: {number(total)} useful examples"))
+    if memory.observations:
+        parts += [Text(), _step_table(memory.observations)]
+    if memory.noise is not None:
+        parts += [Text(), _curve_table(memory.noise)]
+    if memory.start_seconds:
+        parts += [Text(), _starts_table(memory.start_seconds)]
+    return Group(*parts)
+
+
+def _measured_on(memory: ProgramMemory) -> str:
+    """Kinds of device, each with the numbers of devices at work."""
+    sizes: dict[str, set[int]] = defaultdict(set)
+    for each in memory.observations:
+        sizes[each.device_kind].add(each.devices)
+    return ", ".join(f"{kind} x {_range(sizes[kind])}" for kind in sorted(sizes)) or "-"
+
+
+def _step_table(observations: Sequence[StepObservation]) -> Table:
+    """One row for each kind and size, with the range of what was measured there."""
+    table = _table("devices", "instances", "examples of a device", "step", right={"instances"})
+    of_size: dict[tuple[str, int, int], list[StepObservation]] = defaultdict(list)
+    for each in observations:
+        of_size[each.device_kind, each.devices, each.instances].append(each)
+    for (kind, devices, instances), alike in sorted(of_size.items()):
+        batches = {each.device_batch * (each.accumulation + 1) for each in alike}
+        table.add_row(
+            f"{devices} x {kind}",
+            str(instances),
+            _range(batches),
+            f"{_range({each.step_seconds for each in alike})} s",
+        )
+    return table
+
+
+def _curve_table(curve: NoiseCurve) -> Table:
+    table = _table("useful examples", "noise scale", right={"useful examples", "noise scale"})
+    points = list(zip(curve.progress_examples, curve.noise_examples, strict=True))
+    rows = min(len(points), _CURVE_ROWS)
+    for row in range(rows):
+        progress, noise = points[row * (len(points) - 1) // max(rows - 1, 1)]
+        table.add_row(number(progress), number(noise))
+    return table
+
+
+def _starts_table(start_seconds: Mapping[str, float]) -> Table:
+    table = _table("offer", "launch to first step", right={"launch to first step"})
+    for offer, seconds in sorted(start_seconds.items()):
+        table.add_row(offer, format_duration(seconds))
+    return table
+
+
+def _table(*headings: str, right: set[str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left")
+    return table
+
+
+def _range(values: set[int] | set[float]) -> str:
+    least, most = number(min(values)), number(max(values))
+    return least if least == most else f"{least} to {most}"
+
+
+def _moment(seconds: float) -> str:
+    """A date and time of day, in the reader's own zone."""
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M")

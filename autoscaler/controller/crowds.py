@@ -1,0 +1,38 @@
+"""How many jobs there were beside each other: what a fair share of a pool was in the past."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoscaler.domain.job import JobRecord
+
+
+class Crowds:
+    """The jobs that there were until `now_seconds`."""
+
+    def __init__(self, jobs: Iterable[JobRecord], now_seconds: float) -> None:
+        lives = [(job.submitted_seconds, job.ended_seconds) for job in jobs]
+        self._now_seconds = now_seconds
+        self._begun = _sorted(begun for begun, _ in lives)
+        self._ended = _sorted(ended for _, ended in lives if ended is not None)
+
+    def mean_jobs(self, since_seconds: float) -> float:
+        """How many there were on average since then; at least 1."""
+        lasted_seconds = self._now_seconds - since_seconds
+        if lasted_seconds <= 0:
+            now = self._begun.searchsorted(self._now_seconds, "right")
+            return max(float(now - self._ended.searchsorted(self._now_seconds, "right")), 1.0)
+        job_seconds = self._job_seconds(self._now_seconds) - self._job_seconds(since_seconds)
+        return max(job_seconds / lasted_seconds, 1.0)
+
+    def _job_seconds(self, until_seconds: float) -> float:
+        """Of the lives of all jobs up to then."""
+        begun = np.maximum(until_seconds - self._begun, 0.0).sum()
+        return float(begun - np.maximum(until_seconds - self._ended, 0.0).sum())
+
+
+def _sorted(moments: Iterable[float]) -> NDArray[np.float64]:
+    return np.sort(np.fromiter(moments, dtype=np.float64))

@@ -1,0 +1,125 @@
+"""What a controller would do with a job that was not submitted, and what would come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autoscaler.clock import Clock
+from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.models import Models
+from autoscaler.controller.snapshots import allowed_offers, job_snapshot
+from autoscaler.domain.errors import SpecError, Unavailable
+from autoscaler.domain.job import JobSpec
+from autoscaler.domain.offer import Limit, Offer
+from autoscaler.domain.plan import Decision
+from autoscaler.domain.program import ProgramMemory
+from autoscaler.domain.snapshot import Snapshot
+from autoscaler.economics.frontier import Frontier, frontier
+from autoscaler.goodput.memory import with_memory
+from autoscaler.policies.base import Policy
+from autoscaler.store.store import Store, memory_store
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What is offered now, and what limits it."""
+
+    offers: tuple[Offer, ...]
+    limits: tuple[Limit, ...]
+    unavailable: frozenset[str] = frozenset()
+    replan_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Foresight:
+    """The frontier of one job, and the policy's first decision for it."""
+
+    frontier: Frontier
+    decision: Decision
+    memory: ProgramMemory | None
+
+
+class Foresights:
+    """What a running controller would do, for those who ask before they submit."""
+
+    def __init__(
+        self,
+        store: Store,
+        status: ControllerStatus,
+        policy: Policy,
+        replan_seconds: float,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._status = status
+        self._policy = policy
+        self._replan_seconds = replan_seconds
+        self._clock = clock
+
+    def of(self, spec: JobSpec) -> Foresight:
+        """As `foresee`, with what is offered now and what is remembered of the program.
+
+        Raises:
+            SpecError: as `foresee`.
+            Unavailable: no cloud has told its offers yet.
+        """
+        status = self._status
+        if not status.offers:
+            raise Unavailable("no cloud has told its offers yet: ask again in a moment")
+        now = Circumstances(status.offers, status.limits, status.unavailable, self._replan_seconds)
+        memory = self._store.programs.recall(spec.program_name)
+        return foresee(spec, memory, now, self._policy, self._clock.now())
+
+
+def foresee(
+    spec: JobSpec,
+    memory: ProgramMemory | None,
+    now: Circumstances,
+    policy: Policy,
+    now_seconds: float,
+) -> Foresight:
+    """What would come of the job if it were submitted now and had the supply to itself.
+
+    `memory` is what is remembered of its program; without one the models' priors alone speak.
+
+    Raises:
+        SpecError: nobody knows how much there is to do, or nothing that is offered can run it.
+    """
+    snapshot = _snapshot(spec, memory, now, now_seconds)
+    job = snapshot.jobs[0]
+    if job.remaining_examples is None:
+        raise SpecError(
+            "nobody knows yet how much there is to do: say how many useful examples it takes",
+            "total_progress",
+        )
+    found = frontier(job, snapshot)
+    if found is None:
+        raise SpecError(
+            f"nothing that is offered can run {spec.name}: {_offered(now.offers)}", "instances"
+        )
+    return Foresight(found, policy.plan(snapshot).decisions[0], memory)
+
+
+def _snapshot(
+    spec: JobSpec, memory: ProgramMemory | None, now: Circumstances, now_seconds: float
+) -> Snapshot:
+    """As the controller would take it, right after the job was submitted."""
+    store = memory_store()
+    job = store.jobs.add(spec, now_seconds)
+    usable = allowed_offers(spec.instances, now.offers) or now.offers
+    models = Models(store).of(job, with_memory((), memory), usable, now_seconds)
+    taken = job_snapshot(store, job, (), now.offers, models, now_seconds, memory)
+    return Snapshot(
+        now_seconds=now_seconds,
+        offers=now.offers,
+        limits=now.limits,
+        jobs=(replace(taken, id=spec.name),),
+        unavailable=now.unavailable,
+        replan_seconds=now.replan_seconds,
+    )
+
+
+def _offered(offers: Sequence[Offer]) -> str:
+    names = ", ".join(sorted({offer.id for offer in offers}))
+    return f"there are {names or 'no offers'}"

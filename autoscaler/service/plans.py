@@ -1,0 +1,68 @@
+"""What a job would come to, for those who ask before they submit it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autoscaler.controller.foresight import Circumstances, Foresight, foresee
+from autoscaler.domain.job import JobSpec
+from autoscaler.domain.offer import Limit, Offer
+from autoscaler.domain.program import ProgramMemory
+from autoscaler.economics.frontier import Prospect
+from autoscaler.policies.registry import create_policy
+from autoscaler.wire.messages import PlanView, ProspectView
+
+
+def plan_ahead(
+    spec: JobSpec,
+    offers: Sequence[Offer],
+    limits: Sequence[Limit],
+    memory: ProgramMemory | None,
+    now_seconds: float,
+) -> PlanView:
+    """What a controller that sells these would make of a job; none has to run.
+
+    Raises:
+        SpecError: as `foresee`.
+    """
+    now = Circumstances(tuple(offers), tuple(limits))
+    policy = create_policy("marginal")
+    return plan_view(spec, foresee(spec, memory, now, policy, now_seconds))
+
+
+def plan_view(spec: JobSpec, foreseen: Foresight) -> PlanView:
+    """What a job would come to."""
+    found = foreseen.frontier
+    return PlanView(
+        job=spec.name,
+        objective=spec.objective,
+        value_of_time_usd_per_hour=found.value_of_time,
+        frontier=tuple(_prospect_view(each) for each in found.corners),
+        others=tuple(_prospect_view(each) for each in found.others),
+        chosen=None if found.chosen is None else _prospect_view(found.chosen),
+        chance=found.chance,
+        shortfall=found.shortfall,
+        decision=foreseen.decision.reason,
+        known=_known_from(foreseen.memory),
+    )
+
+
+def _prospect_view(prospect: Prospect) -> ProspectView:
+    return ProspectView(
+        first=prospect.first,
+        then=prospect.then,
+        first_share=prospect.first_share,
+        seconds=prospect.seconds.median,
+        seconds_90=prospect.seconds.ninety_percent,
+        usd=prospect.usd.median,
+        usd_90=prospect.usd.ninety_percent,
+        from_value_of_time_usd_per_hour=prospect.from_value_of_time,
+        measured=prospect.is_measured,
+    )
+
+
+def _known_from(memory: ProgramMemory | None) -> str:
+    if memory is None:
+        return "from priors alone: nothing of it was measured yet, so the ranges are wide"
+    kinds = ", ".join(sorted({each.device_kind for each in memory.observations}))
+    return f"from step times of {memory.program} on {kinds or 'nothing yet'}"

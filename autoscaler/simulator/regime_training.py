@@ -1,0 +1,187 @@
+"""One rigid job's training whose owner changes its batch: regimes of epochs, as scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoscaler.domain.goodput import Batch, BatchBounds, ThroughputParameters
+from autoscaler.domain.report import StepObservation, TrainingReport
+from autoscaler.domain.snapshot import Regime, Regimes, Truth
+from autoscaler.goodput.batching import split_batch
+from autoscaler.simulator.job_training import JobTraining
+from autoscaler.simulator.regimes import Schedule, ScheduledRegime
+from autoscaler.simulator.step_times import Unprofiled
+from autoscaler.simulator.training import TrainingSettings
+
+_NEARLY = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Training in one regime, or none, until `to_seconds`."""
+
+    to_seconds: float
+    epochs_done: float
+    regime: ScheduledRegime | None
+
+
+class RegimeTraining(JobTraining):
+    """A job on a schedule of regimes; every example of its epochs counts as a useful one."""
+
+    def __init__(
+        self, schedule: Schedule, first_batch: int, settings: TrainingSettings, now_seconds: float
+    ) -> None:
+        """A run of the schedule; `first_batch` is the one that its owner submitted it with."""
+        batches = (first_batch, *(regime.batch for regime in schedule.regimes))
+        bounds = BatchBounds(first_batch, max(batches), max(batches), adaptive=False)
+        super().__init__(bounds, settings.pause_seconds, now_seconds)
+        self._schedule = schedule
+        self._settings = settings
+        self._random = np.random.default_rng(settings.seed)
+        self._epochs_done = 0.0
+        self._steps = 0.0
+        self._untold_seconds: dict[ScheduledRegime, float] = {}
+        self.exclusive_seconds = settings.pause_seconds + schedule.seconds * settings.slowdown
+
+    @property
+    def total_examples(self) -> float:
+        """Examples of the whole run."""
+        return float(self._schedule.epochs * self._schedule.samples_per_epoch)
+
+    @property
+    def progress_examples(self) -> float:
+        """Examples behind it."""
+        return self._epochs_done * self._schedule.samples_per_epoch
+
+    @property
+    def is_complete(self) -> bool:
+        """The run is over."""
+        return self._is_end(self._epochs_done)
+
+    def hear(self, throughput: ThroughputParameters | None) -> None:
+        """Its batch is its owner's: no fit changes it."""
+
+    def completes_before(self, seconds: float) -> float | None:
+        """When the run will be over, if that is before `seconds` and nothing changes.
+
+        Raises:
+            Unprofiled: the members are not as many devices as the job requests.
+        """
+        for stretch in self._stretches(seconds):
+            if self._is_end(stretch.epochs_done):
+                return stretch.to_seconds
+        return None
+
+    def advance(self, to_seconds: float) -> None:
+        """Let time pass, up to the end of the run.
+
+        Raises:
+            Unprofiled: as `completes_before` does.
+        """
+        for stretch in self._stretches(to_seconds):
+            self._take(stretch)
+        self.now_seconds = to_seconds
+
+    def report(self) -> TrainingReport:
+        """What the deciding replica tells now; step times and pauses since the last time."""
+        untold, self._untold_seconds = self._untold_seconds, {}
+        now, _ = self._under_way(self._epochs_done)
+        return TrainingReport(
+            step=int(self._steps),
+            epoch=int(self._epochs_done),
+            progress_examples=self.progress_examples,
+            total_examples=self.total_examples,
+            batch=self._batch(now),
+            bounds=self.bounds,
+            replicas=len(self.members),
+            devices=self.devices,
+            learning_rate=0.0,
+            parameter_bytes=self._settings.parameter_bytes,
+            observations=tuple(self._observation(*each) for each in untold.items()),
+            pauses=self._pauses_to_tell(),
+        )
+
+    def truth(self) -> Truth:
+        """What its schedule says, but for how long the regimes last that have not ended."""
+        now, _ = self._under_way(self._epochs_done)
+        left = (self._schedule.epochs - self._epochs_done) * self._schedule.samples_per_epoch
+        return Truth(
+            step_seconds={self._schedule.devices: self._step_seconds(now)},
+            remaining_steps=left / now.batch,
+            regimes=Regimes(self._schedule.epochs, tuple(self._told())),
+        )
+
+    def _told(self) -> Iterator[Regime]:
+        before = 0
+        for regime in self._schedule.regimes:
+            done = min(max(self._epochs_done - before, 0.0), float(regime.epochs))
+            yield Regime(regime.batch, regime.epoch_seconds * self._settings.slowdown, done)
+            before += regime.epochs
+
+    def _stretches(self, to_seconds: float) -> Iterator[_Stretch]:
+        """What happens until then if nothing changes. It changes nothing itself."""
+        now, done = self.now_seconds, self._epochs_done
+        asked = self._schedule.devices
+        if self.members and self.devices != asked and now < to_seconds:
+            raise Unprofiled(
+                f"its epochs were measured on {asked} devices, not on {self.devices}: "
+                "use a policy that gives jobs what they asked for"
+            )
+        held_up = self._held_up_seconds if self.members else to_seconds
+        if now < min(held_up, to_seconds):
+            now = min(held_up, to_seconds)
+            yield _Stretch(now, done, None)
+        while now < to_seconds and not self._is_end(done):
+            regime, end = self._under_way(done)
+            epoch_seconds = regime.epoch_seconds * self._settings.slowdown
+            needed_seconds = (end - done) * epoch_seconds
+            lasts_seconds = min(needed_seconds, to_seconds - now)
+            done = end if lasts_seconds == needed_seconds else done + lasts_seconds / epoch_seconds
+            now += lasts_seconds
+            yield _Stretch(now, done, regime)
+
+    def _take(self, stretch: _Stretch) -> None:
+        regime = stretch.regime
+        if regime is not None:
+            lasted_seconds = stretch.to_seconds - self.now_seconds
+            told_seconds = self._untold_seconds.get(regime, 0.0)
+            self._untold_seconds[regime] = told_seconds + lasted_seconds
+            self._steps += lasted_seconds / self._step_seconds(regime)
+        self._epochs_done = stretch.epochs_done
+        self._spend_until(stretch.to_seconds, self._batch(regime) if regime else None)
+
+    def _under_way(self, epochs_done: float) -> tuple[ScheduledRegime, float]:
+        """The regime, and the epochs that are done at its end; at the end of one the next."""
+        end = 0
+        for regime in self._schedule.regimes:
+            end += regime.epochs
+            if epochs_done < end * (1 - _NEARLY):
+                break
+        return regime, float(end)
+
+    def _is_end(self, epochs_done: float) -> bool:
+        return epochs_done >= self._schedule.epochs * (1 - _NEARLY)
+
+    def _batch(self, regime: ScheduledRegime) -> Batch:
+        return split_batch(regime.batch, self._schedule.devices, self.bounds.device_maximum)
+
+    def _step_seconds(self, regime: ScheduledRegime) -> float:
+        steps = self._schedule.samples_per_epoch / regime.batch
+        return regime.epoch_seconds * self._settings.slowdown / steps
+
+    def _observation(self, regime: ScheduledRegime, seconds: float) -> StepObservation:
+        batch, step_seconds = self._batch(regime), self._step_seconds(regime)
+        error = float(np.exp(self._settings.step_error * self._random.standard_normal()))
+        return StepObservation(
+            device_kind=self.members[0].device_kind,
+            instances=len(self.members),
+            devices=self.devices,
+            device_batch=batch.device,
+            accumulation=batch.accumulation,
+            step_seconds=step_seconds * error,
+            sync_seconds=0.0,
+            steps=max(int(seconds / step_seconds), 1),
+        )

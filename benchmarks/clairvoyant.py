@@ -1,0 +1,215 @@
+"""The least that a job can cost on an elastic cloud: a plan that knows everything beforehand.
+
+It knows every step time of the profile and the gradient statistics of the whole run, has no
+uncertainty, orders instances exactly so early that they are there when they are wanted, and pays
+what everybody pays: whole instances, their boots, and a pause at each change. Dynamic programming
+over pieces of the run, each within an epoch; what one piece is held at is one allocation.
+
+    CASTOR_DATA=... python benchmarks/clairvoyant.py [--application imagenet]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoscaler.goodput.batching import split_batch
+from autoscaler.goodput.efficiency import efficiency
+from autoscaler.simulator.profiles import Profile, read_profiles
+from autoscaler.simulator.step_times import Unprofiled
+
+FloatArray = NDArray[np.float64]
+
+VALUES_OF_TIME = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+APPLICATIONS = ("bert", "cifar10", "deepspeech2", "yolov3", "imagenet")
+# A run is cut into so many pieces at least, an epoch into whole ones.
+_LEAST_PIECES = 40
+# Batches tried between the least and the largest.
+_BATCHES = 60
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What can be bought: its kind as profiled, devices, $/h, and how many there are."""
+
+    offer: str
+    kind: str
+    devices: int
+    usd_per_hour: float
+    most: int
+
+
+@dataclass(frozen=True)
+class Ground:
+    """The cloud and what changes cost; `boot_seconds` and `pause_seconds` as simulated."""
+
+    machines: Sequence[Machine]
+    boot_seconds: float = 180.0
+    pause_seconds: float = 1.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One allocation: `instances` of a machine, `used` devices of each."""
+
+    machine: Machine
+    instances: int
+    used: int
+
+    @property
+    def usd_per_second(self) -> float:
+        """Of all instances."""
+        return self.instances * self.machine.usd_per_hour / 3600.0
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The least cost: dollars and value of time x duration, and how it is reached."""
+
+    cost_usd: float
+    seconds: float
+    plan: tuple[str, ...]
+
+
+# The published prices of us-east-1 (g4dn.12xlarge and p4d.24xlarge); A100 nodes were measured in
+# twos at most.
+CLOUD = Ground(
+    (
+        Machine("g4dn.12xlarge", "aws", 4, 3.912, 16),
+        Machine("p4d.24xlarge", "dgx-ext", 8, 21.957642, 2),
+    )
+)
+
+
+def limit(profile: Profile, ground: Ground, value_of_time: float) -> Limit:
+    """The least of dollars + value of time ($/h) x duration, over all plans."""
+    value = value_of_time / 3600.0
+    choices = tuple(_choices(profile, ground))
+    price = np.array([choice.usd_per_second for choice in choices])
+    seconds = _piece_seconds(profile, choices)
+    switch = _switches(choices, ground, price + value)
+    ahead = np.zeros(len(choices))
+    best: list[NDArray[np.int64]] = []
+    for piece in range(len(seconds) - 1, -1, -1):
+        by_next = switch + ahead[None, :]
+        best.append(by_next.argmin(axis=1))
+        ahead = seconds[piece] * (price + value) + by_next.min(axis=1)
+    start = (ground.boot_seconds + ground.pause_seconds) * (price + value) + ahead
+    return _followed(choices, seconds, best[::-1], ground, (int(start.argmin()), start.min()))
+
+
+def _followed(
+    choices: Sequence[Choice],
+    seconds: FloatArray,
+    best: Sequence[NDArray[np.int64]],
+    ground: Ground,
+    start: tuple[int, float],
+) -> Limit:
+    at, cost = start
+    total = ground.boot_seconds + ground.pause_seconds
+    plan: list[str] = []
+    for piece, following in enumerate(best):
+        choice = choices[at]
+        words = f"{choice.instances} x {choice.used} of {choice.machine.offer}"
+        if not plan or plan[-1] != words:
+            plan.append(words)
+        total += seconds[piece, at]
+        changed = int(following[at])
+        total += ground.pause_seconds * (changed != at)
+        at = changed
+    return Limit(float(cost), float(total), tuple(plan))
+
+
+def _choices(profile: Profile, ground: Ground) -> list[Choice]:
+    """Every allocation that was profiled: whole instances, and a part of a single one."""
+    found = []
+    for machine in ground.machines:
+        parts = [Choice(machine, 1, used) for used in range(1, machine.devices)]
+        whole = [Choice(machine, count, machine.devices) for count in range(1, machine.most + 1)]
+        for choice in (*parts, *whole):
+            try:
+                profile.device_batches(machine.kind, (choice.used,) * choice.instances)
+            except Unprofiled:
+                continue
+            found.append(choice)
+    return found
+
+
+def _piece_seconds(profile: Profile, choices: Sequence[Choice]) -> FloatArray:
+    """Seconds of each piece at each allocation, at the batch that is best there: (P, A)."""
+    ends = profile.epoch_end_examples
+    starts = np.concatenate([[0.0], ends[:-1]])
+    cuts = max(1, -(-_LEAST_PIECES // len(ends)))
+    table = np.stack([_epoch_goodput(profile, choice) for choice in choices], axis=1)
+    whole = (ends - starts)[:, None] / table
+    return np.repeat(whole / cuts, cuts, axis=0)
+
+
+def _epoch_goodput(profile: Profile, choice: Choice) -> FloatArray:
+    """Useful examples a second in each epoch, (E,)."""
+    placement = (choice.used,) * choice.instances
+    devices = choice.used * choice.instances
+    kind = choice.machine.kind
+    largest = int(profile.device_batches(kind, placement)[1])
+    least = max(profile.initial_batch, devices)
+    grid = np.geomspace(least, max(profile.maximum_batch, least), _BATCHES).astype(int)
+    # Those that fill every device alike, too.
+    even = [grid // unit * unit for unit in (devices, devices * largest)]
+    grid = np.unique(np.concatenate([grid, *even]))
+    grid = grid[grid >= least]
+    ends = profile.epoch_end_examples
+    starts = np.concatenate([[0.0], ends[:-1]])
+    best = np.zeros(len(ends))
+    for total in map(int, grid):
+        batch = split_batch(total, devices, largest)
+        times = profile.step_times(kind, placement, batch.device)
+        throughput = total / times.accumulated_seconds(batch.accumulation)
+        noise = np.array([profile.noise_scale(float(at) + 1e-6, total) for at in starts])
+        best = np.maximum(best, throughput * efficiency(noise, profile.initial_batch, total))
+    return best
+
+
+def _switches(choices: Sequence[Choice], ground: Ground, price: FloatArray) -> FloatArray:
+    """$ of going from each allocation to each, (A, A): boots of what is new, and the pause."""
+    cost = np.zeros((len(choices), len(choices)))
+    for i, old in enumerate(choices):
+        for j, new in enumerate(choices):
+            if i == j:
+                continue
+            kept = old.instances if old.machine is new.machine else 0
+            extra = max(new.instances - kept, 0)
+            boot_usd = extra * new.machine.usd_per_hour / 3600.0 * ground.boot_seconds
+            cost[i, j] = boot_usd + ground.pause_seconds * price[j]
+    return cost
+
+
+def main() -> int:
+    """Print the limit of every application and value of time, as Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--application", choices=APPLICATIONS, action="append")
+    wanted = parser.parse_args().application or APPLICATIONS
+    data = os.environ.get("CASTOR_DATA")
+    if data is None:
+        print("CASTOR_DATA is not set: it must name the folder of the published profiles")
+        return 1
+    profiles = read_profiles(Path(data) / "hetero", Path(data) / "pollux" / "app-profiles")
+    print("| application | $/h of waiting | least cost, $ | hours | plan |")
+    print("|---|---|---|---|---|")
+    for name in wanted:
+        for value in VALUES_OF_TIME:
+            found = limit(profiles[name], CLOUD, value)
+            plan = ", then ".join(found.plan)
+            hours = found.seconds / 3600
+            print(f"| {name} | {value:g} | {found.cost_usd:.2f} | {hours:.2f} | {plan} |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""The schedulers that Shockwave (NSDI'23) compares itself with, on its 120 jobs and 32 devices.
+
+Every run is the real controller on a virtual clock: 8 machines of 4 devices, rounds of 120 s, and
+20 s for every start, as in the simulator of Shockwave. CASTOR_DATA must name the folder that holds
+shockwave and golden. Prints Markdown, ours beside what the artifact's own result files say.
+
+    CASTOR_DATA=... python benchmarks/shockwave_schedulers.py [--policies shockwave themis]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from autoscaler.cli.simulate_options import SimulateOptions
+from autoscaler.cli.simulation import run_simulation
+from autoscaler.simulator.results import Totals
+
+# Ours -> what the artifact calls the policy that it stands for.
+POLICIES = {
+    "shockwave": "shockwave",
+    "themis": "finish_time_fairness (Themis)",
+    "gavel-finish-time-fairness": "finish_time_fairness (Themis)",
+    "gavel-max-min": "max_min_fairness (Gavel)",
+    "allox": "allox",
+    "gandiva-fair-by-time": "gandiva_fair",
+    "gandiva-fair": "gandiva_fair",
+}
+TRACE = "120_0.2_5_100_40_25_0,0.5,0.5_0.6,0.3,0.09,0.01_multigpu_dynamic.trace"
+HEADER = (
+    "| | makespan, h | here | | unfair, % | here | worst rho | here | average JCT, h | here "
+    "| restarts | plan, ms |"
+)
+
+
+def measure(data: Path, policy: str) -> Totals:
+    """Run the trace under one policy."""
+    options = SimulateOptions(
+        workload=data / "shockwave" / TRACE,
+        regimes=data / "shockwave" / "profiles-tailfixed",
+        cluster="8x4",
+        policy=policy,
+        interval_seconds=120.0,
+        restart_seconds=20.0,
+    )
+    return run_simulation(options).totals
+
+
+def row(policy: str, ours: Totals, published: Mapping[str, float]) -> str:
+    """One line of the table."""
+    hours = ours.makespan_s / 3600
+    off = hours / published["makespan_h"] - 1
+    return (
+        f"| {policy} | {published['makespan_h']:.2f} | {hours:.2f} | {off:+.0%} "
+        f"| {published['unfair_pct']:.1f} | {100 * (ours.unfair_share or 0.0):.1f} "
+        f"| {published['worst_ftf']:.2f} | {ours.worst_ftf_rho:.2f} "
+        f"| {published['avg_jct_h']:.2f} | {ours.avg_jct_s / 3600:.2f} | {ours.restarts} "
+        f"| {ours.decision_ms_p50:.0f} |"
+    )
+
+
+def main() -> None:
+    """Run, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--policies", nargs="*", choices=POLICIES, default=list(POLICIES))
+    arguments = parser.parse_args()
+    if "CASTOR_DATA" not in os.environ:
+        sys.exit("CASTOR_DATA is not set: it must name the folder of the published data")
+    data = Path(os.environ["CASTOR_DATA"])
+    text = (data / "golden" / "shockwave-120jobs-32gpus-sim.json").read_text()
+    golden = {entry["policy"]: entry for entry in json.loads(text)}
+    print(HEADER)
+    print("|---" * (HEADER.count("|") - 1) + "|")
+    for policy in arguments.policies:
+        published = golden[POLICIES[policy]]
+        print(row(policy, measure(data, policy), published), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""Deadlines on spot: the real controller on published traces, beside who knew them.
+
+    CASTOR_DATA=... python benchmarks/spot.py [--slack 1.5] [--jobs 80]
+
+Jobs of one V100 instance and four hours of training are submitted one after the other, each with
+a deadline of so many times its training after its submission. Four zones sell spot, each as one
+trace of "Can't Be Late" (Wu et al., NSDI'24) has it, at the prices of its zone; on-demand can
+always be had. The controller replans every two minutes and on news, and keeps what it learns of
+zones and program from job to job; the first `WARM` jobs are not counted.
+
+The clairvoyant knows all traces and pays the same boots: least money that meets the deadline, by
+dynamic programming over minutes, progress and what is held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoscaler.clock import SystemClock, VirtualClock
+from autoscaler.domain.job import InstanceBounds
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.offer import Offer, Purchase
+from autoscaler.policies.registry import create_policy
+from autoscaler.simulator.agents import Equipment
+from autoscaler.simulator.profiles import Profile, read_profiles
+from autoscaler.simulator.results import JobResult, result_of
+from autoscaler.simulator.simulation import Scenario, Simulation, TimedPolicy
+from autoscaler.simulator.training import TrainingSettings
+from autoscaler.simulator.workload import Arrival
+from autoscaler.store.store import memory_store
+from providers.simulated.capacity import CapacityTrace, read_capacity_trace
+from providers.simulated.cloud import SimulatedCloud
+from providers.simulated.provider import SimulatedProvider
+from providers.simulated.settings import SimulatedSettings
+
+APPLICATION, PROFILED_KIND, BATCH = "cifar10", "aws", 128
+TRAINING_SECONDS = 4 * 3600.0
+BOOT_SECONDS = 180.0
+INTERVAL_SECONDS = 120.0
+ON_DEMAND_USD_PER_HOUR = Decimal("3.06")
+SPOT_USD_PER_HOUR = {
+    "us-east-1a": Decimal("0.4995"),
+    "us-east-1c": Decimal("0.4803"),
+    "us-east-1f": Decimal("0.5576"),
+    "us-east-2b": Decimal("0.4829"),
+}
+CONFIDENCE = 0.99
+WARM = 5
+MINUTE = 60.0
+
+Costs = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One job: what it cost and when it was done, by the controller and by who knows.
+
+    `finish_share` is the time from submission to end over that of training alone.
+    """
+
+    late_seconds: float
+    finish_share: float
+    usd: float
+    clairvoyant_usd: float
+    restarts: int
+    on_demand_share: float
+
+
+def read_zones(data: Path) -> dict[str, CapacityTrace]:
+    """The traces of V100 instances, by zone."""
+    paths = sorted(Path(data, "spot").glob("*/*v100*.json"))
+    return {path.name.split("_")[0]: read_capacity_trace(path) for path in paths}
+
+
+def offers(zones: Mapping[str, CapacityTrace]) -> dict[str, Offer]:
+    """Spot of each zone, and on-demand."""
+
+    def sold(zone: str, purchase: Purchase, usd_per_hour: Decimal) -> Offer:
+        return Offer(
+            id=f"{zone}-{purchase}",
+            provider="aws",
+            instance_type="p3.2xlarge",
+            zone=zone,
+            purchase=purchase,
+            devices=1,
+            device_kind="v100",
+            usd_per_hour=usd_per_hour,
+            boot_seconds=BOOT_SECONDS,
+            network_bytes_per_second=1.25e9,
+            minimum_billed_seconds=60,
+        )
+
+    spot = [sold(zone, Purchase.SPOT, SPOT_USD_PER_HOUR[zone]) for zone in zones]
+    every = [*spot, sold("us-east-1a", Purchase.ON_DEMAND, ON_DEMAND_USD_PER_HOUR)]
+    return {offer.id: offer for offer in every}
+
+
+def simulate(
+    profiles: Mapping[str, Profile], zones: Mapping[str, CapacityTrace], slack: float, jobs: int
+) -> Sequence[JobResult]:
+    """The jobs under the controller, each submitted when the one before must be done."""
+    sold = offers(zones)
+    spacing = (slack + 0.5) * TRAINING_SECONDS
+    alone = profiles[APPLICATION].step_times(PROFILED_KIND, (1,), BATCH).accumulated_seconds(0)
+    steps = profiles[APPLICATION].total_examples / BATCH
+    settings = TrainingSettings(slowdown=TRAINING_SECONDS / (alone * steps))
+    scenario = Scenario(
+        arrivals=tuple(
+            Arrival(f"job-{n:03}", n * spacing, APPLICATION, 1, BATCH) for n in range(jobs)
+        ),
+        profiles=profiles,
+        equipment={name: Equipment(offer, PROFILED_KIND) for name, offer in sold.items()},
+        objective=lambda now: Objective(
+            deadline_seconds=now + slack * TRAINING_SECONDS, confidence=CONFIDENCE
+        ),
+        instances=InstanceBounds(maximum=1),
+        training=settings,
+        interval_seconds=INTERVAL_SECONDS,
+        adapts_batch=False,
+        remembers=True,
+    )
+    clock, store = VirtualClock(), memory_store()
+    capacity = {f"{zone}-{Purchase.SPOT}": trace for zone, trace in zones.items()}
+    cloud = SimulatedCloud(SimulatedSettings(tuple(sold.values()), capacity=capacity), clock)
+    provider = SimulatedProvider(cloud, store.settings.controller_id())
+    policy = TimedPolicy(create_policy("marginal"), SystemClock())
+    run = Simulation(scenario, store, provider, policy, clock).run()
+    return result_of("marginal", 0, run, store, sold).jobs
+
+
+def clairvoyant_usd(
+    zones: Mapping[str, CapacityTrace], start_seconds: float, deadline_seconds: float
+) -> float:
+    """The least cost of the training by the deadline, for who knows the traces.
+
+    `cost[s, w]` is the least after each minute, held s and w minutes of training done. A change
+    pays the boot of the new beside what is held, which trains on if it lasts.
+    """
+    names = list(zones)
+    usd = [float(SPOT_USD_PER_HOUR[name]) / 60 for name in names]
+    usd += [float(ON_DEMAND_USD_PER_HOUR) / 60, 0.0]
+    minutes = int((deadline_seconds - start_seconds) / MINUTE)
+    work, boot = int(np.ceil(TRAINING_SECONDS / MINUTE)), int(BOOT_SECONDS / MINUTE)
+    there = np.ones((len(usd), minutes), dtype=bool)
+    for zone, name in enumerate(names):
+        trace = zones[name]
+        there[zone] = [trace.available(start_seconds + MINUTE * m) > 0 for m in range(minutes)]
+    cost = np.full((minutes + 1, len(usd), work + 1), np.inf)
+    nothing = len(usd) - 1
+    cost[0, nothing, 0] = 0.0
+    for minute in range(minutes):
+        now = cost[minute]
+        now[nothing] = now.min(axis=0)
+        for held in range(len(usd)):
+            if not there[held, minute]:
+                continue
+            worked = now[held] if held == nothing else _shifted(now[held], 1)
+            _lower(cost[minute + 1, held], worked + usd[held])
+            for new in range(nothing):
+                until = minute + boot
+                if new == held or until > minutes or not there[new, minute:until].all():
+                    continue
+                lasts = there[held, minute:until].all() and held != nothing
+                paid = boot * (usd[new] + (usd[held] if lasts else 0.0))
+                _lower(cost[until, new], _shifted(now[held], boot if lasts else 0) + paid)
+    return float(cost[:, :, work].min())
+
+
+def _shifted(
+    cost: np.ndarray[tuple[int], np.dtype[np.float64]], minutes: int
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """The same after so many more minutes of training; more than all is all."""
+    if minutes == 0:
+        return cost
+    moved = np.full_like(cost, np.inf)
+    moved[minutes:] = cost[:-minutes]
+    moved[-1] = min(moved[-1], float(cost[-minutes - 1 :].min()))
+    return moved
+
+
+def _lower(cost: Costs, other: Costs) -> None:
+    np.minimum(cost, other, out=cost)
+
+
+def outcomes(
+    results: Sequence[JobResult], zones: Mapping[str, CapacityTrace], slack: float
+) -> list[Outcome]:
+    """Each counted job beside the clairvoyant."""
+    found = []
+    for job in results[WARM:]:
+        deadline = job.submitted_s + slack * TRAINING_SECONDS
+        trained = sum(entry.to_s - entry.from_s for entry in job.timeline)
+        on_demand = sum(
+            entry.to_s - entry.from_s for entry in job.timeline if "on-demand" in entry.offer
+        )
+        found.append(
+            Outcome(
+                late_seconds=job.finished_s - deadline,
+                finish_share=job.completion_seconds / TRAINING_SECONDS,
+                usd=job.cost_usd,
+                clairvoyant_usd=clairvoyant_usd(zones, job.submitted_s, deadline),
+                restarts=job.restarts,
+                on_demand_share=on_demand / trained,
+            )
+        )
+    return found
+
+
+def main() -> None:
+    """Print how the deadlines were kept and what that cost."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--slack", type=float, default=1.5)
+    parser.add_argument("--jobs", type=int, default=80)
+    options = parser.parse_args()
+    data = os.environ.get("CASTOR_DATA")
+    if data is None:
+        sys.exit("CASTOR_DATA is not set: name the folder that holds spot/ and hetero/")
+    zones = read_zones(Path(data))
+    profiles = read_profiles(Path(data, "hetero"), Path(data, "pollux", "app-profiles"))
+    results = simulate(profiles, zones, options.slack, options.jobs)
+    found = outcomes(results, zones, options.slack)
+    late = sorted(one.late_seconds for one in found)
+    kept = sum(seconds <= 0 for seconds in late)
+    usd, best = sum(one.usd for one in found), sum(one.clairvoyant_usd for one in found)
+    print(f"deadlines kept: {kept} of {len(found)}; the latest by {late[-1]:.0f} s")
+    print(f"spent {usd:.2f} $, clairvoyant {best:.2f} $: {usd / best:.3f} x")
+    finish = np.percentile([one.finish_share for one in found], (5, 50, 95))
+    print(
+        f"done after {', '.join(f'{share:.2f}' for share in finish)} x the training (5, 50, 95 %)"
+    )
+    share = float(np.mean([one.on_demand_share for one in found]))
+    print(
+        f"on-demand {share:.0%} of the time, {np.mean([o.restarts for o in found]):.1f} restarts"
+    )
+
+
+if __name__ == "__main__":
+    main()

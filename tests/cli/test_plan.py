@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from autoscaler.cli.app import app
+from autoscaler.domain.errors import SpecError, Unavailable
+from tests.cli.test_simulate import OFFERS
+from tests.simulator import toy
+
+JOB = "name: toy\ncommand: python train.py\nbatch: {initial: 16, max: 256}\ninstances: 4\n"
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "job.yaml").write_text(JOB)
+    (tmp_path / "offers.yaml").write_text(OFFERS)
+    toy.write_profile(tmp_path / "profiles")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("CASTOR_STATE", str(tmp_path / "state"))
+    return tmp_path
+
+
+def plan(*options: str) -> str:
+    result = CliRunner().invoke(app, ["plan", "job.yaml", *options], catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.stdout
+
+
+def test_the_frontier_is_told_in_a_table_as_json_and_in_a_picture(files: Path) -> None:
+    known = ("--offers", "offers.yaml", "--profiles", "profiles")
+    told = plan(*known, "--plot", "plan.svg")
+    assert "from step times of toy on slow" in told
+    assert "<- your objective" in told
+    assert "first decision: start toy on" in told
+    picture = (files / "plan.svg").read_text()
+    assert "toy: what money buys of time" in picture or "<path" in picture
+    view = json.loads(plan(*known, "--json"))
+    assert view["frontier"][0]["from_value_of_time_usd_per_hour"] == 0.0
+    assert view["chosen"]["usd"] > 0
+
+
+def test_what_can_not_be_kept_is_told_with_what_can(files: Path) -> None:
+    (files / "job.yaml").write_text(f"{JOB}objective: {{deadline: 1m, budget: $0.01}}\n")
+    told = plan("--offers", "offers.yaml", "--profiles", "profiles")
+    assert "a deadline in 60 s and a budget of $0.01 can't be kept at 90 %" in told
+    assert "the earliest finish that can be is in" in told
+    assert "<- instead" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--offers", "offers.yaml"), "total_progress: nobody knows yet how much there is"),
+        (("--profiles", "profiles"), "--profiles: goes with --offers"),
+        (
+            ("--offers", "offers.yaml", "--profiles", "profiles", "--application", "bert"),
+            "'bert' has no profile: there are toy",
+        ),
+        (("--offers", "offers.yaml", "--plot", "plan.doc"), "name it .png, .svg or .pdf"),
+        (("--offers", "offers.yaml", "--plot", "no/plan.png"), "its folder is missing"),
+    ],
+)
+def test_what_can_not_be_planned_is_named(
+    files: Path, options: tuple[str, ...], told: str
+) -> None:
+    with pytest.raises(SpecError, match=told):
+        plan(*options)
+
+
+def test_without_matplotlib_the_way_to_it_is_told_before_anything_is_done(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(SpecError, match=r"pip install 'castor-autoscaler\[plot\]'"):
+        plan("--offers", "offers.yaml", "--plot", "plan.png")
+
+
+def test_without_offers_a_controller_is_asked(files: Path) -> None:
+    with pytest.raises(Unavailable, match="or say what can be bought: --offers FILE"):
+        plan()

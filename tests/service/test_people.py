@@ -1,0 +1,46 @@
+"""Who submits, and what that and a priority make of a job's weight."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autoscaler.domain.errors import NotAllowed, SpecError
+from autoscaler.domain.job import InstanceBounds, JobSpec
+from autoscaler.wire.messages import Change
+from tests.service.conftest import Api
+
+SPEC = JobSpec("job", ("python", "train.py"), instances=InstanceBounds(maximum=2))
+
+
+def test_a_job_is_whose_token_submitted_it_whatever_it_says(api: Api) -> None:
+    ada = api.stranger(api.client.invite("ada").token)
+    view = ada.submit(replace(SPEC, person="bob"))
+    assert (view.person, view.priority, view.weight) == ("ada", 1.0, 1.0)
+
+
+def test_a_new_invitation_replaces_the_one_before(api: Api) -> None:
+    lost, found = (api.client.invite("ada").token for _ in range(2))
+    assert api.stranger(found).jobs() == ()
+    with pytest.raises(NotAllowed, match="not known here"):
+        api.stranger(lost).jobs()
+
+
+def test_only_the_owner_invites_and_nobody_in_the_owner_s_name(api: Api) -> None:
+    ada = api.stranger(api.client.invite("ada").token)
+    with pytest.raises(NotAllowed, match="only owner lets people in, not ada"):
+        ada.invite("bob")
+    for name in ("owner", "Two Words"):
+        with pytest.raises(SpecError, match="take another name"):
+            api.client.invite(name)
+
+
+def test_a_priority_is_changed_as_the_job_runs(api: Api) -> None:
+    api.client.submit(SPEC)
+    assert api.client.change("job", Change(priority=4.0)).priority == 4.0
+    api.world.tick()
+    assert api.client.job("job").weight == 4.0
+    assert api.client.job("job").events[0].text == "priority by owner"
+    with pytest.raises(SpecError, match=r"0\.0 must be more than 0"):
+        api.client.change("job", Change(priority=0.0))
