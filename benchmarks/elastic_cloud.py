@@ -1,4 +1,4 @@
-"""One job on an elastic cloud against a plan that knows everything: dollars + value of time x time.
+"""One job on an elastic cloud against a plan that knows everything: dollars, and time at its value.
 
 The real controller on a virtual clock, with the policy `marginal`: a job of which nothing is
 known, and then another of the same program, with what the first has taught. Step times are
@@ -15,11 +15,13 @@ import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+
+from clairvoyant import APPLICATIONS, CLOUD, VALUES_OF_TIME, Ground, Limit, Machine, limit
 
 from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.domain.job import InstanceBounds
@@ -37,7 +39,6 @@ from autoscaler.simulator.training import TrainingSettings
 from autoscaler.simulator.workload import Arrival
 from autoscaler.spec.objective_text import parse_objective_text
 from autoscaler.store.store import memory_store
-from benchmarks.clairvoyant import APPLICATIONS, CLOUD, VALUES_OF_TIME, Limit, Machine, limit
 from providers.simulated.cloud import SimulatedCloud
 from providers.simulated.provider import SimulatedProvider
 from providers.simulated.settings import SimulatedSettings
@@ -90,48 +91,70 @@ def _look_usd(machine: Machine) -> float:
 def run_case(data: Path, policy: str, case: Case) -> Paid:
     """Two runs of one program, one after the other."""
     profile = _profiles(data)[case.application]
-    first, memory = _run(profile, case, policy, None)
-    again, _ = _run(profile, case, policy, memory)
-    return Paid(first, again)
+    setup = Setup(CLOUD, policy, case.value_of_time, 1000 * case.seed)
+    first = run_job(profile, setup)
+    again = run_job(profile, replace(setup, seed=setup.seed + 500), first.memory)
+    return Paid(first.cost_usd(case.value_of_time), again.cost_usd(case.value_of_time))
 
 
-def _run(
-    profile: Profile, case: Case, policy: str, memory: ProgramMemory | None
-) -> tuple[float, ProgramMemory | None]:
+@dataclass(frozen=True)
+class Setup:
+    """One job: on which cloud, who plans, what an hour of it is worth, and the seed."""
+
+    cloud: Ground
+    policy: str
+    value_of_time: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job came to, and what its program has taught."""
+
+    usd: float
+    seconds: float
+    memory: ProgramMemory | None
+
+    def cost_usd(self, value_of_time: float) -> float:
+        """Dollars, and its time at that value ($/h)."""
+        return self.usd + value_of_time * self.seconds / 3600.0
+
+
+def run_job(profile: Profile, setup: Setup, memory: ProgramMemory | None = None) -> Outcome:
+    """One job under the real controller, which remembers what `memory` says of its program."""
     clock, store = VirtualClock(), memory_store()
     if memory is not None:
         store.programs.remember(memory)
-    offers = {machine.offer: machine for machine in CLOUD.machines}
-    equipment = {name: Equipment(_offer(name), each.kind) for name, each in offers.items()}
+    machines = setup.cloud.machines
+    equipment = {each.offer: Equipment(_offer(each), each.kind) for each in machines}
     limits = tuple(
-        SharedLimit(name, LimitUnit.INSTANCES, each.most, frozenset([name]))
-        for name, each in offers.items()
+        SharedLimit(each.offer, LimitUnit.INSTANCES, each.most, frozenset([each.offer]))
+        for each in machines
     )
     settings = SimulatedSettings(
-        offers=tuple(each.offer for each in equipment.values()), limits=limits, seed=case.seed
+        offers=tuple(each.offer for each in equipment.values()), limits=limits, seed=setup.seed
     )
     cloud = SimulatedProvider(SimulatedCloud(settings, clock), store.settings.controller_id())
-    seed = 1000 * case.seed + 500 * (memory is not None)
+    planner = create_policy(setup.policy)
     scenario = Scenario(
         arrivals=(Arrival("job", 0.0, profile.name, 1, profile.initial_batch),),
         profiles={profile.name: profile},
         equipment=equipment,
-        objective=partial(_objective, case.value_of_time),
-        instances=InstanceBounds(maximum=max(each.most for each in CLOUD.machines)),
+        objective=partial(_objective, setup.value_of_time),
+        instances=InstanceBounds(maximum=max(each.most for each in machines)),
         training=TrainingSettings(
-            pause_seconds=CLOUD.pause_seconds,
+            pause_seconds=setup.cloud.pause_seconds,
             step_error=_STEP_ERROR,
             noise_error=_NOISE_ERROR,
-            seed=seed,
+            seed=setup.seed,
+            fills_batch=getattr(planner, "fills_batch", False),
         ),
         remembers=True,
     )
-    planner = TimedPolicy(create_policy(policy), SystemClock())
-    run = Simulation(scenario, store, cloud, planner, clock).run()
+    run = Simulation(scenario, store, cloud, TimedPolicy(planner, SystemClock()), clock).run()
     (ran,) = run.jobs
     usd = Ledger(store.ledger.entries()).total(run.ended_seconds)
-    paid = float(usd) + case.value_of_time * ran.finished_seconds / 3600.0
-    return paid, store.programs.recall(profile.name)
+    return Outcome(float(usd), ran.finished_seconds, store.programs.recall(profile.name))
 
 
 def _objective(value_of_time: float, now_seconds: float) -> Objective:
@@ -139,13 +162,12 @@ def _objective(value_of_time: float, now_seconds: float) -> Objective:
     return parse_objective_text(text, now_seconds)
 
 
-def _offer(name: str) -> Offer:
-    known = instance_type(name)
-    machine = next(each for each in CLOUD.machines if each.offer == name)
+def _offer(machine: Machine) -> Offer:
+    known = instance_type(machine.offer)
     return Offer(
-        id=name,
+        id=machine.offer,
         provider="aws",
-        instance_type=name,
+        instance_type=machine.offer,
         zone="us-east-1",
         purchase=Purchase.ON_DEMAND,
         devices=machine.devices,

@@ -18,9 +18,9 @@ from autoscaler.domain.report import StepObservation
 from autoscaler.goodput.batch import best_batch, goodput_table
 from autoscaler.goodput.draws import DRAWS
 from autoscaler.goodput.fit import fit
+from autoscaler.goodput.formulas import predictor_of
 from autoscaler.goodput.prediction import goodput_draws
 from autoscaler.goodput.prior import prior_for
-from autoscaler.goodput.throughput import as_array, compute_seconds, step_seconds
 
 TRUTH = ThroughputParameters(0.06, 0.0045, 0.2, 0.07, 0.08, 0.02, 2.0)
 BOUNDS = BatchBounds(initial=200, maximum=12_800, device_maximum=200, adaptive=True)
@@ -31,14 +31,14 @@ REPEATS = 30
 def observations(count: int) -> list[StepObservation]:
     """Step times of random configurations of up to 16 instances of 4 devices, 5 % noise."""
     generator = np.random.default_rng(0)
-    theta = as_array(TRUTH)
+    truth = predictor_of(TRUTH)
     seen = []
     for _ in range(count):
         instances = int(generator.integers(1, 17))
         devices = instances * int(generator.integers(1, 5))
         batch = int(generator.choice([25, 50, 75, 100, 150, 200]))
-        step = float(step_seconds(theta, instances, devices, batch, 0))
-        sync = step - float(compute_seconds(theta, batch))
+        step = float(truth.step_seconds(instances, devices, batch, 0))
+        sync = step - float(truth.compute_seconds(instances, devices, batch))
         factor = float(np.exp(0.05 * generator.normal()))
         seen.append(
             StepObservation("t4", instances, devices, batch, 0, step * factor, sync * factor, 100)
@@ -64,11 +64,11 @@ def measure() -> dict[str, float]:
         call = partial(fit, observations(count), prior)
         figures[f"fit, {count} observations"] = median_milliseconds(call)
     model = fit(observations(50), prior)
-    theta, noise = as_array(model.draws), np.geomspace(100, 10_000, DRAWS)
+    drawn, noise = predictor_of(model.draws), np.geomspace(100, 10_000, DRAWS)
     devices = np.arange(1, ALLOCATIONS + 1)
     sizes = ((devices + 3) // 4, devices)
     figures[f"goodput_table, {DRAWS} draws x {ALLOCATIONS} allocations"] = median_milliseconds(
-        lambda: goodput_table(theta, noise, BOUNDS, *sizes)
+        lambda: goodput_table(drawn, noise, BOUNDS, *sizes)
     )
     figures[f"goodput_draws, {DRAWS} draws x {ALLOCATIONS} allocations"] = median_milliseconds(
         lambda: goodput_draws(model, noise, BOUNDS, *sizes)

@@ -23,10 +23,11 @@ import numpy as np
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.goodput.fit import fit
+from autoscaler.goodput.formulas import predictor_of
 from autoscaler.goodput.likelihood import measurements
 from autoscaler.goodput.prediction import log_errors, size_log_errors
 from autoscaler.goodput.prior import ThroughputPrior, prior_for, prior_from_kind
-from autoscaler.goodput.throughput import FloatArray, as_array, step_seconds
+from autoscaler.goodput.throughput import FloatArray
 
 KIND = "t4"
 NETWORK_BYTES_PER_SECOND = 6.25e9
@@ -150,8 +151,9 @@ def _observation(
 
 def _errors(model: ThroughputModel, held_out: Sequence[StepObservation]) -> FloatArray:
     """Log errors and whether the interval held, (2, n)."""
-    instances, devices, batch, accumulation = measurements(held_out).places
-    seconds = step_seconds(as_array(model.draws), instances, devices, batch, accumulation)
+    drawn = predictor_of(model.draws)
+    instances, devices, batch, accumulation = measurements(held_out, drawn.formula).places
+    seconds = drawn.step_seconds(instances, devices, batch, accumulation)
     draws = np.log(seconds) + size_log_errors(model, instances, devices)
     low, high = np.quantile(draws, [0.05, 0.95], axis=0, method="weibull")
     measured = np.log([o.step_seconds for o in held_out])

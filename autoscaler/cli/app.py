@@ -210,6 +210,28 @@ def costs(as_json: Json = False) -> None:
 
 
 @app.command()
+def offers(
+    file: Annotated[
+        Path | None,
+        typer.Option("--offers", help="A file of offers, instead of what the controller sees."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Print what can be bought, and how old each price is and where it is from."""
+    from autoscaler.cli.connection import connect
+    from autoscaler.cli.live import print_whole
+    from autoscaler.cli.offers import offers_in, offers_table
+    from autoscaler.clock import SystemClock
+    from autoscaler.wire.messages import OffersView
+
+    view = connect().offers() if file is None else offers_in(file, SystemClock().now())
+    if as_json:
+        print_json(OffersView, view)
+    else:
+        print_whole(offers_table(view))
+
+
+@app.command()
 def serve(
     state: Annotated[
         Path | None, typer.Option(envvar="CASTOR_STATE", help="Directory of all that lasts.")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
+
+if TYPE_CHECKING:
+    from autoscaler.cli.simulate_options import SimulateOptions
 
 Workload = Annotated[Path, Option(help="CSV, or .trace, of jobs and when they arrive.")]
 Profiles = Annotated[
@@ -31,6 +34,10 @@ Interference = Annotated[
 FleetPrice = Annotated[float | None, Option(help="What all instances together may cost an hour.")]
 Seed = Annotated[int, Option(help="The same seed gives the same run.")]
 Published = Annotated[bool, Option(help="With the quirks of the published simulator of Pollux.")]
+OnNews = Annotated[
+    bool,
+    Option("--on-news", help="Plan for a pool also when something happens, as in earnest."),
+]
 Remember = Annotated[
     bool, Option("--remember", help="What a job teaches is known to the next of its application.")
 ]
@@ -61,13 +68,11 @@ def simulate(
     published: Published = False,
     device_batch: DeviceBatch = None,
     remember: Remember = False,
+    on_news: OnNews = False,
     plot: Plot = None,
     json_file: JsonFile = None,
 ) -> None:
     """Run a workload under the real controller, on a virtual clock and measured profiles."""
-    from rich.console import Console
-
-    from autoscaler.cli import simulation
     from autoscaler.cli.simulate_options import SimulateOptions
 
     options = SimulateOptions(
@@ -88,8 +93,18 @@ def simulate(
         seed=seed,
         published=published,
         remembers=remember,
+        replans_on_news=on_news,
         device_batches=device_batch or (),
     )
+    _simulate(options, plot, json_file)
+
+
+def _simulate(options: SimulateOptions, plot: Path | None, json_file: Path | None) -> None:
+    """Run, draw, write and print; that a picture can't be drawn is told before the run."""
+    from rich.console import Console
+
+    from autoscaler.cli import simulation
+
     if plot is not None:
         from autoscaler.cli.pictures.canvas import require_plots
         from autoscaler.cli.pictures.simulation import draw_simulation
@@ -98,7 +113,7 @@ def simulate(
         require_plots(plot)
     result = simulation.run_simulation(options)
     if plot is not None:
-        draw_simulation(result, read_market(options).offers, workload.stem, plot)
+        draw_simulation(result, read_market(options).offers, options.workload.stem, plot)
     if json_file is not None:
         simulation.write_result(result, json_file)
     simulation.print_result(result, Console())

@@ -30,6 +30,7 @@ class SimulateOptions:
     seed: int = 0
     published: bool = False
     remembers: bool = False
+    replans_on_news: bool = False
     device_batches: Sequence[str] = ()
 
     def check(self) -> None:

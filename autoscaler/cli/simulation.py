@@ -115,7 +115,7 @@ def _scenario(
         of_application=market.settings_of_applications(training),
         is_profiled=market.is_profiled,
         interval_seconds=options.interval_seconds,
-        replans_on_news=not market.is_pool,
+        replans_on_news=options.replans_on_news or not market.is_pool,
         adapts_batch=getattr(planner, "adapts_batch", True),
         remembers=options.remembers,
         fleet_usd_per_hour=options.fleet_usd_per_hour,

@@ -102,7 +102,8 @@ def _job_cells(job: JobView, now_seconds: float) -> dict[str, str | Text]:
 
 def weight_text(job: JobView) -> str:
     """What the job weighs where jobs compete, and by what."""
-    whose = f", {job.person}'s share" if job.person is not None else ""
+    has_share = job.person is not None and job.weight != job.priority
+    whose = f", {job.person}'s share" if has_share else ""
     return f"{number(job.weight)}   priority {format_priority(job.priority)}{whose}"
 
 
@@ -170,7 +171,8 @@ def costs_table(costs: CostView) -> Table:
     table.add_column("spent", justify="right")
     for title, parts in (("job", costs.by_job), ("offer", costs.by_offer), ("day", costs.by_day)):
         for name, usd in sorted(parts.items()):
-            table.add_row(f"{title} {name}", money(usd))
+            is_paid = title == "offer" and name in costs.paid_already
+            table.add_row(f"{title} {name}", "paid already" if is_paid else money(usd))
     table.add_row("in all", money(costs.total_usd), style="bold")
     table.add_row("now, an hour", money(costs.usd_per_hour))
     return table

@@ -42,7 +42,7 @@ class ControllerParts:
 def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller:
     """A controller on these parts, which has not ticked yet."""
     store, clock = parts.store, parts.clock
-    market = Market(parts.providers, settings.fleet_usd_per_hour)
+    market = Market(parts.providers, settings.fleet_usd_per_hour, settings.discounts)
     controller_id = store.settings.controller_id()
     calls = Calls(store, market, parts.lighthouses, parts.workers, parts.user_data, clock)
     calls.on_outcome = parts.on_outcome

@@ -60,6 +60,8 @@ class ControllerStatus:
     unavailable: frozenset[str] = frozenset()
     shadow_prices: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
+    asked_seconds: Mapping[str, float] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
     ticked_seconds: float | None = None
     trouble: str | None = None
     hands_off: str | None = None
@@ -88,9 +90,7 @@ class Controller:
         self._converging = converging
         self._calls = calls
         self._settings = settings
-        self._snapshots = Snapshots(
-            store, market, settings.replan_seconds, truth, settings.shares
-        )
+        self._snapshots = Snapshots(store, market, settings.replan_seconds, truth, settings.shares)
         self._tick = 0
         self._ticked_seconds = float("inf")
         self._planned_seconds = float("-inf")
@@ -245,6 +245,8 @@ class Controller:
     def _show(self, plan: Plan | None, trouble: str | None, now_seconds: float) -> None:
         self.status.offers = self._market.offers
         self.status.limits = self._market.limits
+        self.status.asked_seconds = self._market.asked_seconds
+        self.status.refused = self._market.refused
         self.status.unavailable = self._store.capacity.unavailable(now_seconds)
         if plan is not None:
             self.status.shadow_prices = plan.shadow_prices

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from autoscaler.domain.errors import NotFound, ProviderError
 from autoscaler.domain.instance import CloudInstance, Interruption, LaunchRequest
 from autoscaler.domain.offer import Limit, LimitUnit, Offer
+from autoscaler.market.live_prices import live_price
+from autoscaler.market.prices import Discount, RefusedPrice
 from providers.base import Provider
 
 _log = logging.getLogger(__name__)
@@ -27,23 +29,62 @@ class Market:
     """The providers of one deployment. What one of them fails at is not the others' trouble."""
 
     def __init__(
-        self, providers: Mapping[str, Provider], fleet_usd_per_hour: float | None
+        self,
+        providers: Mapping[str, Provider],
+        fleet_usd_per_hour: float | None,
+        discounts: Sequence[Discount] = (),
     ) -> None:
         self._providers = providers
         self._fleet_usd_per_hour = fleet_usd_per_hour
+        self._discounts = discounts
+        self._told: dict[str, tuple[Offer, ...]] = {}
         self._offers: dict[str, tuple[Offer, ...]] = {}
         self._limits: dict[str, tuple[Limit, ...]] = {}
+        self._refused: dict[str, Mapping[str, str]] = {}
+        self._asked_seconds: dict[str, float] = {}
         self.trouble: str | None = None
 
-    def refresh(self) -> None:
-        """Ask for offers and limits; of a provider that does not answer the last known stay."""
+    def refresh(self, now_seconds: float) -> None:
+        """Ask for offers and limits; of a provider that does not answer the last known stay.
+
+        An offer whose price can't be one is left out, and is in `refused`.
+        """
         self.trouble = None
         for name, provider in self._providers.items():
             try:
-                self._offers[name] = tuple(provider.offers())
+                told = tuple(provider.offers())
                 self._limits[name] = tuple(provider.limits())
             except ProviderError as error:
                 self._note(name, error)
+                continue
+            self._asked_seconds[name] = now_seconds
+            if not _is_same(told, self._told.get(name)):
+                self._told[name] = told
+                self._take_in(name, told, now_seconds)
+
+    def _take_in(self, name: str, told: Sequence[Offer], now_seconds: float) -> None:
+        offers, refused = [], {}
+        for offer in told:
+            price = live_price(offer, self._discounts, now_seconds)
+            if isinstance(price, RefusedPrice):
+                refused[offer.id] = price.reason
+            elif price.usd_per_hour == offer.usd_per_hour:
+                offers.append(offer)
+            else:
+                offers.append(
+                    replace(offer, usd_per_hour=price.usd_per_hour, price_source=price.source)
+                )
+        self._offers[name], self._refused[name] = tuple(offers), refused
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Why the prices of the offers that are left out can't be used, by offer."""
+        return {offer: why for refused in self._refused.values() for offer, why in refused.items()}
+
+    @property
+    def asked_seconds(self) -> Mapping[str, float]:
+        """When each provider answered last."""
+        return dict(self._asked_seconds)
 
     @property
     def offers(self) -> tuple[Offer, ...]:
@@ -98,7 +139,7 @@ class Market:
             provider.terminate([cloud_id])
 
     def _provider_of(self, offer_id: str) -> str | None:
-        for name, offers in self._offers.items():
+        for name, offers in self._told.items():
             if any(offer.id == offer_id for offer in offers):
                 return name
         return None
@@ -106,3 +147,10 @@ class Market:
     def _note(self, name: str, error: ProviderError) -> None:
         self.trouble = f"{name}: {error}"
         _log.warning("provider %s does not answer: %s", name, error)
+
+
+def _is_same(told: Sequence[Offer], before: Sequence[Offer] | None) -> bool:
+    """Whether nothing has changed, the dates of the prices included."""
+    return told == before and all(
+        one.priced_seconds == other.priced_seconds for one, other in zip(told, before, strict=True)
+    )

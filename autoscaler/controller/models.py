@@ -10,8 +10,10 @@ from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.goodput.fit import fit
+from autoscaler.goodput.formulas import formula_for
 from autoscaler.goodput.prediction import prediction_error
 from autoscaler.goodput.prior import prior_for, prior_from_kind
+from autoscaler.goodput.throughput import Formula
 from autoscaler.market.device_kinds import UnknownDeviceKind, speed_ratio
 from autoscaler.store.store import Store
 
@@ -75,7 +77,9 @@ class Models:
         if known is not None and not _is_outdated(known, fresh, observations):
             self._fitted[job.id] = replace(known, times=fresh.times)
             return known.models
-        models = _fit_all(observations, offers, fresh.parameter_bytes)
+        models = _fit_all(
+            observations, offers, fresh.parameter_bytes, formula_for(job.spec.parallelism)
+        )
         errors = _errors(models, observations)
         self._fitted[job.id] = replace(fresh, models=models, errors=errors)
         self._store.measurements.save_models(job.id, models)
@@ -111,7 +115,10 @@ def _errors(
 
 
 def _fit_all(
-    observations: Sequence[StepObservation], offers: Sequence[Offer], parameter_bytes: int
+    observations: Sequence[StepObservation],
+    offers: Sequence[Offer],
+    parameter_bytes: int,
+    formula: Formula,
 ) -> Mapping[str, ThroughputModel]:
     """Fit every kind; all others inherit from the one that was measured most."""
     networks: dict[str, float] = {}
@@ -126,7 +133,7 @@ def _fit_all(
     models: dict[str, ThroughputModel] = {}
     for kind in sorted(weights, key=lambda kind: (kind != first, kind)):
         if kind == first:
-            prior = prior_for(kind, parameter_bytes, network)
+            prior = prior_for(kind, parameter_bytes, network, formula=formula)
         else:
             prior = prior_from_kind(models[first], kind, _speed_ratio(kind, first))
         models[kind] = fit([each for each in observations if each.device_kind == kind], prior)

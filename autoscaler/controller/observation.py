@@ -68,6 +68,7 @@ class Observer:
         self._settled: set[str] = set()
         self._orphans: dict[str, float] = {}
         self._missing: dict[str, float] = {}
+        self._refused: frozenset[str] = frozenset()
 
     def observe(self, now_seconds: float) -> Observed:
         """Ask the clouds, if it is time to, and bring the store up to date."""
@@ -76,12 +77,21 @@ class Observer:
         self._observed_seconds = now_seconds
         if now_seconds - self._listed_seconds >= self._settings.listing_seconds:
             self._listed_seconds = now_seconds
-            self._market.refresh()
+            self._market.refresh(now_seconds)
+            self._tell_refused(now_seconds)
             listing = self._market.listing()
             self._take_in(listing, now_seconds)
         for held in self._store.instances.alive():
             self._check_agent(held, now_seconds)
         return Observed(self._store.instances.alive(), self._market.trouble)
+
+    def _tell_refused(self, now_seconds: float) -> None:
+        """Once for each price, until it can be used again."""
+        refused = self._market.refused
+        for offer in sorted(refused.keys() - self._refused):
+            text = f"{offer} is left out: {refused[offer]}"
+            self._tell(now_seconds, "price refused", text, None)
+        self._refused = frozenset(refused)
 
     def _take_in(self, listing: Listing, now_seconds: float) -> None:
         alive = {held.id: held for held in self._store.instances.alive()}

@@ -10,8 +10,8 @@ from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.goodput.draws import is_usable
 from autoscaler.goodput.efficiency import efficiency
+from autoscaler.goodput.formulas import predictor_of
 from autoscaler.goodput.prediction import size_log_errors
-from autoscaler.goodput.throughput import as_array, step_seconds
 
 
 def predicted_goodput(
@@ -33,8 +33,8 @@ def predicted_goodput(
     if model is None or not model.measured:
         return None
     batch = report.batch
-    seconds = step_seconds(
-        as_array(model.point), report.replicas, report.devices, batch.device, batch.accumulation
+    seconds = predictor_of(model.point).step_seconds(
+        report.replicas, report.devices, batch.device, batch.accumulation
     )
     errors = size_log_errors(model, report.replicas, report.devices)
     throughput = batch.total / float(seconds) * math.exp(-float(errors.mean()))

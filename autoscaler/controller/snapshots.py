@@ -300,7 +300,8 @@ def _as_held(bounds: InstanceBounds, held: Allocation | None) -> InstanceBounds:
     """The bounds of a job that waits to be started again: it neither grows nor shrinks."""
     if held is None:
         return bounds
-    return replace(bounds, minimum=held.instances, maximum=held.instances, offers=(held.offer,))
+    count = held.instances
+    return replace(bounds, minimum=count, maximum=count, offers=(held.offer,), maxima=())
 
 
 def _switching(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,59 @@ class ThroughputParameters:
 
 
 @dataclass(frozen=True, slots=True)
+class LocalityParameters:
+    """The throughput model of a job whose instances lie together only up to so many.
+
+    As `ThroughputParameters`, but that `near_instances` lie in one rack or zone, and those of
+    more in G = ceil(N / near_instances) of them::
+
+        T_sync = ... + alpha_far + beta_far * log2(G / 2)          G > 1
+    """
+
+    alpha_compute_seconds: float
+    beta_compute_seconds_per_example: float
+    alpha_across_seconds: float
+    beta_across_seconds_per_doubling: float
+    alpha_within_seconds: float
+    beta_within_seconds_per_doubling: float
+    alpha_far_seconds: float
+    beta_far_seconds_per_doubling: float
+    gamma: float
+    near_instances: int = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineParameters:
+    """The throughput model of a job of which every `stages` devices are one replica.
+
+    A replica's examples pass its P stages in M micro-batches, of at least one example; a stage's
+    backward pass takes twice its forward pass. Devices have m examples each in a micro-step on
+    average, a micro-batch so P * m / M, and the R / P replicas synchronise as devices do in
+    `ThroughputParameters`::
+
+        T_compute = 3 * (P - 1 + M) * (alpha_stage + beta_stage * P * m / M + handover)
+
+    where `handover_seconds` count if a replica lies on several instances.
+
+    Source: GPipe (NeurIPS'19), section 2.3; Sia (SOSP'23), its hybrid-parallel GPT.
+    """
+
+    alpha_stage_seconds: float
+    beta_stage_seconds_per_example: float
+    handover_seconds: float
+    alpha_across_seconds: float
+    beta_across_seconds_per_doubling: float
+    alpha_within_seconds: float
+    beta_within_seconds_per_doubling: float
+    gamma: float
+    stages: int = field(kw_only=True)
+    microbatches: int = field(kw_only=True)
+
+
+StepParameters = ThroughputParameters | LocalityParameters | PipelineParameters
+
+
+@dataclass(frozen=True, slots=True)
 class NoiseScale:
     """Gradient statistics at the job's initial batch size, and what they say together.
 
@@ -54,8 +107,8 @@ class NoiseScale:
 class NoiseCurve:
     """How the noise scale went in an earlier run: at which progress it was how large.
 
-    `progress_examples` are useful examples, at least one, increasing; `noise_examples` the noise scale there.
-    It gives the shape of what is to come, not the level: that is measured now.
+    `progress_examples` are useful examples, at least one, increasing; `noise_examples` the noise
+    scale there. It gives the shape of what is to come, not the level: that is measured now.
     """
 
     progress_examples: tuple[float, ...]

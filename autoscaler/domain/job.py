@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from autoscaler.domain.objective import Objective
+from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import TrainingReport
 
 
@@ -43,12 +44,44 @@ class BatchSpec:
 
 @dataclass(frozen=True, slots=True)
 class InstanceBounds:
-    """How many instances, and which. `offers` None means any; ids or instance types else."""
+    """How many instances, and which. `offers` None means any; ids or instance types else.
+
+    `maxima` (id or instance type, instances) bound some offers further.
+    """
 
     minimum: int = 1
     maximum: int = 1
     offers: tuple[str, ...] | None = None
     spot: bool = True
+    maxima: tuple[tuple[str, int], ...] = ()
+
+    def most_of(self, offer: Offer) -> int:
+        """How many instances of that offer there may be."""
+        if not self.maxima:
+            return self.maximum
+        own = (most for name, most in self.maxima if name in (offer.id, offer.instance_type))
+        return min((self.maximum, *own))
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelismSpec:
+    """How a job's devices share a step: which throughput model it is judged by.
+
+    Every `pipeline` devices hold a stage each of one replica, and pass its examples on in so many
+    `microbatches`. Of `near_instances` is known that they lie together, in one rack or zone; more
+    have a longer way to each other.
+    """
+
+    pipeline: int = 1
+    microbatches: int = 1
+    near_instances: int | None = None
+
+    def __post_init__(self) -> None:
+        near = 1 if self.near_instances is None else self.near_instances
+        if min(self.pipeline, self.microbatches, near) < 1:
+            raise ValueError(f"counts must be at least 1: {self}")
+        if self.pipeline > 1 and self.near_instances is not None:
+            raise ValueError(f"pipeline and near_instances: leave one of the two out: {self}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +141,7 @@ class JobSpec:
     retries: int = 3
     requested_devices: int | None = None
     program: str | None = None
+    parallelism: ParallelismSpec = ParallelismSpec()
     priority: float = 1.0
     person: str | None = None
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 
@@ -15,6 +16,19 @@ class Purchase(StrEnum):
     RESERVED = "reserved"
 
 
+# Spot prices move within hours, price lists a few times a year, what is paid not at all.
+_FRESH_SECONDS = {
+    Purchase.SPOT: 6 * 3600.0,
+    Purchase.ON_DEMAND: 30 * 86400.0,
+    Purchase.RESERVED: math.inf,
+}
+
+
+def is_stale(purchase: Purchase, age_seconds: float | None) -> bool:
+    """Whether a price so old is likely not to hold any more; of one of unknown age it is."""
+    return age_seconds is None or age_seconds > _FRESH_SECONDS[purchase]
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """Instances of one type, in one zone, on one kind of purchase, at one price.
@@ -25,6 +39,9 @@ class Offer:
     the provider says; what is measured on real instances takes their place, in a snapshot what is
     believed now. `fill_seconds` is how long an order of now is believed to wait for capacity.
     Instances are billed by the started second, at least `minimum_billed_seconds` of them.
+    After `until_seconds`, since the Unix epoch, there is no such offer any more. `price_source`
+    says where the price is from, if not from the provider itself, and `priced_seconds` of when
+    it is; an offer is the same whatever they say.
     """
 
     id: str
@@ -41,13 +58,20 @@ class Offer:
     minimum_billed_seconds: int = 0
     shared: bool = False
     fill_seconds: float = 0.0
+    until_seconds: float | None = None
+    price_source: str = field(default="", compare=False)
+    priced_seconds: float | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.devices < 1:
             raise ValueError(f"offer {self.id}: devices={self.devices}")
-        is_paid = self.purchase is Purchase.RESERVED and self.usd_per_hour == 0
-        if not self.usd_per_hour > 0 and not is_paid:
+        if not self.usd_per_hour > 0 and not self.is_paid:
             raise ValueError(f"offer {self.id}: a price of {self.usd_per_hour} is not used")
+
+    @property
+    def is_paid(self) -> bool:
+        """It is paid for already, and an instance of it costs nothing more."""
+        return self.purchase is Purchase.RESERVED and self.usd_per_hour == 0
 
     @property
     def usd_per_second(self) -> float:

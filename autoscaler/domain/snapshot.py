@@ -10,7 +10,7 @@ from autoscaler.domain.goodput import (
     BatchBounds,
     NoiseCurve,
     NoiseScale,
-    ThroughputParameters,
+    StepParameters,
 )
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective
@@ -52,8 +52,8 @@ class ThroughputModel:
     """
 
     device_kind: str
-    point: ThroughputParameters
-    draws: tuple[ThroughputParameters, ...]
+    point: StepParameters
+    draws: tuple[StepParameters, ...]
     measured: frozenset[tuple[int, int]] = frozenset()
     size_errors: tuple[SizeError, ...] = ()
     batch_errors: BatchErrors | None = None

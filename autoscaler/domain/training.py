@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from autoscaler.domain.goodput import ThroughputParameters
+from autoscaler.domain.goodput import StepParameters
 from autoscaler.domain.job import BatchSpec
 
 SOCKET_VARIABLE = "CASTOR_SOCKET"
@@ -56,4 +56,4 @@ class TrainingDirective:
     """
 
     drain: bool = False
-    throughput: ThroughputParameters | None = None
+    throughput: StepParameters | None = None

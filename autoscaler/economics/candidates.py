@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from autoscaler.domain.goodput import BatchBounds, NoiseScale
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.snapshot import JobSnapshot, SwitchingCosts, ThroughputModel
 from autoscaler.economics.ahead import pieces_ahead
+from autoscaler.economics.keeping import Kept, Same
+from autoscaler.economics.sizes import Sizes, permitted_sizes
 from autoscaler.economics.spot import (
     goodput_with_reclaims,
     goodput_with_restarts,
@@ -24,25 +27,10 @@ from autoscaler.goodput.throughput import FloatArray
 
 # More devices than a job ever has.
 _CODE = 1 << 32
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sizes:
-    """A allocations as arrays (A,): the index of the offer, instances, devices used of each."""
-
-    offer: IntArray
-    instances: IntArray
-    devices_used: IntArray
-
-    def take(self, which: BoolArray) -> Sizes:
-        """Those of them where `which`, (A,), is true."""
-        return Sizes(self.offer[which], self.instances[which], self.devices_used[which])
-
-    def index(self, offer: int, instances: int, devices_used: int) -> int | None:
-        """Where that allocation stands."""
-        alike = (self.offer == offer) & (self.instances == instances)
-        (found,) = np.nonzero(alike & (self.devices_used == devices_used))
-        return int(found[0]) if len(found) else None
+# With the table of goodput of each job so much is kept in all, in tables of its size.
+_COPIES = 3
+_KEPT_BYTES = 200_000_000
+_KEPT_TABLES_BYTES = 700_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,6 +99,23 @@ class Candidates:
         prices = np.array([offer.usd_per_second for offer in self.offers])
         return prices[self.sizes.offer]
 
+    def only(self, kept: IntArray) -> Candidates:
+        """Those of these increasing indices, what is held among them."""
+        ahead = self.ahead
+        if ahead is not None:
+            ahead = Ahead(ahead.work, ahead.seconds_per_example[:, :, kept])
+        return Candidates(
+            offers=self.offers,
+            sizes=self.sizes.take(kept),
+            usd_per_second=self.usd_per_second[kept],
+            goodput=self.goodput[:, kept],
+            measured=self.measured[kept],
+            allowed=self.allowed[kept],
+            uses=self.uses[:, kept],
+            held=None if self.held is None else int(np.searchsorted(kept, self.held)),
+            ahead=ahead,
+        )
+
     def offer_of(self, index: int) -> Offer:
         """The offer of one of them."""
         return self.offers[int(self.sizes.offer[index])]
@@ -131,6 +136,10 @@ class Candidates:
         )
 
 
+_KEPT: Kept[Candidates] = Kept(_KEPT_BYTES)
+_KEPT_TABLES: Kept[FloatArray] = Kept(_KEPT_TABLES_BYTES)
+
+
 def candidates(job: JobSnapshot, supply: Supply) -> Candidates:
     """What the job might hold: within its bounds, what is available, and each limit by itself.
 
@@ -140,14 +149,44 @@ def candidates(job: JobSnapshot, supply: Supply) -> Candidates:
     Raises:
         ValueError: the job's models have different numbers of draws.
     """
+    key = _basis(job, supply)
+    every = _KEPT.get(key)
+    if every is None:
+        every = _candidates(job, supply)
+        _KEPT.put(key, every, _COPIES * every.goodput.nbytes)
+    ahead = _ahead(job, supply, every.sizes)
+    return every if ahead is None else replace(every, ahead=ahead)
+
+
+def _basis(job: JobSnapshot, supply: Supply) -> Hashable:
+    """All that a job's candidates depend on, but for what is ahead."""
+    costs = job.switching
+    return (
+        supply.terms,
+        supply.permitted(job.instances),
+        job.instances,
+        job.batch,
+        job.noise,
+        tuple((kind, Same(model)) for kind, model in sorted(job.models.items())),
+        job.held,
+        job.held_reclaims_per_hour,
+        costs.pause_seconds,
+        costs.restore_seconds,
+        costs.checkpoint_seconds,
+        costs.checkpoint_interval_seconds,
+        tuple(costs.start_seconds.items()),
+    )
+
+
+def _candidates(job: JobSnapshot, supply: Supply) -> Candidates:
     counts = {kind: len(model.draws) for kind, model in job.models.items()}
     if len(set(counts.values())) > 1:
         raise ValueError(f"job {job.id}: its models differ in their number of draws: {counts}")
-    sizes = _permitted_sizes(job, supply)
+    sizes = permitted_sizes(job, supply)
     allowed = np.ones(len(sizes.offer), dtype=np.bool_)
     held = _held(job, supply)
     if held is not None and sizes.index(*held) is None:
-        sizes = _and_held(sizes, held)
+        sizes = sizes.and_one(*held)
         allowed = np.append(allowed, False)
     goodput, measured = _goodput(job, supply, sizes)
     earns = np.asarray((goodput > 0).all(axis=0))
@@ -161,7 +200,6 @@ def candidates(job: JobSnapshot, supply: Supply) -> Candidates:
         allowed=allowed[earns],
         uses=supply.unit_uses[:, sizes.offer] * sizes.instances,
         held=None if held is None else sizes.index(*held),
-        ahead=_ahead(job, supply, sizes),
     )
 
 
@@ -188,53 +226,11 @@ def _held(job: JobSnapshot, supply: Supply) -> tuple[int, int, int] | None:
     offer = None if job.held is None else supply.offer(job.held.offer)
     if job.held is None or offer is None or offer.device_kind not in job.models:
         return None
-    return supply.offers.index(offer), job.held.instances, job.held.devices_used
-
-
-def _permitted_sizes(job: JobSnapshot, supply: Supply) -> Sizes:
-    """All sizes that the job may hold, each offer's together, the smallest first."""
-    permitted = [
-        index
-        for index in supply.permitted(job.instances)
-        if supply.offers[index].device_kind in job.models
-    ]
-    offer = np.array(permitted, dtype=np.int64)
-    least, most = max(job.instances.minimum, 1), _most_instances(job, supply, offer)
-    devices = np.array([each.devices for each in supply.offers], dtype=np.int64)[offer]
-    alone = np.where((least == 1) & (most >= 1), devices, 0)
-    several = np.maximum(most - max(least, 2) + 1, 0)
-    rows = alone + several
-    row = np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows)
-    alone, devices = np.repeat(alone, rows), np.repeat(devices, rows)
-    is_alone = row < alone
-    return Sizes(
-        offer=np.repeat(offer, rows),
-        instances=np.where(is_alone, 1, row - alone + max(least, 2)),
-        devices_used=np.where(is_alone, row + 1, devices),
-    )
-
-
-def _most_instances(job: JobSnapshot, supply: Supply, offer: IntArray) -> IntArray:
-    """How many of each offer the job may hold if nobody else held anything."""
-    most = np.full(len(offer), job.instances.maximum, dtype=np.float64)
-    for position, index in enumerate(offer.tolist()):
-        if supply.offers[index].id in supply.unavailable:
-            is_held = job.held is not None and job.held.offer == supply.offers[index].id
-            most[position] = min(most[position], job.held.instances if is_held and job.held else 0)
-    uses = supply.unit_uses[:, offer]
-    room = np.maximum(supply.maximum, 0.0)[:, None] + 1e-9
-    bearable = np.where(uses > 0, room / np.where(uses > 0, uses, 1.0), np.inf)
-    count: IntArray = np.minimum(most, bearable.min(axis=0, initial=np.inf)).astype(np.int64)
-    return count
-
-
-def _and_held(sizes: Sizes, held: tuple[int, int, int]) -> Sizes:
-    columns = (sizes.offer, sizes.instances, sizes.devices_used)
-    return Sizes(*(np.append(column, own) for column, own in zip(columns, held, strict=True)))
+    return supply.terms.index[offer.id], job.held.instances, job.held.devices_used
 
 
 def _price(job: JobSnapshot, supply: Supply, sizes: Sizes) -> FloatArray:
-    unit = np.array([offer.usd_per_second for offer in supply.offers])
+    unit = supply.terms.usd_per_second
     count = sizes.instances.astype(np.float64)
     reclaims = _reclaims(job, supply, sizes.offer, sizes.instances)
     refill = _refill_seconds(job, supply)
@@ -253,11 +249,11 @@ def _reclaims(
 
     What is held has the hazard of its age: to replace it by new ones costs the difference.
     """
-    per_hour = np.array([each.reclaims_per_hour for each in supply.offers])[offer]
+    per_hour = supply.terms.reclaims_per_hour[offer]
     reclaims: FloatArray = per_hour * instances
     held = None if job.held is None else supply.offer(job.held.offer)
     if held is not None and job.held is not None and job.held_reclaims_per_hour is not None:
-        of_held = offer == supply.offers.index(held)
+        of_held = offer == supply.terms.index[held.id]
         kept = np.where(of_held, np.minimum(instances, job.held.instances), 0)
         reclaims = reclaims + kept * (job.held_reclaims_per_hour - per_hour)
     return reclaims / SECONDS_PER_HOUR
@@ -268,12 +264,11 @@ def _goodput(job: JobSnapshot, supply: Supply, sizes: Sizes) -> tuple[FloatArray
     draws = max((len(model.draws) for model in job.models.values()), default=1)
     goodput = np.zeros((draws, len(sizes.offer)))
     measured = np.zeros(len(sizes.offer), dtype=np.bool_)
-    kinds = np.array([offer.device_kind for offer in supply.offers], dtype=object)
     for kind, model in sorted(job.models.items()):
-        (of_kind,) = np.nonzero(kinds[sizes.offer] == kind)
-        if len(of_kind):
-            which = np.zeros(len(sizes.offer), dtype=np.bool_)
-            which[of_kind] = True
+        if kind not in supply.terms.of_kind:
+            continue
+        which = supply.terms.of_kind[kind][sizes.offer]
+        if which.any():
             goodput[:, which], measured[which] = _of_kind(job, supply, model, sizes.take(which))
     return goodput, measured
 
@@ -284,7 +279,7 @@ def _of_kind(
     less = Sizes(sizes.offer, sizes.instances - 1, sizes.devices_used)
     full_codes, less_codes = _codes(sizes), _codes(less)
     distinct, position = np.unique(np.concatenate([full_codes, less_codes]), return_inverse=True)
-    table = _table(model, job.noise, job.batch, tuple(distinct.tolist()))
+    table = _table(model, job.noise, job.batch, distinct)
     of_full = table[:, position[: len(full_codes)]]
     of_less = table[:, position[len(full_codes) :]]
     of_less = np.where(less.instances >= job.instances.minimum, of_less, 0.0)
@@ -322,16 +317,20 @@ def _codes(sizes: Sizes) -> IntArray:
     return codes
 
 
-@lru_cache(maxsize=4096)
 def _table(
-    model: ThroughputModel, noise: NoiseScale | None, batch: BatchBounds, codes: tuple[int, ...]
+    model: ThroughputModel, noise: NoiseScale | None, batch: BatchBounds, codes: IntArray
 ) -> FloatArray:
     """Goodput (K, S) of sizes by their codes, kept: it moves only on measurements.
 
     No instance at all has a goodput of 0.
     """
-    instances, devices = np.divmod(np.array(codes, dtype=np.int64), _CODE)
+    key = Same(model), noise, batch, codes.tobytes()
+    kept = _KEPT_TABLES.get(key)
+    if kept is not None:
+        return kept
+    instances, devices = np.divmod(codes, _CODE)
     noise_examples = noise_draws(noise, batch.initial, len(model.draws))
     table = goodput_draws(model, noise_examples, batch, instances, devices)
     table.setflags(write=False)
+    _KEPT_TABLES.put(key, table, table.nbytes)
     return table

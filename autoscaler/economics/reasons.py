@@ -102,7 +102,9 @@ def place(offer: Offer, beside: Offer | None = None) -> str:
     """``g6.12xlarge (spot, us-east-1b)``: what the offer is, as far as that tells something."""
     details = []
     differs = beside is not None and beside.purchase is not offer.purchase
-    if offer.purchase is Purchase.SPOT or differs:
+    if offer.is_paid:
+        details.append("paid already")
+    elif offer.purchase is Purchase.SPOT or differs:
         details.append(offer.purchase.value)
     if offer.zone not in ("", "local"):
         details.append(offer.zone)
@@ -272,7 +274,7 @@ def _why_not(wish: Wish, held: int, best: int, change: Change) -> str:
 def _full_for_one_more(wish: Wish, held: int, around: Surroundings) -> int | None:
     """The limit that does not bear one more instance of what is held, if bounds would."""
     sizes, supply = wish.at.candidates.sizes, around.supply
-    if sizes.instances[held] >= wish.job.instances.maximum:
+    if sizes.instances[held] >= wish.job.instances.most_of(wish.at.candidates.offer_of(held)):
         return None
     uses = supply.unit_uses[:, sizes.offer[held]]
     (full,) = np.nonzero(~fits(around.used + uses, supply.maximum) & (uses > 0))

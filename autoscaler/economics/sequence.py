@@ -23,10 +23,7 @@ _BEST_OF_PIECE = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Onward:
-    """From each allocation at the end of a piece: which is next, and the cost of all the rest.
-
-    `next` (B,) are indices into `among`; `cost` is (K, B).
-    """
+    """The allocations worth going on with, (B,), and what all the rest costs on each, (K, B)."""
 
     among: IntArray
     cost: FloatArray
@@ -63,12 +60,18 @@ def best_sequences(at: Ground, value_of_time: float, work: float) -> Sequences:
     everything = np.arange(len(every))
     entry = _switch_usd(at, value_of_time, every.held, everything)
     cost: FloatArray = entry + pieces[0]
+    stays = pieces[1:].sum(axis=0)
     if onward is None:
-        return Sequences(cost, everything, work)
+        return Sequences(cost + stays, everything, work)
     following = _switch_usd_pairs(at, value_of_time, everything, onward.among)
     chosen = (following + onward.cost.mean(axis=0)).argmin(axis=1)
-    cost = cost + following[everything, chosen] + onward.cost[:, chosen]
-    return Sequences(cost, onward.among[chosen], float(lengths[0]))
+    changes = following[everything, chosen] + onward.cost[:, chosen]
+    is_to_stay = stays.mean(axis=0) <= changes.mean(axis=0)
+    return Sequences(
+        cost=cost + np.where(is_to_stay, stays, changes),
+        following=np.where(is_to_stay, everything, onward.among[chosen]),
+        change_examples=float(lengths[0]),
+    )
 
 
 def due_now(at: Ground, sequences: Sequences, replan_seconds: float) -> int | None:

@@ -19,6 +19,8 @@ BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
 
 SECONDS_PER_HOUR = 3600.0
+# With more jobs than this sizes are looked at more coarsely, and plans are followed by the next.
+FLEET_JOBS = 500
 # Sums of prices and devices are good to this share of a limit, and no better.
 _TOLERANCE = 1e-9
 
@@ -31,11 +33,13 @@ class Terms:
         offers: O offers in the order of their ids.
         limits: R limits.
         unavailable: ids of offers of which no more can be had now than is held.
+        is_fleet: whether there are so many jobs that not every size of each can be looked at.
     """
 
     offers: tuple[Offer, ...]
     limits: tuple[Limit, ...]
     unavailable: frozenset[str]
+    is_fleet: bool = False
 
     @cached_property
     def unit_uses(self) -> FloatArray:
@@ -78,6 +82,12 @@ class Terms:
             return tuple(i for i, offer in enumerate(self.offers) if _is_permitted(offer, bounds))
 
         return lru_cache(maxsize=1024)(indices)
+
+    @cached_property
+    def until(self) -> Mapping[int, float]:
+        """When each offer ends that does, by its index."""
+        ends = {index: offer.until_seconds for index, offer in enumerate(self.offers)}
+        return {index: end for index, end in ends.items() if end is not None}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,7 +136,18 @@ class Supply:
 
     def permitted(self, bounds: InstanceBounds) -> tuple[int, ...]:
         """Indices of the offers that a job may use."""
-        return self.terms.permitted(bounds)
+        permitted = self.terms.permitted(bounds)
+        if not self.terms.until:
+            return permitted
+        return tuple(index for index in permitted if self._lasts(index))
+
+    def _lasts(self, index: int) -> bool:
+        """Whether the offer does not end before another could be booted and planned for."""
+        until_seconds = self.terms.until.get(index)
+        if until_seconds is None:
+            return True
+        boots_seconds = max(each.boot_seconds for each in self.offers)
+        return until_seconds - self.now_seconds > boots_seconds + self.replan_seconds
 
     def uses(self, allocations: Iterable[Allocation | None]) -> FloatArray:
         """What the allocations take of each limit together, (R,)."""
@@ -145,15 +166,20 @@ class Supply:
 
 def supply_of(snapshot: Snapshot) -> Supply:
     """The supply of a snapshot."""
-    terms = _terms(snapshot.offers, snapshot.limits, snapshot.unavailable)
+    is_fleet = len(snapshot.jobs) > FLEET_JOBS
+    terms = _terms(tuple(snapshot.offers), tuple(snapshot.limits), snapshot.unavailable, is_fleet)
     return Supply(terms, snapshot.now_seconds, snapshot.replan_seconds)
 
 
 @lru_cache(maxsize=16)
 def _terms(
-    offers: tuple[Offer, ...], limits: tuple[Limit, ...], unavailable: frozenset[str]
+    offers: tuple[Offer, ...],
+    limits: tuple[Limit, ...],
+    unavailable: frozenset[str],
+    is_fleet: bool,
 ) -> Terms:
-    return Terms(tuple(sorted(offers, key=lambda offer: offer.id)), limits, unavailable)
+    in_order = tuple(sorted(offers, key=lambda offer: offer.id))
+    return Terms(in_order, limits, unavailable, is_fleet)
 
 
 def fits(uses: FloatArray, room: FloatArray) -> BoolArray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -46,7 +47,7 @@ class Switches:
         return np.where(self.works_on, 0.0, self.ready_seconds) + self.pause_seconds
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Ground:
     """From where one job changes.
 
@@ -61,6 +62,23 @@ class Ground:
     switching: SwitchingCosts
     room: FloatArray
     has_run: bool
+
+    @cached_property
+    def start_seconds(self) -> FloatArray:
+        """From the order of an instance of each offer to its first step, (O,)."""
+        offers = self.candidates.offers
+        return np.array([start_seconds(self.switching, offer) for offer in offers])
+
+    @cached_property
+    def billed_start_seconds(self) -> FloatArray:
+        """From the launch of an instance of each offer to its first step, (O,)."""
+        offers = self.candidates.offers
+        return np.array([billed_start_seconds(self.switching, offer) for offer in offers])
+
+    @cached_property
+    def is_sure(self) -> BoolArray:
+        """Whether instances of each offer come when they are ordered, as far as is known, (O,)."""
+        return np.array([_is_sure(offer) for offer in self.candidates.offers])
 
 
 def switches(
@@ -77,10 +95,8 @@ def switches(
     had: what has gone can't come back.
     """
     candidates, costs = at.candidates, at.switching
-    starts = np.array([start_seconds(costs, offer) for offer in candidates.offers])
-    ready = starts[candidates.sizes.offer[target]]
-    boots = np.array([billed_start_seconds(costs, offer) for offer in candidates.offers])
-    billed = boots[candidates.sizes.offer[target]]
+    ready = at.start_seconds[candidates.sizes.offer[target]]
+    billed = at.billed_start_seconds[candidates.sizes.offer[target]]
     if origin is None:
         return Switches(
             ready_seconds=ready,
@@ -97,8 +113,7 @@ def switches(
         price, rate = candidates.usd_per_second, candidates.rate
         paid = price[target] + value_of_time
         saved = ready * (price[source] - rate[source] * paid / rate[target])
-        is_sure = np.array([_is_sure(offer) for offer in candidates.offers])
-        is_worth_it = ~is_sure[candidates.sizes.offer[target]]
+        is_worth_it = ~at.is_sure[candidates.sizes.offer[target]]
         is_worth_it |= saved <= costs.restore_seconds * paid
     return _between(at, source, target, (ready, billed), is_worth_it)
 

@@ -93,7 +93,8 @@ def wish(
         most_times: the highest value of time, in prices of the job's largest allocation.
     """
     every = candidates(job, supply)
-    every = replace(every, allowed=every.allowed & affordable(job, supply, every))
+    if job.objective.budget_usd is not None:
+        every = replace(every, allowed=every.allowed & affordable(job, supply, every))
     at = Ground(every, job.switching, room, has_run=job.spent_usd > 0)
     prices = price_range(job, supply, most_times)
     asked = aim(job, at, supply, prices)

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, ThroughputParameters
+from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, StepParameters
 from autoscaler.goodput.batch import candidates
 from autoscaler.goodput.draws import is_usable
 from autoscaler.goodput.efficiency import efficiency
-from autoscaler.goodput.throughput import FloatArray, as_array, step_seconds
+from autoscaler.goodput.formulas import predictor_of
+from autoscaler.goodput.throughput import FloatArray, Predictor
 
 # (examples on each device in a micro-step, accumulation steps) -> seconds of a step.
 StepTimes = Mapping[tuple[int, int], float]
@@ -28,7 +29,7 @@ _HOPE_PER_DOUBLING = 0.15
 def next_batch_total(
     current: int,
     bounds: BatchBounds,
-    throughput: ThroughputParameters | None,
+    throughput: StepParameters | None,
     noise: NoiseScale | None,
     members: tuple[int, int],
     measured: StepTimes | None = None,
@@ -57,13 +58,27 @@ def next_batch_total(
     total = np.append(choices.total[0], current)
     device = np.append(choices.device[0], now.device)
     accumulation = np.append(choices.accumulation[0], now.accumulation)
-    theta = as_array(throughput)
-    seconds = step_seconds(theta, *members, device, accumulation)
+    predictor = predictor_of(throughput)
+    seconds = predictor.step_seconds(*members, device, accumulation)
     goodput = total * efficiency(noise.examples, bounds.initial, total) / seconds
     if measured:
-        goodput = goodput * _promise(theta, members, device, measured)
+        goodput = goodput * _promise(predictor, members, device, measured)
     best = int(np.argmax(goodput))
     return int(total[best]) if goodput[best] > _WORTH_CHANGING * goodput[-1] else current
+
+
+def batch_to_look_at(bounds: BatchBounds, devices: int, measured: StepTimes) -> int | None:
+    """The largest batch, where only much smaller ones were measured; None where one was.
+
+    A few steps of it, once on each kind of device, tell what it is worth when the noise scale has
+    grown: a plan for the hours to come needs that before a trainer does.
+    """
+    if not bounds.adaptive or not measured:
+        return None
+    total = min(bounds.maximum, devices * bounds.device_maximum)
+    largest = max(device for device, _ in measured)
+    is_far = split_batch(total, devices, bounds.device_maximum).device >= 2 * largest
+    return total if is_far else None
 
 
 def within(bounds: BatchBounds, total: int) -> int:
@@ -80,21 +95,20 @@ def split_batch(total: int, devices: int, device_maximum: int) -> Batch:
 
 
 def _promise(
-    theta: FloatArray, members: tuple[int, int], device: FloatArray, measured: StepTimes
+    predictor: Predictor, members: tuple[int, int], device: FloatArray, measured: StepTimes
 ) -> FloatArray:
     """What goodput at each device batch is multiplied by: measured over predicted, and hope.
 
     Between measured device batches the error of the model is interpolated, beyond it is that of
     the nearest; several accumulations of one device batch share theirs.
     """
-    errors: dict[int, list[float]] = {}
-    for (batch, accumulation), seconds in measured.items():
-        predicted = float(step_seconds(theta, *members, batch, accumulation))
-        errors.setdefault(batch, []).append(float(np.log(seconds / predicted)))
-    known = sorted(errors)
+    batch, accumulation = np.array(list(measured)).T
+    predicted = predictor.step_seconds(*members, batch, accumulation)
+    errors = np.log(np.array(list(measured.values())) / predicted)
+    known, place = np.unique(batch, return_inverse=True)
     doublings = np.log2(known)
     at = np.log2(device)
-    error = np.interp(at, doublings, [np.mean(errors[batch]) for batch in known])
+    error = np.interp(at, doublings, np.bincount(place, errors) / np.bincount(place))
     distance = np.abs(at[:, None] - doublings).min(axis=1)
     promise: FloatArray = np.exp(_HOPE_PER_DOUBLING * np.minimum(distance, 1.0) - error)
     return promise

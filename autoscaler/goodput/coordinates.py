@@ -1,6 +1,7 @@
-"""Coordinates without bounds for the seven parameters, in which priors are normal.
+"""Coordinates without bounds for the parameters of a formula, in which priors are normal.
 
-Six are logarithms of seconds; gamma in [1, 10] is ``1 + 9 / (1 + exp(-x))``.
+Those of seconds are logarithms; the last one, of gamma in [1, 10], is x in
+``1 + 9 / (1 + exp(-x))``.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ SMALLEST_SHARE = 1e-6
 
 
 def to_coordinates(theta: FloatArray) -> FloatArray:
-    """Coordinates (..., 7) of parameters (..., 7)."""
-    share = (theta[..., 6:] - GAMMA_MINIMUM) / (GAMMA_MAXIMUM - GAMMA_MINIMUM)
+    """Coordinates (..., p) of parameters (..., p)."""
+    share = (theta[..., -1:] - GAMMA_MINIMUM) / (GAMMA_MAXIMUM - GAMMA_MINIMUM)
     share = np.clip(share, SMALLEST_SHARE, 1.0 - SMALLEST_SHARE)
-    seconds = np.log(np.maximum(theta[..., :6], SMALLEST_SECONDS))
+    seconds = np.log(np.maximum(theta[..., :-1], SMALLEST_SECONDS))
     return np.concatenate([seconds, np.log(share / (1.0 - share))], axis=-1)
 
 
 def to_theta(coordinates: FloatArray) -> FloatArray:
-    """Parameters (..., 7) of coordinates (..., 7)."""
-    return np.concatenate([np.exp(coordinates[..., :6]), _gamma(coordinates[..., 6:])], axis=-1)
+    """Parameters (..., p) of coordinates (..., p)."""
+    return np.concatenate([np.exp(coordinates[..., :-1]), _gamma(coordinates[..., -1:])], axis=-1)
 
 
 def gamma_slope(gamma: float) -> float:

@@ -15,6 +15,7 @@ from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import BatchErrors, SizeError, ThroughputModel
 from autoscaler.goodput.coordinates import to_theta
 from autoscaler.goodput.draws import DRAWS, normals, size_normals
+from autoscaler.goodput.formulas import parameters_of
 from autoscaler.goodput.likelihood import (
     Measurements,
     Weights,
@@ -28,7 +29,7 @@ from autoscaler.goodput.likelihood import (
     score,
 )
 from autoscaler.goodput.prior import ThroughputPrior
-from autoscaler.goodput.throughput import FloatArray, from_array
+from autoscaler.goodput.throughput import FloatArray, Predictor
 
 ITERATIONS = 60
 # Of what the next step would gain, in squared standard deviations of the posterior.
@@ -40,7 +41,7 @@ CURVE_LOG_DEVIATION = 0.15
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Posterior:
-    """The maximum `mode` (7,), and the weights and the information (7, 7) of the data there."""
+    """The maximum `mode` (p,), and the weights and the information (p, p) of the data there."""
 
     mode: FloatArray
     weights: Weights
@@ -68,16 +69,17 @@ def fit(
                 f"device_kind={observation.device_kind}: the prior is of {prior.device_kind}, "
                 "fit each kind by itself"
             )
-    data = measurements(observations)
+    data = measurements(observations, prior.formula)
     posterior = _posterior(data, prior)
-    theta = to_theta(_sample(posterior, prior, draws, seed))
+    point = Predictor(prior.formula, to_theta(posterior.mode))
+    drawn = Predictor(prior.formula, to_theta(_sample(posterior, prior, draws, seed)))
     return ThroughputModel(
         device_kind=prior.device_kind,
-        point=from_array(to_theta(posterior.mode))[0],
-        draws=from_array(theta),
+        point=parameters_of(point)[0],
+        draws=parameters_of(drawn),
         measured=frozenset((o.instances, o.devices) for o in observations),
-        size_errors=_size_errors(data, posterior.weights, theta, prior.device_kind),
-        batch_errors=_batch_errors(data, posterior),
+        size_errors=_size_errors(data, posterior.weights, drawn, prior.device_kind),
+        batch_errors=_batch_errors(data, posterior.weights, point),
     )
 
 
@@ -88,7 +90,7 @@ def _posterior(data: Measurements, prior: ThroughputPrior) -> Posterior:
     """
     close = _climb(data, prior, prior.mean, lambda residuals: assumed_weights(data))
     mode = _climb(data, prior, close, lambda residuals: robust_weights(data, residuals))
-    residuals, jacobian = linearise(data, mode)
+    residuals, jacobian = linearise(data, prior.formula, mode)
     weights = robust_weights(data, residuals)
     return Posterior(mode, weights, information(data, weights, jacobian))
 
@@ -105,7 +107,7 @@ def _climb(
     """
     precision = np.linalg.inv(prior.covariance)
     damping = 1e-3
-    residuals, jacobian = linearise(data, at)
+    residuals, jacobian = linearise(data, prior.formula, at)
     for _ in range(ITERATIONS):
         weights = weigh(residuals)
         hessian = precision + information(data, weights, jacobian)
@@ -114,7 +116,7 @@ def _climb(
         expected = float(step @ (2.0 * uphill - hessian @ step))
         if expected < TOLERANCE:
             break
-        tried_residuals, tried_jacobian = linearise(data, at + step)
+        tried_residuals, tried_jacobian = linearise(data, prior.formula, at + step)
         gained = misfit(data, weights, residuals) - misfit(data, weights, tried_residuals)
         gained -= float(step @ precision @ (step + 2.0 * (at - prior.mean)))
         if not gained > 0:
@@ -126,13 +128,13 @@ def _climb(
 
 
 def _sample(posterior: Posterior, prior: ThroughputPrior, draws: int, seed: int) -> FloatArray:
-    """Draws (draws, 7) of the Laplace approximation, in coordinates.
+    """Draws (draws, p) of the Laplace approximation, in coordinates.
 
     Each prior draw is moved by what the data say (Matheron's rule): exact for the normal at the
     mode, and a draw stays together with the draw of another kind that it inherits from.
     """
     own = prior.spread.shape[1]
-    z = normals(draws, own + 7, prior.device_kind, seed)
+    z = normals(draws, own + len(prior.mean), prior.device_kind, seed)
     deviations = z[:, :own] @ prior.spread.T
     if prior.inherited is not None:
         if len(prior.inherited) != draws:
@@ -146,7 +148,7 @@ def _sample(posterior: Posterior, prior: ThroughputPrior, draws: int, seed: int)
     return posterior.mode + moved
 
 
-def _batch_errors(data: Measurements, posterior: Posterior) -> BatchErrors | None:
+def _batch_errors(data: Measurements, weights: Weights, point: Predictor) -> BatchErrors | None:
     """What step times of each device batch say beyond the parameters and the error of the size.
 
     Shrunk towards 0 as a normal with `CURVE_LOG_DEVIATION` would be.
@@ -154,28 +156,27 @@ def _batch_errors(data: Measurements, posterior: Posterior) -> BatchErrors | Non
     count = data.places.shape[1]
     if count == 0:
         return None
-    weights = posterior.weights.rows[:count]
-    residuals = data.log_seconds[:count] - log_predictions(data, to_theta(posterior.mode))[:count]
-    of_size = data.groups[: len(data.sizes), :count]
-    of_size = of_size * weights
+    rows = weights.rows[:count]
+    residuals = data.log_seconds[:count] - log_predictions(data, point)[:count]
+    of_size = data.groups[: len(data.sizes), :count] * rows
     means = of_size @ residuals / np.maximum(of_size.sum(axis=1), 1e-12)
     own = residuals - means @ data.groups[: len(data.sizes), :count]
     batches, batch_of = np.unique(data.places[2], return_inverse=True)
-    weight = np.bincount(batch_of, weights)
-    errors = np.bincount(batch_of, weights * own) / (weight + CURVE_LOG_DEVIATION**-2)
+    weight = np.bincount(batch_of, rows)
+    errors = np.bincount(batch_of, rows * own) / (weight + CURVE_LOG_DEVIATION**-2)
     return BatchErrors(tuple(batches.astype(int).tolist()), tuple(errors.tolist()))
 
 
 def _size_errors(
-    data: Measurements, weights: Weights, theta: FloatArray, device_kind: str
+    data: Measurements, weights: Weights, drawn: Predictor, device_kind: str
 ) -> tuple[SizeError, ...]:
     """What the step times of each size say beyond the parameters of each draw."""
-    residuals = data.log_seconds - log_predictions(data, theta)
+    residuals = data.log_seconds - log_predictions(data, drawn)
     means = weights.shared_variance * ((weights.rows * residuals) @ data.groups.T)
     deviations = np.sqrt(weights.shared_variance)
     errors = []
     for index, (instances, devices) in enumerate(data.sizes):
-        z = size_normals(len(theta), device_kind, instances, devices)
+        z = size_normals(len(drawn.theta), device_kind, instances, devices)
         sample = means[:, index] + deviations[index] * z
         errors.append(SizeError(instances, devices, tuple(sample.tolist())))
     return tuple(errors)

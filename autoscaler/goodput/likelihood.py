@@ -1,7 +1,7 @@
 """Measured step times as rows of a robust least-squares problem: residuals, Jacobian, weights.
 
 Two kinds of rows, both logarithms of seconds: the step time of every observation, and the compute
-time of those with someone to wait for (with one device the two are one measurement). Step times
+time of those with someone to wait for (of one replica the two are one measurement). Step times
 of one size share an error, as the model is no more right with the tenth batch measured there than
 with the first; so do compute times of one device batch.
 """
@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from autoscaler.domain.report import StepObservation
 from autoscaler.goodput.coordinates import gamma_slope, to_theta
 from autoscaler.goodput.throughput import (
+    Features,
     FloatArray,
-    compute_seconds,
-    doublings_of,
+    Formula,
+    Predictor,
     overlapped_seconds,
-    step_seconds,
-    sync_seconds,
 )
 
 # Log standard deviations: of a row however many steps were timed, of one step alone beside that,
@@ -45,7 +44,7 @@ class Measurements:
 
     Attributes:
         places: instances, devices, device batch and accumulation, (4, n).
-        waits: which observations have more than one device, (n,).
+        waits: which observations have someone to synchronise with, (n,).
         log_seconds: rows (r,): step times of all, then compute times of those that wait.
         variance: of the rows, (r,), in units of ROW_LOG_DEVIATION squared.
         sizes: the (instances, devices) that the first groups are of.
@@ -74,7 +73,7 @@ class Weights:
     shared_variance: FloatArray
 
 
-def measurements(observations: Sequence[StepObservation]) -> Measurements:
+def measurements(observations: Sequence[StepObservation], formula: Formula) -> Measurements:
     """The observations as rows; c observations of one configuration weigh as one.
 
     Raises:
@@ -86,7 +85,7 @@ def measurements(observations: Sequence[StepObservation]) -> Measurements:
         [(o.instances, o.devices, o.device_batch, o.accumulation) for o in observations],
         dtype=np.float64,
     ).reshape(-1, 4)
-    waits = places[:, 1] > 1
+    waits = np.asarray(sum(formula.sync_features(places[:, 0], places[:, 1]))) > 0
     step = np.array([o.step_seconds for o in observations])
     compute = np.array([o.compute_seconds for o in observations])
     steps = np.array([o.steps for o in observations], dtype=np.float64)
@@ -108,26 +107,31 @@ def measurements(observations: Sequence[StepObservation]) -> Measurements:
     )
 
 
-def log_predictions(data: Measurements, theta: FloatArray) -> FloatArray:
-    """Log seconds that the formula says of every row: ``theta.shape[:-1] + (r,)``."""
+def log_predictions(data: Measurements, predictor: Predictor) -> FloatArray:
+    """Log seconds that are predicted of every row: ``predictor.theta.shape[:-1] + (r,)``."""
     instances, devices, batch, accumulation = data.places
-    step = step_seconds(theta, instances, devices, batch, accumulation)
-    compute = compute_seconds(theta, batch)[..., data.waits]
+    step = predictor.step_seconds(instances, devices, batch, accumulation)
+    compute = predictor.compute_seconds(instances, devices, batch)[..., data.waits]
     seconds = np.concatenate([step, compute], axis=-1)
     log_seconds: FloatArray = np.log(seconds)
     return log_seconds
 
 
-def linearise(data: Measurements, coordinates: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Residuals (r,), measured less predicted, and the Jacobian of the predictions (r, 7)."""
+def linearise(
+    data: Measurements, formula: Formula, coordinates: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Residuals (r,), measured less predicted, and the Jacobian of the predictions (r, p)."""
     theta = to_theta(coordinates)
     instances, devices, batch, accumulation = data.places
-    compute = compute_seconds(theta, batch)
-    sync = sync_seconds(theta, instances, devices)
-    overlapped = overlapped_seconds(compute, sync, theta[6:])
+    compute_features = formula.compute_features(instances, devices, batch)
+    compute_slopes = _log_slopes(theta[: len(compute_features)], compute_features, batch)
+    sync_slopes = _log_slopes(
+        theta[len(compute_features) : -1], formula.sync_features(instances, devices), batch
+    )
+    compute, sync = compute_slopes.sum(axis=0), sync_slopes.sum(axis=0)
+    overlapped = overlapped_seconds(compute, sync, theta[-1:])
     step = accumulation * compute + overlapped
-    compute_slopes, sync_slopes = _slopes(data, theta)
-    gamma = float(theta[6])
+    gamma = float(theta[-1])
     compute_share, sync_share = compute / overlapped, sync / overlapped
     entropy = _power_log(compute_share, gamma) + _power_log(sync_share, gamma)
     step_slopes = np.concatenate(
@@ -137,9 +141,9 @@ def linearise(data: Measurements, coordinates: FloatArray) -> tuple[FloatArray, 
             (overlapped * entropy / gamma * gamma_slope(gamma))[None, :],
         ]
     )
-    jacobian = np.zeros((len(data.log_seconds), 7))
+    jacobian = np.zeros((len(data.log_seconds), len(theta)))
     jacobian[: len(step)] = (step_slopes / step).T
-    jacobian[len(step) :, :2] = (compute_slopes / compute).T[data.waits]
+    jacobian[len(step) :, : len(compute_slopes)] = (compute_slopes / compute).T[data.waits]
     predicted = np.log(np.concatenate([step, compute[data.waits]]))
     return data.log_seconds - predicted, jacobian
 
@@ -170,7 +174,7 @@ def robust_weights(data: Measurements, residuals: FloatArray) -> Weights:
 
 
 def information(data: Measurements, weights: Weights, jacobian: FloatArray) -> FloatArray:
-    """What the rows say of the parameters, (7, 7), with what groups share integrated out."""
+    """What the rows say of the parameters, (p, p), with what groups share integrated out."""
     weighted = weights.rows[:, None] * jacobian
     sums = data.groups @ weighted
     matrix: FloatArray = jacobian.T @ weighted - sums.T @ (weights.shared_variance[:, None] * sums)
@@ -180,7 +184,7 @@ def information(data: Measurements, weights: Weights, jacobian: FloatArray) -> F
 def score(
     data: Measurements, weights: Weights, jacobian: FloatArray, residuals: FloatArray
 ) -> FloatArray:
-    """The derivative (7,) of minus half the `misfit` by the coordinates."""
+    """The derivative (p,) of minus half the `misfit` by the coordinates."""
     weighted = weights.rows * residuals
     shared = weights.shared_variance * (data.groups @ weighted)
     slope: FloatArray = (weighted - weights.rows * (shared @ data.groups)) @ jacobian
@@ -193,13 +197,13 @@ def misfit(data: Measurements, weights: Weights, residuals: FloatArray) -> float
     return float(weighted @ residuals - weights.shared_variance @ (data.groups @ weighted) ** 2)
 
 
-def _slopes(data: Measurements, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Derivatives of T_compute (2, n) and T_sync (4, n) by the logarithms of their parameters."""
-    instances, devices, batch, _ = data.places
-    doublings = doublings_of(devices)
-    across, within = instances > 1, (instances == 1) & data.waits
-    features = np.stack([across, across * doublings, within, within * doublings])
-    return np.stack([np.ones_like(batch), batch]) * theta[:2, None], features * theta[2:6, None]
+def _log_slopes(theta: FloatArray, features: Features, batch: FloatArray) -> FloatArray:
+    """The terms (t, n) of a sum of parameters times features, which are its derivatives by the
+    logarithms of those."""
+    slopes = np.empty((len(features), len(batch)))
+    for row, parameter, feature in zip(slopes, theta, features, strict=True):
+        row[:] = parameter * feature
+    return slopes
 
 
 def _shared_variance(data: Measurements, rows: FloatArray) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,8 +13,9 @@ from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.goodput.batch import batch_log_errors, goodput_table
 from autoscaler.goodput.draws import size_normals
+from autoscaler.goodput.formulas import predictor_of
 from autoscaler.goodput.likelihood import SIZE_LOG_DEVIATION, Measurements, measurements
-from autoscaler.goodput.throughput import FloatArray, as_array, step_seconds
+from autoscaler.goodput.throughput import FloatArray, Predictor
 
 
 def goodput_draws(
@@ -28,8 +30,8 @@ def goodput_draws(
     `goodput_table` of the model's draws, each with the error of its size: as measured, or drawn.
     The arguments are those of `goodput_table`; the bounds count as they are on the model's kind.
     """
-    theta, bounds = as_array(model.draws), bounds.on(model.device_kind)
-    table = goodput_table(theta, noise_examples, bounds, instances, devices, model.batch_errors)
+    drawn, bounds = predictor_of(model.draws), bounds.on(model.device_kind)
+    table = goodput_table(drawn, noise_examples, bounds, instances, devices, model.batch_errors)
     return table * np.exp(-size_log_errors(model, instances, devices))
 
 
@@ -45,13 +47,19 @@ def size_log_errors(
     known = {(e.instances, e.devices): np.array(e.log_errors) for e in model.size_errors}
     nothing = np.zeros(draws)
     sizes = np.stack([np.ravel(instances), np.ravel(devices)], axis=1).astype(np.int64)
-    columns = []
-    for size in map(tuple, sizes.tolist()):
-        if size not in model.measured:
-            columns.append(SIZE_LOG_DEVIATION * size_normals(draws, model.device_kind, *size))
-        else:
-            columns.append(known.get(size, nothing))
-    return np.array(columns).reshape(-1, draws).T
+    columns = _drawn_log_errors(draws, model.device_kind, sizes.tobytes()).copy()
+    for place, size in enumerate(map(tuple, sizes.tolist())):
+        if size in model.measured:
+            columns[place] = known.get(size, nothing)
+    return columns.T
+
+
+@lru_cache(maxsize=1024)
+def _drawn_log_errors(draws: int, device_kind: str, sizes: bytes) -> FloatArray:
+    """Of sizes that were not measured, (instances, devices) by (instances, devices): (A, K)."""
+    pairs = np.frombuffer(sizes, dtype=np.int64).reshape(-1, 2).tolist()
+    columns = [size_normals(draws, device_kind, *pair) for pair in pairs]
+    return SIZE_LOG_DEVIATION * np.array(columns).reshape(-1, draws)
 
 
 def log_errors(model: ThroughputModel, observations: Sequence[StepObservation]) -> FloatArray:
@@ -63,7 +71,8 @@ def log_errors(model: ThroughputModel, observations: Sequence[StepObservation]) 
     Raises:
         ValueError: an observation can't be; the message names the field.
     """
-    return _log_errors(model, measurements(observations))
+    point = predictor_of(model.point)
+    return _log_errors(model, point, measurements(observations, point.formula))
 
 
 def prediction_error(model: ThroughputModel, observations: Sequence[StepObservation]) -> float:
@@ -77,16 +86,17 @@ def prediction_error(model: ThroughputModel, observations: Sequence[StepObservat
     """
     if not observations:
         return 0.0
-    data = measurements(observations)
+    point = predictor_of(model.point)
+    data = measurements(observations, point.formula)
     weights = 1.0 / data.variance[: len(observations)]
-    return float(np.sqrt(np.average(_log_errors(model, data) ** 2, weights=weights)))
+    return float(np.sqrt(np.average(_log_errors(model, point, data) ** 2, weights=weights)))
 
 
-def _log_errors(model: ThroughputModel, data: Measurements) -> FloatArray:
+def _log_errors(model: ThroughputModel, point: Predictor, data: Measurements) -> FloatArray:
     instances, devices, batch, accumulation = data.places
-    formula = step_seconds(as_array(model.point), instances, devices, batch, accumulation)
-    expected = np.log(formula) + size_log_errors(model, instances, devices).mean(axis=0)
+    seconds = point.step_seconds(instances, devices, batch, accumulation)
+    expected = np.log(seconds) + size_log_errors(model, instances, devices).mean(axis=0)
     if model.batch_errors is not None:
         expected = expected + batch_log_errors(model.batch_errors, batch)
-    errors: FloatArray = data.log_seconds[: len(formula)] - expected
+    errors: FloatArray = data.log_seconds[: len(seconds)] - expected
     return errors

@@ -10,25 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoscaler.domain.snapshot import ThroughputModel
-from autoscaler.goodput.coordinates import gamma_slope, to_coordinates
-from autoscaler.goodput.throughput import FloatArray, as_array
+from autoscaler.goodput.coordinates import to_coordinates
+from autoscaler.goodput.formulas import DATA_PARALLEL, predictor_of
+from autoscaler.goodput.throughput import FloatArray, Formula, Scale
 
 # Seconds per example on one device: known from an earlier run, or not known at all.
 EXAMPLE_LOG_DEVIATION = 0.7
 UNKNOWN_EXAMPLE_SECONDS = 0.01
 UNKNOWN_EXAMPLE_LOG_DEVIATION = 2.5
-# The constant part of a micro-step, in examples.
-OVERHEAD_EXAMPLES = 20.0
-OVERHEAD_LOG_DEVIATION = 1.5
 # A ring all-reduce moves every byte of the gradient about twice, at half the line rate.
 BYTES_MOVED_PER_BYTE = 2.0
 USABLE_BANDWIDTH = 0.5
-SYNC_LOG_DEVIATION = 0.8
-# What a doubling of the devices adds to a sync, of what it takes with two.
-GROWTH = 0.3
-GROWTH_LOG_DEVIATION = 1.0
-GAMMA = 1.5
-GAMMA_LOG_DEVIATION = 0.3
 # Another kind of device: all seconds by one ratio, and each parameter by one of its own.
 KIND_RATIO_LOG_DEVIATION = 0.8
 KIND_SHAPE_LOG_DEVIATION = 0.8
@@ -43,19 +35,21 @@ class ThroughputPrior:
 
     Attributes:
         device_kind: the kind of device.
-        mean: (7,).
-        spread: (7, F), a factor of the covariance of what is this kind's own.
-        inherited: deviations (K, 7) of another kind's draws from its point, if there are any.
+        formula: with p parameters.
+        mean: (p,).
+        spread: (p, F), a factor of the covariance of what is this kind's own.
+        inherited: deviations (K, p) of another kind's draws from its point, if there are any.
     """
 
     device_kind: str
+    formula: Formula
     mean: FloatArray
     spread: FloatArray
     inherited: FloatArray | None = None
 
     @property
     def covariance(self) -> FloatArray:
-        """(7, 7), positive definite."""
+        """(p, p), positive definite."""
         own: FloatArray = self.spread @ self.spread.T
         if self.inherited is None:
             return own
@@ -67,6 +61,7 @@ def prior_for(
     parameter_bytes: int,
     network_bytes_per_second: float,
     seconds_per_example: float | None = None,
+    formula: Formula = DATA_PARALLEL,
 ) -> ThroughputPrior:
     """The prior of a job that has not been measured on any kind of device.
 
@@ -82,25 +77,13 @@ def prior_for(
         _require_positive("seconds_per_example", seconds_per_example)
         example, example_deviation = seconds_per_example, EXAMPLE_LOG_DEVIATION
     sync = BYTES_MOVED_PER_BYTE * parameter_bytes / (USABLE_BANDWIDTH * network_bytes_per_second)
-    median = np.array(
-        [OVERHEAD_EXAMPLES * example, example, sync, GROWTH * sync, sync, GROWTH * sync, GAMMA]
-    )
-    spread = np.diag(
-        [
-            OVERHEAD_LOG_DEVIATION,
-            example_deviation,
-            SYNC_LOG_DEVIATION,
-            GROWTH_LOG_DEVIATION,
-            SYNC_LOG_DEVIATION,
-            GROWTH_LOG_DEVIATION,
-            GAMMA_LOG_DEVIATION * GAMMA / gamma_slope(GAMMA),
-        ]
-    )
-    # The overhead follows the seconds per example, the growth of a sync its constant.
-    spread[0, 1] = spread[1, 1]
-    spread[3, 2] = spread[2, 2]
-    spread[5, 4] = spread[4, 4]
-    return ThroughputPrior(device_kind, to_coordinates(median), spread)
+    beliefs = formula.beliefs(Scale(example, example_deviation, sync))
+    spread = np.diag([belief.deviation for belief in beliefs])
+    for place, belief in enumerate(beliefs):
+        if belief.follows is not None:
+            spread[place, belief.follows] = spread[belief.follows, belief.follows]
+    median = to_coordinates(np.array([belief.median for belief in beliefs]))
+    return ThroughputPrior(device_kind, formula, median, spread)
 
 
 def prior_from_kind(
@@ -115,14 +98,16 @@ def prior_from_kind(
         ValueError: `speed_ratio` is not positive and finite.
     """
     _require_positive("speed_ratio", speed_ratio)
-    is_seconds = np.array([1.0] * 6 + [0.0])
-    point = to_coordinates(as_array(model.point))
+    of_point = predictor_of(model.point)
+    point = to_coordinates(of_point.theta)
+    is_seconds = np.append(np.ones(len(point) - 1), 0.0)
     common = KIND_RATIO_LOG_DEVIATION * is_seconds[:, None]
     return ThroughputPrior(
         device_kind=device_kind,
+        formula=of_point.formula,
         mean=point - np.log(speed_ratio) * is_seconds,
-        spread=np.hstack([common, KIND_SHAPE_LOG_DEVIATION * np.eye(7)]),
-        inherited=to_coordinates(as_array(model.draws)) - point,
+        spread=np.hstack([common, KIND_SHAPE_LOG_DEVIATION * np.eye(len(point))]),
+        inherited=to_coordinates(predictor_of(model.draws).theta) - point,
     )
 
 

@@ -1,90 +1,132 @@
-"""Throughput of one job: how long a step takes on N instances with R devices in all.
+"""Throughput models: how long a step takes on N instances with R devices in all.
 
-The formula and its sources stand at `ThroughputParameters`. An array `theta` holds the seven
-parameters along its last axis, in the order of that class. Every function of a configuration
-returns ``theta.shape[:-1]`` followed by the configuration's broadcast shape: K draws and A
-configurations give (K, A).
+A formula says of what the time is made; `formulas.py` has those there are. An array `theta` holds
+the parameters of one along its last axis, in the order of its `names`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
-from operator import attrgetter
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from autoscaler.domain.goodput import ThroughputParameters
+from autoscaler.domain.goodput import StepParameters
 
 FloatArray = NDArray[np.float64]
-
-# Of each parameter, in the order of ThroughputParameters.
-LEAST = np.array([0.0] * 6 + [1.0])
-_VALUES = attrgetter(*(field.name for field in fields(ThroughputParameters)))
+Features = tuple[FloatArray | float, ...]
 
 
-def as_array(parameters: ThroughputParameters | Sequence[ThroughputParameters]) -> FloatArray:
-    """One set of parameters as (7,), K of them as (K, 7).
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What is known of a job before it has run: the order of magnitude of its times.
 
-    Raises:
-        ValueError: a parameter is negative or not finite, gamma is below 1, or computing takes
-            no time at all.
+    `example_seconds` are those of one example on one device, `example_log_deviation` how unsure
+    they are; `sync_seconds` are those of exchanging the whole gradient between two devices.
     """
-    if isinstance(parameters, ThroughputParameters):
-        return as_array((parameters,)).reshape(7)
-    theta = np.array([_VALUES(row) for row in parameters], dtype=np.float64).reshape(-1, 7)
-    allowed = np.isfinite(theta) & (theta >= LEAST)
-    if not allowed.all():
-        row, column = np.argwhere(~allowed)[0]
-        name, least = fields(ThroughputParameters)[column].name, LEAST[column]
-        raise ValueError(f"{name}={theta[row, column]}: must be finite and at least {least:g}")
-    if (theta[:, :2].sum(axis=1) == 0).any():
-        raise ValueError("alpha_compute_seconds=0: computing takes no time, beta_compute is 0 too")
-    return theta
+
+    example_seconds: float
+    example_log_deviation: float
+    sync_seconds: float
 
 
-def from_array(theta: FloatArray) -> tuple[ThroughputParameters, ...]:
-    """The K sets of parameters of a (K, 7) array; a (7,) array holds one."""
-    return tuple(ThroughputParameters(*row) for row in np.atleast_2d(theta).tolist())
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """What is believed of one parameter: that it is normal in its coordinate.
+
+    `deviation` is that of the coordinate; of one that `follows` the parameter at that place, it
+    comes on top of what is not known of the other.
+    """
+
+    median: float
+    deviation: float
+    follows: int | None = None
 
 
-def compute_seconds(theta: FloatArray, device_batch: ArrayLike) -> FloatArray:
-    """T_compute: one micro-step of `device_batch` examples on each device, in seconds."""
-    (batch,) = _aligned(device_batch)
-    alpha, beta = _columns(theta, slice(0, 2), batch.ndim)
-    return alpha + beta * batch
+class Formula(Protocol):
+    """A throughput model: the features of a place that its p parameters are multiplied by.
+
+    T_compute and T_sync are sums of parameters in seconds, each times its feature; the last
+    parameter, gamma in [1, 10], says how far they overlap. With s steps of accumulation::
+
+        T_step = s * T_compute + (T_compute^gamma + T_sync^gamma)^(1/gamma)
+
+    No feature is below 0, and the first two are above 0 everywhere. Arrays of places have one
+    number of axes and broadcast, and so do the features.
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters: those of T_compute, those of T_sync, gamma."""
+        ...
+
+    def parameters(self, values: Sequence[float]) -> StepParameters:
+        """The domain's word for p values."""
+        ...
+
+    def beliefs(self, scale: Scale) -> tuple[Belief, ...]:
+        """What is believed of each parameter before anything is measured."""
+        ...
+
+    def runs(self, devices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether a job can run on so many devices in all."""
+        ...
+
+    def compute_features(
+        self, instances: FloatArray, devices: FloatArray, device_batch: FloatArray
+    ) -> Features:
+        """Those of a micro-step of `device_batch` examples for each device."""
+        ...
+
+    def sync_features(self, instances: FloatArray, devices: FloatArray) -> Features:
+        """Those of an exchange of gradients between all devices."""
+        ...
 
 
-def sync_seconds(theta: FloatArray, instances: ArrayLike, devices: ArrayLike) -> FloatArray:
-    """T_sync: to synchronise `devices` devices in all, spread over `instances`, in seconds."""
-    count, total = _aligned(instances, devices)
-    across_alpha, across_beta, within_alpha, within_beta = _columns(theta, slice(2, 6), total.ndim)
-    doublings = doublings_of(total)
-    within = within_alpha + within_beta * doublings
-    across = across_alpha + across_beta * doublings
-    return np.where(total > 1, np.where(count > 1, across, within), 0.0)
+@dataclass(frozen=True, slots=True, eq=False)
+class Predictor:
+    """A formula with K sets of its parameters, `theta` (K, p), or with one, (p,).
 
+    Every method returns ``theta.shape[:-1]`` followed by the broadcast shape of the places: K
+    draws and A allocations give (K, A).
+    """
 
-def doublings_of(devices: FloatArray) -> FloatArray:
-    """``log2(R / 2)``: how often the two devices that synchronisation begins with were doubled."""
-    doublings: FloatArray = np.log2(np.maximum(devices, 2.0) / 2.0)
-    return doublings
+    formula: Formula
+    theta: FloatArray
 
+    def compute_seconds(
+        self, instances: ArrayLike, devices: ArrayLike, device_batch: ArrayLike
+    ) -> FloatArray:
+        """T_compute: one micro-step of `device_batch` examples for each device, in seconds."""
+        return self._compute(*_aligned(instances, devices, device_batch))
 
-def step_seconds(
-    theta: FloatArray,
-    instances: ArrayLike,
-    devices: ArrayLike,
-    device_batch: ArrayLike,
-    accumulation: ArrayLike,
-) -> FloatArray:
-    """T_step: `accumulation` micro-steps without synchronisation and one with it, in seconds."""
-    count, total, batch, extra = _aligned(instances, devices, device_batch, accumulation)
-    compute = compute_seconds(theta, batch)
-    sync = sync_seconds(theta, count, total)
-    (gamma,) = _columns(theta, slice(6, 7), batch.ndim)
-    return extra * compute + overlapped_seconds(compute, sync, gamma)
+    def sync_seconds(self, instances: ArrayLike, devices: ArrayLike) -> FloatArray:
+        """T_sync: to synchronise `devices` devices in all, spread over `instances`, in seconds."""
+        return self._sync(*_aligned(instances, devices))
+
+    def step_seconds(
+        self,
+        instances: ArrayLike,
+        devices: ArrayLike,
+        device_batch: ArrayLike,
+        accumulation: ArrayLike,
+    ) -> FloatArray:
+        """T_step: `accumulation` micro-steps without synchronisation and one with it."""
+        count, total, batch, extra = _aligned(instances, devices, device_batch, accumulation)
+        compute = self._compute(count, total, batch)
+        sync = self._sync(count, total)
+        (gamma,) = _columns(self.theta[..., -1:], batch.ndim)
+        return extra * compute + overlapped_seconds(compute, sync, gamma)
+
+    def _compute(self, count: FloatArray, total: FloatArray, batch: FloatArray) -> FloatArray:
+        features = self.formula.compute_features(count, total, batch)
+        return _sum(self.theta[..., : len(features)], features, batch.ndim)
+
+    def _sync(self, count: FloatArray, total: FloatArray) -> FloatArray:
+        features = self.formula.sync_features(count, total)
+        return _sum(self.theta[..., -1 - len(features) : -1], features, total.ndim)
 
 
 def overlapped_seconds(compute: FloatArray, sync: FloatArray, gamma: FloatArray) -> FloatArray:
@@ -98,6 +140,12 @@ def overlapped_seconds(compute: FloatArray, sync: FloatArray, gamma: FloatArray)
     return overlapped
 
 
+def doublings_of(count: FloatArray) -> FloatArray:
+    """``log2(count / 2)``: how often the two that synchronisation begins with were doubled."""
+    doublings: FloatArray = np.log2(np.maximum(count, 2.0) / 2.0)
+    return doublings
+
+
 def _aligned(*values: ArrayLike) -> list[FloatArray]:
     """The values as arrays with one number of axes, not broadcast: that would cost the table."""
     arrays = [np.asarray(value, dtype=np.float64) for value in values]
@@ -105,7 +153,15 @@ def _aligned(*values: ArrayLike) -> list[FloatArray]:
     return [array.reshape((1,) * (axes - array.ndim) + array.shape) for array in arrays]
 
 
-def _columns(theta: FloatArray, which: slice, axes: int) -> tuple[FloatArray, ...]:
+def _columns(theta: FloatArray, axes: int) -> tuple[FloatArray, ...]:
     """Parameters, each of shape ``theta.shape[:-1]`` and then `axes` axes of length 1."""
     shape = theta.shape[:-1] + (1,) * axes
-    return tuple(column.reshape(shape) for column in np.moveaxis(theta[..., which], -1, 0))
+    return tuple(theta[..., column].reshape(shape) for column in range(theta.shape[-1]))
+
+
+def _sum(theta: FloatArray, features: Features, axes: int) -> FloatArray:
+    first, *others = _columns(theta, axes)
+    total = first * features[0]
+    for column, feature in zip(others, features[1:], strict=True):
+        total = total + column * feature
+    return total

@@ -65,6 +65,14 @@ class Ledger:
             sums[key(charge)] += charge.usd
         return dict(sums)
 
+    def paid_already(self) -> frozenset[str]:
+        """The offers of which every instance costs nothing more."""
+        prices: dict[str, set[Decimal]] = defaultdict(set)
+        for bill in self._bills:
+            for stretch in bill.stretches:
+                prices[stretch.opening.offer].add(stretch.opening.usd_per_hour)
+        return frozenset(offer for offer, found in prices.items() if found == {Decimal(0)})
+
     def rate_usd_per_hour(self, now_seconds: float) -> Decimal:
         """The price of all that runs at `now_seconds` together."""
         return sum((bill.usd_per_hour(now_seconds) for bill in self._bills), Decimal(0))

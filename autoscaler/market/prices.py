@@ -36,14 +36,16 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """A price that can be spent by: finite and above zero."""
+    """A price that can be spent by: finite and above zero, or zero where `is_paid` already."""
 
     usd_per_hour: Decimal
     as_of_seconds: float | None
     source: str
+    is_paid: bool = False
 
     def __post_init__(self) -> None:
-        if not (self.usd_per_hour.is_finite() and self.usd_per_hour > 0):
+        is_nothing = self.is_paid and self.usd_per_hour == 0
+        if not is_nothing and not (self.usd_per_hour.is_finite() and self.usd_per_hour > 0):
             raise ValueError(f"usd_per_hour={self.usd_per_hour}: must be finite and above 0")
 
     def age_seconds(self, now_seconds: float) -> float | None:

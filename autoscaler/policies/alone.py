@@ -8,7 +8,7 @@ import numpy as np
 
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, Truth
 from autoscaler.goodput.batch import goodput_table
-from autoscaler.goodput.throughput import as_array
+from autoscaler.goodput.formulas import predictor_of
 from autoscaler.policies.pool import Pool, requested
 
 _LEAST_SECONDS = 1.0
@@ -103,6 +103,6 @@ def _predicted_seconds(
     used = min(devices, rigid.initial, len(machines))
     if used < 1:
         return None
-    theta = np.atleast_2d(as_array(model.point))
-    (rate,) = goodput_table(theta, 0.0, rigid, machines[used - 1 : used], np.array([used]))
-    return job.remaining_examples / float(rate[0])
+    point = predictor_of((model.point,))
+    (rate,) = goodput_table(point, 0.0, rigid, machines[used - 1 : used], np.array([used]))
+    return job.remaining_examples / float(rate[0]) if rate[0] > 0 else None

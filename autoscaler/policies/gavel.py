@@ -16,7 +16,8 @@ from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.wording import number
 from autoscaler.goodput.batch import goodput_table
-from autoscaler.goodput.throughput import FloatArray, as_array
+from autoscaler.goodput.formulas import predictor_of
+from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.gavel_shares import GavelObjective, SharedKinds, shares
 from autoscaler.policies.pool import Grant, Pool, by_submission, plan_of, pool_of, requested
 
@@ -188,8 +189,8 @@ def _steps_a_second(job: JobSnapshot, kind: str, pool: Pool) -> float:
     rigid = replace(job.batch.on(kind), adaptive=False)
     if model is None or devices > rigid.initial:
         return 1.0
-    theta, machines = np.atleast_2d(as_array(model.point)), part.fewest_machines()[devices - 1]
-    ((rate,),) = goodput_table(theta, 0.0, rigid, [machines], [devices])
+    point, machines = predictor_of((model.point,)), part.fewest_machines()[devices - 1]
+    ((rate,),) = goodput_table(point, 0.0, rigid, [machines], [devices])
     return float(rate) / rigid.initial
 
 

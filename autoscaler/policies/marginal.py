@@ -11,11 +11,12 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.plan import Decision, Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.change import change_to
+from autoscaler.economics.narrowing import narrowed
 from autoscaler.economics.objectives import MOST_TIMES_DEAREST
-from autoscaler.economics.reasons import Surroundings, action_of, reason
+from autoscaler.economics.reasons import Contest, Surroundings, action_of, reason
 from autoscaler.economics.supply import SECONDS_PER_HOUR, Supply, supply_of
 from autoscaler.economics.wishes import Why, Wish, wish
-from autoscaler.policies.contests import contest_over
+from autoscaler.policies.contests import Contests
 from autoscaler.policies.marginal_pool import plan_pool
 from autoscaler.policies.program import Effort
 from autoscaler.policies.sharing import Sharing, share_out
@@ -73,9 +74,16 @@ class MarginalPolicy:
             prices, gap = made.shadow_prices, made.gap
             notes = () if made.trouble is None else (f"planned greedily: {made.trouble}",)
         around = Surroundings(supply, supply.uses(outcome.targets.values()))
+        contests = None if outcome.sharing is None else Contests(outcome.sharing, supply)
         return Plan(
             decisions=tuple(
-                _decision(own, outcome, around, is_first)
+                _decision(
+                    own,
+                    outcome.targets[own.job.id],
+                    around,
+                    None if contests is None else contests.over(own.job.id),
+                    is_first,
+                )
                 for own, is_first in zip(
                     outcome.wishes, releases_first(changes, supply), strict=True
                 )
@@ -94,6 +102,8 @@ class MarginalPolicy:
         if first.sharing is None:
             return first
         targets = first.targets
+        if supply.terms.is_fleet or all(targets[job.id] == job.held for job in jobs):
+            return first
         for _ in range(_PASSES):
             moved = [_moved(job, targets[job.id]) for job in jobs]
             following = self._outcome(moved, supply).targets
@@ -105,7 +115,8 @@ class MarginalPolicy:
     def _outcome(self, jobs: Sequence[JobSnapshot], supply: Supply) -> _Outcome:
         room = supply.maximum - supply.uses(job.held for job in jobs)
         most_times = self._parameters.most_times_dearest
-        wishes = [wish(job, supply, room, most_times) for job in jobs]
+        each = (wish(job, supply, room, most_times) for job in jobs)
+        wishes = [narrowed(own) for own in each] if supply.terms.is_fleet else list(each)
         targets = {own.job.id: _wished(own) for own in wishes}
         if supply.bears(supply.uses(targets.values())):
             return _Outcome(wishes, targets, None)
@@ -124,12 +135,14 @@ def _moved(job: JobSnapshot, target: Allocation | None) -> JobSnapshot:
     return job if target == job.held else replace(job, held=target, trained=target)
 
 
-def _decision(own: Wish, outcome: _Outcome, around: Surroundings, release_first: bool) -> Decision:
-    job, target = own.job, outcome.targets[own.job.id]
-    index = own.at.candidates.index(target)
-    contest = None
-    if outcome.sharing is not None:
-        contest = contest_over(job.id, outcome.sharing, around.supply)
+def _decision(
+    own: Wish,
+    target: Allocation | None,
+    around: Surroundings,
+    contest: Contest | None,
+    release_first: bool,
+) -> Decision:
+    job, index = own.job, own.at.candidates.index(target)
     figures = {"bid_usd_per_hour": own.bid * SECONDS_PER_HOUR, "weight": job.weight}
     if index is not None:
         change = change_to(own, index)

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from autoscaler.domain.goodput import ThroughputParameters
+from autoscaler.domain.goodput import LocalityParameters, StepParameters
 from autoscaler.domain.snapshot import JobSnapshot, ThroughputModel
 from autoscaler.goodput.batch import goodput_table
 from autoscaler.goodput.draws import is_usable
-from autoscaler.goodput.throughput import as_array
+from autoscaler.goodput.formulas import predictor_of
 
 # A sync over several machines, before one was measured, takes so many times that within one.
 _ACROSS_OVER_WITHIN = 1.1
@@ -31,13 +31,31 @@ def goodputs(
     if model is None or not model.measured:
         return [float(number_of) for number_of in devices]
     noise = job.noise.examples if job.noise is not None and is_usable(job.noise) else 0.0
-    theta = np.atleast_2d(as_array(optimistic(model)))
-    (speeds,) = goodput_table(theta, noise, job.batch.on(model.device_kind), machines, devices)
+    point = predictor_of((optimistic(model),))
+    (speeds,) = goodput_table(point, noise, job.batch.on(model.device_kind), machines, devices)
     found: list[float] = speeds.tolist()
     return found
 
 
-def optimistic(model: ThroughputModel) -> ThroughputParameters:
+def speedups_over(
+    base: tuple[int, int],
+    job: JobSnapshot,
+    model: ThroughputModel | None,
+    sizes: Sequence[tuple[int, int]],
+) -> list[float]:
+    """`goodputs` of the sizes, over that of `base`; 0 where the job can't run.
+
+    Where it can't run on `base`, which is too little for one whole replica, over what as many
+    devices of the best of the sizes give.
+    """
+    over, *found = goodputs(job, model, [base, *sizes])
+    if over == 0.0:
+        rates = (speed / devices for speed, (_, devices) in zip(found, sizes, strict=True))
+        over = base[1] * max(rates, default=0.0)
+    return [speed / over if over > 0 else 0.0 for speed in found]
+
+
+def optimistic(model: ThroughputModel) -> StepParameters:
     """The point estimate, but that what was not measured costs nothing."""
     found = model.point
     if not any(devices > 1 for _, devices in model.measured):
@@ -49,4 +67,8 @@ def optimistic(model: ThroughputModel) -> ThroughputParameters:
             beta_across_seconds_per_doubling=_ACROSS_OVER_WITHIN
             * found.beta_within_seconds_per_doubling,
         )
+    if isinstance(found, LocalityParameters) and not any(
+        machines > found.near_instances for machines, _ in model.measured
+    ):
+        found = replace(found, alpha_far_seconds=0.0, beta_far_seconds_per_doubling=0.0)
     return found

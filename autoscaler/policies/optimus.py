@@ -16,7 +16,7 @@ from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, Truth
 from autoscaler.economics.wording import duration
 from autoscaler.goodput.batch import goodput_table
-from autoscaler.goodput.throughput import as_array
+from autoscaler.goodput.formulas import predictor_of
 from autoscaler.policies.greedy import most_gain_first
 from autoscaler.policies.pool import Grant, Turns, by_submission, plan_of, pool_of
 
@@ -99,9 +99,10 @@ def _predicted(job: JobSnapshot, kind: str, machines: Sequence[int]) -> list[flo
         return []
     rigid = replace(job.batch.on(kind), adaptive=False)
     devices = np.arange(1, min(len(machines), rigid.initial) + 1)
-    theta = np.atleast_2d(as_array(model.point))
-    (rate,) = goodput_table(theta, 0.0, rigid, machines[: len(devices)], devices)
-    seconds: list[float] = (job.remaining_examples / rate).tolist()
+    point = predictor_of((model.point,))
+    (rate,) = goodput_table(point, 0.0, rigid, machines[: len(devices)], devices)
+    with np.errstate(divide="ignore"):  # never done where no whole replica fits
+        seconds: list[float] = (job.remaining_examples / rate).tolist()
     return seconds
 
 

@@ -22,7 +22,7 @@ from autoscaler.policies.configurations import (
     configurations,
     held_in,
 )
-from autoscaler.policies.optimism import goodputs
+from autoscaler.policies.optimism import speedups_over
 from autoscaler.policies.pool import Pool, by_submission, plan_of_placements, pool_of
 from autoscaler.policies.projection import most_measured
 from autoscaler.policies.utility_band import UtilityBand, plan_cloud
@@ -147,13 +147,13 @@ class PolluxPolicy:
         held = held_in(job, pool)
         largest_batch = job.batch.maximum if job.batch.adaptive else job.batch.initial
         sizes = [
-            (1, min(fair, largest_batch)),
             (len(held.shares), held.devices) if held else (1, 1),
             *((one.machines, one.total) for one in allowed),
         ]
-        base, staying, *others = goodputs(job, model, sizes)
-        anew = {one: speed / base for one, speed in zip(allowed, others, strict=True) if speed > 0}
-        return _Speedups(job, anew, staying / base)
+        base = (1, min(fair, largest_batch))
+        staying, *others = speedups_over(base, job, model, sizes)
+        anew = {one: speedup for one, speedup in zip(allowed, others, strict=True) if speedup > 0}
+        return _Speedups(job, anew, staying)
 
     def _may_have(self, one: Configuration, model: ThroughputModel | None) -> bool:
         parameters = self._parameters

@@ -16,7 +16,7 @@ from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.configurations import held_in
-from autoscaler.policies.optimism import goodputs
+from autoscaler.policies.optimism import speedups_over
 from autoscaler.policies.packing import Packing
 from autoscaler.policies.pollux import PolluxPolicy
 from autoscaler.policies.pool import Pool, by_submission, plan_of_placements, pool_of
@@ -67,6 +67,7 @@ class PolluxCrowdedPolicy(PolluxPolicy):
                 break
             found = following
             moved = [replace(job, placement=found[job.id]) for job in jobs]
+        found = _in_place(found, jobs, pool)
         reasons = {job.id: _why(found[job.id], fair) for job in jobs}
         return plan_of_placements(snapshot, found, reasons)
 
@@ -90,14 +91,13 @@ class PolluxCrowdedPolicy(PolluxPolicy):
         most = min(grown, parameters.most_devices, len(machines))
         sizes = [(machines[devices - 1], devices) for devices in range(1, most + 1)]
         largest_batch = job.batch.maximum if job.batch.adaptive else job.batch.initial
-        base, staying, *anew = goodputs(
-            job, model, [(1, min(fair, largest_batch)), held_size, *sizes]
-        )
+        base = (1, min(fair, largest_batch))
+        staying, *anew = speedups_over(base, job, model, [held_size, *sizes])
         speedups = np.zeros(part.available + 1)
-        speedups[1 : most + 1] = np.array(anew) / base
+        speedups[1 : most + 1] = anew
         factors = np.full(len(speedups), self._restart_factor(job, now_seconds))
         if held is not None:
-            speedups[held.devices] = staying / base
+            speedups[held.devices] = staying
             factors[held.devices] = 1.0
         worth = factors * speedups
         costs = np.array([self._cost(float(each), pool) for each in worth])
@@ -119,6 +119,24 @@ def _following(
         if then < now - _LEAST_GAIN * abs(now):
             found |= anew
     return found
+
+
+def _in_place(
+    found: Mapping[str, Placement | None], jobs: Sequence[JobSnapshot], pool: Pool
+) -> dict[str, Placement | None]:
+    """Who is given as many devices as it holds stays where it is, if there is room after all."""
+    packing = Packing(pool.capacity)
+    kept = dict(found)
+    for placement in found.values():
+        packing.take(placement)
+    for job in jobs:
+        held, given = held_in(job, pool), kept[job.id]
+        if held is None or given is None or held.devices != given.devices:
+            continue
+        packing.give_back(given)
+        kept[job.id] = held if packing.has_room(held) else given
+        packing.take(kept[job.id])
+    return kept
 
 
 def _why(placement: Placement | None, fair: int) -> str:

@@ -18,7 +18,8 @@ from autoscaler.economics.price import price_of_progress
 from autoscaler.economics.supply import IntArray
 from autoscaler.economics.switching import UNKNOWN_REMAINING_SECONDS, knows_the_end
 from autoscaler.goodput.batch import goodput_table
-from autoscaler.goodput.throughput import FloatArray, as_array
+from autoscaler.goodput.formulas import predictor_of
+from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.pool import Pool
 
 # A job grows to no more than this many times the most devices it was measured on; at first to as
@@ -181,8 +182,8 @@ def rate_of(
 ) -> FloatArray:
     """Useful examples a second, by the point estimate, and what was measured beside it: (C,)."""
     noise_examples = 0.0 if job.noise is None else job.noise.examples
-    theta, bounds = np.atleast_2d(as_array(model.point)), job.batch.on(model.device_kind)
-    (rate,) = goodput_table(theta, noise_examples, bounds, machines, devices)
+    point, bounds = predictor_of((model.point,)), job.batch.on(model.device_kind)
+    (rate,) = goodput_table(point, noise_examples, bounds, machines, devices)
     slower = {(e.instances, e.devices): float(np.mean(e.log_errors)) for e in model.size_errors}
     each = zip(machines.tolist(), devices.tolist(), strict=True)
     found: FloatArray = rate * np.exp([-slower.get(size, 0.0) for size in each])

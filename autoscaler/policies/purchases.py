@@ -88,7 +88,7 @@ def ranges(job: JobSnapshot, supply: Supply, growth: int) -> tuple[Range, ...]:
         held = job.held.instances if job.held and job.held.offer == offer.id else 0
         measured = max((devices for _, devices in model.measured), default=0)
         fewest = max(job.instances.minimum, 1)
-        most = min(max(growth * measured // offer.devices, fewest), job.instances.maximum)
+        most = min(max(growth * measured // offer.devices, fewest), job.instances.most_of(offer))
         if offer.id in supply.unavailable:
             most = min(most, held)
         if most >= fewest:

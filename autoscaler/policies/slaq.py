@@ -16,7 +16,8 @@ from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.wording import number
 from autoscaler.goodput.batch import goodput_table
-from autoscaler.goodput.throughput import FloatArray, as_array
+from autoscaler.goodput.formulas import predictor_of
+from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.greedy import most_gain_first
 from autoscaler.policies.pool import Grant, Turns, by_submission, plan_of, pool_of
 from autoscaler.policies.quality import QualityCurve, fitted
@@ -94,8 +95,8 @@ def _rates(job: JobSnapshot, kind: str, machines: Sequence[int]) -> FloatArray:
         return np.zeros(0)
     rigid = replace(job.batch.on(kind), adaptive=False)
     devices = np.arange(1, min(len(machines), rigid.initial) + 1)
-    theta = np.atleast_2d(as_array(model.point))
-    rate: FloatArray = goodput_table(theta, 0.0, rigid, machines[: len(devices)], devices)[0]
+    point = predictor_of((model.point,))
+    rate: FloatArray = goodput_table(point, 0.0, rigid, machines[: len(devices)], devices)[0]
     return rate
 
 

@@ -51,7 +51,8 @@ class StaticPolicy:
         permitted = [supply.offers[index] for index in supply.permitted(job.instances)]
         bounds, held = job.instances, job.held
         if held is not None and held.offer in {offer.id for offer in permitted}:
-            count = min(max(held.instances, bounds.minimum), bounds.maximum)
+            own = next(offer for offer in permitted if offer.id == held.offer)
+            count = min(max(held.instances, bounds.minimum), bounds.most_of(own))
             if count <= held.instances or held.offer not in supply.unavailable:
                 yield replace(held, instances=count)
         chosen = self._parameters.offer
@@ -62,7 +63,7 @@ class StaticPolicy:
         ]
         if found:
             offer = min(found, key=lambda offer: (offer.usd_per_hour, offer.id))
-            count = min(max(self._parameters.instances, bounds.minimum), bounds.maximum)
+            count = min(max(self._parameters.instances, bounds.minimum), bounds.most_of(offer))
             yield Allocation(offer.id, count, offer.devices)
 
 

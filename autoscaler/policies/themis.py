@@ -114,6 +114,8 @@ class ThemisPolicy:
             left_seconds=own.left_seconds - lease_seconds,
         )
         lost = replace(own, waited_seconds=own.waited_seconds + lease_seconds)
+        if not won.finish_time_ratio(crowd) > 0:
+            return math.inf
         ratio = lost.finish_time_ratio(crowd) / won.finish_time_ratio(crowd)
         return math.log(ratio) / max(devices, 1)
 

@@ -16,7 +16,7 @@ from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import Snapshot
 from autoscaler.economics.supply import supply_of
 from autoscaler.economics.wording import number
-from autoscaler.goodput.throughput import as_array, step_seconds
+from autoscaler.goodput.formulas import predictor_of
 from autoscaler.policies.pool import by_submission
 from autoscaler.policies.purchases import (
     Growth,
@@ -114,7 +114,8 @@ def _rate(own: Range, instances: int) -> float:
         return 0.0
     share = math.ceil(total / devices)
     micro_steps = math.ceil(share / bounds.device_maximum)
-    theta = np.atleast_2d(as_array(own.model.point))
     each = math.ceil(share / micro_steps)
-    (seconds,) = step_seconds(theta, instances, devices, each, micro_steps - 1)
-    return total / float(seconds)
+    point = predictor_of(own.model.point)
+    if not point.formula.runs(np.array(devices)):
+        return 0.0
+    return total / float(point.step_seconds(instances, devices, each, micro_steps - 1))

@@ -16,7 +16,7 @@ from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.supply import Supply, supply_of
 from autoscaler.economics.wording import number, percent
-from autoscaler.policies.optimism import goodputs
+from autoscaler.policies.optimism import speedups_over
 from autoscaler.policies.pool import by_submission
 from autoscaler.policies.purchases import Growth, Range, ascent, plan_of_allocations, ranges
 
@@ -188,6 +188,5 @@ class _Cluster:
 def _speedups(own: Range) -> dict[int, float]:
     """Over one device: instances -> speed-up, 0 where it can't run."""
     counts = range(own.fewest, own.most + 1)
-    sizes = [(1, 1), *((count, count * own.devices_used) for count in counts)]
-    base, *others = goodputs(own.job, own.model, sizes)
-    return {count: speed / base for count, speed in zip(counts, others, strict=True)}
+    sizes = [(count, count * own.devices_used) for count in counts]
+    return dict(zip(counts, speedups_over((1, 1), own.job, own.model, sizes), strict=True))

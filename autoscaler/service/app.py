@@ -44,6 +44,7 @@ from autoscaler.wire.messages import (
     LogPart,
     NodeReply,
     NodeReport,
+    OffersView,
     PlanView,
     Submission,
 )
@@ -156,6 +157,10 @@ def _fleet(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
     @router.get("/fleet")
     def fleet() -> Response:
         return _answer(FleetView, rooms.views.fleet(rooms.clock.now()))
+
+    @router.get("/offers")
+    def offers() -> Response:
+        return _answer(OffersView, rooms.views.offers(rooms.clock.now()))
 
     @router.get("/costs")
     def costs() -> Response:

@@ -129,16 +129,18 @@ class Submissions:
 
     def _check_instances(self, bounds: InstanceBounds) -> tuple[Offer, ...]:
         """The offers that these bounds allow, of which at least the minimum must fit."""
-        if bounds.offers and not self._status.offers:
+        named = (*(bounds.offers or ()), *(name for name, _ in bounds.maxima))
+        if named and not self._status.offers:
             trouble = self._status.trouble or "the controller has just started"
             raise Unavailable(f"no offer is known yet ({trouble}): try again in a moment")
         known = {offer.id for offer in self._status.offers}
         known |= {offer.instance_type for offer in self._status.offers}
-        for name in bounds.offers or ():
+        for name in named:
             if name not in known:
                 close = get_close_matches(name, sorted(known), n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"there are {_listed(known)}"
-                raise SpecError(f"nobody offers {name!r}: {hint}", "instances.offers")
+                key = "offers" if name in (bounds.offers or ()) else "max_of"
+                raise SpecError(f"nobody offers {name!r}: {hint}", f"instances.{key}")
         offers = allowed_offers(bounds, self._status.offers)
         if not offers and self._status.offers:
             raise SpecError(

@@ -10,6 +10,7 @@ from autoscaler.controller.forecasts import FixedSize
 from autoscaler.controller.outlook import predicted_goodput
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobPhase, JobRecord
+from autoscaler.domain.offer import is_stale
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.service.assignments import Assignments
 from autoscaler.store.events import Event
@@ -23,6 +24,8 @@ from autoscaler.wire.messages import (
     ForecastView,
     InstanceView,
     JobView,
+    OffersView,
+    OfferView,
 )
 
 _EVENTS_SHOWN = 20
@@ -107,6 +110,27 @@ class Views:
             hands_off=status.hands_off,
         )
 
+    def offers(self, now_seconds: float) -> OffersView:
+        """What is offered, and at which prices."""
+        status = self._status
+        views = []
+        for offer in status.offers:
+            asked_seconds = status.asked_seconds.get(offer.provider)
+            priced_seconds = (
+                asked_seconds if offer.priced_seconds is None else offer.priced_seconds
+            )
+            age_seconds = None if priced_seconds is None else now_seconds - priced_seconds
+            views.append(
+                OfferView(
+                    offer=offer,
+                    price_source=offer.price_source or offer.provider,
+                    price_age_seconds=age_seconds,
+                    is_stale=is_stale(offer.purchase, age_seconds),
+                    is_unavailable=offer.id in status.unavailable,
+                )
+            )
+        return OffersView(tuple(views), status.refused)
+
     def costs(self, now_seconds: float) -> CostView:
         """What was spent."""
         ledger = Ledger(self._store.ledger.entries())
@@ -116,6 +140,7 @@ class Views:
             by_job=ledger.by_job(now_seconds),
             by_offer=ledger.by_offer(now_seconds),
             by_day={day.isoformat(): usd for day, usd in ledger.by_day(now_seconds).items()},
+            paid_already=ledger.paid_already(),
         )
 
     def _predicted(self, job: JobRecord, instances: Sequence[HeldInstance]) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
-from autoscaler.domain.goodput import Batch, BatchBounds, ThroughputParameters
+from autoscaler.domain.goodput import Batch, BatchBounds, StepParameters
 from autoscaler.domain.report import MembershipPause, TrainingReport
 
 
@@ -99,7 +99,7 @@ class JobTraining(ABC):
         """
 
     @abstractmethod
-    def hear(self, throughput: ThroughputParameters | None) -> None:
+    def hear(self, throughput: StepParameters | None) -> None:
         """Take over the controller's fit for the devices at work."""
 
     def _pauses_to_tell(self) -> tuple[MembershipPause, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.domain.goodput import Batch, BatchBounds, ThroughputParameters
+from autoscaler.domain.goodput import Batch, BatchBounds, StepParameters
 from autoscaler.domain.report import StepObservation, TrainingReport
 from autoscaler.domain.snapshot import Regime, Regimes, Truth
 from autoscaler.goodput.batching import split_batch
@@ -61,7 +61,7 @@ class RegimeTraining(JobTraining):
         """The run is over."""
         return self._is_end(self._epochs_done)
 
-    def hear(self, throughput: ThroughputParameters | None) -> None:
+    def hear(self, throughput: StepParameters | None) -> None:
         """Its batch is its owner's: no fit changes it."""
 
     def completes_before(self, seconds: float) -> float | None:

@@ -24,7 +24,8 @@ from autoscaler.simulator.job_training import Span
 from autoscaler.simulator.profiles import Profile
 from autoscaler.simulator.regime_training import RegimeTraining
 from autoscaler.simulator.regimes import Schedule
-from autoscaler.simulator.training import MachineKind, Training, TrainingSettings
+from autoscaler.simulator.training import Training, TrainingSettings
+from autoscaler.simulator.truth import MachineKind
 from autoscaler.simulator.workload import Arrival
 from autoscaler.store.store import Store
 from providers.simulated.provider import SimulatedProvider

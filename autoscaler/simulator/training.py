@@ -11,22 +11,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, ThroughputParameters
+from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, StepParameters
 from autoscaler.domain.report import Quality, StepObservation, TrainingReport
 from autoscaler.domain.snapshot import Truth
-from autoscaler.goodput.batching import next_batch_total, split_batch
-from autoscaler.goodput.efficiency import efficiency
+from autoscaler.goodput.batching import batch_to_look_at, next_batch_total, split_batch
 from autoscaler.simulator.job_training import JobTraining, Member
 from autoscaler.simulator.profiles import Profile
 from autoscaler.simulator.quirks import Quirks
-from autoscaler.simulator.step_times import Unprofiled
+from autoscaler.simulator.truth import MachineKind, RigidRun
 
 # How sure a trainer is of its noise scale at best.
 _LEAST_NOISE_DEVIATION = 0.05
 _NEARLY = 1e-9
 # A batch that was not tried before is kept for so long, and so many steps, before another is.
 _LOOK_SECONDS = 2.0
-_LOOK_STEPS = 5
+_LOOK_STEPS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +49,6 @@ class TrainingSettings:
     fills_batch: bool = False
     seed: int = 0
     quirks: Quirks = field(default_factory=Quirks)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class MachineKind:
-    """What its machines are: the kind of their devices, as which it was profiled, how many."""
-
-    device_kind: str
-    profile_kind: str
-    devices: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +82,7 @@ class Training(JobTraining):
         self._requested_batch = requested_batch
         self._settings = settings
         self._random = np.random.default_rng(settings.seed)
-        self._throughput: ThroughputParameters | None = None
+        self._throughput: StepParameters | None = None
         self._noise_factor = 1.0
         self._batch_total = requested_batch or bounds.initial
         self._steps = 0.0
@@ -101,6 +91,7 @@ class Training(JobTraining):
         self._next_batches: dict[tuple[int, int, float, int], int] = {}
         self._measured: dict[tuple[int, int], float] = {}
         self._tried: dict[tuple[int, int], float] = {}
+        self._looked: set[str] = set()
         self._quality: list[Quality] = []
         self.progress_examples = 0.0
 
@@ -123,7 +114,7 @@ class Training(JobTraining):
             self._tried.clear()
         super().train_on(members)
 
-    def hear(self, throughput: ThroughputParameters | None) -> None:
+    def hear(self, throughput: StepParameters | None) -> None:
         """Take over the controller's fit for the devices at work."""
         if throughput != self._throughput:
             self._throughput = throughput
@@ -228,11 +219,14 @@ class Training(JobTraining):
             now = min(held_up, to_seconds)
             yield _Stretch(now, progress)
         total, measured, tried = self._batch_total, dict(self._measured), dict(self._tried)
+        looked = self._kind in self._looked
         while now < to_seconds and not self._is_end(progress):
-            total = self._next_batch(progress, total, measured)
+            wanted = None if looked else self._to_look_at(measured)
+            looked = looked or (wanted is None and bool(measured))
+            total = wanted or self._next_batch(progress, total, measured)
             batch = self._split(total)
             step_seconds = self.step_seconds(batch)[0] * self._crowding
-            useful = total * self._efficiency(progress, total)
+            useful = total * self._profile.efficiency(progress, total)
             end = self._epoch_end(progress)
             needed_seconds = (end - progress) / useful * step_seconds
             lasts_seconds = min(needed_seconds, to_seconds - now)
@@ -251,20 +245,39 @@ class Training(JobTraining):
     def _take(self, stretch: _Stretch) -> None:
         if stretch.batch is not None:
             self._batch_total = stretch.batch.total
-            key = stretch.batch.device, stretch.batch.accumulation
-            if key not in self._measured:
-                lasted_seconds = stretch.to_seconds - self.now_seconds
-                step_seconds = lasted_seconds / stretch.steps
-                self._tried[key] = self._tried.get(key, 0.0) + lasted_seconds
-                if self._tried[key] >= _look_seconds(step_seconds) * (1 - _NEARLY):
-                    self._measured[key] = step_seconds
-            told_seconds = self._untold_seconds.get(stretch.batch, 0.0)
             lasted_seconds = stretch.to_seconds - self.now_seconds
+            self._note_tried(stretch.batch, lasted_seconds, stretch.steps)
+            told_seconds = self._untold_seconds.get(stretch.batch, 0.0)
             self._untold_seconds[stretch.batch] = told_seconds + lasted_seconds
             self._note_quality(stretch.progress_examples, stretch.batch.total)
         self._steps += stretch.steps
         self.progress_examples = stretch.progress_examples
         self._spend_until(stretch.to_seconds, stretch.batch)
+
+    def _note_tried(self, batch: Batch, seconds: float, steps: float) -> None:
+        """A batch counts as measured once it was kept for long enough."""
+        key = batch.device, batch.accumulation
+        if key in self._measured:
+            return
+        step_seconds = seconds / steps
+        self._tried[key] = self._tried.get(key, 0.0) + seconds
+        if self._tried[key] < _look_seconds(step_seconds) * (1 - _NEARLY):
+            return
+        self._measured[key] = step_seconds
+        if self._to_look_at(self._measured) is None:
+            self._looked.add(self._kind)
+
+    @property
+    def _kind(self) -> str:
+        """The kinds of device at work."""
+        return "+".join(sorted({each.device_kind for each in self.members}))
+
+    def _to_look_at(self, measured: Mapping[tuple[int, int], float]) -> int | None:
+        if self._requested_batch is not None or self._settings.quirks.batch_by_model:
+            return None
+        if self._throughput is None:
+            return None
+        return batch_to_look_at(self._bounds_here, self.devices, measured)
 
     def _note_quality(self, progress_examples: float, batch: int) -> None:
         """The metric at the end of every epoch that this progress passes."""
@@ -282,47 +295,23 @@ class Training(JobTraining):
 
     def truth(self, machines: Sequence[MachineKind], most_devices: int) -> Truth:
         """What the profile says of the run at its requested batch, on machines of these kinds."""
-        batch = self._requested_batch or self.bounds.initial
+        run = RigidRun(
+            profile=self._profile,
+            bounds=self.bounds,
+            batch=self._requested_batch or self.bounds.initial,
+            slowdown=self._settings.slowdown,
+            quirks=self._settings.quirks,
+        )
         if not self._true_step_seconds:
             self._true_step_seconds = {
-                each.device_kind: dict(self._steps_packed(each, most_devices, batch))
+                each.device_kind: dict(run.packed_step_seconds(each, most_devices))
                 for each in machines
             }
-        found, left = self._true_step_seconds, self._steps_left(batch)
+        found = self._true_step_seconds
+        left = run.steps_left(self.progress_examples, self._epoch(self.progress_examples))
         if len(found) == 1:
             return Truth(next(iter(found.values())), left)
         return Truth({}, left, kind_step_seconds=found)
-
-    def _steps_left(self, batch: int) -> float:
-        at, steps = self.progress_examples, 0.0
-        left = self._profile.epoch_end_examples[self._epoch(at) :]
-        if self._settings.quirks.epoch_uncounted:
-            at, left = float(left[0]), left[1:]
-            if not len(left):
-                return 1.0
-        for end in left:
-            steps += float(end - at) / (batch * self._efficiency(at, batch))
-            at = float(end)
-        return steps
-
-    def _steps_packed(
-        self, machine: MachineKind, most_devices: int, batch: int
-    ) -> Iterator[tuple[int, float]]:
-        kind, bounds = machine.profile_kind, self.bounds.on(machine.device_kind)
-        for devices in range(1, min(most_devices, batch) + 1):
-            whole, rest = divmod(devices, machine.devices)
-            placement = (machine.devices,) * whole + ((rest,) if rest else ())
-            try:
-                most = int(self._profile.device_batches(kind, placement)[1])
-                most = min(most, bounds.device_maximum)
-                if devices == 1 and self._settings.quirks.lone_accumulation:
-                    most = min(most, -(-batch // 2))
-                split = split_batch(batch, devices, most)
-                times = self._profile.step_times(kind, placement, split.device)
-            except Unprofiled:
-                return
-            seconds = times.accumulated_seconds(split.accumulation)
-            yield devices, seconds * self._settings.slowdown
 
     def _next_batch(
         self, progress: float, current: int, measured: Mapping[tuple[int, int], float]
@@ -371,11 +360,6 @@ class Training(JobTraining):
 
     def _epoch_end(self, progress: float) -> float:
         return float(self._profile.epoch_end_examples[self._epoch(progress)])
-
-    def _efficiency(self, progress: float, batch: int) -> float:
-        square, variance = self._profile.gradients(progress, batch)
-        noise_examples = self.bounds.initial * variance / square
-        return float(efficiency(noise_examples, self.bounds.initial, batch))
 
     def _noise_told(self, progress: float, batch: int) -> NoiseScale:
         square, variance = self._profile.gradients(progress, batch)

@@ -24,6 +24,7 @@ from autoscaler.domain.job import (
     DataMount,
     InstanceBounds,
     JobSpec,
+    ParallelismSpec,
     SecretReference,
 )
 from autoscaler.spec.bundle import DEFAULT_MAXIMUM_BYTES
@@ -125,6 +126,28 @@ class BatchForm(Form):
         return BatchSpec(self.initial, self.max, self.device_max, adaptive=not self.fixed)
 
 
+class ParallelismForm(Form):
+    """`parallelism`: how the devices share a step."""
+
+    pipeline: Count = 1
+    microbatches: Count = 1
+    near_instances: Count | None = None
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        if self.pipeline == 1 and self.microbatches > 1:
+            raise ValueError(
+                f"microbatches: {self.microbatches} are of a pipeline: say how many stages it has"
+            )
+        if self.pipeline > 1 and self.near_instances is not None:
+            raise ValueError("near_instances: not known of a pipeline: leave one of the two out")
+        return self
+
+    def spec(self) -> ParallelismSpec:
+        """As the domain has it."""
+        return ParallelismSpec(self.pipeline, self.microbatches, self.near_instances)
+
+
 class InstancesForm(Form):
     """`instances`: how many, and which."""
 
@@ -132,17 +155,25 @@ class InstancesForm(Form):
     max: Count | None = None
     offers: Annotated[tuple[Text, ...], one_or_many(), Field(min_length=1)] | None = None
     spot: bool = True
+    max_of: dict[Text, Count] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         if self.max is not None and self.min > self.max:
             raise ValueError(f"min: {self.min} is above max: {self.max}; lower min or raise max")
+        for name, most in self.max_of.items():
+            if most < self.min:
+                raise ValueError(
+                    f"max_of: {name}: {most} is below min: {self.min}; raise it, or name only "
+                    "others in offers"
+                )
         return self
 
     def spec(self) -> InstanceBounds:
         """As the domain has it. Without a `max` there are never more than `min`."""
         maximum = self.min if self.max is None else self.max
-        return InstanceBounds(self.min, maximum, self.offers, self.spot)
+        maxima = tuple(self.max_of.items())
+        return InstanceBounds(self.min, maximum, self.offers, self.spot, maxima)
 
 
 class SecretForm(Form):
@@ -205,6 +236,7 @@ class JobForm(Form):
     data: tuple[DataForm, ...] = ()
     batch: Annotated[BatchForm, BeforeValidator(_batch)] = BatchForm(fixed=True)
     instances: Annotated[InstancesForm, short_for("max")] = InstancesForm()
+    parallelism: ParallelismForm = ParallelismForm()
     objective: ShortObjective = ObjectiveForm()
     checkpoint: Annotated[CheckpointForm, short_for("directory")] = CheckpointForm()
     total_progress: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -245,6 +277,7 @@ class JobForm(Form):
             image=self.image,
             batch=self.batch.spec(),
             instances=self.instances.spec(),
+            parallelism=self.parallelism.spec(),
             objective=self.objective.objective(),
             checkpoint=self.checkpoint.spec(),
             total_examples=self.total_progress,

@@ -7,6 +7,7 @@
         profile: aws                   # its device kind's name in files of measured profiles
         max_instances: 16
       - {type: g5.12xlarge, purchase: spot, zone: use1-az1, reclaims_per_hour: 0.1}
+      - {type: p4d.24xlarge, purchase: reserved, max_instances: 2, until: 2026-12-31T00:00Z}
       - id: office                     # or all by hand
         devices: 8
         device_kind: rtx2080ti
@@ -21,15 +22,21 @@
       - {provider: aws, type: "g5*", factor: 0.8, reason: enterprise agreement}
 
 Of an offer: `id` is the type and the purchase unless given; `purchase` is on-demand unless it is
-spot, which needs `reclaims_per_hour`; `zone` is the catalogue's region; `provider` is the
-catalogue's or ``pool``; `boot` is 3m; `minimum_billed` is 60s of a type in the catalogue, else
-nothing; `max_instances` or `max_devices` bounds this offer alone; `profile` holds for every offer
-of the same kind of device.
+spot, which needs `reclaims_per_hour`, or reserved; `zone` is the catalogue's region; `provider`
+is the catalogue's or ``pool``; `boot` is 3m; `minimum_billed` is 60s of a type in the catalogue,
+else nothing; `max_instances` or `max_devices` bounds this offer alone; `profile` holds for every
+offer of the same kind of device.
 
-An offer's price is `usd_per_hour`; else, less the first of `discounts` that covers it, that of the
-first list in `prices_from` (what one is: `market.price_table`) that sells it in its zone; else,
-where no list has the type, the catalogue's on-demand price in the catalogue's region. A limit
-counts one of `devices`, `instances` and `usd_per_hour`, over all offers or those it names by id.
+What is reserved (a reservation, a savings plan, a capacity block) is paid for whether it is used
+or not, so it costs nothing more unless `usd_per_hour` says so. It needs `max_instances` or
+`max_devices`, as many as are reserved; `until` is when that ends, if it does: in time for another
+instance to boot, jobs leave it.
+
+Of all others the price is `usd_per_hour`; else, less the first of `discounts` that covers it, that
+of the first list in `prices_from` (what one is: `market.price_table`) that sells it in its zone;
+else, where no list has the type, the catalogue's on-demand price in the catalogue's region. A
+limit counts one of `devices`, `instances` and `usd_per_hour`, over all offers or those it names by
+id.
 """
 
 from __future__ import annotations
@@ -38,6 +45,7 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -84,14 +92,15 @@ def load_offers(path: Path, now_seconds: float) -> OffersFile:
 
     Args:
         path: the file; the module says what it holds.
-        now_seconds: the moment that prices given by hand are of, in seconds since the epoch.
+        now_seconds: the moment that prices given by hand are of and durations count from, in
+            seconds since the epoch.
 
     Raises:
         SpecError: the file, or a price list it names, can't be read or used. Every problem is a
             line with the file, the line number, the key, what is wrong and what was meant.
     """
     document = read_document(path)
-    form = validated(document, OffersForm)
+    form = validated(document, OffersForm, {"now_seconds": now_seconds})
     tables = _each(
         form.prices_from,
         "prices_from",
@@ -181,6 +190,9 @@ class _PriceSources:
         if form.usd_per_hour is not None:
             quote = Quote(form.usd_per_hour, self.now_seconds, self.file_name)
             return _accepted(checked(quote, shape.list_price), "usd_per_hour")
+        if form.purchase is Purchase.RESERVED:
+            source = f"{self.file_name}: paid already"
+            return Price(Decimal(0), self.now_seconds, source, is_paid=True)
         price = self._listed(form.purchase, shape)
         for discount in self.discounts:
             if discount.covers(shape.provider, shape.instance_type, form.purchase):
@@ -295,6 +307,9 @@ def _sale(form: OfferForm, prices: _PriceSources) -> _Sale:
         network_bytes_per_second=shape.network_bytes_per_second,
         reclaims_per_hour=form.reclaims_per_hour or 0.0,
         minimum_billed_seconds=shape.minimum_billed_seconds,
+        until_seconds=form.until,
+        price_source=price.source,
+        priced_seconds=price.as_of_seconds,
     )
     return _Sale(offer, price, _own_limit(form, offer), form.profile)
 

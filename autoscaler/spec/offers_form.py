@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Final, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from autoscaler.domain.offer import LimitUnit, Purchase
 from autoscaler.market.prices import Discount
 from autoscaler.spec.forms import Form, one_or_many, short_for
 from autoscaler.spec.job_form import Count, Duration, Text
-from autoscaler.spec.quantities import parse_money
+from autoscaler.spec.quantities import parse_moment, parse_money
 
 _BYTES_PER_UNIT: Final = {"Gbit": 1e9 / 8, "Mbit": 1e6 / 8, "GB": 1e9, "MB": 1e6}
 _BANDWIDTH: Final = re.compile(rf"(\d{{1,9}}(?:\.\d{{1,9}})?)\s*({'|'.join(_BYTES_PER_UNIT)})/s")
@@ -41,10 +41,15 @@ def _date(value: object) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
+def _moment(value: object, info: ValidationInfo) -> float:
+    return parse_moment(str(value), info.context["now_seconds"] if info.context else 0.0)
+
+
 Money = Annotated[Decimal, BeforeValidator(lambda value: parse_money(str(value)))]
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Bandwidth = Annotated[float, BeforeValidator(_bandwidth)]
 Date = Annotated[float, BeforeValidator(_date)]
+Moment = Annotated[float, BeforeValidator(_moment)]
 
 
 class OfferForm(Form):
@@ -65,6 +70,7 @@ class OfferForm(Form):
     profile: Text | None = None
     max_instances: Count | None = None
     max_devices: Count | None = None
+    until: Moment | None = None
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
@@ -72,11 +78,17 @@ class OfferForm(Form):
             raise ValueError("needs a type of the catalogue, or an id and all else by hand")
         if self.max_instances is not None and self.max_devices is not None:
             raise ValueError("is bounded twice: leave out max_instances or max_devices")
+        if self.purchase is Purchase.RESERVED:
+            if self.max_instances is None and self.max_devices is None:
+                raise ValueError("is reserved: write max_instances, as many as are reserved")
+        elif self.until is not None:
+            raise ValueError(f"{self.purchase} has no end: leave until out, or it is reserved")
         if self.purchase is Purchase.SPOT and self.reclaims_per_hour is None:
             raise ValueError("spot is taken back: write reclaims_per_hour, 0 if it never is")
-        if self.purchase is Purchase.ON_DEMAND and self.reclaims_per_hour:
+        if self.purchase is not Purchase.SPOT and self.reclaims_per_hour:
             raise ValueError(
-                "on-demand is not taken back: leave reclaims_per_hour out, or write purchase: spot"
+                f"{self.purchase} is not taken back: leave reclaims_per_hour out, or write "
+                "purchase: spot"
             )
         return self
 

@@ -12,12 +12,12 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from autoscaler.clock import Clock
-from autoscaler.domain.goodput import ThroughputParameters
+from autoscaler.domain.goodput import StepParameters
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.training import TrainingDirective, TrainingSetup
@@ -147,7 +147,9 @@ class Channel:
 
 def setup_from(values: Mapping[str, Any]) -> TrainingSetup:
     """The setup that `dataclasses.asdict` took apart."""
-    return TrainingSetup(**{**values, "batch": BatchSpec(**values["batch"])})
+    batch = values["batch"]
+    maxima = tuple((kind, most) for kind, most in batch["kind_maxima"])
+    return TrainingSetup(**{**values, "batch": BatchSpec(**{**batch, "kind_maxima": maxima})})
 
 
 def directive_from(values: Mapping[str, Any]) -> TrainingDirective:
@@ -155,5 +157,18 @@ def directive_from(values: Mapping[str, Any]) -> TrainingDirective:
     throughput = values.get("throughput")
     return TrainingDirective(
         drain=bool(values["drain"]),
-        throughput=None if throughput is None else ThroughputParameters(**throughput),
+        throughput=None if throughput is None else _parameters_from(throughput),
     )
+
+
+def _parameters_from(values: Mapping[str, Any]) -> StepParameters:
+    """The parameters of the one throughput model that has these names.
+
+    Raises:
+        ValueError: none has.
+    """
+    for model in get_args(StepParameters):
+        if {field.name for field in fields(model)} == values.keys():
+            parameters: StepParameters = model(**values)
+            return parameters
+    raise ValueError(f"no throughput model has the parameters {', '.join(values)}")

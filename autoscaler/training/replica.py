@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autoscaler.clock import Clock
-from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, ThroughputParameters
+from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, StepParameters
 from autoscaler.domain.report import MembershipPause, StepObservation
-from autoscaler.goodput.batching import next_batch_total, split_batch, within
+from autoscaler.goodput.batching import batch_to_look_at, next_batch_total, split_batch, within
 from autoscaler.training.crew import Crew, Exchange
 from autoscaler.training.noise import GradientSquares
 from autoscaler.training.reducer import Reducer
@@ -82,10 +82,11 @@ class Replica:
         self._proposed_for = (0, 0)
         self._timed: tuple[float, float, int] = (0.0, 0.0, 0)
         self._step_seconds: dict[tuple[int, int], float] = {}
+        self._has_looked = False
         self._trouble_seconds: float | None = None
         self.leaves = False
         self.wants_checkpoint = False
-        self.throughput: ThroughputParameters | None = None
+        self.throughput: StepParameters | None = None
         self.sees_lighthouse: Callable[[], bool] = lambda: True
         self.observations: list[StepObservation] = []
         self.pauses: list[MembershipPause] = []
@@ -237,6 +238,11 @@ class Replica:
         if members == self._proposed_for and is_recent:
             return current
         self._proposed_for, self._proposed_seconds = members, now_seconds
+        if not self._has_looked and self.throughput is not None and self._step_seconds:
+            self._has_looked = True
+            wanted = batch_to_look_at(bounds, agreement.ranks, self._step_seconds)
+            if wanted is not None:
+                return wanted
         return next_batch_total(
             current, bounds, self.throughput, noise, members, self._step_seconds
         )

@@ -28,6 +28,7 @@ from autoscaler.wire.messages import (
     LogPart,
     NodeReply,
     NodeReport,
+    OffersView,
     PlanView,
     Submission,
 )
@@ -164,6 +165,10 @@ class Client:
     def fleet(self) -> FleetView:
         """Offers, limits, instances."""
         return self._http.get(FleetView, "/v1/fleet")
+
+    def offers(self) -> OffersView:
+        """What is offered, with the age and the source of each price."""
+        return self._http.get(OffersView, "/v1/offers")
 
     def programs(self) -> tuple[ProgramMemory, ...]:
         """What is remembered of all programs, by name."""

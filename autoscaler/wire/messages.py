@@ -12,7 +12,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from autoscaler.domain.allocation import Allocation
-from autoscaler.domain.goodput import ThroughputParameters
+from autoscaler.domain.goodput import StepParameters
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobPhase, JobSpec
 from autoscaler.domain.objective import Objective
@@ -183,6 +183,28 @@ class FleetView:
 
 
 @dataclass(frozen=True, slots=True)
+class OfferView:
+    """An offer with its price: where that is from, how old it is, and whether it may have moved.
+
+    `is_unavailable`: it was refused lately, and is not asked for now.
+    """
+
+    offer: Offer
+    price_source: str
+    price_age_seconds: float | None
+    is_stale: bool
+    is_unavailable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OffersView:
+    """All that is offered; `refused` (offer -> reason) are left out for their prices."""
+
+    offers: tuple[OfferView, ...]
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Invitation:
     """With this token a person is let in, and every earlier one of theirs is no good any more."""
 
@@ -192,13 +214,17 @@ class Invitation:
 
 @dataclass(frozen=True, slots=True)
 class CostView:
-    """What was spent so far: in all, by job, by offer, by day (UTC, ISO)."""
+    """What was spent so far: in all, by job, by offer, by day (UTC, ISO).
+
+    Instances of `paid_already` offers cost nothing more.
+    """
 
     total_usd: Decimal
     usd_per_hour: Decimal
     by_job: Mapping[str, Decimal]
     by_offer: Mapping[str, Decimal]
     by_day: Mapping[str, Decimal]
+    paid_already: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +315,7 @@ class NodeReply:
     start_seconds: float | None
     devices_used: int
     drain_seconds: float
-    throughput: ThroughputParameters | None = None
+    throughput: StepParameters | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ def test_a_priority_is_a_word_or_a_number(word: str, priority: float) -> None:
 
 
 def test_another_word_is_no_priority() -> None:
-    with pytest.raises(SpecError, match="set priority: .* write low, normal, high or a number"):
+    with pytest.raises(SpecError, match=r"set priority: .* write low, normal, high or a number"):
         parse_changes(["priority=urgent"], BOUNDS, 0.0)
 
 

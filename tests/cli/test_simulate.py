@@ -124,3 +124,33 @@ def test_what_can_not_be_simulated_is_named(
     monkeypatch.chdir(files)
     with pytest.raises(SpecError, match=told):
         simulate(files, *options)
+
+
+RESERVED = """
+  - {id: own, type: slow, provider: toys, zone: here, devices: 2, device_kind: slow,
+     purchase: reserved, max_instances: 1, boot: 30s, network: 1GB/s}
+"""
+
+
+@pytest.mark.parametrize("policy", ["marginal", "throughput", "pollux", "static", "antman"])
+def test_what_is_reserved_is_used_first_and_costs_nothing(files: Path, policy: str) -> None:
+    (files / "offers.yaml").write_text(OFFERS + RESERVED)
+    out = files / "out.json"
+    bought = ["--offers", str(files / "offers.yaml"), "--max-instances", "4"]
+    simulate(files, *bought, "--policy", policy, "--json", str(out))
+    jobs = json.loads(out.read_text())["jobs"]
+    parts = [part for job in jobs for part in job["timeline"] if part["offer"] == "own"]
+    assert parts and all(part["instances"] <= 1 for part in parts)
+    for job in jobs:
+        if {part["offer"] for part in job["timeline"]} == {"own"}:
+            assert job["cost_usd"] == 0
+
+
+def test_a_reservation_that_ends_is_left_in_time(files: Path) -> None:
+    ends = RESERVED.replace("max_instances: 1", "max_instances: 1, until: 4m")
+    (files / "offers.yaml").write_text(OFFERS + ends)
+    out = files / "out.json"
+    simulate(files, "--offers", str(files / "offers.yaml"), "--json", str(out))
+    timeline = json.loads(out.read_text())["jobs"][0]["timeline"]
+    assert timeline[0]["offer"] == "own" and timeline[-1]["offer"] == "slow"
+    assert max(part["to_s"] for part in timeline if part["offer"] == "own") <= 240

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.domain.allocation import Placement
@@ -20,21 +20,15 @@ from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.plan import Action, Plan
 from autoscaler.domain.snapshot import JobSnapshot, Service, Snapshot, Truth
 from autoscaler.policies.base import Policy
+from tests.conformance.policy import assert_order_says_nothing
+from tests.conformance.policy import shared_fixture as many_examples
 from tests.economics.cases import FIXED, NOW, job, model, offer, snapshot
 from tests.economics.strategies import parameters
 
 KIND = "card"
 KINDS = (KIND, "fast", "old")
 MODEL = model(kind=KIND)
-shared_fixture = settings(
-    deadline=None,
-    max_examples=15,
-    suppress_health_check=[
-        HealthCheck.function_scoped_fixture,
-        HealthCheck.differing_executors,
-        HealthCheck.too_slow,
-    ],
-)
+shared_fixture = settings(many_examples, max_examples=15)
 
 
 def machine(number: int, devices: int = 4, kind: str = KIND) -> Offer:
@@ -275,14 +269,7 @@ class PoolPolicyConformance:
     def test_equal_moments_give_equal_plans_in_whatever_order(
         self, policy: Policy, moment: Snapshot, data: st.DataObject
     ) -> None:
-        plan = policy.plan(moment)
-        assert policy.plan(moment) == plan
-        mixed = replace(
-            moment,
-            jobs=tuple(data.draw(st.permutations(moment.jobs))),
-            offers=tuple(data.draw(st.permutations(moment.offers))),
-        )
-        assert policy.plan(mixed) == plan
+        assert_order_says_nothing(policy, moment, data)
 
     @given(moment=pools())
     @shared_fixture

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from autoscaler.domain.errors import StoreError, UnknownInstance, UnknownJob
-from autoscaler.domain.goodput import NoiseScale
+from autoscaler.domain.goodput import (
+    LocalityParameters,
+    NoiseScale,
+    PipelineParameters,
+    ThroughputParameters,
+)
 from autoscaler.domain.report import MembershipPause, ReportOrigin
 from autoscaler.store.events import Event
 from autoscaler.store.measurements import HALF_LIFE_SECONDS, MAXIMUM_CONFIGURATIONS
@@ -110,6 +116,21 @@ class MeasurementsConformance:
         both = {"cpu-core": model(), "T4": model(0.2, "T4")}
         store.measurements.save_models("digits", both)
         assert store.measurements.models("digits") == both
+
+    def test_models_of_every_formula_come_back_as_they_were(self, store: Store) -> None:
+        add_job(store)
+        seconds = (0.1, 0.01, 0.02, 1e-3, 0.01, 1e-4)
+        formulas = {
+            "seven": ThroughputParameters(*seconds, 1.5),
+            "third level": LocalityParameters(*seconds, 0.3, 0.1, 1.5, near_instances=4),
+            "pipeline": PipelineParameters(*seconds, 0.3, 1.5, stages=4, microbatches=16),
+        }
+        models = {
+            name: replace(model(), point=point, draws=(point,) * 2)
+            for name, point in formulas.items()
+        }
+        store.measurements.save_models("digits", models)
+        assert store.measurements.models("digits") == models
 
     def test_nothing_is_measured_of_an_unknown_job(self, store: Store) -> None:
         with pytest.raises(UnknownJob):

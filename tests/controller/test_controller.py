@@ -128,31 +128,6 @@ def test_growth_comes_before_and_shrinkage_waits_for_the_drain(world: World) -> 
     assert len(world.cloud.running()) == 1
 
 
-def test_a_move_keeps_the_old_instances_until_the_new_ones_train(world: World) -> None:
-    job = world.submit()
-    world.wish(job, 2)
-    world.tick(6)
-    world.wish(job, 1, "large")
-    world.tick(2)
-    assert {held.offer for held in world.store.instances.of_job(job)} == {"small", "large"}
-    assert len(world.training(job)) == 2
-    world.tick(8)
-    assert [held.offer for held in world.store.instances.of_job(job)] == ["large"]
-    world.assert_nothing_leaked()
-
-
-def test_without_room_for_both_the_old_instances_go_first(tmp_path, template) -> None:
-    world = World(tmp_path, devices=2, template=template)
-    job = world.submit()
-    world.wish(job, 2)
-    world.tick(6)
-    world.wishes.release_first = True
-    world.wish(job, 1, "large")
-    world.tick(10)
-    assert [held.offer for held in world.training(job)] == ["large"]
-    assert world.cloud.launch_calls == 3, "nothing was asked for that there was no room for"
-
-
 def test_orders_wait_for_room_that_a_draining_instance_takes(tmp_path, template) -> None:
     world = World(tmp_path, devices=2, template=template)
     first, second = world.submit("first"), world.submit("second")

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from autoscaler.domain.goodput import (
+    LocalityParameters,
+    PipelineParameters,
+    ThroughputParameters,
+)
+from autoscaler.domain.job import ParallelismSpec
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.report import ReportOrigin, StepObservation
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
@@ -44,6 +52,27 @@ def seen(world: World, job: str) -> JobSnapshot:
 
 def measured(job: JobSnapshot) -> frozenset[tuple[int, int]]:
     return frozenset(size for model in job.models.values() for size in model.measured)
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "parameters"),
+    [
+        (ParallelismSpec(), ThroughputParameters),
+        (ParallelismSpec(pipeline=4, microbatches=16), PipelineParameters),
+        (ParallelismSpec(near_instances=2), LocalityParameters),
+    ],
+)
+def test_a_job_is_judged_by_the_model_of_its_parallelism(
+    tmp_path: Path, parallelism: ParallelismSpec, parameters: type
+) -> None:
+    world = World(tmp_path)
+    job = world.submit(parallelism=parallelism)
+    models = seen(world, job).models
+    assert models
+    assert {type(model.point) for model in models.values()} == {parameters}
+    world.restart()
+    assert seen(world, job).models == models
+    assert world.store.measurements.models(job) == models
 
 
 def test_the_next_job_of_a_program_begins_with_what_it_taught(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from autoscaler.domain.allocation import Allocation
-from autoscaler.domain.offer import Offer
+from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 
 
@@ -78,7 +78,7 @@ def cost(
         pause += job.switching.restore_seconds
     speed = goodput(job, snapshot, before)
     restore = job.switching.restore_seconds * spent
-    if before.offer != after.offer:
+    if before.offer != after.offer and offer.purchase is not Purchase.SPOT:
         saved = ready * (price(job, snapshot, before) - speed * rest)
         if saved > restore:
             return extra * unit * ready + ready * value + pause * spent + restore + work * rest

@@ -139,3 +139,13 @@ def test_a_measured_start_takes_the_place_of_the_offers_word() -> None:
     assert measured.usd_per_second * 3600 == pytest.approx([0.10 * 1.2])
     # 100 a second, but 20 + 3 of every 123 seconds are spent on starting again.
     assert measured.rate == pytest.approx([100 / 1.23])
+
+
+def test_a_job_s_own_bounds_of_one_offer_leave_the_others_as_they_are() -> None:
+    bounds = InstanceBounds(1, 4, maxima=(("local-large", 2),))
+    found = candidates(job(instances=bounds), supply_of(snapshot(offers=(SMALL, LARGE))))
+    most = {offer.id: 0 for offer in (SMALL, LARGE)}
+    for index in range(len(found)):
+        allocation = found.allocation(index)
+        most[allocation.offer] = max(most[allocation.offer], allocation.instances)
+    assert most == {"local-small": 4, "local-large": 2}

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.offer import Purchase
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts
 from autoscaler.economics.candidates import candidates
 from autoscaler.economics.supply import supply_of
@@ -123,6 +125,31 @@ def test_the_cost_to_finish_is_that_of_plain_loops(moment: Snapshot, value: floa
     for index in range(len(at.candidates)):
         expected = naive.cost(one, moment, value, work, at.candidates.allocation(index))
         assert found[0, index] == pytest.approx(expected)
+
+
+@given(snapshots(), st.floats(0.0, 0.01))
+def test_the_old_instances_stop_at_once_exactly_where_working_on_is_dearer(
+    moment: Snapshot, value: float
+) -> None:
+    (one,) = moment.jobs
+    at = ground_of(one, moment)
+    every, held, work = at.candidates, at.candidates.held, 1e6
+    assume(held is not None and len(every))
+    cost = cost_to_finish(at, value, work)[0]
+    for index in np.flatnonzero(every.sizes.offer != every.sizes.offer[held]).tolist():
+        taken = switches(at, held, np.array([index]))
+        ready = float(taken.ready_seconds[0])
+        here, there = (float(every.usd_per_second[each]) + value for each in (held, index))
+        before, after = (float(every.rate[each]) for each in (held, index))
+        common = float(taken.boot_usd[0]) + one.switching.pause_seconds * there
+        works_on = ready * here + (work - before * ready) * there / after
+        stops = ready * value + one.switching.restore_seconds * there + work * there / after
+        if every.offers[every.sizes.offer[index]].purchase is Purchase.SPOT:
+            stops = math.inf
+        assert cost[index] == pytest.approx(common + min(works_on, stops), rel=1e-9)
+        if not math.isclose(works_on, stops):
+            found = switches(at, held, np.array([index]), value)
+            assert found.works_on[0] == (works_on < stops)
 
 
 @given(snapshots(draws=5), st.floats(0.0, 0.01))

@@ -7,20 +7,31 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from autoscaler.domain.goodput import BatchBounds, ThroughputParameters
+from autoscaler.domain.goodput import BatchBounds, StepParameters, ThroughputParameters
 from autoscaler.domain.report import StepObservation
+from autoscaler.goodput.formulas import DATA_PARALLEL, predictor_of
 from autoscaler.goodput.likelihood import (
     BATCH_LOG_DEVIATION,
     ROW_LOG_DEVIATION,
     SIZE_LOG_DEVIATION,
 )
-from autoscaler.goodput.throughput import FloatArray, as_array, compute_seconds, step_seconds
+from autoscaler.goodput.throughput import FloatArray, Predictor
 
 KIND = "t4"
 PLANTED = ThroughputParameters(0.02, 0.004, 0.3, 0.1, 0.12, 0.05, 1.6)
 ALL_SIZES = (
     (1, 1), (1, 2), (1, 4), (1, 8), (2, 2), (2, 4), (2, 8), (3, 12), (4, 16), (4, 32), (8, 64),
 )  # fmt: skip
+
+
+def by_data(theta: FloatArray) -> Predictor:
+    """What arrays of the seven parameters, (7,) or (K, 7), predict."""
+    return Predictor(DATA_PARALLEL, theta)
+
+
+def theta_of(parameters: StepParameters | Sequence[StepParameters]) -> FloatArray:
+    """The parameters as an array, (p,) or (K, p)."""
+    return predictor_of(parameters).theta
 
 
 @st.composite
@@ -52,26 +63,26 @@ def observation(
 
 
 def clean(
-    theta: ThroughputParameters | FloatArray,
+    theta: StepParameters | FloatArray,
     sizes: Iterable[tuple[int, int]],
     batches: Sequence[int],
     accumulation: int = 0,
     kind: str = KIND,
 ) -> list[StepObservation]:
     """What a machine that obeys the formula would report."""
-    array = as_array(theta) if isinstance(theta, ThroughputParameters) else theta
+    truth = by_data(theta) if isinstance(theta, np.ndarray) else predictor_of(theta)
     observations = []
     for instances, devices in sizes:
         for batch in batches:
             place = (instances, devices, batch, accumulation)
-            step = float(step_seconds(array, *place))
-            alone = (accumulation + 1) * float(compute_seconds(array, batch))
+            step = float(truth.step_seconds(*place))
+            alone = (accumulation + 1) * float(truth.compute_seconds(*place[:3]))
             observations.append(observation(place, step, max(step - alone, 0.0), kind=kind))
     return observations
 
 
 def noisy(
-    theta: FloatArray,
+    truth: Predictor,
     sizes: Sequence[tuple[int, int]],
     batches: Sequence[int],
     generator: np.random.Generator,
@@ -83,8 +94,9 @@ def noisy(
     for size in sizes:
         for batch, shared in zip(batches, of_batch, strict=True):
             of_step, of_compute = ROW_LOG_DEVIATION * generator.normal(size=2)
-            compute = float(compute_seconds(theta, batch)) * np.exp(shared + of_compute)
-            step = float(step_seconds(theta, *size, batch, 0)) * np.exp(of_size[size] + of_step)
-            sync = min(max(step - compute, 0.0), 0.999 * step) if size[1] > 1 else 0.0
+            compute = float(truth.compute_seconds(*size, batch)) * np.exp(shared + of_compute)
+            step = float(truth.step_seconds(*size, batch, 0)) * np.exp(of_size[size] + of_step)
+            waits = float(truth.sync_seconds(*size)) > 0
+            sync = min(max(step - compute, 0.0), 0.999 * step) if waits else 0.0
             observations.append(observation((*size, batch, 0), step, sync, steps=10**6))
     return observations

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from autoscaler.domain.goodput import Batch, BatchBounds, ThroughputParameters
 from autoscaler.goodput.batch import best_batch, candidates, goodput_table
 from autoscaler.goodput.efficiency import efficiency
-from autoscaler.goodput.throughput import as_array, step_seconds
+from autoscaler.goodput.formulas import predictor_of
 from tests.goodput.cases import PLANTED, batch_bounds, parameters
 
 noise_scales = st.one_of(st.floats(0, 1e9), st.just(math.inf))
@@ -34,7 +34,9 @@ def test_every_bound_is_kept(
         assert batch.total == bounds.initial
         assert choice.efficiency == 1.0
     assert choice.goodput == pytest.approx(choice.throughput * choice.efficiency)
-    seconds = step_seconds(as_array(theta), instances, devices, batch.device, batch.accumulation)
+    seconds = predictor_of(theta).step_seconds(
+        instances, devices, batch.device, batch.accumulation
+    )
     assert choice.step_seconds == pytest.approx(float(seconds))
 
 
@@ -43,7 +45,7 @@ def test_the_table_holds_what_the_trainer_would_choose(
     theta: ThroughputParameters, noise: float, bounds: BatchBounds
 ) -> None:
     instances, devices = np.array([1, 1, 1, 2, 4]), np.array([1, 2, 4, 8, 16])
-    (row,) = goodput_table(as_array([theta]), noise, bounds, instances, devices)
+    (row,) = goodput_table(predictor_of([theta]), noise, bounds, instances, devices)
     largest = bounds.maximum if bounds.adaptive else bounds.initial
     for count, total, goodput in zip(instances, devices, row, strict=True):
         if total > largest:
@@ -62,7 +64,9 @@ def test_the_grid_misses_little_of_the_best_batch(
     totals = np.arange(16, 1025)
     share = -(-totals // devices)
     micro_steps = -(-share // 48)
-    seconds = step_seconds(as_array(theta), 1, devices, -(-share // micro_steps), micro_steps - 1)
+    seconds = predictor_of(theta).step_seconds(
+        1, devices, -(-share // micro_steps), micro_steps - 1
+    )
     best = (totals * efficiency(noise, 16, totals) / seconds).max()
     assert chosen <= best * (1 + 1e-12)
     assert chosen >= 0.95 * best
@@ -96,7 +100,7 @@ def test_little_is_missed_whatever_the_bounds() -> None:
         steps = -(-share // bounds.device_maximum)
         place = (max(devices // 4, 1), devices, -(-share // steps), steps - 1)
         goodput = totals * efficiency(noise, bounds.initial, totals)
-        losses.append(1 - chosen / (goodput / step_seconds(as_array(theta), *place)).max())
+        losses.append(1 - chosen / (goodput / predictor_of(theta).step_seconds(*place)).max())
     assert np.mean(losses) < 0.003
     assert np.max(losses) < 0.12
 
@@ -152,7 +156,7 @@ def test_the_slowest_device_decides_an_uneven_split() -> None:
     bounds = BatchBounds(initial=10, maximum=10, device_maximum=2, adaptive=False)
     choice = best_batch(PLANTED, 0.0, bounds, 1, 3)
     assert choice.batch == Batch(total=10, device=2, accumulation=1)
-    seconds = float(step_seconds(as_array(PLANTED), 1, 3, 2, 1))
+    seconds = float(predictor_of(PLANTED).step_seconds(1, 3, 2, 1))
     assert choice.throughput == pytest.approx(10 / seconds)
 
 
@@ -160,11 +164,11 @@ def test_more_devices_than_examples_can_not_run() -> None:
     adaptive = BatchBounds(initial=4, maximum=8, device_maximum=8, adaptive=True)
     rigid = BatchBounds(initial=4, maximum=8, device_maximum=8, adaptive=False)
     devices = np.array([4, 8, 9])
-    theta = as_array([PLANTED])
-    assert (goodput_table(theta, 10.0, adaptive, np.ones(3), devices) > 0).tolist() == [
+    drawn = predictor_of([PLANTED])
+    assert (goodput_table(drawn, 10.0, adaptive, np.ones(3), devices) > 0).tolist() == [
         [True, True, False]
     ]
-    assert (goodput_table(theta, 10.0, rigid, np.ones(3), devices) > 0).tolist() == [
+    assert (goodput_table(drawn, 10.0, rigid, np.ones(3), devices) > 0).tolist() == [
         [True, False, False]
     ]
     with pytest.raises(ValueError, match="devices=9"):
@@ -173,7 +177,7 @@ def test_more_devices_than_examples_can_not_run() -> None:
 
 def test_a_draw_has_the_noise_scale_of_its_own_row() -> None:
     bounds = BatchBounds(initial=32, maximum=2048, device_maximum=64, adaptive=True)
-    theta = as_array([PLANTED, PLANTED])
-    table = goodput_table(theta, np.array([1.0, 1e6]), bounds, np.array([1]), np.array([8]))
+    drawn = predictor_of([PLANTED, PLANTED])
+    table = goodput_table(drawn, np.array([1.0, 1e6]), bounds, np.array([1]), np.array([8]))
     alone = [best_batch(PLANTED, noise, bounds, 1, 8).goodput for noise in (1.0, 1e6)]
     assert table[:, 0] == pytest.approx(alone)

@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, ThroughputParameters
 from autoscaler.goodput.batch import best_batch, candidates
-from autoscaler.goodput.batching import next_batch_total, split_batch
+from autoscaler.goodput.batching import batch_to_look_at, next_batch_total, split_batch
 from autoscaler.goodput.efficiency import efficiency
-from autoscaler.goodput.throughput import as_array, step_seconds
+from autoscaler.goodput.formulas import predictor_of
 from tests.goodput.cases import PLANTED, batch_bounds, parameters
 
 BOUNDS = BatchBounds(initial=32, maximum=1024, device_maximum=128, adaptive=True)
@@ -22,7 +24,7 @@ Error = Callable[[float], float]
 
 
 def seconds_of(batch: Batch, error: Error) -> float:
-    predicted = step_seconds(as_array(PLANTED), *MEMBERS, batch.device, batch.accumulation)
+    predicted = predictor_of(PLANTED).step_seconds(*MEMBERS, batch.device, batch.accumulation)
     return float(predicted) * math.exp(error(batch.device))
 
 
@@ -107,9 +109,21 @@ def test_without_measurements_the_model_decides(
     total = next_batch_total(32, BOUNDS, theta, noise, MEMBERS)
     best = best_batch(theta, noise.examples, BOUNDS, *MEMBERS)
     now = split_batch(32, MEMBERS[1], BOUNDS.device_maximum)
-    seconds = float(step_seconds(as_array(theta), *MEMBERS, now.device, now.accumulation))
+    seconds = float(predictor_of(theta).step_seconds(*MEMBERS, now.device, now.accumulation))
     gains = best.goodput / (32 / seconds) > 1.03
     assert total == (best.batch.total if gains else 32)
+
+
+@pytest.mark.parametrize(
+    ("measured", "looked_at"),
+    [({}, None), ({(8, 0): 1.0}, 512), ({(64, 0): 1.0}, 512), ({(65, 0): 1.0}, None)],
+)
+def test_the_largest_batch_is_looked_at_once(
+    measured: dict[tuple[int, int], float], looked_at: int | None
+) -> None:
+    """4 devices of at most 128 examples."""
+    assert batch_to_look_at(BOUNDS, 4, measured) == looked_at
+    assert batch_to_look_at(replace(BOUNDS, adaptive=False), 4, measured) is None
 
 
 @given(st.integers(1, 100_000), st.integers(1, 64), st.integers(1, 300))

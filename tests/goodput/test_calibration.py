@@ -10,11 +10,12 @@ from autoscaler.goodput.batch import goodput_table
 from autoscaler.goodput.coordinates import to_theta
 from autoscaler.goodput.draws import noise_draws
 from autoscaler.goodput.fit import fit
+from autoscaler.goodput.formulas import predictor_of
 from autoscaler.goodput.likelihood import SIZE_LOG_DEVIATION
 from autoscaler.goodput.prediction import goodput_draws, size_log_errors
 from autoscaler.goodput.prior import prior_for
-from autoscaler.goodput.throughput import FloatArray, as_array, step_seconds
-from tests.goodput.cases import ALL_SIZES, KIND, noisy
+from autoscaler.goodput.throughput import FloatArray
+from tests.goodput.cases import ALL_SIZES, KIND, by_data, noisy
 
 PRIOR = prior_for(KIND, 100_000_000, 6e9, seconds_per_example=0.01)
 BOUNDS = BatchBounds(initial=32, maximum=8192, device_maximum=256, adaptive=True)
@@ -41,10 +42,10 @@ def test_nine_of_ten_intervals_at_unmeasured_sizes_hold_the_truth(
         measured = [ALL_SIZES[i] for i in order[:sizes_measured]]
         rest = np.array([ALL_SIZES[i] for i in order[sizes_measured:]])
         batches = generator.choice([8, 16, 32, 64, 128], batches_measured, replace=False)
-        model = fit(noisy(theta, measured, batches.tolist(), generator), PRIOR)
+        model = fit(noisy(by_data(theta), measured, batches.tolist(), generator), PRIOR)
         error = SIZE_LOG_DEVIATION * generator.normal(size=len(rest))
-        draws = step_seconds(as_array(model.draws), *rest.T, DEVICE_BATCH, 0)
-        truth = step_seconds(theta, *rest.T, DEVICE_BATCH, 0) * np.exp(error)
+        draws = predictor_of(model.draws).step_seconds(*rest.T, DEVICE_BATCH, 0)
+        truth = by_data(theta).step_seconds(*rest.T, DEVICE_BATCH, 0) * np.exp(error)
         of_steps += _covered(draws * np.exp(size_log_errors(model, *rest.T)), truth)
 
         examples = float(np.exp(generator.normal(7.0, 1.0)))
@@ -53,7 +54,7 @@ def test_nine_of_ten_intervals_at_unmeasured_sizes_hold_the_truth(
             32, gradient_square=32.0, gradient_variance=seen, log_standard_deviation=0.3
         )
         goodput = goodput_draws(model, noise_draws(noise, 32), BOUNDS, *rest.T)
-        (best,) = goodput_table(theta[None], examples, BOUNDS, *rest.T)
+        (best,) = goodput_table(by_data(theta[None]), examples, BOUNDS, *rest.T)
         of_goodput += _covered(goodput, best * np.exp(-error))
     assert 0.85 <= np.mean(of_steps) <= 0.95
     assert 0.85 <= np.mean(of_goodput) <= 0.95

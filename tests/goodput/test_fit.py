@@ -12,21 +12,31 @@ from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.goodput.coordinates import to_coordinates, to_theta
 from autoscaler.goodput.fit import fit
+from autoscaler.goodput.formulas import predictor_of
 from autoscaler.goodput.prediction import log_errors, size_log_errors
 from autoscaler.goodput.prior import prior_for, prior_from_kind
-from autoscaler.goodput.throughput import FloatArray, as_array, step_seconds
-from tests.goodput.cases import ALL_SIZES, KIND, PLANTED, clean, noisy, observation
+from autoscaler.goodput.throughput import FloatArray
+from tests.goodput.cases import (
+    ALL_SIZES,
+    KIND,
+    PLANTED,
+    by_data,
+    clean,
+    noisy,
+    observation,
+    theta_of,
+)
 
 PRIOR = prior_for(KIND, 100_000_000, 2e9, seconds_per_example=0.01)
 
 
 def _coordinates(model: ThroughputModel) -> FloatArray:
-    return to_coordinates(as_array(model.draws))
+    return to_coordinates(theta_of(model.draws))
 
 
 def test_planted_parameters_come_back() -> None:
     model = fit(clean(PLANTED, ALL_SIZES, [1, 4, 16, 64, 256]), PRIOR)
-    assert as_array(model.point) == pytest.approx(as_array(PLANTED), rel=0.05)
+    assert theta_of(model.point) == pytest.approx(theta_of(PLANTED), rel=0.05)
     assert model.measured == frozenset(ALL_SIZES)
 
 
@@ -45,7 +55,7 @@ def test_what_was_measured_without_noise_is_predicted(seed: int) -> None:
 def test_without_observations_the_draws_are_the_priors() -> None:
     model = fit([], PRIOR)
     coordinates = _coordinates(model)
-    assert to_coordinates(as_array(model.point)) == pytest.approx(PRIOR.mean)
+    assert to_coordinates(theta_of(model.point)) == pytest.approx(PRIOR.mean)
     assert coordinates.mean(axis=0) == pytest.approx(PRIOR.mean)
     assert np.cov(coordinates.T, bias=True) == pytest.approx(PRIOR.covariance)
     assert model.measured == frozenset()
@@ -63,7 +73,7 @@ def test_what_nothing_was_measured_of_stays_as_it_was() -> None:
 
 def test_one_batch_size_leaves_the_split_of_computing_open_but_not_its_sum() -> None:
     model = fit(clean(PLANTED, [(1, 1)], [64]), PRIOR)
-    seconds = step_seconds(as_array(model.draws), 1, 1, np.array([64, 4]), 0)
+    seconds = predictor_of(model.draws).step_seconds(1, 1, np.array([64, 4]), 0)
     at_64, at_4 = (np.log(seconds) + size_log_errors(model, [1], [1])).std(axis=0)
     assert at_64 < 0.1
     assert at_4 > 3 * at_64
@@ -98,7 +108,7 @@ def test_an_outlier_moves_little() -> None:
     spoilt = [*observations, observation((2, 8, 32, 0), 20.0, 1.0)]
     expected, actual = fit(observations, PRIOR), fit(spoilt, PRIOR)
     assert np.abs(log_errors(actual, observations)).max() < 0.05
-    assert as_array(actual.point)[:2] == pytest.approx(as_array(expected.point)[:2], rel=0.05)
+    assert theta_of(actual.point)[:2] == pytest.approx(theta_of(expected.point)[:2], rel=0.05)
 
 
 def test_a_thousand_steps_of_one_size_do_not_drown_ten_others() -> None:
@@ -115,7 +125,7 @@ def test_a_hundred_reports_of_one_size_do_not_drown_ten_others() -> None:
     expected = fit([*others, slow], PRIOR)
     actual = fit([*others, *[slow] * 100], PRIOR)
     assert np.abs(log_errors(actual, others[:-1])).max() < 0.08
-    assert as_array(actual.point)[:2] == pytest.approx(as_array(expected.point)[:2], rel=0.1)
+    assert theta_of(actual.point)[:2] == pytest.approx(theta_of(expected.point)[:2], rel=0.1)
 
 
 def test_a_measured_size_is_predicted_as_measured() -> None:
@@ -136,12 +146,12 @@ def test_a_measured_size_is_predicted_as_measured() -> None:
 def test_draws_of_a_fitted_kind_keep_to_the_draws_they_inherit() -> None:
     first = fit(clean(PLANTED, [(1, 1)], [8, 64]), PRIOR)
     prior = prior_from_kind(first, "a100", speed_ratio=4.0)
-    faster = as_array(PLANTED).copy()
+    faster = theta_of(PLANTED).copy()
     faster[:6] /= 4.0
     second = fit(clean(faster, [(1, 1)], [8, 64], kind="a100"), prior)
     logs = [np.log([d.alpha_across_seconds for d in m.draws]) for m in (first, second)]
     assert np.corrcoef(*logs)[0, 1] > 0.4
-    assert as_array(second.point)[:2] == pytest.approx(faster[:2], rel=0.1)
+    assert theta_of(second.point)[:2] == pytest.approx(faster[:2], rel=0.1)
 
 
 @settings(max_examples=20)
@@ -150,14 +160,14 @@ def test_noisy_or_few_observations_still_give_finite_draws(seed: int, count: int
     generator = np.random.default_rng(seed)
     theta = to_theta(PRIOR.mean + 2 * PRIOR.spread @ generator.standard_normal(7))
     sizes = [ALL_SIZES[i] for i in generator.permutation(len(ALL_SIZES))[:count]]
-    model = fit(noisy(theta, sizes, [8], generator), PRIOR)
-    drawn = as_array(model.draws)
+    model = fit(noisy(by_data(theta), sizes, [8], generator), PRIOR)
+    drawn = theta_of(model.draws)
     assert drawn.shape == (32, 7)
-    assert np.isfinite(step_seconds(drawn, 8, 64, 512, 3)).all()
+    assert np.isfinite(by_data(drawn).step_seconds(8, 64, 512, 3)).all()
 
 
 def test_a_machine_far_from_the_prior_is_believed() -> None:
-    theta = as_array(PLANTED).copy()
+    theta = theta_of(PLANTED).copy()
     theta[:6] *= 1000.0
     observations = clean(theta, ALL_SIZES, [8, 32, 128])
     assert np.abs(log_errors(fit(observations, PRIOR), observations)).max() < 0.1

@@ -12,6 +12,7 @@ from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import SizeError, ThroughputModel
 from autoscaler.goodput.batch import goodput_table
 from autoscaler.goodput.fit import fit
+from autoscaler.goodput.formulas import predictor_of
 from autoscaler.goodput.prediction import (
     goodput_draws,
     log_errors,
@@ -19,7 +20,6 @@ from autoscaler.goodput.prediction import (
     size_log_errors,
 )
 from autoscaler.goodput.prior import prior_for
-from autoscaler.goodput.throughput import as_array
 from tests.goodput.cases import ALL_SIZES, KIND, PLANTED, clean, observation
 
 BOUNDS = BatchBounds(initial=32, maximum=2048, device_maximum=128, adaptive=True)
@@ -51,7 +51,7 @@ def test_the_error_of_a_size_depends_on_that_size_alone() -> None:
 def test_goodput_is_the_table_with_the_errors_of_the_sizes() -> None:
     sizes = np.array([1, 1, 2]), np.array([1, 4, 8])
     noise = np.linspace(50, 500, 32)
-    table = goodput_table(as_array(MODEL.draws), noise, BOUNDS, *sizes)
+    table = goodput_table(predictor_of(MODEL.draws), noise, BOUNDS, *sizes)
     expected = table * np.exp(-size_log_errors(MODEL, *sizes))
     assert goodput_draws(MODEL, noise, BOUNDS, *sizes) == pytest.approx(expected)
 
@@ -70,7 +70,7 @@ def test_goodput_is_of_the_batches_that_the_kind_of_device_bears() -> None:
 def test_one_draw_is_the_point_estimate() -> None:
     certain = replace(MODEL, draws=(PLANTED,), size_errors=())
     sizes = np.array([1, 2]), np.array([8, 8])
-    table = goodput_table(as_array([PLANTED]), 100.0, BOUNDS, *sizes)
+    table = goodput_table(predictor_of([PLANTED]), 100.0, BOUNDS, *sizes)
     assert goodput_draws(certain, 100.0, BOUNDS, *sizes) == pytest.approx(table)
 
 

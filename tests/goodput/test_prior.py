@@ -8,15 +8,15 @@ import pytest
 from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.goodput.coordinates import gamma_slope, to_coordinates, to_theta
 from autoscaler.goodput.fit import fit
+from autoscaler.goodput.formulas import parameters_of
 from autoscaler.goodput.prior import prior_for, prior_from_kind
-from autoscaler.goodput.throughput import as_array, from_array
-from tests.goodput.cases import PLANTED, clean
+from tests.goodput.cases import PLANTED, by_data, clean, theta_of
 
 PRIOR = prior_for("t4", parameter_bytes=100_000_000, network_bytes_per_second=1e9)
 
 
 def test_medians_are_of_the_network_and_the_bytes() -> None:
-    (median,) = from_array(to_theta(PRIOR.mean))
+    (median,) = parameters_of(by_data(to_theta(PRIOR.mean)))
     assert median.alpha_across_seconds == pytest.approx(0.4)
     assert median.alpha_within_seconds == pytest.approx(0.4)
     assert median.beta_across_seconds_per_doubling == pytest.approx(0.12)
@@ -37,7 +37,7 @@ def test_log_deviations_are_those_of_the_rule() -> None:
 
 
 def test_coordinates_go_there_and_back() -> None:
-    theta = as_array([PLANTED])
+    theta = theta_of([PLANTED])
     assert to_theta(to_coordinates(theta)) == pytest.approx(theta)
     extreme = to_theta(np.full(7, 700.0))
     assert np.isfinite(extreme).all()
@@ -48,8 +48,8 @@ def test_coordinates_go_there_and_back() -> None:
 def test_another_kind_scales_the_same_way() -> None:
     measured = fit(clean(PLANTED, [(1, 1), (1, 4), (2, 8)], [16, 64]), PRIOR)
     prior = prior_from_kind(measured, "a100", speed_ratio=4.0)
-    (median,) = from_array(to_theta(prior.mean))
-    assert as_array(median)[:6] == pytest.approx(as_array(measured.point)[:6] / 4.0)
+    (median,) = parameters_of(by_data(to_theta(prior.mean)))
+    assert theta_of(median)[:6] == pytest.approx(theta_of(measured.point)[:6] / 4.0)
     assert median.gamma == pytest.approx(measured.point.gamma)
     assert np.sqrt(np.diag(prior.covariance))[:6].min() > 0.8
 

@@ -108,3 +108,13 @@ def test_jobs_offers_and_rates() -> None:
 def test_an_empty_ledger() -> None:
     assert Ledger([]).total(0.0) == 0
     assert Ledger([]).by_day(0.0) == {}
+
+
+def test_an_offer_of_which_nothing_is_charged_is_paid_already() -> None:
+    lines = [
+        LedgerEntry(EntryKind.OPEN, f"{offer}-{usd}", "a", offer, Decimal(usd), 0.0)
+        for offer, usd in (("own", 0), ("mixed", 0), ("mixed", 2), ("bought", 1))
+    ]
+    ledger = Ledger(lines)
+    assert ledger.paid_already() == {"own"}
+    assert ledger.by_offer(3600.0)["own"] == 0

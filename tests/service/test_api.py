@@ -88,6 +88,8 @@ def test_everything_refuses_without_a_token(api: Api) -> None:
         ("POST", "/v1/jobs/job/logs"),
         ("GET", "/v1/fleet"),
         ("GET", "/v1/costs"),
+        ("GET", "/v1/offers"),
+        ("POST", "/v1/people/ada"),
         ("GET", "/v1/programs"),
         ("GET", "/v1/programs/digits"),
         ("DELETE", "/v1/programs/digits"),

@@ -11,7 +11,8 @@ from autoscaler.domain.goodput import Batch, BatchBounds, ThroughputParameters
 from autoscaler.simulator.job_training import Member
 from autoscaler.simulator.profiles import Profile
 from autoscaler.simulator.quirks import Quirks
-from autoscaler.simulator.training import MachineKind, Training, TrainingSettings
+from autoscaler.simulator.training import Training, TrainingSettings
+from autoscaler.simulator.truth import MachineKind
 from tests.simulator import toy
 
 BOUNDS = BatchBounds(toy.INITIAL_BATCH, toy.MAXIMUM_BATCH, 64, adaptive=True)

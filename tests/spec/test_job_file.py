@@ -15,6 +15,7 @@ from autoscaler.domain.job import (
     DataMount,
     InstanceBounds,
     JobSpec,
+    ParallelismSpec,
     SecretReference,
 )
 from autoscaler.domain.objective import Objective
@@ -55,6 +56,7 @@ def test_the_full_example_of_the_reference() -> None:
     assert job.maximum_bytes == 200_000_000
     assert job.spec == JobSpec(
         name="digits",
+        program="digits",
         command=("python", "train.py", "--epochs", "3"),
         environment={"TOKENIZERS_PARALLELISM": "false", "LEARNING_RATE": "0.10"},
         secrets={
@@ -64,7 +66,10 @@ def test_the_full_example_of_the_reference() -> None:
         data=(DataMount("/datasets/digits", "data", read_only=False),),
         setup=("pip install -r requirements.txt", "python prepare.py"),
         batch=BatchSpec(initial=64, maximum=1024, device_maximum=256, adaptive=True),
-        instances=InstanceBounds(1, 4, ("local-small", "local-large"), spot=True),
+        parallelism=ParallelismSpec(near_instances=8),
+        instances=InstanceBounds(
+            1, 4, ("local-small", "local-large"), spot=True, maxima=(("local-large", 2),)
+        ),
         objective=Objective(deadline_seconds=NOW_SECONDS + 14_400, budget_usd=Decimal(20)),
         checkpoint=CheckpointSpec("checkpoints", interval_seconds=300.0, keep=2),
         total_examples=1.5e6,
@@ -100,6 +105,18 @@ def test_the_full_example_has_every_key() -> None:
 )
 def test_forms_of_instances(lines: str, bounds: InstanceBounds) -> None:
     assert spec_of(lines).instances == bounds
+
+
+@pytest.mark.parametrize(
+    ("lines", "parallelism"),
+    [
+        ("", ParallelismSpec()),
+        ("parallelism: {pipeline: 4, microbatches: 16}", ParallelismSpec(4, 16)),
+        ("parallelism: {near_instances: 8}", ParallelismSpec(near_instances=8)),
+    ],
+)
+def test_forms_of_parallelism(lines: str, parallelism: ParallelismSpec) -> None:
+    assert spec_of(lines).parallelism == parallelism
 
 
 @pytest.mark.parametrize(
@@ -170,15 +187,20 @@ REFUSED = [
     ("env: {A: 1}", "env", 'did you mean "environment"?'),
     ("deadline: 4h", "deadline", 'did you mean "objective.deadline"?'),
     ("max: 3", "max", 'did you mean "batch.max" or "instances.max"?'),
-    ("foo: 1", "foo", "known are name, command"),
+    ("foo: 1", "foo", "known are name, program, command"),
     ("priority: urgent", "priority", "write low, normal, high or a number from 0.01 to 100"),
     ("priority: 0", "priority", '"0" is no priority'),
     ("instances: {minimum: 3}", "instances.minimum", 'did you mean "min"?'),
     ("instances: 0", "instances", 'must be at least 1, not "0"'),
     ("instances: many", "instances", 'must be a whole number, not "many"'),
     ("instances: {min: 4, max: 2}", "instances", "min: 4 is above max: 2; lower min or raise max"),
+    ("instances: {min: 3, max: 4, max_of: {a: 2}}", "instances", "max_of: a: 2 is below min: 3"),
+    ("instances: {max_of: {a: 0}}", "instances.max_of.a", "must be at least 1"),
     ("instances: {offers: []}", "instances.offers", "is empty: fill it in or leave the key out"),
     ("instances: [3]", "instances", "must be a mapping"),
+    ("parallelism: {pipeline: 0}", "parallelism.pipeline", "must be at least 1"),
+    ("parallelism: {microbatches: 4}", "parallelism", "say how many stages it has"),
+    ("parallelism: {pipeline: 2, near_instances: 4}", "parallelism", "leave one of the two out"),
     ("batch: 64", "batch", "write fixed, or bounds like {initial: 64}"),
     ("batch: {initial: 64, max: 32}", "batch", "initial: 64 is above max: 32; raise max"),
     ("batch: {max: 32, device_max: 64}", "batch", "device_max: 64 is above max: 32"),

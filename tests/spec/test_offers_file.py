@@ -62,6 +62,7 @@ def test_the_example_of_the_module(folder: Folder) -> None:
     assert [offer.id for offer in found.offers] == [
         "g4dn.12xlarge-on-demand",
         "g5.12xlarge-spot",
+        "p4d.24xlarge-reserved",
         "office",
     ]
     assert found.profile_kinds == {"g4dn.12xlarge-on-demand": "aws"}
@@ -69,6 +70,7 @@ def test_the_example_of_the_module(folder: Folder) -> None:
         "gpus",
         "budget",
         "instances of g4dn.12xlarge-on-demand",
+        "instances of p4d.24xlarge-reserved",
     ]
     assert found.limits[1].maximum == 50
     assert found.limits[1].offers == {"office", "g5.12xlarge-spot"}
@@ -95,6 +97,31 @@ def test_a_type_of_the_catalogue_is_enough(folder: Folder) -> None:
     assert found.prices["g4dn.12xlarge-on-demand"] == catalogue()["g4dn.12xlarge"].price
     assert found.limits == ()
     assert found.profile_kinds == {}
+
+
+def test_what_is_reserved_costs_nothing_more_and_ends(folder: Folder) -> None:
+    reserved = "{type: g5.12xlarge, purchase: reserved, max_instances: 2, until: 2h}"
+    found = folder.load(f"offers: [{reserved}]")
+    (offer,) = found.offers
+    assert (offer.usd_per_hour, offer.is_paid) == (0, True)
+    assert offer.until_seconds == NOW_SECONDS + 7200
+    assert found.limits[0].maximum == 2
+    assert found.prices[offer.id].source == "offers.yaml: paid already"
+    partly = folder.load(f"offers: [{reserved.replace('until: 2h', 'usd_per_hour: 2')}]")
+    assert (partly.offers[0].usd_per_hour, partly.offers[0].is_paid) == (2, False)
+
+
+@pytest.mark.parametrize(
+    ("offer", "problem"),
+    [
+        ("purchase: reserved", "write max_instances, as many as are reserved"),
+        ("purchase: reserved, max_instances: 1, until: 1969-01-01T00:00Z", "write a time to come"),
+        ("purchase: reserved, max_instances: 1, reclaims_per_hour: 1", "is not taken back"),
+        ("until: 2h", "on-demand has no end"),
+    ],
+)
+def test_a_reservation_that_can_not_be(folder: Folder, offer: str, problem: str) -> None:
+    assert problem in folder.refusal(f"offers: [{{type: g5.12xlarge, {offer}}}]")
 
 
 def test_all_by_hand(folder: Folder) -> None:

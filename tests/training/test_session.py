@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -17,11 +19,19 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.errors import CheckpointError
-from autoscaler.domain.goodput import BatchBounds, NoiseScale, ThroughputParameters
+from autoscaler.domain.goodput import (
+    BatchBounds,
+    LocalityParameters,
+    NoiseScale,
+    PipelineParameters,
+    StepParameters,
+    ThroughputParameters,
+)
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import TrainingDirective
 from autoscaler.goodput.batching import next_batch_total, split_batch, within
 from autoscaler.training import checkpoint, rounds
+from autoscaler.training.channel import directive_from
 from autoscaler.training.loader import Loader
 from autoscaler.training.preconditioner import LEFT_OUT, preconditioner_of
 from autoscaler.training.session import TrainingSession, session
@@ -174,6 +184,25 @@ def test_what_never_had_a_gradient_does_not_drown_the_rest() -> None:
     scale = preconditioner_of(optimizer)(embedding.weight)
     assert scale is not None
     assert float(scale[3].min()) > 0.05 * float(scale[:3].mean())
+
+
+@pytest.mark.parametrize(
+    "throughput",
+    [
+        None,
+        ThroughputParameters(0.1, 1e-4, 0.05, 1e-3, 0.01, 1e-3, 1.5),
+        LocalityParameters(0.1, 1e-4, 0.05, 1e-3, 0.01, 1e-3, 0.2, 0.1, 1.5, near_instances=4),
+        PipelineParameters(0.1, 1e-4, 0.0, 0.05, 1e-3, 0.01, 1e-3, 1.5, stages=4, microbatches=16),
+    ],
+)
+def test_a_directive_arrives_with_the_model_of_the_job(throughput: StepParameters | None) -> None:
+    directive = TrainingDirective(drain=True, throughput=throughput)
+    assert directive_from(json.loads(json.dumps(asdict(directive)))) == directive
+
+
+def test_parameters_of_no_model_are_refused() -> None:
+    with pytest.raises(ValueError, match="no throughput model has the parameters speed"):
+        directive_from({"drain": False, "throughput": {"speed": 1.0}})
 
 
 SLOW_START = ThroughputParameters(0.1, 1e-4, 0.05, 1e-3, 0.01, 1e-3, 1.5)

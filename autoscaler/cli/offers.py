@@ -1,0 +1,76 @@
+"""What can be bought, as people are shown it: by a controller, or in a file of offers."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autoscaler.cli.tables import money
+from autoscaler.domain.offer import Offer, is_stale
+from autoscaler.spec.offers_file import load_offers
+from autoscaler.spec.quantities import format_duration
+from autoscaler.wire.messages import OffersView, OfferView
+
+_DIRECTORIES = re.compile(r"(?<!\S)\S*/(?=\S)")
+
+
+def offers_in(path: Path, now_seconds: float) -> OffersView:
+    """What a file of offers says.
+
+    Raises:
+        SpecError: it can't be used.
+    """
+    file = load_offers(path, now_seconds)
+    views = []
+    for offer in file.offers:
+        price = file.prices[offer.id]
+        age_seconds = price.age_seconds(now_seconds)
+        views.append(
+            OfferView(offer, price.source, age_seconds, is_stale(offer.purchase, age_seconds))
+        )
+    return OffersView(tuple(views))
+
+
+def offers_table(view: OffersView) -> RenderableType:
+    """One row an offer, and a line for each that is left out."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("offer", "devices", "zone", "$/h", "price of", "from", ""):
+        table.add_column(heading, justify="right" if heading == "$/h" else "left")
+    for row in view.offers:
+        offer = row.offer
+        table.add_row(
+            offer.id,
+            f"{offer.devices} x {offer.device_kind}",
+            offer.zone,
+            "paid already" if offer.is_paid else money(offer.usd_per_hour),
+            _age(row.price_age_seconds),
+            _DIRECTORIES.sub("", row.price_source),
+            Text(", ".join(_remarks(row)), style="yellow"),
+        )
+    lines = [
+        Text(f"{offer} is left out: {why}", style="red") for offer, why in view.refused.items()
+    ]
+    return Group(table, *lines)
+
+
+def _age(seconds: float | None) -> str:
+    return "an unknown day" if seconds is None else f"{format_duration(max(seconds, 0.0))} ago"
+
+
+def _remarks(row: OfferView) -> list[str]:
+    remarks = [_until(row.offer)] if row.offer.until_seconds is not None else []
+    if row.is_stale:
+        remarks.append("stale: it may have changed since")
+    if row.is_unavailable:
+        remarks.append("refused lately")
+    return remarks
+
+
+def _until(offer: Offer) -> str:
+    end = datetime.fromtimestamp(offer.until_seconds or 0.0, UTC).astimezone()
+    return f"until {end:%Y-%m-%d %H:%M}"

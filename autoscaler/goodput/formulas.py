@@ -1,0 +1,201 @@
+"""The throughput models that there are, and which one the devices of a job obey.
+
+A new one takes a dataclass of its parameters in `domain/goodput.py`, a class here that satisfies
+`Formula`, and a line in `formula_of` and `formula_for`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoscaler.domain.goodput import (
+    LocalityParameters,
+    PipelineParameters,
+    StepParameters,
+    ThroughputParameters,
+)
+from autoscaler.domain.job import ParallelismSpec
+from autoscaler.goodput.beliefs import GAMMA_BELIEF, compute_beliefs, sync_beliefs
+from autoscaler.goodput.coordinates import GAMMA_MINIMUM
+from autoscaler.goodput.throughput import (
+    Belief,
+    Features,
+    FloatArray,
+    Formula,
+    Predictor,
+    Scale,
+    doublings_of,
+)
+
+# A backward pass takes about twice as long as the forward pass before it.
+_PASSES = 3.0
+# Handing a micro-batch to a stage on another instance, of the overhead of computing it.
+_HANDOVER = 0.3
+_HANDOVER_LOG_DEVIATION = 1.5
+
+
+def _names(parameters: type[StepParameters]) -> tuple[str, ...]:
+    """Its parameters up to gamma; what follows is given with the job, not fitted."""
+    names = [field.name for field in fields(parameters)]
+    return tuple(names[: names.index("gamma") + 1])
+
+
+@dataclass(frozen=True, slots=True)
+class _DataParallel:
+    """Every device a replica: `ThroughputParameters`."""
+
+    names: ClassVar[tuple[str, ...]] = _names(ThroughputParameters)
+
+    def parameters(self, values: Sequence[float]) -> StepParameters:
+        return ThroughputParameters(*values)
+
+    def beliefs(self, scale: Scale) -> tuple[Belief, ...]:
+        return (
+            *compute_beliefs(scale.example_seconds, scale.example_log_deviation),
+            *sync_beliefs(scale.sync_seconds, 2),
+            *sync_beliefs(scale.sync_seconds, 4),
+            GAMMA_BELIEF,
+        )
+
+    def runs(self, devices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return devices >= 1
+
+    def compute_features(
+        self, instances: FloatArray, devices: FloatArray, device_batch: FloatArray
+    ) -> Features:
+        return 1.0, device_batch
+
+    def sync_features(self, instances: FloatArray, devices: FloatArray) -> Features:
+        return _two_levels(instances, devices)
+
+
+@dataclass(frozen=True, slots=True)
+class _Localities(_DataParallel):
+    """Every device a replica, the instances in several racks or zones: `LocalityParameters`."""
+
+    near_instances: int
+    names: ClassVar[tuple[str, ...]] = _names(LocalityParameters)
+
+    def parameters(self, values: Sequence[float]) -> StepParameters:
+        return LocalityParameters(*values, near_instances=self.near_instances)
+
+    def beliefs(self, scale: Scale) -> tuple[Belief, ...]:
+        *near, gamma = DATA_PARALLEL.beliefs(scale)
+        return (*near, *sync_beliefs(scale.sync_seconds, len(near)), gamma)
+
+    def sync_features(self, instances: FloatArray, devices: FloatArray) -> Features:
+        far = (instances > self.near_instances).astype(np.float64)
+        groups = np.ceil(instances / self.near_instances)
+        return (*_two_levels(instances, devices), far, far * doublings_of(groups))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pipeline:
+    """Every `stages` devices a replica: `PipelineParameters`."""
+
+    stages: int
+    microbatches: int
+    names: ClassVar[tuple[str, ...]] = _names(PipelineParameters)
+
+    def parameters(self, values: Sequence[float]) -> StepParameters:
+        return PipelineParameters(*values, stages=self.stages, microbatches=self.microbatches)
+
+    def beliefs(self, scale: Scale) -> tuple[Belief, ...]:
+        stage_seconds = scale.example_seconds / (_PASSES * self.stages)
+        overhead, example = compute_beliefs(stage_seconds, scale.example_log_deviation)
+        return (
+            overhead,
+            example,
+            Belief(_HANDOVER * overhead.median, _HANDOVER_LOG_DEVIATION, follows=1),
+            *sync_beliefs(scale.sync_seconds / self.stages, 3),
+            *sync_beliefs(scale.sync_seconds / self.stages, 5),
+            GAMMA_BELIEF,
+        )
+
+    def runs(self, devices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        whole: NDArray[np.bool_] = (devices >= self.stages) & (devices % self.stages == 0)
+        return whole
+
+    def compute_features(
+        self, instances: FloatArray, devices: FloatArray, device_batch: FloatArray
+    ) -> Features:
+        examples = self.stages * device_batch
+        microbatches = np.minimum(examples, self.microbatches)
+        turns = _PASSES * (self.stages - 1 + microbatches)
+        parted = devices % (np.maximum(instances, 1.0) * self.stages) != 0
+        return turns, turns * examples / microbatches, turns * parted
+
+    def sync_features(self, instances: FloatArray, devices: FloatArray) -> Features:
+        return _two_levels(instances, np.floor(devices / self.stages))
+
+
+def _two_levels(instances: FloatArray, replicas: FloatArray) -> Features:
+    """Constant and growth of a sync between several instances, then of one within one."""
+    doublings = doublings_of(replicas)
+    several = replicas > 1
+    across = (several & (instances > 1)).astype(np.float64)
+    within = (several & (instances <= 1)).astype(np.float64)
+    return across, across * doublings, within, within * doublings
+
+
+DATA_PARALLEL: Formula = _DataParallel()
+
+
+def formula_of(parameters: StepParameters) -> Formula:
+    """The formula whose parameters these are."""
+    match parameters:
+        case PipelineParameters(stages=stages, microbatches=microbatches):
+            return _Pipeline(stages, microbatches)
+        case LocalityParameters(near_instances=near_instances):
+            return _Localities(near_instances)
+        case ThroughputParameters():
+            return DATA_PARALLEL
+
+
+def formula_for(parallelism: ParallelismSpec) -> Formula:
+    """The formula that a job with this parallelism is judged by."""
+    if parallelism.pipeline > 1:
+        return _Pipeline(parallelism.pipeline, parallelism.microbatches)
+    if parallelism.near_instances is not None:
+        return _Localities(parallelism.near_instances)
+    return DATA_PARALLEL
+
+
+def predictor_of(parameters: StepParameters | Sequence[StepParameters]) -> Predictor:
+    """What one set of parameters predicts, or K of one formula.
+
+    Raises:
+        ValueError: a parameter is negative or not finite, gamma is below 1, or computing takes
+            no time at all.
+    """
+    if not isinstance(parameters, Sequence):
+        rows = predictor_of((parameters,))
+        return Predictor(rows.formula, rows.theta[0])
+    formula = formula_of(parameters[0])
+    values = attrgetter(*formula.names)
+    theta = np.array([values(row) for row in parameters], dtype=np.float64)
+    _validate(theta, formula.names)
+    return Predictor(formula, theta)
+
+
+def parameters_of(predictor: Predictor) -> tuple[StepParameters, ...]:
+    """The K sets of parameters of a predictor."""
+    return tuple(map(predictor.formula.parameters, np.atleast_2d(predictor.theta).tolist()))
+
+
+def _validate(theta: FloatArray, names: Sequence[str]) -> None:
+    least = np.zeros(len(names))
+    least[-1] = GAMMA_MINIMUM
+    allowed = np.isfinite(theta) & (theta >= least)
+    if not allowed.all():
+        row, column = np.argwhere(~allowed)[0]
+        value, bound = theta[row, column], least[column]
+        raise ValueError(f"{names[column]}={value}: must be finite and at least {bound:g}")
+    if (theta[:, :2].sum(axis=1) == 0).any():
+        raise ValueError(f"{names[0]}=0: computing takes no time, {names[1]} is 0 too")

@@ -1,0 +1,42 @@
+"""What providers say that their offers cost, made into prices that can be spent by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autoscaler.domain.offer import Offer, Purchase
+from autoscaler.market.catalogue import catalogue
+from autoscaler.market.prices import (
+    Discount,
+    Price,
+    Quote,
+    RefusedPrice,
+    checked,
+    spot_price,
+)
+
+
+def live_price(
+    offer: Offer, discounts: Sequence[Discount], asked_seconds: float
+) -> Price | RefusedPrice:
+    """The price of an offer as its provider tells it, less the first discount that covers it.
+
+    Args:
+        offer: as told; the catalogue's price of its type, if it has one, says what is absurd.
+        discounts: what was agreed on with providers.
+        asked_seconds: when it was told, in seconds since the Unix epoch.
+    """
+    as_of_seconds = asked_seconds if offer.priced_seconds is None else offer.priced_seconds
+    source = offer.price_source or offer.provider
+    if offer.is_paid:
+        return Price(offer.usd_per_hour, as_of_seconds, source, is_paid=True)
+    known = catalogue().get(offer.instance_type)
+    reference = None if known is None else known.price
+    check = spot_price if offer.purchase is Purchase.SPOT else checked
+    price = check(Quote(offer.usd_per_hour, as_of_seconds, source), reference)
+    if isinstance(price, RefusedPrice):
+        return price
+    for discount in discounts:
+        if discount.covers(offer.provider, offer.instance_type, offer.purchase):
+            return checked(discount.applied_to(price), reference)
+    return price

@@ -1,0 +1,125 @@
+"""`marginal` on a pool paid for, beside what Pollux (OSDI'21) published there.
+
+16 machines of 4 T4, 160 jobs in 8 hours. With restarts of 30 s and a plan every 60 s, as
+published; and with what the product really has: restarts of 1 s, more than a resize takes here
+(docs/measurements.md), and plans when something happens. With what jobs teach the later ones of
+their application, and without. Prints Markdown; `--pollux` runs that too, for its percentiles.
+
+    CASTOR_DATA=... python benchmarks/marginal_pool.py [--workloads 6] [--pollux]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+
+from autoscaler.cli.simulate_options import SimulateOptions
+from autoscaler.cli.simulation import run_simulation
+
+PUBLISHED_RESTART_SECONDS = 30.0
+# Average completion times of Pollux with those restarts, in seconds: its artifact's result files.
+PUBLISHED = {1: 2089.0, 2: 3323.0, 3: 2188.0, 4: 2721.0, 6: 2446.0}
+
+
+@dataclass(frozen=True, order=True)
+class Setup:
+    """Who plans, what a restart takes, and whether programs are remembered."""
+
+    policy: str
+    restart_seconds: float
+    remembers: bool
+
+    def __str__(self) -> str:
+        memory = ", remembering" if self.remembers else ""
+        news = ", planned on news" if self.replans_on_news else ""
+        return f"{self.policy}{memory}, restarts of {self.restart_seconds:g} s{news}"
+
+    @property
+    def replans_on_news(self) -> bool:
+        """Not where it is to be compared with what was published."""
+        return self.restart_seconds < PUBLISHED_RESTART_SECONDS
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Completion times in seconds, and what was used."""
+
+    average_seconds: float
+    ninety_ninth_seconds: float
+    device_hours: float
+
+
+def measure(data: Path, case: tuple[Setup, int]) -> Measured:
+    """Run one workload."""
+    setup, workload = case
+    options = SimulateOptions(
+        workload=data / "pollux" / "workloads" / f"workload-{workload}.csv",
+        profiles=[data / "pollux" / "app-profiles"],
+        cluster="16x4",
+        policy=setup.policy,
+        restart_seconds=setup.restart_seconds,
+        remembers=setup.remembers,
+        replans_on_news=setup.replans_on_news,
+        published=setup.policy == "pollux",
+        device_batches=["yolov3=8"],
+    )
+    totals = run_simulation(options).totals
+    return Measured(totals.avg_jct_s, totals.p99_jct_s, totals.gpu_hours)
+
+
+def print_table(found: Mapping[tuple[Setup, int], Measured]) -> None:
+    """A line for each setup: averages, how far from published, and the rest."""
+    workloads = sorted({workload for _, workload in found})
+    head = " | ".join(f"w{workload}" for workload in workloads)
+    print(f"| average completion time, s | {head} | mean | 99th percentiles, s | device hours |")
+    print("|---" * (len(workloads) + 4) + "|")
+    published = [PUBLISHED[workload] for workload in workloads]
+    cells = " | ".join(f"{each:,.0f}" for each in published)
+    print(f"| published Pollux, restarts of 30 s | {cells} | | | |")
+    for setup in sorted({setup for setup, _ in found}):
+        own = [found[setup, workload] for workload in workloads]
+        shares = [
+            each.average_seconds / theirs - 1 for each, theirs in zip(own, published, strict=True)
+        ]
+        cells = " | ".join(
+            f"{each.average_seconds:,.0f} ({share:+.1%})"
+            for each, share in zip(own, shares, strict=True)
+        )
+        last = ", ".join(f"{each.ninety_ninth_seconds:,.0f}" for each in own)
+        hours = ", ".join(f"{each.device_hours:,.0f}" for each in own)
+        print(f"| {setup} | {cells} | {fmean(shares):+.1%} | {last} | {hours} |")
+
+
+def main() -> int:
+    """Run all workloads."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--workloads", type=int, nargs="*", choices=PUBLISHED, default=[*PUBLISHED]
+    )
+    parser.add_argument("--pollux", action="store_true")
+    parser.add_argument("--workers", type=int, default=2)
+    asked = parser.parse_args()
+    if "CASTOR_DATA" not in os.environ:
+        print("CASTOR_DATA is not set: it must name the folder of the published profiles")
+        return 1
+    setups = [
+        Setup("marginal", pause, memory) for pause in (30.0, 1.0) for memory in (True, False)
+    ]
+    if asked.pollux:
+        setups.append(Setup("pollux", 30.0, False))
+    cases = [(setup, workload) for setup in setups for workload in asked.workloads]
+    with ProcessPoolExecutor(asked.workers) as workers:
+        run = partial(measure, Path(os.environ["CASTOR_DATA"]))
+        print_table(dict(zip(cases, workers.map(run, cases), strict=True)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from autoscaler.cli.app import app
+
+OFFERS = """
+offers:
+  - {type: g5.12xlarge, purchase: reserved, max_instances: 2, until: 2100-01-01T00:00Z}
+  - {type: g5.12xlarge, purchase: spot, reclaims_per_hour: 0.1, zone: use1-az1}
+  - {id: own, devices: 2, device_kind: a10g, usd_per_hour: 1.2, network: 1GB/s}
+prices_from: [{file: spot.csv, as_of: 2020-01-01}]
+"""
+PRICES = "instance_type,ondemand_usd_hr,spot_usd_hr,region,az_id\n"
+PRICES += "g5.12xlarge,5.672,2.1,us-east-1,use1-az1\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "spot.csv").write_text(PRICES)
+    (tmp_path / "offers.yaml").write_text(OFFERS)
+    return tmp_path / "offers.yaml"
+
+
+def told(file: Path, *options: str) -> str:
+    words = ["offers", "--offers", str(file), *options]
+    result = CliRunner().invoke(app, words, env={"COLUMNS": "240"})
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_every_price_has_its_source_and_a_stale_one_is_called_so(file: Path) -> None:
+    reserved, spot, own = told(file).splitlines()[1:]
+    assert "paid already" in reserved and "until 2100-01-01" in reserved
+    assert "spot.csv" in spot and "stale" in spot and "$2.10" in spot
+    assert "0s ago" in own and "offers.yaml" in own and "stale" not in own
+
+
+def test_the_same_for_scripts(file: Path) -> None:
+    rows = json.loads(told(file, "--json"))["offers"]
+    assert [row["is_stale"] for row in rows] == [False, True, False]
+    assert rows[0]["offer"]["usd_per_hour"] == "0"

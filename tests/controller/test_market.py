@@ -1,0 +1,108 @@
+"""Offers as they are asked for again and again: prices that move, age, or can't be one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from autoscaler.controller.market import Market
+from autoscaler.controller.settings import ControllerSettings
+from autoscaler.domain.errors import Unavailable
+from autoscaler.domain.offer import Limit, Offer
+from autoscaler.market.prices import Discount
+from providers.base import Provider
+from tests.controller.cloud import offer
+from tests.controller.world import World
+
+G5 = replace(offer("g5", 4, "5.60"), instance_type="g5.12xlarge")
+
+
+class Shop(Provider):
+    """Sells what it is told to, and launches nothing."""
+
+    def __init__(self, *offers: Offer) -> None:
+        self.sold = offers
+        self.answers = True
+
+    def offers(self) -> Sequence[Offer]:
+        if not self.answers:
+            raise Unavailable("closed")
+        return self.sold
+
+    def limits(self) -> Sequence[Limit]:
+        return ()
+
+    launch = terminate = instances = interruptions = None  # type: ignore[assignment]
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop(G5, offer())
+
+
+def test_a_price_that_moved_is_the_price_and_one_that_can_not_be_is_none(shop: Shop) -> None:
+    market = Market({"file": shop}, None)
+    market.refresh(10.0)
+    assert market.offers == shop.sold and market.refused == {}
+    shop.sold = (replace(G5, usd_per_hour=Decimal(4)), offer())
+    market.refresh(20.0)
+    assert market.offer("g5").usd_per_hour == 4
+    shop.sold = (replace(G5, usd_per_hour=Decimal(4000)), offer())
+    market.refresh(30.0)
+    assert [each.id for each in market.offers] == ["small"]
+    assert "more than 20 times off" in market.refused["g5"]
+
+
+def test_what_was_agreed_on_is_paid_and_told(shop: Shop) -> None:
+    agreed = Discount("file", "framework", "g5*", factor=Decimal("0.5"))
+    market = Market({"file": shop}, None, (agreed,))
+    market.refresh(10.0)
+    found = market.offer("g5")
+    assert (found.usd_per_hour, market.offer("small")) == (Decimal("2.80"), offer())
+    assert found.price_source == "file, times 0.5: framework"
+    market.refresh(20.0)
+    assert market.offer("g5") is found, "nothing has changed"
+
+
+def test_of_a_provider_that_does_not_answer_the_last_prices_stay_and_age(shop: Shop) -> None:
+    market = Market({"file": shop}, None)
+    market.refresh(10.0)
+    shop.answers = False
+    market.refresh(20.0)
+    assert market.offers == shop.sold
+    assert market.asked_seconds == {"file": 10.0}
+    assert market.trouble == "file: closed"
+
+
+def test_a_newer_date_of_the_same_price_is_taken(shop: Shop) -> None:
+    market = Market({"file": shop}, None)
+    for seconds in (5.0, 6.0):
+        shop.sold = (replace(G5, priced_seconds=seconds),)
+        market.refresh(10.0)
+        assert market.offer("g5").priced_seconds == seconds
+
+
+def test_a_refused_price_is_told_once_each_time(tmp_path: Path, template: Path) -> None:
+    world = World(tmp_path, ControllerSettings(replan_seconds=0.0), template=template)
+    absurd = replace(G5, usd_per_hour=Decimal(4000))
+    for sold, times in ((absurd, 3), (G5, 2), (absurd, 2)):
+        world.cloud._offers = (sold, offer())
+        world.tick(times)
+    told = [event for event in world.store.events.latest() if event.kind == "price refused"]
+    assert len(told) == 2 and told[0].text.startswith("g5 is left out: $4000/h (file)")
+    assert [each.id for each in world.controller.status.offers] == ["small"]
+    assert set(world.controller.status.refused) == {"g5"}
+
+
+def test_shares_of_users_are_in_what_is_planned_from(tmp_path: Path, template: Path) -> None:
+    settings = ControllerSettings(replan_seconds=0.0, shares={"ada": 3.0})
+    world = World(tmp_path, settings, template=template)
+    ada, bob = (world.submit(name, person=name) for name in ("ada", "bob"))
+    high = world.submit("bob-2", person="bob", priority=4.0)
+    world.tick()
+    found = world.controller.status.weights
+    assert found == pytest.approx({ada: 2.25, bob: 0.375, high: 1.5})

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from autoscaler.domain.offer import Offer, Purchase, is_stale
+from autoscaler.market.catalogue import instance_type
+from autoscaler.market.live_prices import live_price
+from autoscaler.market.prices import Discount, Price, RefusedPrice
+
+G5 = instance_type("g5.12xlarge")
+AGREED = Discount("aws", "agreed", "g5*", factor=Decimal("0.8"))
+
+
+def told(usd: str, purchase: Purchase = Purchase.ON_DEMAND, **changes: object) -> Offer:
+    plain = Offer(
+        id="g5",
+        provider="aws",
+        instance_type=G5.name,
+        zone="us-east-1a",
+        purchase=purchase,
+        devices=4,
+        device_kind="a10g",
+        usd_per_hour=Decimal(usd),
+        boot_seconds=60.0,
+        network_bytes_per_second=5e9,
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def test_a_price_is_of_when_and_from_whom_the_provider_says() -> None:
+    assert live_price(told("5.672"), (), 50.0) == Price(Decimal("5.672"), 50.0, "aws")
+    dated = told("5.672", price_source="price list", priced_seconds=10.0)
+    assert live_price(dated, (), 50.0) == Price(Decimal("5.672"), 10.0, "price list")
+
+
+def test_what_was_agreed_on_counts() -> None:
+    price = live_price(told("5"), (AGREED,), 0.0)
+    assert isinstance(price, Price)
+    assert price.usd_per_hour == 4 and price.source == "aws, times 0.8: agreed"
+    spot = live_price(told("2", Purchase.SPOT), (AGREED,), 0.0)
+    assert isinstance(spot, Price) and spot.usd_per_hour == 2
+
+
+def test_an_absurd_price_is_refused_and_no_market_s_price_is_the_list_s() -> None:
+    assert isinstance(live_price(told("500"), (), 0.0), RefusedPrice)
+    tenth = live_price(told(str(G5.price.usd_per_hour / 10), Purchase.SPOT), (), 0.0)
+    assert isinstance(tenth, Price) and tenth.usd_per_hour == G5.price.usd_per_hour
+    unknown = told("500", instance_type="rack-7")
+    assert isinstance(live_price(unknown, (), 0.0), Price)
+
+
+def test_what_is_paid_already_costs_nothing() -> None:
+    price = live_price(told("0", Purchase.RESERVED), (AGREED,), 0.0)
+    assert isinstance(price, Price) and price.usd_per_hour == 0 and price.is_paid
+
+
+@pytest.mark.parametrize(
+    ("purchase", "age_seconds", "stale"),
+    [
+        (Purchase.SPOT, 3600.0, False),
+        (Purchase.SPOT, 86400.0, True),
+        (Purchase.ON_DEMAND, 86400.0, False),
+        (Purchase.ON_DEMAND, 90 * 86400.0, True),
+        (Purchase.RESERVED, 90 * 86400.0, False),
+        (Purchase.ON_DEMAND, None, True),
+    ],
+)
+def test_spot_prices_go_stale_first(
+    purchase: Purchase, age_seconds: float | None, stale: bool
+) -> None:
+    assert is_stale(purchase, age_seconds) is stale
