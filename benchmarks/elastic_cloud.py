@@ -1,4 +1,4 @@
-"""One job on an elastic cloud against a plan that knows everything: dollars, and time at its value.
+"""One job on an elastic cloud against a plan that knows everything: dollars and priced time.
 
 The real controller on a virtual clock, with the policy `marginal`: a job of which nothing is
 known, and then another of the same program, with what the first has taught. Step times are
