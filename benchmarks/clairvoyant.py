@@ -11,13 +11,12 @@ over pieces of the run, each within an epoch; what one piece is held at is one a
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
+from data_folder import data_folder
 from numpy.typing import NDArray
 
 from autoscaler.goodput.batching import split_batch
@@ -195,11 +194,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--application", choices=APPLICATIONS, action="append")
     wanted = parser.parse_args().application or APPLICATIONS
-    data = os.environ.get("CASTOR_DATA")
-    if data is None:
-        print("CASTOR_DATA is not set: it must name the folder of the published profiles")
-        return 1
-    profiles = read_profiles(Path(data) / "hetero", Path(data) / "pollux" / "app-profiles")
+    data = data_folder("hetero and pollux")
+    profiles = read_profiles(data / "hetero", data / "pollux" / "app-profiles")
     print("| application | $/h of waiting | least cost, $ | hours | plan |")
     print("|---|---|---|---|---|")
     for name in wanted:

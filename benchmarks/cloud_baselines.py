@@ -11,7 +11,6 @@ that finish no later is put beside each: nothing is known of the job at first. P
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -19,6 +18,7 @@ from pathlib import Path
 from statistics import fmean
 
 from clairvoyant import APPLICATIONS, CLOUD, Ground
+from data_folder import data_folder
 from elastic_cloud import Outcome, Setup, run_job
 
 from autoscaler.simulator.profiles import read_profiles
@@ -51,9 +51,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     asked = parser.parse_args()
-    if "CASTOR_DATA" not in os.environ:
-        print("CASTOR_DATA is not set: it must name the folder of the published profiles")
-        return 1
+    data = data_folder("hetero and pollux")
     marginal = [("marginal", value) for value in _VALUES_OF_TIME]
     wanted = [*((name, 0.0) for name in _OTHERS), *marginal]
     setups = {
@@ -61,7 +59,7 @@ def main() -> int:
         for cloud, ground in _CLOUDS.items()
         for name, value in wanted
     }
-    run = partial(run_mean, Path(os.environ["CASTOR_DATA"]), asked.application, asked.seeds)
+    run = partial(run_mean, data, asked.application, asked.seeds)
     with ProcessPoolExecutor(asked.workers) as workers:
         found = dict(zip(setups, workers.map(run, setups.values()), strict=True))
     print("| cloud | policy | h | $ | marginal no later, $ | h | |\n|---|---|---|---|---|---|---|")

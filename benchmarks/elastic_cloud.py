@@ -11,7 +11,6 @@ measured with a log standard deviation of 0.03, noise scales with 0.10. The limi
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -22,6 +21,7 @@ from pathlib import Path
 from statistics import fmean
 
 from clairvoyant import APPLICATIONS, CLOUD, VALUES_OF_TIME, Ground, Limit, Machine, limit
+from data_folder import data_folder
 
 from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.domain.job import InstanceBounds
@@ -224,10 +224,7 @@ def main() -> int:
     parser.add_argument("--policy", default="marginal")
     parser.add_argument("--workers", type=int, default=2)
     asked = parser.parse_args()
-    if "CASTOR_DATA" not in os.environ:
-        print("CASTOR_DATA is not set: it must name the folder of the published profiles")
-        return 1
-    data = Path(os.environ["CASTOR_DATA"])
+    data = data_folder("hetero and pollux")
     profiles = _profiles(data)
     applications = asked.application or APPLICATIONS
     values = asked.value_of_time or VALUES_OF_TIME

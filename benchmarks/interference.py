@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+
+from data_folder import data_folder
 
 from autoscaler.cli.simulate_options import SimulateOptions
 from autoscaler.cli.simulation import run_simulation
@@ -69,9 +69,7 @@ def main() -> None:
     every = sorted(PUBLISHED_AVOIDING)
     parser.add_argument("--workloads", nargs="*", type=int, choices=every, default=every)
     workloads = parser.parse_args().workloads
-    if "CASTOR_DATA" not in os.environ:
-        sys.exit("CASTOR_DATA is not set: it must name the folder of the published data")
-    data = Path(os.environ["CASTOR_DATA"])
+    data = data_folder("pollux and golden")
     golden = json.loads((data / "golden" / "pollux-osdi21-sim.json").read_text())
     hours = golden["interference_avg_jct_h"]
     print("| avoidance | speed lost | published, s | here, s | | published, h (mean of 8) |")

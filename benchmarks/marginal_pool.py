@@ -1,9 +1,10 @@
 """`marginal` on a pool paid for, beside what Pollux (OSDI'21) published there.
 
 16 machines of 4 T4, 160 jobs in 8 hours. With restarts of 30 s and a plan every 60 s, as
-published; and with what the product really has: restarts of 1 s, more than a resize takes here
-(docs/measurements.md), and plans when something happens. With what jobs teach the later ones of
-their application, and without. Prints Markdown; `--pollux` runs that too, for its percentiles.
+published, with what jobs teach the later ones of their application, and without; and with restarts
+of 1 s, more than a resize takes here (docs/measurements.md), with a plan every 60 s and, as the
+product really plans, when something happens. Prints Markdown; `--pollux` runs that too, for its
+percentiles.
 
     CASTOR_DATA=... python benchmarks/marginal_pool.py [--workloads 6] [--pollux]
 """
@@ -11,7 +12,6 @@ their application, and without. Prints Markdown; `--pollux` runs that too, for i
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+
+from data_folder import data_folder
 
 from autoscaler.cli.simulate_options import SimulateOptions
 from autoscaler.cli.simulation import run_simulation
@@ -30,21 +32,17 @@ PUBLISHED = {1: 2089.0, 2: 3323.0, 3: 2188.0, 4: 2721.0, 6: 2446.0}
 
 @dataclass(frozen=True, order=True)
 class Setup:
-    """Who plans, what a restart takes, and whether programs are remembered."""
+    """Who plans, what a restart takes, whether programs are remembered, when plans are made."""
 
     policy: str
     restart_seconds: float
     remembers: bool
+    replans_on_news: bool = False
 
     def __str__(self) -> str:
         memory = ", remembering" if self.remembers else ""
         news = ", planned on news" if self.replans_on_news else ""
         return f"{self.policy}{memory}, restarts of {self.restart_seconds:g} s{news}"
-
-    @property
-    def replans_on_news(self) -> bool:
-        """Not where it is to be compared with what was published."""
-        return self.restart_seconds < PUBLISHED_RESTART_SECONDS
 
 
 @dataclass(frozen=True)
@@ -106,17 +104,19 @@ def main() -> int:
     parser.add_argument("--pollux", action="store_true")
     parser.add_argument("--workers", type=int, default=2)
     asked = parser.parse_args()
-    if "CASTOR_DATA" not in os.environ:
-        print("CASTOR_DATA is not set: it must name the folder of the published profiles")
-        return 1
+    data = data_folder("pollux")
+    published = PUBLISHED_RESTART_SECONDS
     setups = [
-        Setup("marginal", pause, memory) for pause in (30.0, 1.0) for memory in (True, False)
+        Setup("marginal", published, remembers=True),
+        Setup("marginal", published, remembers=False),
+        Setup("marginal", 1.0, remembers=True),
+        Setup("marginal", 1.0, remembers=True, replans_on_news=True),
     ]
     if asked.pollux:
-        setups.append(Setup("pollux", 30.0, False))
+        setups.append(Setup("pollux", published, remembers=False))
     cases = [(setup, workload) for setup in setups for workload in asked.workloads]
     with ProcessPoolExecutor(asked.workers) as workers:
-        run = partial(measure, Path(os.environ["CASTOR_DATA"]))
+        run = partial(measure, data)
         print_table(dict(zip(cases, workers.map(run, cases), strict=True)))
     return 0
 

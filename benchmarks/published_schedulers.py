@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +22,8 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
+
+from data_folder import data_folder
 
 from autoscaler.cli.simulate_options import SimulateOptions
 from autoscaler.cli.simulation import run_simulation
@@ -202,9 +202,7 @@ def main() -> None:
     parser.add_argument("--loads", nargs="*", choices=FOLDERS, default=list(FOLDERS))
     parser.add_argument("--policies", nargs="*", choices=POLICIES, default=list(POLICIES))
     arguments = parser.parse_args()
-    if "CASTOR_DATA" not in os.environ:
-        sys.exit("CASTOR_DATA is not set: it must name the folder of the published data")
-    data = Path(os.environ["CASTOR_DATA"])
+    data = data_folder("pollux, hetero and golden")
     if "equal" in arguments.pools:
         run_equal(data, arguments.loads, arguments.policies)
         print()

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from data_folder import data_folder
 
 from autoscaler.cli.simulate_options import SimulateOptions
 from autoscaler.cli.simulation import run_simulation
@@ -68,9 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--policies", nargs="*", choices=POLICIES, default=list(POLICIES))
     arguments = parser.parse_args()
-    if "CASTOR_DATA" not in os.environ:
-        sys.exit("CASTOR_DATA is not set: it must name the folder of the published data")
-    data = Path(os.environ["CASTOR_DATA"])
+    data = data_folder("shockwave and golden")
     text = (data / "golden" / "shockwave-120jobs-32gpus-sim.json").read_text()
     golden = {entry["policy"]: entry for entry in json.loads(text)}
     print(HEADER)

@@ -15,14 +15,13 @@ dynamic programming over minutes, progress and what is held.
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
+from data_folder import data_folder
 from numpy.typing import NDArray
 
 from autoscaler.clock import SystemClock, VirtualClock
@@ -77,7 +76,7 @@ class Outcome:
 
 def read_zones(data: Path) -> dict[str, CapacityTrace]:
     """The traces of V100 instances, by zone."""
-    paths = sorted(Path(data, "spot").glob("*/*v100*.json"))
+    paths = sorted((data / "spot").glob("*/*v100*.json"))
     return {path.name.split("_")[0]: read_capacity_trace(path) for path in paths}
 
 
@@ -221,11 +220,9 @@ def main() -> None:
     parser.add_argument("--slack", type=float, default=1.5)
     parser.add_argument("--jobs", type=int, default=80)
     options = parser.parse_args()
-    data = os.environ.get("CASTOR_DATA")
-    if data is None:
-        sys.exit("CASTOR_DATA is not set: name the folder that holds spot/ and hetero/")
-    zones = read_zones(Path(data))
-    profiles = read_profiles(Path(data, "hetero"), Path(data, "pollux", "app-profiles"))
+    data = data_folder("spot, hetero and pollux")
+    zones = read_zones(data)
+    profiles = read_profiles(data / "hetero", data / "pollux" / "app-profiles")
     results = simulate(profiles, zones, options.slack, options.jobs)
     found = outcomes(results, zones, options.slack)
     late = sorted(one.late_seconds for one in found)

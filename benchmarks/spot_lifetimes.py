@@ -10,12 +10,10 @@ Prints the mean log likelihood per life, in hours: more is better, and 0.1 is 10
 from __future__ import annotations
 
 import math
-import os
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
+from data_folder import data_folder
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
@@ -115,14 +113,12 @@ def score(lives: Sequence[Life], fit: Callable[[Sequence[Life]], Likelihood]) ->
 
 def main() -> None:
     """Print Markdown."""
-    data = os.environ.get("CASTOR_DATA")
-    if data is None:
-        sys.exit("CASTOR_DATA is not set: name the folder that holds spot/")
+    data = data_folder("spot")
     models = (constant, by_age, weibull, lomax)
     print("| | number | " + " | ".join(model.__name__ for model in models) + " |")
     print("|---" * (2 + len(models)) + "|")
     for name, of_trace in (("lives", lives_of), ("outages", outages_of)):
-        for path in sorted(Path(data, "spot").glob("*/*v100*.json")):
+        for path in sorted((data / "spot").glob("*/*v100*.json")):
             lives = of_trace(read_capacity_trace(path))
             scores = " | ".join(f"{score(lives, model):.2f}" for model in models)
             print(f"| {name}, {path.name.split('_')[0]} | {len(lives)} | {scores} |", flush=True)

@@ -10,11 +10,8 @@ those of p3.2xlarge.
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
-
 import numpy as np
+from data_folder import data_folder
 
 from autoscaler.economics.price import price_of_progress
 from providers.simulated.capacity import CapacityTrace, read_capacity_trace
@@ -45,11 +42,9 @@ def usd_per_progress(trace: CapacityTrace, value_of_time: float, is_mixed: bool)
 
 def main() -> None:
     """Print what mixing saves."""
-    data = os.environ.get("CASTOR_DATA")
-    if data is None:
-        sys.exit("CASTOR_DATA is not set: name the folder that holds spot/")
+    data = data_folder("spot")
     for file in FILES:
-        trace = read_capacity_trace(Path(data, "spot", file))
+        trace = read_capacity_trace(data / "spot" / file)
         for value in VALUES_OF_TIME:
             pure, mixed = (usd_per_progress(trace, value, is_mixed) for is_mixed in (False, True))
             print(f"{file}, {value:g} $/h: mixing saves {1 - mixed / pure:.1%}")

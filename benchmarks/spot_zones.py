@@ -9,13 +9,11 @@ the traces of V100 instances of "Can't Be Late" (Wu et al., NSDI'24), from many 
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
+from data_folder import data_folder
 from numpy.random import Generator
 
 from autoscaler.domain.offer import Purchase
@@ -134,10 +132,8 @@ def completion_seconds(job: Job, choose: Choice) -> float:
 
 def main() -> None:
     """Print what each way to choose takes on average."""
-    data = os.environ.get("CASTOR_DATA")
-    if data is None:
-        sys.exit("CASTOR_DATA is not set: name the folder that holds spot/")
-    paths = sorted(Path(data, "spot").glob("*/*v100*.json"))
+    data = data_folder("spot")
+    paths = sorted((data / "spot").glob("*/*v100*.json"))
     traces = [read_capacity_trace(path) for path in paths]
     starts = np.random.default_rng(1).uniform(0.0, 45 * 86400.0, RUNS)
     moments = [[trace.shifted(float(start)) for trace in traces] for start in starts]

@@ -7,7 +7,7 @@ factor as in the simulator published with it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autoscaler.domain.allocation import Placement
@@ -25,10 +25,8 @@ from autoscaler.policies.configurations import (
 from autoscaler.policies.optimism import speedups_over
 from autoscaler.policies.pool import Pool, by_submission, plan_of_placements, pool_of
 from autoscaler.policies.projection import most_measured
+from autoscaler.policies.restarts import LEAST_FACTOR, restart_factor
 from autoscaler.policies.utility_band import UtilityBand, plan_cloud
-
-# Of a job that has done nothing but restart, too: some devices are better than none.
-_LEAST_FACTOR = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +94,11 @@ class _Speedups:
     staying: float
 
 
+def fair_share(pool: Pool, jobs: Sequence[JobSnapshot]) -> int:
+    """Devices of a job if all had as many, rounded up."""
+    return max(math.ceil(pool.devices / max(len(jobs), 1)), 1)
+
+
 class PolluxPolicy:
     """The most power mean of speed-ups, each over the goodput of the job on its fair share.
 
@@ -120,7 +123,7 @@ class PolluxPolicy:
             return plan_cloud(snapshot, self._parameters.band)
         pool = pool_of(snapshot)
         jobs = by_submission(snapshot.jobs)
-        fair = max(math.ceil(pool.devices / max(len(jobs), 1)), 1)
+        fair = fair_share(pool, jobs)
         speedups = [self._speedups(job, pool, fair) for job in jobs]
         claims = [self._claim(own, pool, snapshot.now_seconds) for own in speedups]
         assignment = assign(claims, pool)
@@ -172,10 +175,8 @@ class PolluxPolicy:
 
     def _restart_factor(self, job: JobSnapshot, now_seconds: float) -> float:
         """What a speed-up is worth to a job that has to restart for it."""
-        seconds = self._parameters.restart_seconds
-        age_seconds = max(now_seconds - job.submitted_seconds, 0.0)
-        left_seconds = age_seconds - job.service.restarts * seconds
-        return max(left_seconds / (age_seconds + seconds), _LEAST_FACTOR)
+        factor = restart_factor(job, now_seconds, self._parameters.restart_seconds)
+        return max(factor, LEAST_FACTOR)
 
     def _cost(self, speedup: float, pool: Pool) -> float:
         """The job's part of the power mean, so that the least sum is the greatest mean."""

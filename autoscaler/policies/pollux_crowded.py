@@ -5,7 +5,6 @@ Source: Qiao et al., Pollux (OSDI'21), section 5.3.2.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +17,7 @@ from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.configurations import held_in
 from autoscaler.policies.optimism import speedups_over
 from autoscaler.policies.packing import Packing
-from autoscaler.policies.pollux import PolluxPolicy
+from autoscaler.policies.pollux import PolluxPolicy, fair_share
 from autoscaler.policies.pool import Pool, by_submission, plan_of_placements, pool_of
 from autoscaler.policies.projection import most_measured
 
@@ -58,7 +57,7 @@ class PolluxCrowdedPolicy(PolluxPolicy):
             return super().plan(snapshot)
         pool = pool_of(snapshot)
         jobs = by_submission(snapshot.jobs)
-        fair = max(math.ceil(pool.devices / max(len(jobs), 1)), 1)
+        fair = fair_share(pool, jobs)
         moved, found = jobs, {job.id: held_in(job, pool) for job in jobs}
         for _ in range(_PASSES):
             wishes = self._wishes(moved, pool, fair, snapshot.now_seconds)

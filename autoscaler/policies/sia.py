@@ -26,9 +26,7 @@ from autoscaler.policies.optimism import goodputs
 from autoscaler.policies.pool import Pool, by_submission, plan_of_placements, pool_of
 from autoscaler.policies.pool_bids import pauses_seconds
 from autoscaler.policies.projection import Projection, Size, most_measured
-
-# Of a job that has done nothing but restart, too: some devices are better than none.
-_LEAST_FACTOR = 1e-3
+from autoscaler.policies.restarts import LEAST_FACTOR, restart_factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +137,7 @@ class SiaPolicy:
 
     def _cost(self, value: float) -> float:
         power = self._parameters.power
-        return math.copysign(max(value, _LEAST_FACTOR) ** power, -power)
+        return math.copysign(max(value, LEAST_FACTOR) ** power, -power)
 
 
 def _speeds(job: JobSnapshot, pool: Pool, most: int) -> dict[Configuration, float]:
@@ -163,11 +161,9 @@ def _goodputs(job: JobSnapshot, pool: Pool, kind: str, sizes: Sequence[Size]) ->
 
 def _restart_factor(job: JobSnapshot, now_seconds: float, pause_seconds: float) -> float:
     """What goodput is worth to a job that has to restart for it; a young one bears one restart."""
-    age_seconds = max(now_seconds - job.submitted_seconds, 0.0)
-    if age_seconds < pause_seconds:
+    if max(now_seconds - job.submitted_seconds, 0.0) < pause_seconds:
         return 1.0
-    left_seconds = age_seconds - job.service.restarts * pause_seconds
-    return max(left_seconds / (age_seconds + pause_seconds), _LEAST_FACTOR)
+    return max(restart_factor(job, now_seconds, pause_seconds), LEAST_FACTOR)
 
 
 def _why(row: _Row, placement: Placement | None, pool: Pool) -> str:

@@ -19,6 +19,7 @@ from autoscaler.economics.wording import number, percent
 from autoscaler.policies.optimism import speedups_over
 from autoscaler.policies.pool import by_submission
 from autoscaler.policies.purchases import Growth, Range, ascent, plan_of_allocations, ranges
+from autoscaler.policies.restarts import restart_factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,8 @@ class _Cluster:
         kept = anew = 0.0
         for job, own in self.purchases.chosen.items():
             before, after = held[job].instances, counts[job]
-            factor = 1.0 if before == after else self._restart_factor(own.job, now_seconds)
+            seconds = self._band.restart_seconds
+            factor = 1.0 if before == after else restart_factor(own.job, now_seconds, seconds)
             kept += self._band.cost(self._speedups[own][before])
             anew += self._band.cost(factor * self._speedups[own][after])
         return kept <= anew
@@ -176,13 +178,6 @@ class _Cluster:
             sizes.append(sizes[-1] + count - before)
             utilities.append(speedup / devices)
         return sizes, utilities
-
-    def _restart_factor(self, job: JobSnapshot, now_seconds: float) -> float:
-        """What a speed-up is worth to a job that has to restart for it (section 4.2)."""
-        seconds = self._band.restart_seconds
-        age_seconds = max(now_seconds - job.submitted_seconds, 0.0)
-        left_seconds = max(age_seconds - job.service.restarts * seconds, 0.0)
-        return left_seconds / (age_seconds + seconds)
 
 
 def _speedups(own: Range) -> dict[int, float]:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 from autoscaler.domain.goodput import Batch, BatchBounds, StepParameters
-from autoscaler.domain.report import MembershipPause, TrainingReport
+from autoscaler.domain.report import MembershipPause, StepObservation, TrainingReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,22 @@ class JobTraining(ABC):
     @abstractmethod
     def hear(self, throughput: StepParameters | None) -> None:
         """Take over the controller's fit for the devices at work."""
+
+    def _observed(
+        self, batch: Batch, times: tuple[float, float], seconds: float, error: float
+    ) -> StepObservation:
+        """What is told of `seconds` at a batch; `times` of a step and its sync, off by `error`."""
+        step_seconds, sync_seconds = times
+        return StepObservation(
+            device_kind=self.members[0].device_kind,
+            instances=len(self.members),
+            devices=self.devices,
+            device_batch=batch.device,
+            accumulation=batch.accumulation,
+            step_seconds=step_seconds * error,
+            sync_seconds=sync_seconds * error,
+            steps=max(int(seconds / step_seconds), 1),
+        )
 
     def _pauses_to_tell(self) -> tuple[MembershipPause, ...]:
         """Those since the last time."""

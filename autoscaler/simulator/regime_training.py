@@ -173,15 +173,6 @@ class RegimeTraining(JobTraining):
         return regime.epoch_seconds * self._settings.slowdown / steps
 
     def _observation(self, regime: ScheduledRegime, seconds: float) -> StepObservation:
-        batch, step_seconds = self._batch(regime), self._step_seconds(regime)
         error = float(np.exp(self._settings.step_error * self._random.standard_normal()))
-        return StepObservation(
-            device_kind=self.members[0].device_kind,
-            instances=len(self.members),
-            devices=self.devices,
-            device_batch=batch.device,
-            accumulation=batch.accumulation,
-            step_seconds=step_seconds * error,
-            sync_seconds=0.0,
-            steps=max(int(seconds / step_seconds), 1),
-        )
+        times = (self._step_seconds(regime), 0.0)
+        return self._observed(self._batch(regime), times, seconds, error)

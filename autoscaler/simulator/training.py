@@ -340,16 +340,7 @@ class Training(JobTraining):
         if not self._settings.quirks.interference_untold:
             waits_seconds = step_seconds * (self._crowding - 1.0)
             step_seconds, sync_seconds = step_seconds + waits_seconds, sync_seconds + waits_seconds
-        return StepObservation(
-            device_kind=self.members[0].device_kind,
-            instances=len(self.members),
-            devices=self.devices,
-            device_batch=batch.device,
-            accumulation=batch.accumulation,
-            step_seconds=step_seconds * error,
-            sync_seconds=sync_seconds * error,
-            steps=max(int(seconds / step_seconds), 1),
-        )
+        return self._observed(batch, (step_seconds, sync_seconds), seconds, error)
 
     def _is_end(self, progress: float) -> bool:
         return progress >= self.total_examples * (1 - _NEARLY)

@@ -307,3 +307,18 @@ class PoolPolicyConformance:
         for offers in ((), (offer("own"),)):
             (decision,) = policy.plan(pool_snapshot(pool_job("a"), offers=offers)).decisions
             assert (decision.action, decision.placement) == (Action.WAIT, None)
+
+
+class SolvedPoolConformance(PoolPolicyConformance):
+    """Of policies that solve a program for all jobs at once."""
+
+    @given(moment=pools())
+    @shared_fixture
+    def test_whatever_the_moment_the_plan_can_be_carried_out_and_read(
+        self, policy: Policy, moment: Snapshot
+    ) -> None:
+        """A job may move though it keeps its size: others gain."""
+        plan = policy.plan(moment)
+        assert_machines_bear_it(moment, plan)
+        assert_one_decision_a_job(moment, plan)
+        assert plan.notes == ()

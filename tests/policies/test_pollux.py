@@ -12,9 +12,7 @@ from autoscaler.domain.snapshot import JobSnapshot, Service, Snapshot
 from autoscaler.policies.pollux import PolluxParameters, PolluxPolicy
 from tests.conformance.pool_policy import (
     KIND,
-    PoolPolicyConformance,
-    assert_machines_bear_it,
-    assert_one_decision_a_job,
+    SolvedPoolConformance,
     machines,
     placed,
     placements,
@@ -33,23 +31,12 @@ POOR = ThroughputParameters(0.0, 0.01, 0.5, 0.5, 0.5, 0.5, 1.0)
 LARGE = BatchBounds(64, 6400, 6400, adaptive=True)
 
 
-class TestPollux(PoolPolicyConformance):
+class TestPollux(SolvedPoolConformance):
     is_rigid = False
 
     @pytest.fixture
     def policy(self) -> PolluxPolicy:
         return POLLUX
-
-    @given(moment=pools())
-    @shared_fixture
-    def test_whatever_the_moment_the_plan_can_be_carried_out_and_read(
-        self, policy: PolluxPolicy, moment: Snapshot
-    ) -> None:
-        """Unlike under other policies a job may move though it keeps its size: others gain."""
-        plan = policy.plan(moment)
-        assert_machines_bear_it(moment, plan)
-        assert_one_decision_a_job(moment, plan)
-        assert plan.notes == ()
 
 
 def scaling(

@@ -4,30 +4,24 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
 
 from autoscaler.domain.goodput import BatchBounds, ThroughputParameters
 from autoscaler.domain.snapshot import (
     JobSnapshot,
     Service,
-    Snapshot,
     SwitchingCosts,
     ThroughputModel,
 )
 from autoscaler.policies.sia import SiaParameters, SiaPolicy
 from tests.conformance.pool_policy import (
     KIND,
-    PoolPolicyConformance,
-    assert_machines_bear_it,
-    assert_one_decision_a_job,
+    SolvedPoolConformance,
     machine,
     machines,
     placed,
     placements,
     pool_job,
     pool_snapshot,
-    pools,
-    shared_fixture,
     sizes,
 )
 from tests.economics.cases import ALL, NOW, model
@@ -40,23 +34,12 @@ RAN = Service(started_seconds=NOW - 7000.0)
 MIXED = (machine(0, 4), machine(1, 4), machine(2, 4, "fast"), machine(3, 4, "old"))
 
 
-class TestSia(PoolPolicyConformance):
+class TestSia(SolvedPoolConformance):
     is_rigid = False
 
     @pytest.fixture
     def policy(self) -> SiaPolicy:
         return SIA
-
-    @given(moment=pools())
-    @shared_fixture
-    def test_whatever_the_moment_the_plan_can_be_carried_out_and_read(
-        self, policy: SiaPolicy, moment: Snapshot
-    ) -> None:
-        """As under Pollux a job may move though it keeps its size: others gain."""
-        plan = policy.plan(moment)
-        assert_machines_bear_it(moment, plan)
-        assert_one_decision_a_job(moment, plan)
-        assert plan.notes == ()
 
 
 def times_as_fast(ratio: float, theta: ThroughputParameters = PERFECT) -> ThroughputParameters:
