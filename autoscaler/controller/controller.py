@@ -7,7 +7,6 @@ next. Nothing in a tick waits for a cloud's call to be carried out.
 from __future__ import annotations
 
 import logging
-import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from autoscaler.controller.calls import Calls
 from autoscaler.controller.converging import Converging
 from autoscaler.controller.hands_off import hands_off
 from autoscaler.controller.market import Market
+from autoscaler.controller.news import news_in
 from autoscaler.controller.observation import Observer
 from autoscaler.controller.reversals import Reversals
 from autoscaler.controller.settings import ControllerSettings
@@ -27,7 +27,7 @@ from autoscaler.domain.instance import HeldInstance, by_job
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action, Decision, Plan
-from autoscaler.domain.snapshot import Snapshot, Truth
+from autoscaler.domain.snapshot import Truth
 from autoscaler.policies.base import Policy
 from autoscaler.store.measurements import REVERSED_DURATION, START_DURATION
 from autoscaler.store.store import Store
@@ -155,10 +155,10 @@ class Controller:
         """Plan if there is news or it is time to; otherwise what was decided stays in force."""
         if not self._market.offers:  # after a start, until a cloud has answered
             return None, ()
-        snapshot = self._snapshots.take(jobs, alive, now_seconds)
-        self.status.weights = {job.id: job.weight for job in snapshot.jobs}
-        news = _news_in(snapshot)
         is_time = now_seconds - self._planned_seconds >= self._settings.replan_seconds
+        snapshot = self._snapshots.take(jobs, alive, now_seconds, anew=is_time)
+        self.status.weights = {job.id: job.weight for job in snapshot.jobs}
+        news = news_in(snapshot)
         is_news = self._settings.replan_on_news and news != self._news
         if not is_news and not is_time:
             return None, ()
@@ -262,24 +262,3 @@ class Controller:
             _log.warning("job %s: %s", job, error)
         except Exception:  # the loop's edge
             _log.exception("job %s", job)
-
-
-def _news_in(snapshot: Snapshot) -> tuple[object, ...]:
-    """What of a snapshot, if it changes, asks for a new plan; time and progress alone do not."""
-    jobs = tuple(
-        (
-            job.id,
-            job.objective,
-            job.instances,
-            job.weight,
-            job.batch,
-            job.held,
-            job.placement,
-            job.trained,
-            id(job.models),
-            round(4 * math.log2(job.noise.examples)) if job.noise else None,
-            job.remaining_examples is None,
-        )
-        for job in snapshot.jobs
-    )
-    return (snapshot.offers, snapshot.limits, snapshot.unavailable, jobs)

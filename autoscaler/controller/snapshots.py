@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from autoscaler.controller.crowds import Crowds
@@ -13,6 +13,7 @@ from autoscaler.controller.experience import Experience
 from autoscaler.controller.false_starts import false_starts
 from autoscaler.controller.market import Market
 from autoscaler.controller.models import Models
+from autoscaler.controller.news import standing
 from autoscaler.controller.programs import Programs, informed
 from autoscaler.domain.allocation import Allocation, Placement
 from autoscaler.domain.goodput import BatchBounds
@@ -47,6 +48,16 @@ _MEASURE_SECONDS = 5.0
 _PAUSES = tuple(pause_name(kind) for kind in ("join", "drain"))
 
 
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What the snapshots of a moment have in common; `weights` are by job."""
+
+    now_seconds: float
+    anew: bool
+    crowds: Crowds
+    weights: Mapping[str, float]
+
+
 class Snapshots:
     """Takes snapshots of the jobs that are to be planned for."""
 
@@ -66,25 +77,34 @@ class Snapshots:
         self._replan_seconds = replan_seconds
         self._truth = truth
         self._shares = shares
+        self._taken: dict[str, tuple[object, JobSnapshot]] = {}
 
     def take(
-        self, jobs: Sequence[JobRecord], alive: Sequence[HeldInstance], now_seconds: float
+        self,
+        jobs: Sequence[JobRecord],
+        alive: Sequence[HeldInstance],
+        now_seconds: float,
+        anew: bool = True,
     ) -> Snapshot:
         """All that a policy may know now of these jobs; there must be offers.
 
-        A job that can't be told of is left out: its trouble is not the others'.
+        A job that can't be told of is left out: its trouble is not the others'. Unless all are to
+        be taken `anew`, a job of which there is no news is told of as it was before.
         """
         grouped = by_job(alive)
         offers = self._experience.believed(self._market.offers, alive, now_seconds)
         refused = self._store.capacity.unavailable(now_seconds)
         is_shared = any(job.spec.requested_devices is not None for job in jobs)
-        crowds = Crowds(self._store.jobs.all() if is_shared else (), now_seconds)
-        weight = weights(jobs, self._shares)
+        around = _Around(
+            now_seconds=now_seconds,
+            anew=anew,
+            crowds=Crowds(self._store.jobs.all() if is_shared else (), now_seconds),
+            weights=weights(jobs, self._shares),
+        )
         taken: list[JobSnapshot] = []
         for job in jobs:
             try:
-                one = self._take_one(job, grouped.get(job.id, []), crowds, now_seconds)
-                taken.append(replace(one, weight=weight[job.id]))
+                taken.append(self._told_of(job, grouped.get(job.id, []), around))
             except Exception:  # the edge of one job
                 _log.exception("job %s is left out of planning", job.id)
         return Snapshot(
@@ -96,35 +116,49 @@ class Snapshots:
             replan_seconds=self._replan_seconds,
         )
 
-    def _take_one(
-        self,
-        job: JobRecord,
-        instances: Sequence[HeldInstance],
-        crowds: Crowds,
-        now_seconds: float,
+    def _told_of(
+        self, job: JobRecord, instances: Sequence[HeldInstance], around: _Around
     ) -> JobSnapshot:
-        offers = self._market.offers
+        """As it was, where there is no news of it."""
+        offers, now_seconds = self._market.offers, around.now_seconds
         usable = allowed_offers(job.spec.instances, offers) or offers
         memory = self._programs.of(job)
         own = self._models.observations(job)
         models = self._models.of(job, with_memory(own, memory), usable, now_seconds)
         self._programs.learn(job, own, now_seconds)
+        stands = standing(job, instances, models, now_seconds), around.weights[job.id]
+        before = self._taken.get(job.id)
+        if not around.anew and before is not None and before[0] == stands:
+            return before[1]
         snapshot = job_snapshot(self._store, job, instances, offers, models, now_seconds, memory)
         snapshot = replace(
             snapshot,
+            weight=around.weights[job.id],
             held_reclaims_per_hour=self._experience.reclaims_per_hour(
                 _group_of(snapshot.held, instances), now_seconds
             ),
         )
-        if job.spec.requested_devices is None:
-            return snapshot
+        if job.spec.requested_devices is not None:
+            snapshot = self._with_service(job, instances, snapshot, around)
+        self._taken[job.id] = stands, snapshot
+        return snapshot
+
+    def _with_service(
+        self,
+        job: JobRecord,
+        instances: Sequence[HeldInstance],
+        snapshot: JobSnapshot,
+        around: _Around,
+    ) -> JobSnapshot:
+        """A rigid job with what it was given so far."""
+        offers, now_seconds = self._market.offers, around.now_seconds
         every = self._store.instances.of_job(job.id, include_ended=True)
         return replace(
             snapshot,
             placement=placement_of(instances, offers),
             service=replace(
                 service_of(every, offers, now_seconds),
-                mean_active_jobs=crowds.mean_jobs(job.submitted_seconds),
+                mean_active_jobs=around.crowds.mean_jobs(job.submitted_seconds),
             ),
             truth=self._truth(job.id),
         )
@@ -132,6 +166,7 @@ class Snapshots:
     def forget(self, jobs: Iterable[str]) -> None:
         """Drop what is kept of all jobs but these."""
         kept = set(jobs)
+        self._taken = {job: taken for job, taken in self._taken.items() if job in kept}
         self._models.forget(kept)
         self._programs.forget(kept)
 
@@ -172,6 +207,7 @@ def job_snapshot(
         models=models,
         noise=report.noise if report else None,
         quality=report.quality if report else (),
+        as_of_seconds=now_seconds,
         switching=_switching(
             store.measurements.durations(job.id),
             offers,

@@ -165,6 +165,8 @@ class JobSnapshot:
     `noise_curve` is that of an earlier run of the same program, if there was one.
     `held_reclaims_per_hour` is the hazard of what is held at its age; None: that of a new one.
     `quality` is what was measured of the model so far, oldest first, if the job tells it.
+    `as_of_seconds` is when all this was so, None: at the moment of the snapshot. Of a job of which
+    there is no news but its progress, policies may be told what was so a moment ago.
     """
 
     id: str
@@ -189,6 +191,7 @@ class JobSnapshot:
     noise_curve: NoiseCurve | None = None
     held_reclaims_per_hour: float | None = None
     quality: tuple[Quality, ...] = ()
+    as_of_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

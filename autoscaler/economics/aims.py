@@ -106,7 +106,7 @@ def ends_of(job: JobSnapshot, supply: Supply) -> Ends:
     objective = job.objective
     seconds = usd = None
     if objective.deadline_seconds is not None:
-        seconds = objective.deadline_seconds - supply.now_seconds
+        seconds = objective.deadline_seconds - supply.as_of_seconds(job)
     if objective.budget_usd is not None:
         usd = float(objective.budget_usd) - job.spent_usd
     return Ends(seconds, usd, objective.confidence)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.offer import Limit, Offer, Purchase
-from autoscaler.domain.snapshot import Snapshot
+from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.goodput.throughput import FloatArray
 
 BoolArray = NDArray[np.bool_]
@@ -128,6 +128,10 @@ class Supply:
     def unavailable(self) -> frozenset[str]:
         """Ids of offers of which no more can be had now than is held."""
         return self.terms.unavailable
+
+    def as_of_seconds(self, job: JobSnapshot) -> float:
+        """The moment that is now for the job."""
+        return self.now_seconds if job.as_of_seconds is None else job.as_of_seconds
 
     def offer(self, offer_id: str) -> Offer | None:
         """The offer of that id; None where nobody offers it any more."""

@@ -164,7 +164,7 @@ def remaining_work(job: JobSnapshot, supply: Supply, candidates: Candidates) -> 
     """Useful examples left; where nobody knows, those of an hour or of its age, the longer."""
     if job.remaining_examples is not None and knows_the_end(job):
         return max(job.remaining_examples, 0.0)
-    age_seconds = supply.now_seconds - job.submitted_seconds
+    age_seconds = supply.as_of_seconds(job) - job.submitted_seconds
     return _reference_rate(candidates) * max(UNKNOWN_REMAINING_SECONDS, age_seconds)
 
 

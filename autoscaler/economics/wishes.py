@@ -16,6 +16,7 @@ from autoscaler.economics.exploration import (
     surely_better,
     worth_starting_on,
 )
+from autoscaler.economics.keeping import Kept, Same
 from autoscaler.economics.objectives import MOST_TIMES_DEAREST, PriceRange, price_range
 from autoscaler.economics.sequence import best_sequences, due_now
 from autoscaler.economics.supply import BoolArray, Supply
@@ -27,6 +28,10 @@ from autoscaler.economics.switching import (
     work_ahead,
 )
 from autoscaler.goodput.throughput import FloatArray
+
+# So much is kept of wishes, each of about so many tables of a number for each draw and candidate.
+_KEPT_BYTES = 100_000_000
+_TABLES = 3
 
 
 class Why(Enum):
@@ -81,10 +86,13 @@ class Wish:
         return max(self.aim.value_of_time, self.aim.least_bid, least)
 
 
+_KEPT: Kept[Wish] = Kept(_KEPT_BYTES)
+
+
 def wish(
     job: JobSnapshot, supply: Supply, room: FloatArray, most_times: float = MOST_TIMES_DEAREST
 ) -> Wish:
-    """What the job would choose by itself.
+    """What the job would choose by itself; of the same job, and as much room, what it did before.
 
     Args:
         job: the job.
@@ -92,6 +100,19 @@ def wish(
         room: what the limits leave beside all that is held now, by all jobs, (R,).
         most_times: the highest value of time, in prices of the job's largest allocation.
     """
+    moment = (
+        None if job.as_of_seconds is not None and not supply.terms.until else supply.now_seconds
+    )
+    same = Same(job), Same(supply.terms), moment, supply.replan_seconds
+    key = *same, room.tobytes(), most_times
+    found = _KEPT.get(key)
+    if found is None:
+        found = _wish(job, supply, room, most_times)
+        _KEPT.put(key, found, _TABLES * found.cost.nbytes)
+    return found
+
+
+def _wish(job: JobSnapshot, supply: Supply, room: FloatArray, most_times: float) -> Wish:
     every = candidates(job, supply)
     if job.objective.budget_usd is not None:
         every = replace(every, allowed=every.allowed & affordable(job, supply, every))
