@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,7 +20,8 @@ from autoscaler.store.store import Store
 
 # Before a job has told how large its model is.
 _UNKNOWN_PARAMETER_BYTES = 100_000_000
-_REFIT_SECONDS = 10.0
+# Step times are compared with what was predicted this often.
+_LOOK_SECONDS = 10.0
 _REFIT_ERROR = 0.03
 # A configuration counts as measured once it has trained for this long.
 _MEASURED_SECONDS = 0.5
@@ -27,16 +29,20 @@ _MEASURED_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class _Fitted:
-    """`times` are the step times last looked at: the same again are no news. Nor is more of what
-    the fit itself left unexplained, by kind, which are its `errors`."""
+    """`errors` are what the fit left unexplained, by kind: more of that is no news.
+
+    `times` are the step times last looked at, at `looked_seconds`. Where none of them moves by
+    more than `margin`, as a logarithm, the models can't have come to be off.
+    """
 
     models: Mapping[str, ThroughputModel]
     sizes: frozenset[tuple[str, int, int]]
     kinds: frozenset[str]
     parameter_bytes: int
-    at_seconds: float
-    times: tuple[tuple[float, float], ...]
+    looked_seconds: float
+    times: Mapping[tuple[object, ...], float]
     errors: Mapping[str, float] = field(default_factory=dict)
+    margin: float = _REFIT_ERROR
 
 
 class Models:
@@ -71,12 +77,19 @@ class Models:
             sizes=frozenset((o.device_kind, o.instances, o.devices) for o in observations),
             kinds=frozenset(offer.device_kind for offer in offers),
             parameter_bytes=job.report.parameter_bytes if job.report else _UNKNOWN_PARAMETER_BYTES,
-            at_seconds=now_seconds,
-            times=tuple((o.step_seconds, o.sync_seconds) for o in observations),
+            looked_seconds=now_seconds,
+            times={each.configuration: each.step_seconds for each in observations},
         )
-        if known is not None and not _is_outdated(known, fresh, observations):
-            self._fitted[job.id] = replace(known, times=fresh.times)
-            return known.models
+        if known is not None and _is_like(known, fresh):
+            is_soon = now_seconds - known.looked_seconds < _LOOK_SECONDS
+            if is_soon or _moved(known.times, fresh.times) <= known.margin:
+                return known.models
+            margin = _margin(known, observations)
+            if margin >= 0:
+                self._fitted[job.id] = replace(
+                    known, times=fresh.times, looked_seconds=now_seconds, margin=margin
+                )
+                return known.models
         models = _fit_all(
             observations, offers, fresh.parameter_bytes, formula_for(job.spec.parallelism)
         )
@@ -91,15 +104,26 @@ class Models:
         self._fitted = {job: fitted for job, fitted in self._fitted.items() if job in kept}
 
 
-def _is_outdated(known: _Fitted, fresh: _Fitted, observations: Sequence[StepObservation]) -> bool:
-    if (known.sizes, known.kinds) != (fresh.sizes, fresh.kinds):
-        return True
-    if known.parameter_bytes != fresh.parameter_bytes:
-        return True
-    if fresh.times == known.times or fresh.at_seconds - known.at_seconds < _REFIT_SECONDS:
-        return False
+def _is_like(known: _Fitted, fresh: _Fitted) -> bool:
+    """Whether models of the same would be fitted, if to other step times."""
+    alike = known.sizes == fresh.sizes and known.kinds == fresh.kinds
+    return alike and known.parameter_bytes == fresh.parameter_bytes
+
+
+def _moved(
+    known: Mapping[tuple[object, ...], float], fresh: Mapping[tuple[object, ...], float]
+) -> float:
+    """How far step times have moved at most, as logarithms; infinite where others are there."""
+    if known.keys() != fresh.keys():
+        return math.inf
+    return max((abs(math.log(fresh[key] / known[key])) for key in fresh), default=0.0)
+
+
+def _margin(known: _Fitted, observations: Sequence[StepObservation]) -> float:
+    """How much further off what was measured the models may come to be; below 0 they are off."""
     errors = _errors(known.models, observations)
-    return any(errors[kind] > known.errors.get(kind, 0.0) + _REFIT_ERROR for kind in errors)
+    further = (known.errors.get(kind, 0.0) + _REFIT_ERROR - errors[kind] for kind in errors)
+    return min(further, default=_REFIT_ERROR)
 
 
 def _errors(

@@ -26,6 +26,14 @@ class StepObservation:
     steps: int
 
     @property
+    def configuration(self) -> tuple[str, int, int, int, int]:
+        """Kind of device, instances, devices, device batch, accumulation: what was measured."""
+        return (
+            *(self.device_kind, self.instances, self.devices),
+            *(self.device_batch, self.accumulation),
+        )
+
+    @property
     def compute_seconds(self) -> float:
         """One micro-step without synchronisation (T_compute of the throughput model)."""
         return max(self.step_seconds - self.sync_seconds, 1e-9) / (self.accumulation + 1)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoscaler.economics.supply import SECONDS_PER_HOUR
-from autoscaler.economics.switching import switches
 from autoscaler.economics.wishes import Wish
 
 
@@ -96,17 +95,17 @@ def change_to(wish: Wish, target: int) -> Change:
     """What changing from what the job holds to its candidate `target` means."""
     candidates, value = wish.at.candidates, wish.aim.value_of_time
     held = candidates.held
-    taken = switches(wish.at, held, np.array([target]), value)
+    taken = wish.at.from_held(value)
     price = float(candidates.usd_per_second[target])
-    idle_seconds = 0.0 if taken.works_on[0] else float(taken.ready_seconds[0])
-    pause_usd = float(taken.pause_seconds[0]) * (price + value)
+    idle_seconds = 0.0 if taken.works_on[target] else float(taken.ready_seconds[target])
+    pause_usd = float(taken.pause_seconds[target]) * (price + value)
     return Change(
         rate_before=0.0 if held is None else float(candidates.rate[held]),
         rate_after=float(candidates.rate[target]),
         usd_per_second_before=0.0 if held is None else float(candidates.usd_per_second[held]),
         usd_per_second_after=price,
         value_of_time=value,
-        boot_seconds=float(taken.ready_seconds[0]),
-        works_on=bool(taken.works_on[0]),
-        cost_usd=float(taken.boot_usd[0]) + idle_seconds * value + pause_usd,
+        boot_seconds=float(taken.ready_seconds[target]),
+        works_on=bool(taken.works_on[target]),
+        cost_usd=float(taken.boot_usd[target]) + idle_seconds * value + pause_usd,
     )

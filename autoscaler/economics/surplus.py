@@ -46,7 +46,7 @@ def worth(
     """
     candidates = at.candidates
     cost = cost_to_finish(at, value_of_time, work, finish_prices).mean(axis=0)
-    taken = switches(at, candidates.held, np.arange(len(candidates)))
+    taken = at.from_held()
     seconds = taken.ready_seconds + taken.pause_seconds + work / candidates.rate
     beyond = (cost - cost[among].min()) / np.maximum(seconds, _LEAST_SECONDS)
     surplus = value_of_time + finish_prices @ candidates.uses - beyond

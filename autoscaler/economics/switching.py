@@ -80,6 +80,18 @@ class Ground:
         """Whether instances of each offer come when they are ordered, as far as is known, (O,)."""
         return np.array([_is_sure(offer) for offer in self.candidates.offers])
 
+    @cached_property
+    def _from_held(self) -> dict[float | None, Switches]:
+        return {}
+
+    def from_held(self, value_of_time: float | None = None) -> Switches:
+        """From what is held to each candidate, as `switches`."""
+        if value_of_time not in self._from_held:
+            everything = np.arange(len(self.candidates))
+            found = switches(self, self.candidates.held, everything, value_of_time)
+            self._from_held[value_of_time] = found
+        return self._from_held[value_of_time]
+
 
 def switches(
     at: Ground,
@@ -198,7 +210,7 @@ def cost_to_finish(
     is used of the limits is paid for too.
     """
     candidates = at.candidates
-    taken = switches(at, candidates.held, np.arange(len(candidates)), value_of_time)
+    taken = at.from_held(value_of_time)
     paid, boot_usd = candidates.usd_per_second, taken.boot_usd
     if limit_prices is not None:
         for_limits = limit_prices @ candidates.uses
@@ -223,7 +235,7 @@ def cost_with_way_back(at: Ground, value_of_time: float, work: float) -> FloatAr
     if held is None:
         raise ValueError("nothing is held: there is no way back")
     everything = np.arange(len(candidates))
-    there = switches(at, held, everything, value_of_time)
+    there = at.from_held(value_of_time)
     back = switches(at, everything, np.full(len(candidates), held), value_of_time)
     price = (candidates.usd_per_second + value_of_time) * candidates.seconds_per_example
     before = _done_meanwhile(candidates.goodput[:, [held]], there, work)

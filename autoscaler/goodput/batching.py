@@ -7,7 +7,9 @@ at its present membership, and now and then tries a batch far from those.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from statistics import fmean
 
 import numpy as np
 
@@ -16,7 +18,7 @@ from autoscaler.goodput.batch import candidates
 from autoscaler.goodput.draws import is_usable
 from autoscaler.goodput.efficiency import efficiency
 from autoscaler.goodput.formulas import predictor_of
-from autoscaler.goodput.throughput import FloatArray, Predictor
+from autoscaler.goodput.throughput import FloatArray
 
 # (examples on each device in a micro-step, accumulation steps) -> seconds of a step.
 StepTimes = Mapping[tuple[int, int], float]
@@ -53,18 +55,38 @@ def next_batch_total(
     devices = members[1]
     if devices > bounds.maximum:
         return current
+    total, device, seconds = _choices(bounds, throughput, members, current)
+    goodput = total * efficiency(noise.examples, bounds.initial, total) / seconds
+    if measured:
+        keys = tuple(measured)
+        errors = np.log(list(measured.values())) - _log_seconds(throughput, members, keys)
+        goodput = goodput * _promise(device, [batch for batch, _ in keys], errors)
+    best = int(np.argmax(goodput))
+    return int(total[best]) if goodput[best] > _WORTH_CHANGING * goodput[-1] else current
+
+
+@lru_cache(maxsize=4096)
+def _choices(
+    bounds: BatchBounds, throughput: StepParameters, members: tuple[int, int], current: int
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Total batches to choose from, the current one last: their device batches and step times."""
+    devices = members[1]
     choices = candidates(bounds, np.array([devices]))
     now = split_batch(current, devices, bounds.device_maximum)
     total = np.append(choices.total[0], current)
     device = np.append(choices.device[0], now.device)
     accumulation = np.append(choices.accumulation[0], now.accumulation)
-    predictor = predictor_of(throughput)
-    seconds = predictor.step_seconds(*members, device, accumulation)
-    goodput = total * efficiency(noise.examples, bounds.initial, total) / seconds
-    if measured:
-        goodput = goodput * _promise(predictor, members, device, measured)
-    best = int(np.argmax(goodput))
-    return int(total[best]) if goodput[best] > _WORTH_CHANGING * goodput[-1] else current
+    return total, device, predictor_of(throughput).step_seconds(*members, device, accumulation)
+
+
+@lru_cache(maxsize=4096)
+def _log_seconds(
+    throughput: StepParameters, members: tuple[int, int], keys: tuple[tuple[int, int], ...]
+) -> FloatArray:
+    """Logarithms of predicted step times at (device batch, accumulation), in their order."""
+    batch, accumulation = np.array(keys).T
+    seconds: FloatArray = predictor_of(throughput).step_seconds(*members, batch, accumulation)
+    return np.log(seconds)
 
 
 def batch_to_look_at(bounds: BatchBounds, devices: int, measured: StepTimes) -> int | None:
@@ -94,21 +116,20 @@ def split_batch(total: int, devices: int, device_maximum: int) -> Batch:
     return Batch(total=total, device=-(-share // (accumulation + 1)), accumulation=accumulation)
 
 
-def _promise(
-    predictor: Predictor, members: tuple[int, int], device: FloatArray, measured: StepTimes
-) -> FloatArray:
+def _promise(device: FloatArray, batches: Sequence[int], errors: FloatArray) -> FloatArray:
     """What goodput at each device batch is multiplied by: measured over predicted, and hope.
+
+    `errors` are the logarithms of measured over predicted step times at `batches`.
 
     Between measured device batches the error of the model is interpolated, beyond it is that of
     the nearest; several accumulations of one device batch share theirs.
     """
-    batch, accumulation = np.array(list(measured)).T
-    predicted = predictor.step_seconds(*members, batch, accumulation)
-    errors = np.log(np.array(list(measured.values())) / predicted)
-    known, place = np.unique(batch, return_inverse=True)
-    doublings = np.log2(known)
-    at = np.log2(device)
-    error = np.interp(at, doublings, np.bincount(place, errors) / np.bincount(place))
+    of_batch: dict[int, list[float]] = {}
+    for batch, own in zip(batches, errors.tolist(), strict=True):
+        of_batch.setdefault(batch, []).append(own)
+    known = sorted(of_batch)
+    doublings, at = np.log2(known), np.log2(device)
+    error = np.interp(at, doublings, [fmean(of_batch[batch]) for batch in known])
     distance = np.abs(at[:, None] - doublings).min(axis=1)
     promise: FloatArray = np.exp(_HOPE_PER_DOUBLING * np.minimum(distance, 1.0) - error)
     return promise

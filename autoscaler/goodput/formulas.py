@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from operator import attrgetter
 from typing import ClassVar
 
@@ -175,13 +176,19 @@ def predictor_of(parameters: StepParameters | Sequence[StepParameters]) -> Predi
             no time at all.
     """
     if not isinstance(parameters, Sequence):
-        rows = predictor_of((parameters,))
-        return Predictor(rows.formula, rows.theta[0])
+        return _predictor_of_one(parameters)
     formula = formula_of(parameters[0])
     values = attrgetter(*formula.names)
     theta = np.array([values(row) for row in parameters], dtype=np.float64)
     _validate(theta, formula.names)
     return Predictor(formula, theta)
+
+
+@lru_cache(maxsize=1024)
+def _predictor_of_one(parameters: StepParameters) -> Predictor:
+    rows = predictor_of((parameters,))
+    rows.theta.setflags(write=False)
+    return Predictor(rows.formula, rows.theta[0])
 
 
 def parameters_of(predictor: Predictor) -> tuple[StepParameters, ...]:

@@ -92,8 +92,8 @@ def with_memory(
     """A job's own step times, then those remembered of configurations that it has not measured."""
     if memory is None:
         return tuple(own)
-    measured = {_configuration(each) for each in own}
-    others = (each for each in memory.observations if _configuration(each) not in measured)
+    measured = {each.configuration for each in own}
+    others = (each for each in memory.observations if each.configuration not in measured)
     return (*own, *others)
 
 
@@ -103,11 +103,11 @@ def _with_latest(recent: Sequence[str], job: str) -> tuple[str, ...]:
 
 
 def _contradicts(own: Sequence[StepObservation], known: Sequence[StepObservation]) -> bool:
-    remembered = {_configuration(each): each.step_seconds for each in known}
+    remembered = {each.configuration: each.step_seconds for each in known}
     ratios = [
-        abs(np.log(each.step_seconds / remembered[_configuration(each)]))
+        abs(np.log(each.step_seconds / remembered[each.configuration]))
         for each in own
-        if _configuration(each) in remembered
+        if each.configuration in remembered
     ]
     return bool(ratios) and float(median(ratios)) > _SAME_LOG_RATIO
 
@@ -116,10 +116,6 @@ def _is_as_far(curve: NoiseCurve | None, known: NoiseCurve | None) -> bool:
     if curve is None or known is None:
         return known is None
     return curve.progress_examples[-1] >= _AS_FAR * known.progress_examples[-1]
-
-
-def _configuration(each: StepObservation) -> tuple[str, int, int, int, int]:
-    return each.device_kind, each.instances, each.devices, each.device_batch, each.accumulation
 
 
 def noise_at_start(memory: ProgramMemory) -> NoiseScale | None:

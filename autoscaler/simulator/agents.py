@@ -33,6 +33,7 @@ class SimulatedAgents:
         self._provider = provider
         self._equipment = equipment
         self._trainings: dict[str, JobTraining] = {}
+        self._told: dict[str, object] = {}
 
     @property
     def trainings(self) -> Mapping[str, JobTraining]:
@@ -59,6 +60,7 @@ class SimulatedAgents:
             if training.is_complete:
                 self._tell_end(held, now_seconds)
                 del self._trainings[job]
+                self._told.pop(job, None)
                 complete.append(job)
             else:
                 self._go_on(job, training, held, now_seconds)
@@ -84,11 +86,13 @@ class SimulatedAgents:
         for each in held:
             leaves = each.desired is Desired.ABSENT
             phase = InstancePhase.DRAINED if leaves else InstancePhase.TRAINING
-            if not leaves or each.phase is not phase:
+            if each.phase is not phase:
                 self._store.instances.record_node(each.id, phase, now_seconds)
         training.train_on(tuple(self._member(each) for each in staying))
-        if not staying:
+        told = training.now_seconds, training.members
+        if not staying or self._told.get(job) == told:
             return
+        self._told[job] = told
         decider = staying[0]
         origin = ReportOrigin(decider.id, 1, decider.joined_seconds or now_seconds)
         self._store.reports.add(job, training.report(), origin, now_seconds)

@@ -6,6 +6,7 @@ a trainer decides by itself, its batch, is decided by the code that real trainer
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -61,6 +62,27 @@ class _Stretch:
     steps: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """Where a job trains: the kinds of device at work, what batch all of them bear, the devices on
+    each instance by kind, and the examples in a micro-step that were measured there at most.
+    `times` are those of a step and its sync by (device batch, accumulation), as they are needed.
+    """
+
+    kind: str
+    bounds: BatchBounds
+    placements: tuple[tuple[str, tuple[int, ...]], ...]
+    most_on_a_device: int
+    times: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
+
+
+def _placements(members: Sequence[Member]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    found: dict[str, tuple[int, ...]] = {}
+    for each in members:
+        found[each.profile_kind] = (*found.get(each.profile_kind, ()), each.devices)
+    return tuple(sorted(found.items()))
+
+
 def _look_seconds(step_seconds: float) -> float:
     return max(_LOOK_SECONDS, _LOOK_STEPS * step_seconds)
 
@@ -88,6 +110,8 @@ class Training(JobTraining):
         self._steps = 0.0
         self._untold_seconds: dict[Batch, float] = {}
         self._true_step_seconds: dict[str, dict[int, float]] = {}
+        self._here: _Here | None = None
+        self._foreseen: tuple[object, tuple[_Stretch, ...]] = (None, ())
         self._next_batches: dict[tuple[int, int, float, int], int] = {}
         self._measured: dict[tuple[int, int], float] = {}
         self._tried: dict[tuple[int, int], float] = {}
@@ -108,6 +132,7 @@ class Training(JobTraining):
     def train_on(self, members: tuple[Member, ...]) -> None:
         """As `JobTraining` has it; of the stretch before nothing is told any more."""
         if members != self.members:
+            self._here = None
             self._untold_seconds.clear()
             self._next_batches.clear()
             self._measured.clear()
@@ -122,14 +147,14 @@ class Training(JobTraining):
 
     def completes_before(self, seconds: float) -> float | None:
         """When the run will be over, if that is before `seconds` and nothing changes."""
-        for stretch in self._stretches(seconds):
+        for stretch in self._course(seconds):
             if self._is_end(stretch.progress_examples):
                 return stretch.to_seconds
         return None
 
     def advance(self, to_seconds: float) -> None:
         """Let time pass, up to the end of the run."""
-        for stretch in self._stretches(to_seconds):
+        for stretch in self._course(to_seconds):
             self._take(stretch)
         self.now_seconds = to_seconds
 
@@ -168,13 +193,17 @@ class Training(JobTraining):
         Raises:
             Unprofiled: it is too far from anything that was measured.
         """
-        slowest = (0.0, 0.0)
-        for kind, placement in self._placements():
-            times = self._profile.step_times(kind, placement, batch.device)
-            whole_seconds = times.accumulated_seconds(batch.accumulation)
-            slowest = max(slowest, (whole_seconds, times.sync_seconds))
-        slowdown = self._settings.slowdown
-        return slowest[0] * slowdown, slowest[1] * slowdown
+        here = self._where()
+        key = batch.device, batch.accumulation
+        if key not in here.times:
+            slowest = (0.0, 0.0)
+            for kind, placement in here.placements:
+                times = self._profile.step_times(kind, placement, batch.device)
+                whole_seconds = times.accumulated_seconds(batch.accumulation)
+                slowest = max(slowest, (whole_seconds, times.sync_seconds))
+            slowdown = self._settings.slowdown
+            here.times[key] = slowest[0] * slowdown, slowest[1] * slowdown
+        return here.times[key]
 
     @property
     def _crowding(self) -> float:
@@ -183,33 +212,33 @@ class Training(JobTraining):
 
     def _split(self, total: int) -> Batch:
         """How a batch is spread."""
-        most = self._most_on_a_device()
+        most = self._where().most_on_a_device
         is_lone = self.devices == 1 and total > self.bounds.initial
         if is_lone and self._settings.quirks.lone_accumulation:
             most = min(most, -(-total // 2))
         return split_batch(total, self.devices, most)
 
-    def _most_on_a_device(self) -> int:
-        """Examples in a micro-step: no more than were measured at this placement."""
-        measured = (
-            self._profile.device_batches(kind, placement)[1]
-            for kind, placement in self._placements()
+    def _where(self) -> _Here:
+        """What follows from the members alone."""
+        if self._here is None:
+            kinds = {each.device_kind for each in self.members}
+            on_each = [self.bounds.on(kind) for kind in kinds]
+            bounds = min(on_each, key=lambda own: own.device_maximum, default=self.bounds)
+            placements = _placements(self.members)
+            measured = (self._profile.device_batches(*each)[1] for each in placements)
+            most = min(bounds.device_maximum, int(min(measured)))
+            self._here = _Here("+".join(sorted(kinds)), bounds, placements, most)
+        return self._here
+
+    def _course(self, to_seconds: float) -> tuple[_Stretch, ...]:
+        """What happens until then if nothing changes, as it was foreseen if nothing has."""
+        of = (
+            *(to_seconds, self.now_seconds, self.progress_examples, self.members),
+            *(self._throughput, self._noise_factor, self.is_crowded),
         )
-        return min(self._bounds_here.device_maximum, int(min(measured)))
-
-    @property
-    def _bounds_here(self) -> BatchBounds:
-        """What batch the devices at work bear, of several kinds all."""
-        kinds = {each.device_kind for each in self.members}
-        on_each = [self.bounds.on(kind) for kind in kinds]
-        return min(on_each, key=lambda own: own.device_maximum, default=self.bounds)
-
-    def _placements(self) -> list[tuple[str, tuple[int, ...]]]:
-        """The devices on each instance, by kind."""
-        found: dict[str, tuple[int, ...]] = {}
-        for each in self.members:
-            found[each.profile_kind] = (*found.get(each.profile_kind, ()), each.devices)
-        return sorted(found.items())
+        if self._foreseen[0] != of:
+            self._foreseen = of, tuple(self._stretches(to_seconds))
+        return self._foreseen[1]
 
     def _stretches(self, to_seconds: float) -> Iterator[_Stretch]:
         """What happens until then if nothing changes. It changes nothing itself."""
@@ -219,7 +248,7 @@ class Training(JobTraining):
             now = min(held_up, to_seconds)
             yield _Stretch(now, progress)
         total, measured, tried = self._batch_total, dict(self._measured), dict(self._tried)
-        looked = self._kind in self._looked
+        looked = not self.members or self._where().kind in self._looked
         while now < to_seconds and not self._is_end(progress):
             wanted = None if looked else self._to_look_at(measured)
             looked = looked or (wanted is None and bool(measured))
@@ -265,32 +294,24 @@ class Training(JobTraining):
             return
         self._measured[key] = step_seconds
         if self._to_look_at(self._measured) is None:
-            self._looked.add(self._kind)
-
-    @property
-    def _kind(self) -> str:
-        """The kinds of device at work."""
-        return "+".join(sorted({each.device_kind for each in self.members}))
+            self._looked.add(self._where().kind)
 
     def _to_look_at(self, measured: Mapping[tuple[int, int], float]) -> int | None:
         if self._requested_batch is not None or self._settings.quirks.batch_by_model:
             return None
         if self._throughput is None:
             return None
-        return batch_to_look_at(self._bounds_here, self.devices, measured)
+        return batch_to_look_at(self._where().bounds, self.devices, measured)
 
     def _note_quality(self, progress_examples: float, batch: int) -> None:
         """The metric at the end of every epoch that this progress passes."""
-        ended = int(
-            np.searchsorted(
-                self._profile.epoch_end_examples, progress_examples * (1 + _NEARLY), "right"
-            )
-        )
+        ends = self._profile.statistics.epoch_end_examples
+        ended = bisect_right(ends, progress_examples * (1 + _NEARLY))
         for epoch in range(len(self._quality), ended):
             metric = self._profile.statistics.metric(epoch, batch)
             if metric is None:
                 return
-            end = float(self._profile.epoch_end_examples[epoch])
+            end = float(self._profile.statistics.epoch_end_examples[epoch])
             self._quality.append(Quality(end, metric))
 
     def truth(self, machines: Sequence[MachineKind], most_devices: int) -> Truth:
@@ -320,13 +341,13 @@ class Training(JobTraining):
         if self._requested_batch is not None:
             return self._requested_batch
         if self._settings.fills_batch:
-            full = self.devices * self._most_on_a_device()
+            full = self.devices * self._where().most_on_a_device
             return min(max(full, self.bounds.initial), self.bounds.maximum)
         key = (self._epoch(progress), current, self._noise_factor, len(measured))
         if key not in self._next_batches:
             self._next_batches[key] = next_batch_total(
                 current,
-                self._bounds_here,
+                self._where().bounds,
                 self._throughput,
                 self._noise_told(progress, current),
                 (len(self.members), self.devices),
@@ -346,11 +367,11 @@ class Training(JobTraining):
         return progress >= self.total_examples * (1 - _NEARLY)
 
     def _epoch(self, progress: float) -> int:
-        ends = self._profile.epoch_end_examples
-        return min(int(np.searchsorted(ends, progress * (1 + _NEARLY), "right")), len(ends) - 1)
+        ends = self._profile.statistics.epoch_end_examples
+        return min(bisect_right(ends, progress * (1 + _NEARLY)), len(ends) - 1)
 
     def _epoch_end(self, progress: float) -> float:
-        return float(self._profile.epoch_end_examples[self._epoch(progress)])
+        return float(self._profile.statistics.epoch_end_examples[self._epoch(progress)])
 
     def _noise_told(self, progress: float, batch: int) -> NoiseScale:
         square, variance = self._profile.gradients(progress, batch)
