@@ -81,8 +81,21 @@ def one_or_many() -> BeforeValidator:
 
 
 def problems_of(error: ValidationError, form: type[Form]) -> list[Problem]:
-    """All that pydantic found wrong with a value for `form`, in plain words."""
-    return [_problem(details, form) for details in error.errors(include_url=False)]
+    """All that pydantic found wrong with a value for `form`, in plain words.
+
+    Not that a list is empty where what it holds is wrong: pydantic counts only what is right.
+    """
+    found = error.errors(include_url=False)
+    return [
+        _problem(details, form)
+        for details in found
+        if not (details["type"] == "too_short" and any(_is_within(o, details) for o in found))
+    ]
+
+
+def _is_within(inner: ErrorDetails, outer: ErrorDetails) -> bool:
+    place = outer["loc"]
+    return len(inner["loc"]) > len(place) and inner["loc"][: len(place)] == place
 
 
 def refusal(problems: Sequence[Problem], lines: Sequence[str] | None = None) -> SpecError:

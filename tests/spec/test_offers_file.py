@@ -325,6 +325,11 @@ def test_all_faults_of_a_part_are_told_at_once(folder: Folder) -> None:
     ]
 
 
+def test_a_list_whose_one_offer_is_wrong_is_not_called_empty(folder: Folder) -> None:
+    (refusal,) = folder.refusal(f"{OFFICE}    max_instances: -2\n").splitlines()
+    assert "offers.0.max_instances: must be at least 1" in refusal
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"offers.yaml: can't be read: No such file"):
         load_offers(tmp_path / "offers.yaml", NOW_SECONDS)
