@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from autoscaler.controller.cadence import checkpoint_intervals
 from autoscaler.controller.calls import Calls
 from autoscaler.controller.converging import Converging
 from autoscaler.controller.hands_off import hands_off
@@ -60,6 +61,7 @@ class ControllerStatus:
     unavailable: frozenset[str] = frozenset()
     shadow_prices: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
+    checkpoint_intervals: Mapping[str, float] = field(default_factory=dict)
     asked_seconds: Mapping[str, float] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     ticked_seconds: float | None = None
@@ -157,6 +159,7 @@ class Controller:
             return None, ()
         snapshot = self._snapshots.take(jobs, alive, now_seconds)
         self.status.weights = {job.id: job.weight for job in snapshot.jobs}
+        self.status.checkpoint_intervals = checkpoint_intervals(jobs, snapshot.jobs)
         news = _news_in(snapshot)
         is_time = now_seconds - self._planned_seconds >= self._settings.replan_seconds
         is_news = self._settings.replan_on_news and news != self._news

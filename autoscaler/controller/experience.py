@@ -97,8 +97,8 @@ class Experience:
             return offer
         return replace(
             offer,
-            reclaims_per_hour=_in_steps(belief.reclaims_per_hour()),
-            fill_seconds=_in_steps(wait_seconds),
+            reclaims_per_hour=in_steps(belief.reclaims_per_hour()),
+            fill_seconds=in_steps(wait_seconds),
         )
 
     def _learn(
@@ -166,5 +166,6 @@ def _holding(held: HeldInstance, launched_seconds: float, now_seconds: float) ->
     return Holding(launched_seconds, max(end_seconds, launched_seconds), was_reclaimed)
 
 
-def _in_steps(value: float) -> float:
+def in_steps(value: float) -> float:
+    """The value to a part of its doubling; 0 where there is none."""
     return 2.0 ** (round(_STEPS * math.log2(value)) / _STEPS) if value > 0 else 0.0

@@ -307,7 +307,8 @@ class Wanted(StrEnum):
 class NodeReply:
     """The answer to a heartbeat: the same wishes every time, until they change.
 
-    A script that was told to leave is ended after `drain_seconds`.
+    A script that was told to leave is ended after `drain_seconds`. `checkpoint_interval_seconds`
+    is for now; None where that of the assignment stays.
     """
 
     wanted: Wanted
@@ -316,6 +317,7 @@ class NodeReply:
     devices_used: int
     drain_seconds: float
     throughput: StepParameters | None = None
+    checkpoint_interval_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,11 @@ for step in range(1, steps + 1):
             learning_rate=0.1,
             parameter_bytes=4,
             observations=(StepObservation("cpu-core", 1, 1, 32, 0, 0.02, 0.0, 1),),
-            metrics={"loss": float("nan"), "step": float(step)},
+            metrics={
+                "loss": float("nan"),
+                "step": float(step),
+                "interval": channel.directive.checkpoint_interval_seconds or 0.0,
+            },
         )
     )
     if channel.directive.drain and "DEAF" not in os.environ:
