@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from autoscaler.domain.errors import InsufficientCapacity
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
+from autoscaler.domain.lives import Lives
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.market.zones import (
     Ask,
@@ -62,6 +63,11 @@ class Experience:
             self._as_believed(offer, wait_seconds if offer.id in waited_for else 0.0)
             for offer in offers
         )
+
+    def lives(self, offers: Sequence[Offer]) -> dict[str, Lives]:
+        """The lives of instances of each offer that may be reclaimed, by its id."""
+        known = ((offer.id, self._beliefs.get(offer.id)) for offer in offers)
+        return {offer: one.lives for offer, one in known if one is not None and one.lives}
 
     def waited_for(self, offers: Sequence[Offer], now_seconds: float) -> frozenset[str]:
         """The spot offers that may be waited for: they have just refused, and so have all others.

@@ -94,6 +94,7 @@ class Snapshots:
             jobs=tuple(taken),
             unavailable=refused - self._experience.waited_for(offers, now_seconds),
             replan_seconds=self._replan_seconds,
+            lives=self._experience.lives(offers),
         )
 
     def _take_one(

@@ -116,7 +116,7 @@ def ends_of(job: JobSnapshot, supply: Supply) -> Ends:
 
 
 def _staged(job: JobSnapshot, at: Ground, supply: Supply, prices: PriceRange, ends: Ends) -> Aim:
-    found = _planned(at, job.remaining_examples or 0.0, ends, supply.replan_seconds)
+    found = stages_that_keep(ends, at, job.remaining_examples or 0.0, supply.replan_seconds)
     if isinstance(found, Stages):
         return Aim(
             value_of_time=_implied_value(at.candidates, found, ends, prices),
@@ -129,7 +129,9 @@ def _staged(job: JobSnapshot, at: Ground, supply: Supply, prices: PriceRange, en
     return _without_deadline(job, at, supply, prices, _out_of_reach(job, ends, found))
 
 
-def _planned(at: Ground, work: float, ends: Ends, replan_seconds: float) -> Stages | Shortfall:
+def stages_that_keep(
+    ends: Ends, at: Ground, work: float, replan_seconds: float
+) -> Stages | Shortfall:
     """The stages that keep the ends, a deadline with a margin if that can be.
 
     Reclaims are in no draw. Spot is planned with only where after the last of them there would
@@ -164,10 +166,14 @@ def _recovery_seconds(at: Ground, firm: BoolArray) -> float:
     return starts + at.switching.restore_seconds
 
 
+def margin_seconds(left_seconds: float, replan_seconds: float) -> float:
+    """What is kept back of the time that is left to a deadline."""
+    return min(replan_seconds, _MARGIN_SHARE * left_seconds)
+
+
 def _with_margin(at: Ground, work: float, ends: Ends, replan_seconds: float) -> Stages | Shortfall:
     if ends.seconds is not None:
-        margin_seconds = min(replan_seconds, _MARGIN_SHARE * ends.seconds)
-        early = replace(ends, seconds=ends.seconds - margin_seconds)
+        early = replace(ends, seconds=ends.seconds - margin_seconds(ends.seconds, replan_seconds))
         found = plan_stages(at, work, early, replan_seconds)
         if isinstance(found, Stages) and found.chance >= ends.confidence:
             return found

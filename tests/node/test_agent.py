@@ -272,11 +272,11 @@ def test_the_interval_of_checkpoints_reaches_the_script_and_can_be_taken_back(si
     site.launch().wait_for(InstancePhase.TRAINING)
     for interval_seconds in (40.0, 55.0, None):
         controller.want(checkpoint_interval_seconds=interval_seconds)
-        wait_until(partial(_is_heard, controller, interval_seconds or 0.0), "the interval")
+        wait_until(partial(_is_heard, controller, interval_seconds), "the interval")
 
 
-def _is_heard(controller: FakeController, interval_seconds: float) -> bool:
-    told = [report.metrics["interval"] for report in controller.training]
+def _is_heard(controller: FakeController, interval_seconds: float | None) -> bool:
+    told = [report.metrics.get("interval") for report in controller.training]
     return told[-1:] == [interval_seconds]
 
 

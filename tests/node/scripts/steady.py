@@ -33,6 +33,7 @@ for step in range(1, steps + 1):
     if step == fail_at:
         raise ValueError(f"step {step} is one too many")
     channel.stepped(step, step)
+    interval = channel.directive.checkpoint_interval_seconds
     channel.report(
         TrainingReport(
             step=step,
@@ -49,7 +50,7 @@ for step in range(1, steps + 1):
             metrics={
                 "loss": float("nan"),
                 "step": float(step),
-                "interval": channel.directive.checkpoint_interval_seconds or 0.0,
+                **({} if interval is None else {"interval": interval}),
             },
         )
     )
