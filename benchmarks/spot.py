@@ -106,7 +106,7 @@ def offers(zones: Mapping[str, CapacityTrace]) -> dict[str, Offer]:
 
 @dataclass(frozen=True)
 class Jobs:
-    """The jobs of a run, one after the other; without a `slack` waiting costs $2/h."""
+    """The jobs of a run, one after the other; without a `slack` waiting costs $10/h."""
 
     slack: float | None
     count: int
@@ -123,7 +123,7 @@ class Jobs:
     def objective(self, now_seconds: float) -> Objective:
         """Of a job submitted then."""
         if self.slack is None:
-            return Objective(Preference.VALUE_OF_TIME, 2.0)
+            return Objective(Preference.VALUE_OF_TIME, 10.0)
         deadline = now_seconds + self.slack * self.training_seconds
         return Objective(deadline_seconds=deadline, confidence=CONFIDENCE)
 

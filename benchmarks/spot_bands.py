@@ -4,10 +4,10 @@
 
 Jobs of one V100 instance on the traces of "Can't Be Late" (Wu et al., NSDI'24), as in
 `benchmarks/spot.py`: of three applications and lengths, from other moments of each trace, with a
-deadline, with much time to it, and with none but a value of time. Each states what it will take and cost as
-`castor plan` would at its submission, by what was learnt until then; the first `WARM` jobs of each
-run are not counted. The traces of the zones in `TUNING` were used in making the bands and are
-left out; with --tuning only those are run.
+deadline, with much time to it, and with none but a value of time. Each states what it will take
+and cost as `castor plan` would at its submission, by what was learnt until then; the first `WARM`
+jobs of each run are not counted. The traces of the zones in `TUNING` were used in making the bands
+and are left out; with --tuning only those are run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ APPLICATIONS = (("cifar10", 128, 4.0), ("deepspeech2", 20, 2.0), ("bert", 12, 8.
 OBJECTIVES: Mapping[str, float | None] = {
     "deadline 1.5 x": 1.5,
     "deadline 4 x": 4.0,
-    "waiting costs $2/h": None,
+    "waiting costs $10/h": None,
 }
 DAY = 86400.0
 

@@ -26,6 +26,7 @@ from autoscaler.controller.upkeep import Upkeep
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.instance import HeldInstance, by_job
 from autoscaler.domain.job import JobPhase, JobRecord
+from autoscaler.domain.lives import Lives
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import Snapshot, Truth
@@ -52,6 +53,14 @@ class TickReport:
     trouble: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Believed:
+    """The offers with what is believed of them now, and of the lives of their instances."""
+
+    offers: tuple[Offer, ...] = ()
+    lives: Mapping[str, Lives] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class ControllerStatus:
     """How the controller is, for those who ask. Replaced field by field at the end of a tick."""
@@ -62,6 +71,7 @@ class ControllerStatus:
     shadow_prices: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     checkpoint_intervals: Mapping[str, float] = field(default_factory=dict)
+    believed: Believed = field(default_factory=Believed)
     asked_seconds: Mapping[str, float] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     ticked_seconds: float | None = None
@@ -158,6 +168,7 @@ class Controller:
         if not self._market.offers:  # after a start, until a cloud has answered
             return None, ()
         snapshot = self._snapshots.take(jobs, alive, now_seconds)
+        self.status.believed = Believed(snapshot.offers, snapshot.lives)
         self.status.weights = {job.id: job.weight for job in snapshot.jobs}
         self.status.checkpoint_intervals = checkpoint_intervals(jobs, snapshot.jobs)
         news = _news_in(snapshot)
