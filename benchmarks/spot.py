@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
 
@@ -128,6 +128,15 @@ class Jobs:
         return Objective(deadline_seconds=deadline, confidence=CONFIDENCE)
 
 
+class FixedBatch(Profile):
+    """An application that nobody would train at another batch than its first."""
+
+    @property
+    def maximum_batch(self) -> int:
+        """The first."""
+        return self.initial_batch
+
+
 def simulate(
     profiles: Mapping[str, Profile],
     zones: Mapping[str, CapacityTrace],
@@ -136,7 +145,8 @@ def simulate(
 ) -> Sequence[JobResult]:
     """The jobs under the controller, each submitted when the one before must be done."""
     sold = offers(zones)
-    profile = profiles[jobs.application]
+    known = profiles[jobs.application]
+    profile = FixedBatch(**{each.name: getattr(known, each.name) for each in fields(known)})
     alone = profile.step_times(PROFILED_KIND, (1,), jobs.batch).accumulated_seconds(0)
     steps = profile.total_examples / jobs.batch
     settings = TrainingSettings(
@@ -147,7 +157,7 @@ def simulate(
             Arrival(f"job-{n:03}", n * jobs.spacing_seconds, jobs.application, 1, jobs.batch)
             for n in range(jobs.count)
         ),
-        profiles=profiles,
+        profiles={jobs.application: profile},
         equipment={name: Equipment(offer, PROFILED_KIND) for name, offer in sold.items()},
         objective=jobs.objective,
         instances=InstanceBounds(maximum=1),
