@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
 
@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 
 from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.domain.job import InstanceBounds
-from autoscaler.domain.objective import Objective
+from autoscaler.domain.objective import Objective, Preference
 from autoscaler.domain.offer import Offer, Purchase
+from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy
 from autoscaler.simulator.agents import Equipment
 from autoscaler.simulator.profiles import Profile, read_profiles
@@ -103,24 +104,62 @@ def offers(zones: Mapping[str, CapacityTrace]) -> dict[str, Offer]:
     return {offer.id: offer for offer in every}
 
 
+@dataclass(frozen=True)
+class Jobs:
+    """The jobs of a run, one after the other; without a `slack` waiting costs $10/h."""
+
+    slack: float | None
+    count: int
+    application: str = APPLICATION
+    batch: int = BATCH
+    training_seconds: float = TRAINING_SECONDS
+    step_error: float = 0.0
+
+    @property
+    def spacing_seconds(self) -> float:
+        """From one to the next, when the one before must be done, or should be."""
+        return ((self.slack or 7.5) + 0.5) * self.training_seconds
+
+    def objective(self, now_seconds: float) -> Objective:
+        """Of a job submitted then."""
+        if self.slack is None:
+            return Objective(Preference.VALUE_OF_TIME, 10.0)
+        deadline = now_seconds + self.slack * self.training_seconds
+        return Objective(deadline_seconds=deadline, confidence=CONFIDENCE)
+
+
+class FixedBatch(Profile):
+    """An application that nobody would train at another batch than its first."""
+
+    @property
+    def maximum_batch(self) -> int:
+        """The first."""
+        return self.initial_batch
+
+
 def simulate(
-    profiles: Mapping[str, Profile], zones: Mapping[str, CapacityTrace], slack: float, jobs: int
+    profiles: Mapping[str, Profile],
+    zones: Mapping[str, CapacityTrace],
+    jobs: Jobs,
+    policy: Policy | None = None,
 ) -> Sequence[JobResult]:
     """The jobs under the controller, each submitted when the one before must be done."""
     sold = offers(zones)
-    spacing = (slack + 0.5) * TRAINING_SECONDS
-    alone = profiles[APPLICATION].step_times(PROFILED_KIND, (1,), BATCH).accumulated_seconds(0)
-    steps = profiles[APPLICATION].total_examples / BATCH
-    settings = TrainingSettings(slowdown=TRAINING_SECONDS / (alone * steps))
+    known = profiles[jobs.application]
+    profile = FixedBatch(**{each.name: getattr(known, each.name) for each in fields(known)})
+    alone = profile.step_times(PROFILED_KIND, (1,), jobs.batch).accumulated_seconds(0)
+    steps = profile.total_examples / jobs.batch
+    settings = TrainingSettings(
+        slowdown=jobs.training_seconds / (alone * steps), step_error=jobs.step_error
+    )
     scenario = Scenario(
         arrivals=tuple(
-            Arrival(f"job-{n:03}", n * spacing, APPLICATION, 1, BATCH) for n in range(jobs)
+            Arrival(f"job-{n:03}", n * jobs.spacing_seconds, jobs.application, 1, jobs.batch)
+            for n in range(jobs.count)
         ),
-        profiles=profiles,
+        profiles={jobs.application: profile},
         equipment={name: Equipment(offer, PROFILED_KIND) for name, offer in sold.items()},
-        objective=lambda now: Objective(
-            deadline_seconds=now + slack * TRAINING_SECONDS, confidence=CONFIDENCE
-        ),
+        objective=jobs.objective,
         instances=InstanceBounds(maximum=1),
         training=settings,
         interval_seconds=INTERVAL_SECONDS,
@@ -131,8 +170,8 @@ def simulate(
     capacity = {f"{zone}-{Purchase.SPOT}": trace for zone, trace in zones.items()}
     cloud = SimulatedCloud(SimulatedSettings(tuple(sold.values()), capacity=capacity), clock)
     provider = SimulatedProvider(cloud, store.settings.controller_id())
-    policy = TimedPolicy(create_policy("marginal"), SystemClock())
-    run = Simulation(scenario, store, provider, policy, clock).run()
+    timed = TimedPolicy(policy or create_policy("marginal"), SystemClock())
+    run = Simulation(scenario, store, provider, timed, clock).run()
     return result_of("marginal", 0, run, store, sold).jobs
 
 
@@ -223,7 +262,7 @@ def main() -> None:
     data = data_folder("spot, hetero and pollux")
     zones = read_zones(data)
     profiles = read_profiles(data / "hetero", data / "pollux" / "app-profiles")
-    results = simulate(profiles, zones, options.slack, options.jobs)
+    results = simulate(profiles, zones, Jobs(options.slack, options.jobs))
     found = outcomes(results, zones, options.slack)
     late = sorted(one.late_seconds for one in found)
     kept = sum(seconds <= 0 for seconds in late)

@@ -71,8 +71,15 @@ def print_plan(view: PlanView, now_seconds: float) -> None:
         parts.append(Text(view.shortfall, style="red"))
     elif view.chance is not None:
         parts.append(Text(f"kept in {view.chance:.0%} of draws"))
+    if view.chosen is not None and view.chosen.seconds_band and view.chosen.usd_band:
+        parts.append(Text(_band_words(view.chosen.seconds_band, view.chosen.usd_band)))
     parts.append(Text(f"first decision: {view.decision}"))
     print_whole(Group(*parts))
+
+
+def _band_words(seconds: tuple[float, float], usd: tuple[float, float]) -> str:
+    times = " to ".join(format_duration(each) for each in seconds)
+    return f"9 in 10 such jobs take {times} and cost {money(usd[0])} to {money(usd[1])}"
 
 
 def allocation_words(prospect: ProspectView) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from autoscaler.controller.cadence import checkpoint_intervals
 from autoscaler.controller.calls import Calls
 from autoscaler.controller.converging import Converging
 from autoscaler.controller.hands_off import hands_off
@@ -25,6 +26,7 @@ from autoscaler.controller.upkeep import Upkeep
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.instance import HeldInstance, by_job
 from autoscaler.domain.job import JobPhase, JobRecord
+from autoscaler.domain.lives import Lives
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import Truth
@@ -51,6 +53,14 @@ class TickReport:
     trouble: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Believed:
+    """The offers with what is believed of them now, and of the lives of their instances."""
+
+    offers: tuple[Offer, ...] = ()
+    lives: Mapping[str, Lives] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class ControllerStatus:
     """How the controller is, for those who ask. Replaced field by field at the end of a tick."""
@@ -60,6 +70,8 @@ class ControllerStatus:
     unavailable: frozenset[str] = frozenset()
     shadow_prices: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
+    checkpoint_intervals: Mapping[str, float] = field(default_factory=dict)
+    believed: Believed = field(default_factory=Believed)
     asked_seconds: Mapping[str, float] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     ticked_seconds: float | None = None
@@ -157,7 +169,9 @@ class Controller:
             return None, ()
         is_time = now_seconds - self._planned_seconds >= self._settings.replan_seconds
         snapshot = self._snapshots.take(jobs, alive, now_seconds, anew=is_time)
+        self.status.believed = Believed(snapshot.offers, snapshot.lives)
         self.status.weights = {job.id: job.weight for job in snapshot.jobs}
+        self.status.checkpoint_intervals = checkpoint_intervals(jobs, snapshot.jobs)
         news = news_in(snapshot)
         is_news = self._settings.replan_on_news and news != self._news
         if not is_news and not is_time:

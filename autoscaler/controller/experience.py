@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from autoscaler.domain.errors import InsufficientCapacity
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
+from autoscaler.domain.lives import Lives
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.market.zones import (
     Ask,
@@ -63,6 +64,11 @@ class Experience:
             for offer in offers
         )
 
+    def lives(self, offers: Sequence[Offer]) -> dict[str, Lives]:
+        """The lives of instances of each offer that may be reclaimed, by its id."""
+        known = ((offer.id, self._beliefs.get(offer.id)) for offer in offers)
+        return {offer: one.lives for offer, one in known if one is not None and one.lives}
+
     def waited_for(self, offers: Sequence[Offer], now_seconds: float) -> frozenset[str]:
         """The spot offers that may be waited for: they have just refused, and so have all others.
 
@@ -97,8 +103,8 @@ class Experience:
             return offer
         return replace(
             offer,
-            reclaims_per_hour=_in_steps(belief.reclaims_per_hour()),
-            fill_seconds=_in_steps(wait_seconds),
+            reclaims_per_hour=in_steps(belief.reclaims_per_hour()),
+            fill_seconds=in_steps(wait_seconds),
         )
 
     def _learn(
@@ -166,5 +172,6 @@ def _holding(held: HeldInstance, launched_seconds: float, now_seconds: float) ->
     return Holding(launched_seconds, max(end_seconds, launched_seconds), was_reclaimed)
 
 
-def _in_steps(value: float) -> float:
+def in_steps(value: float) -> float:
+    """The value to a part of its doubling; 0 where there is none."""
     return 2.0 ** (round(_STEPS * math.log2(value)) / _STEPS) if value > 0 else 0.0

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.experience import Experience
 from autoscaler.controller.models import Models
 from autoscaler.controller.snapshots import allowed_offers, job_snapshot
 from autoscaler.domain.errors import SpecError, Unavailable
 from autoscaler.domain.job import JobSpec
+from autoscaler.domain.lives import Lives
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Decision
 from autoscaler.domain.program import ProgramMemory
@@ -23,12 +25,17 @@ from autoscaler.store.store import Store, memory_store
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What is offered now, and what limits it."""
+    """What is offered now, and what limits it.
+
+    `lives` are of the offers that may be reclaimed, by their ids; None: what offers say is all
+    that is known of them.
+    """
 
     offers: tuple[Offer, ...]
     limits: tuple[Limit, ...]
     unavailable: frozenset[str] = frozenset()
     replan_seconds: float = 60.0
+    lives: Mapping[str, Lives] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +74,14 @@ class Foresights:
         status = self._status
         if not status.offers:
             raise Unavailable("no cloud has told its offers yet: ask again in a moment")
-        now = Circumstances(status.offers, status.limits, status.unavailable, self._replan_seconds)
+        believed = status.believed
+        now = Circumstances(
+            believed.offers or status.offers,
+            status.limits,
+            status.unavailable,
+            self._replan_seconds,
+            believed.lives if believed.offers else None,
+        )
         memory = self._store.programs.recall(spec.program_name)
         return foresee(spec, memory, now, self._policy, self._clock.now())
 
@@ -117,7 +131,17 @@ def _snapshot(
         jobs=(replace(taken, id=spec.name),),
         unavailable=now.unavailable,
         replan_seconds=now.replan_seconds,
+        lives=_usual_lives(store, now.offers, now_seconds) if now.lives is None else now.lives,
     )
+
+
+def _usual_lives(
+    store: Store, offers: tuple[Offer, ...], now_seconds: float
+) -> Mapping[str, Lives]:
+    """By what the offers say of reclaims, with nothing seen."""
+    experience = Experience(store)
+    experience.believed(offers, (), now_seconds)
+    return experience.lives(offers)
 
 
 def _offered(offers: Sequence[Offer]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from autoscaler.controller.crowds import Crowds
-from autoscaler.controller.experience import Experience
+from autoscaler.controller.experience import Experience, in_steps
 from autoscaler.controller.false_starts import false_starts
 from autoscaler.controller.market import Market
 from autoscaler.controller.models import Models
@@ -114,6 +114,7 @@ class Snapshots:
             jobs=tuple(taken),
             unavailable=refused - self._experience.waited_for(offers, now_seconds),
             replan_seconds=self._replan_seconds,
+            lives=self._experience.lives(offers),
         )
 
     def _told_of(
@@ -193,6 +194,13 @@ def job_snapshot(
     away = false_starts(store, job.id, now_seconds)
     bounds = _elsewhere(spec.instances, offers, away, held) if away else spec.instances
     spent = Ledger(store.ledger.entries(job.id)).spent(job.id, now_seconds)
+    switching = _switching(
+        store.measurements.durations(job.id),
+        offers,
+        now_seconds - job.submitted_seconds,
+        {} if memory is None else memory.start_seconds,
+    )
+    paused_seconds = (report.checkpoint.pause_seconds if report else None) or 0.0
     snapshot = JobSnapshot(
         id=job.id,
         objective=spec.objective,
@@ -208,12 +216,7 @@ def job_snapshot(
         noise=report.noise if report else None,
         quality=report.quality if report else (),
         as_of_seconds=now_seconds,
-        switching=_switching(
-            store.measurements.durations(job.id),
-            offers,
-            now_seconds - job.submitted_seconds,
-            {} if memory is None else memory.start_seconds,
-        ),
+        switching=replace(switching, checkpoint_seconds=in_steps(paused_seconds)),
         requested_devices=spec.requested_devices,
         waited_seconds=0.0 if job.started_seconds else now_seconds - job.submitted_seconds,
     )

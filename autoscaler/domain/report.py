@@ -51,12 +51,16 @@ class MembershipPause:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointStatus:
-    """The newest checkpoint that is whole, and the trouble with a later one, if any."""
+    """The newest checkpoint that is whole, and the trouble with a later one, if any.
+
+    It was written in `seconds`, for `pause_seconds` of which training waited.
+    """
 
     step: int | None = None
     seconds: float | None = None
     bytes: int | None = None
     error: str | None = None
+    pause_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from autoscaler.domain.goodput import (
     StepParameters,
 )
 from autoscaler.domain.job import InstanceBounds
+from autoscaler.domain.lives import Lives
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.report import Quality
@@ -199,7 +200,7 @@ class Snapshot:
     """The moment `now_seconds`: what is offered, what limits all, and every job that is alive.
 
     Of `unavailable` offers no more can be had now than is held. The next plan is made after
-    `replan_seconds` at the latest.
+    `replan_seconds` at the latest. `lives` are of the offers that may be reclaimed, by their ids.
     """
 
     now_seconds: float
@@ -208,3 +209,4 @@ class Snapshot:
     jobs: tuple[JobSnapshot, ...]
     unavailable: frozenset[str] = frozenset()
     replan_seconds: float = 60.0
+    lives: Mapping[str, Lives] = field(default_factory=dict)

@@ -53,7 +53,9 @@ class TrainingDirective:
 
     `drain`: leave at a step boundary. `throughput` is the controller's fit for this job on this
     kind of device; the job chooses its batch from it, also while the controller is away.
+    `checkpoint_interval_seconds` takes the place of the setup's, None leaves that in force.
     """
 
     drain: bool = False
     throughput: StepParameters | None = None
+    checkpoint_interval_seconds: float | None = None

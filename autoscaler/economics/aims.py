@@ -9,7 +9,7 @@ import numpy as np
 from autoscaler.domain.objective import AfterDeadline
 from autoscaler.domain.offer import Purchase
 from autoscaler.domain.snapshot import JobSnapshot
-from autoscaler.economics.candidates import Candidates, start_seconds
+from autoscaler.economics.candidates import Candidates, billed_start_seconds, start_seconds
 from autoscaler.economics.objectives import PriceRange, value_of_time, value_of_time_when_late
 from autoscaler.economics.price import hull, value_of_time_between
 from autoscaler.economics.stages import (
@@ -72,12 +72,15 @@ def aim(job: JobSnapshot, at: Ground, supply: Supply, prices: PriceRange) -> Aim
 
 
 def affordable(job: JobSnapshot, supply: Supply, candidates: Candidates) -> BoolArray:
-    """Which candidates can be paid until the next plan and a last checkpoint, (A,)."""
+    """Which candidates can be paid until the next plan and a last checkpoint, (A,).
+
+    What waits for capacity is not billed meanwhile.
+    """
     ends = ends_of(job, supply)
     if ends.usd is None:
         return np.ones(len(candidates), dtype=np.bool_)
     lasting = supply.replan_seconds + CHECKPOINT_SECONDS
-    starts = np.array([start_seconds(job.switching, offer) for offer in supply.offers])
+    starts = np.array([billed_start_seconds(job.switching, offer) for offer in supply.offers])
     billed = np.array([float(offer.minimum_billed_seconds) for offer in supply.offers])
     offer = candidates.sizes.offer
     seconds = np.maximum(starts[offer] + lasting, billed[offer])
@@ -96,7 +99,7 @@ def _least_to_go_on(job: JobSnapshot, supply: Supply) -> float:
     for index in supply.permitted(job.instances):
         offer = supply.offers[index]
         is_held = job.held is not None and job.held.offer == offer.id
-        seconds = lasting + (0.0 if is_held else start_seconds(job.switching, offer))
+        seconds = lasting + (0.0 if is_held else billed_start_seconds(job.switching, offer))
         least.append(offer.usd_per_second * max(job.instances.minimum, 1) * seconds)
     return min(least, default=0.0)
 
@@ -113,7 +116,7 @@ def ends_of(job: JobSnapshot, supply: Supply) -> Ends:
 
 
 def _staged(job: JobSnapshot, at: Ground, supply: Supply, prices: PriceRange, ends: Ends) -> Aim:
-    found = _planned(at, job.remaining_examples or 0.0, ends, supply.replan_seconds)
+    found = stages_that_keep(ends, at, job.remaining_examples or 0.0, supply.replan_seconds)
     if isinstance(found, Stages):
         return Aim(
             value_of_time=_implied_value(at.candidates, found, ends, prices),
@@ -126,7 +129,9 @@ def _staged(job: JobSnapshot, at: Ground, supply: Supply, prices: PriceRange, en
     return _without_deadline(job, at, supply, prices, _out_of_reach(job, ends, found))
 
 
-def _planned(at: Ground, work: float, ends: Ends, replan_seconds: float) -> Stages | Shortfall:
+def stages_that_keep(
+    ends: Ends, at: Ground, work: float, replan_seconds: float
+) -> Stages | Shortfall:
     """The stages that keep the ends, a deadline with a margin if that can be.
 
     Reclaims are in no draw. Spot is planned with only where after the last of them there would
@@ -161,10 +166,14 @@ def _recovery_seconds(at: Ground, firm: BoolArray) -> float:
     return starts + at.switching.restore_seconds
 
 
+def margin_seconds(left_seconds: float, replan_seconds: float) -> float:
+    """What is kept back of the time that is left to a deadline."""
+    return min(replan_seconds, _MARGIN_SHARE * left_seconds)
+
+
 def _with_margin(at: Ground, work: float, ends: Ends, replan_seconds: float) -> Stages | Shortfall:
     if ends.seconds is not None:
-        margin_seconds = min(replan_seconds, _MARGIN_SHARE * ends.seconds)
-        early = replace(ends, seconds=ends.seconds - margin_seconds)
+        early = replace(ends, seconds=ends.seconds - margin_seconds(ends.seconds, replan_seconds))
         found = plan_stages(at, work, early, replan_seconds)
         if isinstance(found, Stages) and found.chance >= ends.confidence:
             return found

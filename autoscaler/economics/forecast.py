@@ -18,14 +18,20 @@ from autoscaler.goodput.throughput import FloatArray
 
 _USUALLY = 0.5
 _SURELY = 0.9
+_BAND = 0.05, 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What is as likely passed as not, and what is not passed in 90 % of cases."""
+    """What is as likely passed as not, and what is not passed in 90 % of cases.
+
+    From `low` to `high` are 90 % of cases too, and as many are below as above.
+    """
 
     median: float
     ninety_percent: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +86,10 @@ def _forecast(every: Candidates, index: int, task: tuple[float, float, float]) -
     examples, seconds_before, usd_before = task
     seconds = seconds_before + examples * every.seconds_per_example[:, index]
     usd = usd_before + seconds * float(every.usd_per_second[index])
-    return Forecast(every.allocation(index), _range(seconds), _range(usd))
+    return Forecast(every.allocation(index), range_of(seconds), range_of(usd))
 
 
-def _range(sample: FloatArray) -> Range:
-    return Range(quantile(sample, _USUALLY), quantile(sample, _SURELY))
+def range_of(sample: FloatArray) -> Range:
+    """The range of equally likely values, (K,)."""
+    low, high = (quantile(sample, probability) for probability in _BAND)
+    return Range(quantile(sample, _USUALLY), quantile(sample, _SURELY), low, high)

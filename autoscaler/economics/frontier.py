@@ -16,21 +16,20 @@ import numpy as np
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.objective import AfterDeadline
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.aims import ends_of
+from autoscaler.economics.aims import ends_of, stages_that_keep
 from autoscaler.economics.candidates import candidates
-from autoscaler.economics.forecast import Range
+from autoscaler.economics.forecast import Range, range_of
 from autoscaler.economics.objectives import (
     price_range,
     value_of_time,
     value_of_time_when_late,
 )
 from autoscaler.economics.stages import Ends, Shortfall, Stages, plan_stages, quantile
+from autoscaler.economics.stays import SpotField, spot_field
 from autoscaler.economics.supply import SECONDS_PER_HOUR, IntArray, supply_of
 from autoscaler.economics.switching import Ground, switches
 from autoscaler.economics.wording import duration, money, percent
 from autoscaler.goodput.throughput import FloatArray
-
-_USUALLY, _SURELY = 0.5, 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +90,16 @@ def frontier(job: JobSnapshot, snapshot: Snapshot) -> Frontier | None:
     if not len(at.candidates):
         return None
     prices = price_range(job, supply)
-    field = _Field(at, work)
     asked = value_of_time(job.objective, prices)
+    field = _Field(at, work, spot_field(job, snapshot, asked))
     ends = ends_of(job, supply)
     corners, others = field.corners()
     if ends.seconds is None and ends.usd is None:
         chosen = field.best(asked)
         return Frontier(corners, others, chosen, asked * SECONDS_PER_HOUR)
-    found = plan_stages(at, work, ends, supply.replan_seconds)
+    found = stages_that_keep(ends, at, work, supply.replan_seconds)
     if isinstance(found, Stages):
-        chosen = field.prospect(found.first, found.then, found.change_examples)
+        chosen = field.drawn(field.prospect(found.first, found.then, found.change_examples))
         missed = None
         if found.chance < ends.confidence:
             missed = f"{_only(found.chance, ends)}: {field.in_reach(ends, supply.replan_seconds)}"
@@ -119,7 +118,8 @@ def frontier(job: JobSnapshot, snapshot: Snapshot) -> Frontier | None:
 class _Field:
     """All that one job may hold, over `work` examples."""
 
-    def __init__(self, at: Ground, work: float) -> None:
+    def __init__(self, at: Ground, work: float, spot: SpotField) -> None:
+        self._spot = spot
         self._at = at
         self._work = work
         everything = np.arange(len(at.candidates))
@@ -138,7 +138,7 @@ class _Field:
         ]
         shown: dict[int, Prospect] = {}
         for index, begin in zip(found, begins, strict=True):
-            each = self.prospect(index, index, 0.0)
+            each = self.drawn(self.prospect(index, index, 0.0), is_replanned=False)
             last = next(reversed(shown.values()), None)
             if last is None or _is_onward(last, each):
                 shown[index] = replace(each, from_value_of_time=begin * SECONDS_PER_HOUR)
@@ -148,7 +148,7 @@ class _Field:
     def best(self, value: float) -> Prospect:
         """The least of cost and waiting at a value of time, $ per second."""
         index = int(np.argmin(self._usd + value * self._seconds))
-        return self.prospect(index, index, 0.0)
+        return self.drawn(self.prospect(index, index, 0.0))
 
     def in_reach(self, ends: Ends, replan_seconds: float) -> str:
         """What could be kept as surely: each end by itself, and what one leaves of the other."""
@@ -180,11 +180,18 @@ class _Field:
             first=every.allocation(first),
             then=every.allocation(then),
             first_share=1.0 if first == then else change / self._work,
-            seconds=_range(course.seconds[:, column]),
-            usd=_range(course.usd[:, column]),
+            seconds=range_of(course.seconds[:, column]),
+            usd=range_of(course.usd[:, column]),
             from_value_of_time=None,
             is_measured=bool(every.measured[first] and every.measured[then]),
         )
+
+    def drawn(self, prospect: Prospect, is_replanned: bool = True) -> Prospect:
+        """The same with reclaims, and waits for capacity, in its ranges."""
+        runs = self._spot.runs(prospect.first, prospect.then if is_replanned else None)
+        if runs is None:
+            return prospect
+        return replace(prospect, seconds=range_of(runs.seconds), usd=range_of(runs.usd))
 
 
 def lower_hull(seconds: FloatArray, usd: FloatArray) -> list[int]:
@@ -236,10 +243,6 @@ def _courses(
         seconds=fixed_seconds + before + after,
         usd=fixed_usd + before * price[first] + after * price[then],
     )
-
-
-def _range(sample: FloatArray) -> Range:
-    return Range(quantile(sample, _USUALLY), quantile(sample, _SURELY))
 
 
 def _only(chance: float, ends: Ends) -> str:

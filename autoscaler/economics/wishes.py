@@ -9,7 +9,7 @@ import numpy as np
 
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.aims import Aim, affordable, aim
-from autoscaler.economics.candidates import candidates
+from autoscaler.economics.candidates import Candidates, candidates
 from autoscaler.economics.exploration import (
     expected_cost,
     fewest,
@@ -116,6 +116,8 @@ def _wish(job: JobSnapshot, supply: Supply, room: FloatArray, most_times: float)
     every = candidates(job, supply)
     if job.objective.budget_usd is not None:
         every = replace(every, allowed=every.allowed & affordable(job, supply, every))
+    if _hurries(job):
+        every = replace(every, allowed=_at_once(every))
     at = Ground(every, job.switching, room, has_run=job.spent_usd > 0)
     prices = price_range(job, supply, most_times)
     asked = aim(job, at, supply, prices)
@@ -175,7 +177,7 @@ def _chosen(open_wish: Wish) -> Wish:
             return _staying(open_wish, Why.UNMEASURED, held)
     if stages is not None:
         return _no_dearer(replace(open_wish, why=Why.STAGES, target=stages.first))
-    if held is None and not any(model.measured for model in job.models.values()):
+    if held is None and not _was_measured(job):
         chosen = _starting(open_wish)
     else:
         chosen = _improving(open_wish)
@@ -187,6 +189,23 @@ def _staying(open_wish: Wish, why: Why, held: int) -> Wish:
     every, sizes = open_wish.at.candidates, open_wish.at.candidates.sizes
     smaller = (sizes.offer == sizes.offer[held]) & (sizes.instances <= sizes.instances[held])
     return replace(open_wish, why=why, target=held, eligible=every.allowed & smaller)
+
+
+def _was_measured(job: JobSnapshot) -> bool:
+    return any(model.measured for model in job.models.values())
+
+
+def _hurries(job: JobSnapshot) -> bool:
+    """Whether it can't be told yet how much time there is to its deadline."""
+    has_deadline = job.objective.deadline_seconds is not None
+    return has_deadline and job.held is None and not _was_measured(job)
+
+
+def _at_once(every: Candidates) -> BoolArray:
+    """What need not be waited for, (A,), if there is anything."""
+    waits = np.array([offer.fill_seconds > 0 for offer in every.offers], dtype=np.bool_)
+    at_once: BoolArray = every.allowed & ~waits[every.sizes.offer]
+    return at_once if at_once.any() else every.allowed
 
 
 def _starting(open_wish: Wish) -> Wish:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
+
+from autoscaler.domain.lives import Ending
 
 # Where the classes of age begin.
 AGES_SECONDS = (0.0, 600.0, 1800.0, 7200.0, 28800.0)
@@ -35,9 +37,18 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
-    """Ends a second, of each class of `AGES_SECONDS`; all 0 where nothing ever ends."""
+    """Ends a second, of each class of `AGES_SECONDS`; all 0 where nothing ever ends.
+
+    Each is the mean of a gamma distribution that counts for so many `ends`.
+    """
 
     per_second: tuple[float, ...]
+    ends: tuple[float, ...] = field(default=(_PRIOR_ENDS,) * len(AGES_SECONDS), compare=False)
+
+    @property
+    def ending(self) -> Ending:
+        """The same for those who draw from it."""
+        return Ending(AGES_SECONDS, self.per_second, self.ends)
 
     def survival(self, age_seconds: float, seconds: float) -> float:
         """How likely what is so old is still there after so many seconds."""
@@ -73,7 +84,7 @@ def learnt_hazard(lives: Iterable[Life], prior: Hazard, optimism: float = 0.0) -
     age was seen rarely: what nobody has tried for long is worth trying (upper confidence bound).
     """
     known = list(lives)
-    found = []
+    found, shapes = [], []
     for expected, (first, last) in zip(prior.per_second, _classes(), strict=True):
         lived = sum(life.weight * _overlap(0.0, life.seconds, first, last) for life in known)
         ends = sum(
@@ -82,7 +93,8 @@ def learnt_hazard(lives: Iterable[Life], prior: Hazard, optimism: float = 0.0) -
         shape = _PRIOR_ENDS + ends
         mean = shape / (_PRIOR_ENDS / expected + lived) if expected > 0 else 0.0
         found.append(mean * max(1.0 - optimism / math.sqrt(shape), 0.0))
-    return Hazard(tuple(found))
+        shapes.append(shape)
+    return Hazard(tuple(found), tuple(shapes))
 
 
 def _classes() -> Iterable[tuple[float, float]]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from autoscaler.domain.lives import Lives
 from autoscaler.domain.offer import Purchase
 from autoscaler.market.hazards import Hazard, Life, learnt_hazard, usual_hazard
 
@@ -73,12 +74,14 @@ class Belief:
         outage: hazard of the end of an outage.
         out_seconds: for how long it has been out; 0 where it is not known to be.
         fill_probability: how likely there is capacity now.
+        lives: the same for forecasts, without any optimism; None where nothing is reclaimed.
     """
 
     reclaim: Hazard
     outage: Hazard
     out_seconds: float = 0.0
     fill_probability: float = 1.0
+    lives: Lives | None = None
 
     def reclaims_per_hour(self, age_seconds: float = 0.0) -> float:
         """Of an instance of that age, over the next `HORIZON_SECONDS`."""
@@ -156,7 +159,9 @@ def _beliefs_of_type(
         common = learnt_hazard((life for one in lives.values() for life in one), told)
         reclaim = learnt_hazard(lives[place], common, _OPTIMISM)
         own_outage = learnt_hazard(asked[place].lives, outage)
-        found[place] = _belief(reclaim, own_outage, asked[place], now_seconds)
+        belief = _belief(reclaim, own_outage, asked[place], now_seconds)
+        lives_there = _told_lives(learnt_hazard(lives[place], common), belief)
+        found[place] = replace(belief, lives=lives_there)
     return found
 
 
@@ -222,10 +227,28 @@ def _belief(reclaim: Hazard, outage: Hazard, known: _Outages, now_seconds: float
         return Belief(reclaim, outage)
     out_seconds = outage.mean_seconds(0.0, _MEMORY_SECONDS)
     there_seconds = reclaim.mean_seconds(0.0, _MEMORY_SECONDS)
-    usually_there = there_seconds / (out_seconds + there_seconds)
+    usually_there = _usually_there(reclaim, outage)
     turns = (now_seconds - known.out_seconds) * (1.0 / out_seconds + 1.0 / there_seconds)
     there = usually_there * -math.expm1(-turns)
     return Belief(reclaim, outage, now_seconds - known.since_seconds, there)
+
+
+def _told_lives(reclaim: Hazard, belief: Belief) -> Lives | None:
+    if not any(reclaim.per_second):
+        return None
+    return Lives(
+        reclaim=reclaim.ending,
+        outage=belief.outage.ending,
+        there=belief.fill_probability,
+        out_seconds=belief.out_seconds,
+        usually_there=_usually_there(reclaim, belief.outage),
+    )
+
+
+def _usually_there(reclaim: Hazard, outage: Hazard) -> float:
+    out_seconds = outage.mean_seconds(0.0, _MEMORY_SECONDS)
+    there_seconds = reclaim.mean_seconds(0.0, _MEMORY_SECONDS)
+    return there_seconds / (out_seconds + there_seconds)
 
 
 def _weight(at_seconds: float, now_seconds: float) -> float:

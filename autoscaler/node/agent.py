@@ -238,7 +238,9 @@ class Agent:
         if leaves and not start.is_leaving:
             self._leaving_seconds = self._clock.monotonic()
             start = self._note(is_leaving=True)
-        self._trainer.direct(TrainingDirective(start.is_leaving, wish.throughput))
+        self._trainer.direct(
+            TrainingDirective(start.is_leaving, wish.throughput, wish.checkpoint_interval_seconds)
+        )
         if not start.is_leaving:
             return
         if self._stop_seconds(wish) <= 0 or not start.has_stepped:

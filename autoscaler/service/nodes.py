@@ -155,6 +155,7 @@ class Nodes:
             devices_used=held.devices_used,
             drain_seconds=self._drain_seconds(job),
             throughput=model.point if model is not None and model.measured else None,
+            checkpoint_interval_seconds=self._status.checkpoint_intervals.get(job.id),
         )
 
     def _drain_seconds(self, job: JobRecord) -> float:

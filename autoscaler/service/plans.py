@@ -58,6 +58,8 @@ def _prospect_view(prospect: Prospect) -> ProspectView:
         usd_90=prospect.usd.ninety_percent,
         from_value_of_time_usd_per_hour=prospect.from_value_of_time,
         measured=prospect.is_measured,
+        seconds_band=(prospect.seconds.low, prospect.seconds.high),
+        usd_band=(prospect.usd.low, prospect.usd.high),
     )
 
 

@@ -213,6 +213,7 @@ class Simulation:
         now_seconds = self._clock.now()
         while self._waiting and self._waiting[0].submitted_seconds <= now_seconds:
             arrival = self._waiting.popleft()
+            self._moved_seconds = now_seconds
             training = self._training(arrival)
             spec = JobSpec(
                 name=arrival.name,

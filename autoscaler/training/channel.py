@@ -158,6 +158,7 @@ def directive_from(values: Mapping[str, Any]) -> TrainingDirective:
     return TrainingDirective(
         drain=bool(values["drain"]),
         throughput=None if throughput is None else _parameters_from(throughput),
+        checkpoint_interval_seconds=values.get("checkpoint_interval_seconds"),
     )
 
 

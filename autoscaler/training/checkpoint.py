@@ -50,6 +50,7 @@ class Checkpoints:
         self._clock = clock
         self._writer: threading.Thread | None = None
         self._status = CheckpointStatus()
+        self._pause_seconds: float | None = None
 
     @property
     def directory(self) -> Path:
@@ -73,7 +74,9 @@ class Checkpoints:
         """
         if self.is_writing:
             return
+        began_seconds = self._clock.monotonic()
         copied = tree_map(_copied, dict(tensors)), tree_map(_copied, dict(rest))
+        self._pause_seconds = self._clock.monotonic() - began_seconds
         self._writer = threading.Thread(
             target=self._write, args=(step, *copied), name="castor-checkpoint"
         )
@@ -186,7 +189,10 @@ class Checkpoints:
             self._fail(step, error)
             return
         self._status = CheckpointStatus(
-            step=step, seconds=self._clock.monotonic() - started_seconds, bytes=size_bytes
+            step=step,
+            seconds=self._clock.monotonic() - started_seconds,
+            bytes=size_bytes,
+            pause_seconds=self._pause_seconds,
         )
         self._prune()
 

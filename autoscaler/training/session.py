@@ -266,7 +266,14 @@ class TrainingSession:
             parts.replica.leaves = directive.drain
             parts.replica.throughput = directive.throughput
         waited_seconds = self._clock.monotonic() - self._checkpoint_seconds
-        parts.replica.wants_checkpoint = waited_seconds >= parts.checkpoint_interval_seconds
+        parts.replica.wants_checkpoint = waited_seconds >= self._checkpoint_interval_seconds()
+
+    def _checkpoint_interval_seconds(self) -> float:
+        """What the controller says now, or else what this start was told."""
+        told = self._parts.channel.directive if self._parts.channel is not None else None
+        if told is not None and told.checkpoint_interval_seconds is not None:
+            return told.checkpoint_interval_seconds
+        return self._parts.checkpoint_interval_seconds
 
     def _save(self, at_once: bool) -> None:
         self._checkpoint_seconds = self._clock.monotonic()

@@ -158,6 +158,18 @@ def test_what_the_rest_of_the_budget_does_not_pay_until_the_next_plan_is_not_all
     assert paid.tolist() == [True, False, False, False]
 
 
+def test_waiting_for_capacity_is_not_billed() -> None:
+    waits = replace(SMALL, fill_seconds=7200.0)
+    starting = replace(with_budget("0.0125"), held=None, trained=None)
+    for one in (with_budget("0.0125"), starting):
+        now, later = (snapshot(one, offers=(each,), replan_seconds=5.0) for each in (SMALL, waits))
+        paid = affordable(one, supply_of(now), ground_of(one, now).candidates)
+        paid_later = affordable(one, supply_of(later), ground_of(one, later).candidates)
+        assert paid_later.tolist() == paid.tolist()
+        assert paid.any()
+        assert aim_of(one, later).stop is None
+
+
 def test_a_deadline_within_a_budget() -> None:
     both = with_deadline(60.0, budget_usd=Decimal("0.02"))
     found = aim_of(both)

@@ -53,6 +53,19 @@ def test_the_choice_is_the_least_cost_over_everything(moment: Snapshot) -> None:
         assert found == one.held
 
 
+def test_a_first_start_with_a_deadline_does_not_wait_for_capacity() -> None:
+    waits = offer("spot", "0.03", reclaims_per_hour=0.2, fill_seconds=900.0)
+    one = job(models=model(measured=()), instances=InstanceBounds(1, 1))
+    spot, firm = Allocation("spot", 1, 1), Allocation("local-small", 1, 1)
+    moment = snapshot(one, offers=(waits, SMALL))
+    assert target_of(one, moment) == spot
+    hurried = replace(one, objective=Objective(deadline_seconds=NOW + 7200.0))
+    assert target_of(hurried, moment) == firm
+    assert target_of(hurried, snapshot(hurried, offers=(waits,))) == spot
+    known = replace(hurried, models={"core": model()})
+    assert target_of(known, moment) == spot, "it can be told that there is time"
+
+
 def alone(one: JobSnapshot, value_usd_per_hour: float) -> JobSnapshot:
     """A long job that holds nothing: its choice is by the price of progress alone."""
     return replace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -264,6 +265,19 @@ def test_a_drained_instance_leaves_at_a_step_and_stays_away(site: Site) -> None:
     assert not controller.failures
     assert not instance.processes("steady.py")
     assert len(instance.starts()) == 1
+
+
+def test_the_interval_of_checkpoints_reaches_the_script_and_can_be_taken_back(site: Site) -> None:
+    controller = site.serve(FOR_EVER)
+    site.launch().wait_for(InstancePhase.TRAINING)
+    for interval_seconds in (40.0, 55.0, None):
+        controller.want(checkpoint_interval_seconds=interval_seconds)
+        wait_until(partial(_is_heard, controller, interval_seconds), "the interval")
+
+
+def _is_heard(controller: FakeController, interval_seconds: float | None) -> bool:
+    told = [report.metrics.get("interval") for report in controller.training]
+    return told[-1:] == [interval_seconds]
 
 
 def test_an_agent_killed_while_it_drains_does_not_start_again(site: Site) -> None:

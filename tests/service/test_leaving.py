@@ -10,3 +10,10 @@ def test_an_agent_is_told_how_long_its_script_may_take_to_leave(api: Api) -> Non
     assert node.heartbeat(_report(held)).drain_seconds == 90.0
     slow = _training(checkpoint=CheckpointStatus(step=5, seconds=100.0))
     assert node.heartbeat(_report(held, reports=(slow,))).drain_seconds == 420.0
+
+
+def test_an_agent_is_told_how_often_its_script_takes_checkpoints(api: Api) -> None:
+    held, node = _joined(api)
+    assert node.heartbeat(_report(held)).checkpoint_interval_seconds is None
+    api.world.controller.status.checkpoint_intervals = {held.job: 75.0}
+    assert node.heartbeat(_report(held)).checkpoint_interval_seconds == 75.0

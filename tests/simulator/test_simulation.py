@@ -156,3 +156,11 @@ def test_a_workload_may_arrive_after_the_last_has_ended(profiles: dict[str, Prof
     result = Trial(profiles, SLOW, arrivals=(ARRIVALS[0], late)).run()
     assert result.jobs[0].finished_s < 90_000.0 < result.jobs[1].started_s
     assert result.totals.gpu_hours < 10, "nothing is held in between"
+
+
+def test_a_job_that_comes_after_a_day_without_any_may_wait(profiles: dict[str, Profile]) -> None:
+    late = replace(ARRIVALS[1], submitted_seconds=90_000.0)
+    out_for_an_hour = CapacityTrace(gap_seconds=3600.0, counts=(1,) * 25 + (0,) + (1,) * 9)
+    settings = SimulatedSettings(offers=(SLOW,), capacity={SLOW.id: out_for_an_hour})
+    result = Trial(profiles, SLOW, arrivals=(ARRIVALS[0], late), settings=settings).run()
+    assert result.jobs[1].started_s > 93_600.0

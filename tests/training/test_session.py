@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -196,8 +197,12 @@ def test_what_never_had_a_gradient_does_not_drown_the_rest() -> None:
     ],
 )
 def test_a_directive_arrives_with_the_model_of_the_job(throughput: StepParameters | None) -> None:
-    directive = TrainingDirective(drain=True, throughput=throughput)
+    directive = TrainingDirective(True, throughput, checkpoint_interval_seconds=75.0)
     assert directive_from(json.loads(json.dumps(asdict(directive)))) == directive
+
+
+def test_a_directive_of_an_agent_that_knows_of_no_intervals() -> None:
+    assert directive_from({"drain": False}) == TrainingDirective()
 
 
 def test_parameters_of_no_model_are_refused() -> None:
@@ -292,6 +297,26 @@ def test_a_last_state_is_saved_once_there_is_room(tmp_path: Path, monkeypatch) -
     assert parts.checkpoints is not None
     assert parts.checkpoints.status.step == parts.state.counters.step
     assert channel.said[-1] == "finished"
+
+
+def test_checkpoints_are_taken_as_often_as_the_controller_says_last(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    job, parts, channel = under_castor(tmp_path, script(*_model(), Numbered()), clock)
+    assert parts.checkpoints is not None
+    parts.checkpoint_interval_seconds = 300.0
+    batches, saved_seconds = job.batches(epochs=1000), dict[int, float]()
+    for told, kept_seconds in ((None, 300.0), (20.0, 20.0), (60.0, 60.0), (None, 300.0)):
+        channel._directive = TrainingDirective(checkpoint_interval_seconds=told)
+        for _ in range(int(3 * kept_seconds)):
+            inputs, _ = next(batches)
+            clock.advance(1.0)
+            job.step(job.model(inputs).mean())
+            parts.checkpoints.wait()
+            if parts.checkpoints.status.step is not None:
+                saved_seconds.setdefault(parts.checkpoints.status.step, clock.monotonic())
+        between = np.diff(list(saved_seconds.values()))[-1]
+        assert kept_seconds <= between <= kept_seconds + 3.0
+    assert parts.checkpoints.status.pause_seconds == 0.0, "training stood still for no time"
 
 
 def test_a_job_that_starts_again_after_its_end_ends_well(tmp_path: Path) -> None:

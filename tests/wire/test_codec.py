@@ -8,7 +8,7 @@ import pytest
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.wire.codec import decode, encode
-from autoscaler.wire.messages import CostView, EventView
+from autoscaler.wire.messages import CostView, EventView, NodeReply, Wanted
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, 0.1, 1e300])
@@ -31,3 +31,12 @@ def test_money_keeps_its_digits() -> None:
 def test_what_does_not_fit_is_named() -> None:
     with pytest.raises(SpecError, match="at_seconds"):
         decode(EventView, b'{"job": null, "kind": "kind", "text": "text"}')
+
+
+def test_older_and_newer_ends_understand_each_other() -> None:
+    reply = NodeReply(Wanted.RUN, 1, None, 1, 60.0)
+    fields = json.loads(encode(NodeReply, reply))
+    del fields["checkpoint_interval_seconds"]
+    assert decode(NodeReply, json.dumps(fields)) == reply, "of an older controller"
+    fields["of_a_later_version"] = 7
+    assert decode(NodeReply, json.dumps(fields)) == reply, "of a newer one"

@@ -33,6 +33,7 @@ for step in range(1, steps + 1):
     if step == fail_at:
         raise ValueError(f"step {step} is one too many")
     channel.stepped(step, step)
+    interval = channel.directive.checkpoint_interval_seconds
     channel.report(
         TrainingReport(
             step=step,
@@ -46,7 +47,11 @@ for step in range(1, steps + 1):
             learning_rate=0.1,
             parameter_bytes=4,
             observations=(StepObservation("cpu-core", 1, 1, 32, 0, 0.02, 0.0, 1),),
-            metrics={"loss": float("nan"), "step": float(step)},
+            metrics={
+                "loss": float("nan"),
+                "step": float(step),
+                **({} if interval is None else {"interval": interval}),
+            },
         )
     )
     if channel.directive.drain and "DEAF" not in os.environ:

@@ -1,0 +1,59 @@
+"""How often jobs on what may be reclaimed take checkpoints: by Young and Daly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+
+from autoscaler.controller.experience import in_steps
+from autoscaler.domain.job import JobRecord
+from autoscaler.domain.snapshot import JobSnapshot
+from autoscaler.economics.spot import checkpoint_interval_seconds
+from autoscaler.economics.supply import SECONDS_PER_HOUR
+
+# With less between them, what a reclaim loses is short beside the boot that follows it.
+_LEAST_SECONDS: Final = 30.0
+# Jobs fail for other reasons too.
+_MOST_SECONDS: Final = 3600.0
+# A checkpoint is written beside training, and to the same disk or network: a tenth of the time.
+_WRITES: Final = 10.0
+
+
+def checkpoint_intervals(
+    jobs: Sequence[JobRecord], snapshots: Iterable[JobSnapshot]
+) -> dict[str, float]:
+    """Seconds between two checkpoints of each job that is to be told, by its id.
+
+    Told are jobs whose owner named none, of which a checkpoint was measured and that hold what
+    may be reclaimed.
+    """
+    records = {job.id: job for job in jobs}
+    told = {one.id: _interval_seconds(records[one.id], one) for one in snapshots}
+    return {job: seconds for job, seconds in told.items() if seconds is not None}
+
+
+def _interval_seconds(record: JobRecord, job: JobSnapshot) -> float | None:
+    per_second = _restarts_per_second(job)
+    paused_seconds = job.switching.checkpoint_seconds
+    if record.spec.checkpoint.interval_seconds is not None:
+        return None
+    if record.report is None or not paused_seconds or not per_second:
+        return None
+    best = float(checkpoint_interval_seconds(paused_seconds, np.array(per_second)))
+    written_seconds = record.report.checkpoint.seconds or 0.0
+    best = in_steps(max(best, _WRITES * written_seconds))
+    return min(max(best, _LEAST_SECONDS), _MOST_SECONDS)
+
+
+def _restarts_per_second(job: JobSnapshot) -> float:
+    """Reclaims a second after which it starts from a checkpoint, at most.
+
+    Any of its instances where it has no more than it needs; else all of them at once, which is
+    no more likely than that of one.
+    """
+    if job.held is None or job.held_reclaims_per_hour is None:
+        return 0.0
+    count = job.held.instances if job.held.instances <= job.instances.minimum else 1
+    return count * job.held_reclaims_per_hour / SECONDS_PER_HOUR
