@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from autoscaler.simulator.results import Result, Totals
 
@@ -70,7 +70,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     mean, count = float(np.mean(values)), len(values)
     if count < 2:
         return Estimate(mean, None)
-    quantile = float(student_t.ppf((1 + _CONFIDENCE) / 2, count - 1))
+    quantile = float(stdtrit(count - 1, (1 + _CONFIDENCE) / 2))
     return Estimate(mean, quantile * float(np.std(values, ddof=1)) / count**0.5)
 
 

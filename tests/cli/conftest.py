@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-CASTOR = (sys.executable, "-P", "-m", "autoscaler.cli.app")
+from tests.nursery import Order, nursery
+
+APP = "autoscaler.cli.app"
+CASTOR = (sys.executable, "-P", "-m", APP)
+# What its commands import.
+_IMPORTED = (
+    *("autoscaler.main", "autoscaler.spec.job_file", "httpcore", APP),
+    *(f"autoscaler.cli.{room}" for room in ("live", "serving", "submission", "local_cloud")),
+)
 
 
 class Terminal:
@@ -24,6 +32,15 @@ class Terminal:
         self._environment |= {"CASTOR_STATE": str(state), "COLUMNS": "200"}
 
     def castor(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
+        """A command, in a process that did not have to import what it needs."""
+        said = (self.state.with_suffix(".stdout"), self.state.with_suffix(".stderr"))
+        arguments = (APP, *map(str, words))
+        process = nursery(*_IMPORTED).start(Order(arguments, said[0], self._environment, said[1]))
+        code = process.wait(60)
+        return subprocess.CompletedProcess(arguments, code, *(path.read_text() for path in said))
+
+    def castor_anew(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
+        """A command in a process of its own from the start, as a shell has it."""
         return subprocess.run(
             [*CASTOR, *map(str, words)],
             env=self._environment,
@@ -45,6 +62,7 @@ class Terminal:
         while self.castor("status").returncode != 0:
             assert self.controller.poll() is None, self._log.read_text()
             assert time.monotonic() < deadline, self._log.read_text()
+            time.sleep(0.1)
 
     def kill(self) -> None:
         assert self.controller is not None

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,5 @@ from tests.controller.world import World
 
 
 @pytest.fixture
-def world(tmp_path: Path, template: Path) -> Iterator[World]:
-    world = World(tmp_path, template=template)
-    yield world
-    world.store.close()
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)

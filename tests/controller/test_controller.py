@@ -128,8 +128,8 @@ def test_growth_comes_before_and_shrinkage_waits_for_the_drain(world: World) -> 
     assert len(world.cloud.running()) == 1
 
 
-def test_orders_wait_for_room_that_a_draining_instance_takes(tmp_path, template) -> None:
-    world = World(tmp_path, devices=2, template=template)
+def test_orders_wait_for_room_that_a_draining_instance_takes(tmp_path) -> None:
+    world = World(tmp_path, devices=2)
     first, second = world.submit("first"), world.submit("second")
     world.wish(first, 2)
     world.tick(6)
@@ -323,8 +323,8 @@ def test_a_policy_that_raises_leaves_the_last_plan_in_force(world: World, caplog
     assert "planning failed" in caplog.text
 
 
-def test_a_fleet_cap_counts_what_is_still_leaving(tmp_path, template) -> None:
-    world = World(tmp_path, template=template)
+def test_a_fleet_cap_counts_what_is_still_leaving(tmp_path) -> None:
+    world = World(tmp_path)
     world.settings = replace(world.settings, fleet_usd_per_hour=0.25)
     world.restart()
     job = world.submit()

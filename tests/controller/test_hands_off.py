@@ -85,8 +85,8 @@ def test_what_jobs_do_by_themselves_goes_on_while_frozen(world: World) -> None:
 
 
 @pytest.fixture
-def observer(tmp_path: Path, template: Path) -> World:
-    world = World(tmp_path, template=template)
+def observer(tmp_path: Path) -> World:
+    world = World(tmp_path)
     world.settings = replace(world.settings, observes=True)
     world.restart()
     return world

@@ -86,8 +86,8 @@ def test_a_newer_date_of_the_same_price_is_taken(shop: Shop) -> None:
         assert market.offer("g5").priced_seconds == seconds
 
 
-def test_a_refused_price_is_told_once_each_time(tmp_path: Path, template: Path) -> None:
-    world = World(tmp_path, ControllerSettings(replan_seconds=0.0), template=template)
+def test_a_refused_price_is_told_once_each_time(tmp_path: Path) -> None:
+    world = World(tmp_path, ControllerSettings(replan_seconds=0.0))
     absurd = replace(G5, usd_per_hour=Decimal(4000))
     for sold, times in ((absurd, 3), (G5, 2), (absurd, 2)):
         world.cloud._offers = (sold, offer())
@@ -98,9 +98,9 @@ def test_a_refused_price_is_told_once_each_time(tmp_path: Path, template: Path) 
     assert set(world.controller.status.refused) == {"g5"}
 
 
-def test_shares_of_users_are_in_what_is_planned_from(tmp_path: Path, template: Path) -> None:
+def test_shares_of_users_are_in_what_is_planned_from(tmp_path: Path) -> None:
     settings = ControllerSettings(replan_seconds=0.0, shares={"ada": 3.0})
-    world = World(tmp_path, settings, template=template)
+    world = World(tmp_path, settings)
     ada, bob = (world.submit(name, person=name) for name in ("ada", "bob"))
     high = world.submit("bob-2", person="bob", priority=4.0)
     world.tick()

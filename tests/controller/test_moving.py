@@ -19,8 +19,8 @@ def test_a_move_keeps_the_old_instances_until_the_new_ones_train(world: World) -
     world.assert_nothing_leaked()
 
 
-def test_without_room_for_both_the_old_instances_go_first(tmp_path, template) -> None:
-    world = World(tmp_path, devices=2, template=template)
+def test_without_room_for_both_the_old_instances_go_first(tmp_path) -> None:
+    world = World(tmp_path, devices=2)
     job = world.submit()
     world.wish(job, 2)
     world.tick(6)

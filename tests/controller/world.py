@@ -1,4 +1,8 @@
-"""A whole controller on a clock that stands still, over a store and a cloud that are files."""
+"""A whole controller on a clock that stands still, over a cloud that is a file.
+
+Its store is in memory, which does what one in a database does (tests/store/test_alike.py) and takes
+a tenth of the time, or a database where a test is about files.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import Snapshot
 from autoscaler.ledger.ledger import Ledger
-from autoscaler.store.store import open_store
+from autoscaler.store.store import Store, memory_store, open_store
 from tests.controller.cloud import FileCloud
 
 START_SECONDS = 1_000_000.0
@@ -71,7 +75,12 @@ class Wishes:
 
 
 class World:
-    """One deployment. `restart` is what a crash and a new start of the controller are."""
+    """One deployment. `restart` is what a crash and a new start of the controller are.
+
+    With a `template` to copy, or where there is one already, the store is a database.
+    """
+
+    store: Store
 
     def __init__(
         self,
@@ -89,11 +98,14 @@ class World:
         self.wishes = Wishes()
         self.settings = settings
         self.is_ticking = False
-        self._url = f"sqlite:///{database}"
+        self._url = f"sqlite:///{database}" if database.exists() else None
+        if self._url is None:
+            self.store = memory_store()
         self.restart()
 
     def restart(self) -> None:
-        self.store = open_store(self._url)
+        if self._url is not None:
+            self.store = open_store(self._url)
         parts = ControllerParts(
             store=self.store,
             providers={"file": self.cloud},

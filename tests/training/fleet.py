@@ -23,9 +23,11 @@ from autoscaler.domain.training import Engine, TrainingDirective, TrainingSetup
 from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
 from autoscaler.lighthouse.order import LighthouseDirectory
 from autoscaler.unix_socket import listen
-from tests.training.nursery import ForkedProcess, nursery
+from tests.nursery import ForkedProcess, Order, nursery
 
 SCRIPTS = Path(__file__).parent / "scripts"
+# What every replica imports.
+_IMPORTED = ("torch", *(f"autoscaler.training.{name}" for name in ("opening", "quorum", "session")))
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 60.0, what: str = "") -> Any:
@@ -118,7 +120,8 @@ class ReplicaProcess:
         }
         self.process: subprocess.Popen[bytes] | ForkedProcess
         if ranks == 1 and not is_changed:
-            self.process = nursery().start(SCRIPTS / script, self.log, environment)
+            order = Order((str(SCRIPTS / script),), self.log, environment)
+            self.process = nursery(*_IMPORTED).start(order)
         else:
             self.process = self._anew(SCRIPTS / script, ranks, environment)
 

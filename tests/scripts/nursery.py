@@ -1,24 +1,20 @@
-"""Has imported what every replica needs, and forks replicas: importing PyTorch takes seconds.
+"""Imports the modules that it is given, and forks programs: what they import takes seconds.
 
 Reads orders from standard input, a line of JSON each, and writes a line of JSON for each process
-that it started and for each that ended. A replica is a process of its own session that runs the
-script as its main program and ends as a Python program does.
+that it started and for each that ended. A program is a process of its own session that runs the
+script or module as its main program and ends as a Python program does.
 """
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
 import runpy
 import select
 import sys
 from typing import Any
-
-import torch  # noqa: F401
-
-import autoscaler.training.opening
-import autoscaler.training.quorum
-import autoscaler.training.session  # noqa: F401
 
 _LOOK_SECONDS = 0.02
 
@@ -57,18 +53,31 @@ def _tell(**words: int) -> None:
 def become(order: dict[str, Any]) -> None:
     """Be the process that was ordered, as if it had just been started."""
     os.setsid()
-    log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    log = _new_file(order["log"])
+    errors = _new_file(order["errors"]) if order["errors"] else log
     nothing = os.open(os.devnull, os.O_RDONLY)
-    for target, source in ((0, nothing), (1, log), (2, log)):
+    for target, source in ((0, nothing), (1, log), (2, errors)):
         os.dup2(source, target)
     os.environ.clear()
     os.environ.update(order["environment"])
-    sys.argv = [order["script"]]
-    sys.path[0] = os.path.dirname(order["script"])
-    runpy.run_path(order["script"], run_name="__main__")
+    sys.argv = order["words"]
+    program = sys.argv[0]
+    if program.endswith(".py"):
+        sys.path.insert(0, os.path.dirname(program))
+        runpy.run_path(program, run_name="__main__")
+    else:
+        sys.modules.pop(program, None)
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+
+
+def _new_file(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
 
 if __name__ == "__main__":
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
+    gc.freeze()  # what children share with this process their collectors must not touch
     given = main()
     if given is not None:
         become(given)

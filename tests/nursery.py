@@ -1,4 +1,4 @@
-"""Processes forked from one that has imported PyTorch already; see scripts/nursery.py."""
+"""Processes forked from one that has imported what they need already; see scripts/nursery.py."""
 
 from __future__ import annotations
 
@@ -10,9 +10,24 @@ import queue
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 _SCRIPT = Path(__file__).parent / "scripts" / "nursery.py"
+
+
+@dataclass(frozen=True)
+class Order:
+    """A program to be run: `words` are a script, or a module by its name, and its arguments.
+
+    Without `errors` the log takes what is printed as errors, too.
+    """
+
+    words: Sequence[str]
+    log: Path
+    environment: Mapping[str, str]
+    errors: Path | None = None
 
 
 class ForkedProcess:
@@ -34,11 +49,11 @@ class ForkedProcess:
 
 
 class Nursery:
-    """Starts scripts; one order at a time."""
+    """Starts programs; one order at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *modules: str) -> None:
         self._server = subprocess.Popen(
-            [sys.executable, str(_SCRIPT)],
+            [sys.executable, "-P", str(_SCRIPT), *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "RUST_LOG": "error", "OMP_NUM_THREADS": "1"},
@@ -47,10 +62,9 @@ class Nursery:
         self._started: queue.Queue[ForkedProcess] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
 
-    def start(self, script: Path, log: Path, environment: dict[str, str]) -> ForkedProcess:
-        order = {"script": str(script), "log": str(log), "environment": environment}
+    def start(self, order: Order) -> ForkedProcess:
         assert self._server.stdin is not None
-        self._server.stdin.write(json.dumps(order).encode() + b"\n")
+        self._server.stdin.write(json.dumps(asdict(order), default=str).encode() + b"\n")
         self._server.stdin.flush()
         return self._started.get(timeout=60)
 
@@ -73,8 +87,8 @@ class Nursery:
 
 
 @functools.cache
-def nursery() -> Nursery:
-    """The one of this test run, started when it is first needed."""
-    started = Nursery()
+def nursery(*modules: str) -> Nursery:
+    """The one of this test run that has imported `modules`, started when it is first needed."""
+    started = Nursery(*modules)
     atexit.register(started.close)
     return started
