@@ -105,12 +105,12 @@ def kept_in_a_change(
     return 1.0 - pause_seconds / horizon_seconds if pause_seconds < horizon_seconds else 0.0
 
 
-def horizon_of(job: JobSnapshot, now_seconds: float) -> float:
+def horizon_of(job: JobSnapshot, now_seconds: float, least_seconds: float) -> float:
     """How long a change is taken to last: as what the job had lasted so far, if that is longer."""
     if job.service.started_seconds is None:
-        return HORIZON_SECONDS
+        return least_seconds
     ran_seconds = now_seconds - job.service.started_seconds
-    return max(HORIZON_SECONDS, ran_seconds / (job.service.restarts + 1))
+    return max(least_seconds, ran_seconds / (job.service.restarts + 1))
 
 
 def finish_prices_of(curves: Sequence[Curve], available: FloatArray) -> FloatArray:
