@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.models import Models
+from autoscaler.controller.programs import recalled
 from autoscaler.controller.snapshots import allowed_offers, job_snapshot
 from autoscaler.domain.errors import SpecError, Unavailable
 from autoscaler.domain.job import JobSpec
@@ -68,7 +69,7 @@ class Foresights:
         if not status.offers:
             raise Unavailable("no cloud has told its offers yet: ask again in a moment")
         now = Circumstances(status.offers, status.limits, status.unavailable, self._replan_seconds)
-        memory = self._store.programs.recall(spec.program_name)
+        memory = recalled(self._store, spec)
         return foresee(spec, memory, now, self._policy, self._clock.now())
 
 
