@@ -42,9 +42,9 @@ class SimulateOptions:
         float, Option(help="What every change of a job's instances holds it up.")
     ] = 1.0
     most_instances: Annotated[int, Option("--max-instances", help="Of each job.")] = 16
-    step_error: Annotated[
-        float, Option(help="Log standard deviation of measured step times.")
-    ] = 0.0
+    step_error: Annotated[float, Option(help="Log standard deviation of measured step times.")] = (
+        0.0
+    )
     noise_error: Annotated[
         float, Option(help="Log standard deviation of measured noise scales.")
     ] = 0.0

@@ -67,7 +67,9 @@ class RefPolicy:
             for job, size in zip(jobs, sizes, strict=True):
                 share = number(endowed[job.id][kind])
                 why = f"{share} devices of this kind are its fair endowment"
-                grants[job.id] = Grant(whole(job, min(size, _most(job), part.most_of(job))), why, kind)
+                grants[job.id] = Grant(
+                    whole(job, min(size, _most(job), part.most_of(job))), why, kind
+                )
         smallest_first = sorted(queue, key=lambda job: grants[job.id].devices)
         return plan_of(snapshot, pool, smallest_first, grants)
 

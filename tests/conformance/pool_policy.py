@@ -297,9 +297,7 @@ class PoolPolicyConformance:
             alone = replace(moment, jobs=(replace(one, placement=None),))
             assert sizes(policy.plan(alone))[one.id] > 0
 
-    def test_a_job_whose_replicas_are_several_devices_has_whole_ones(
-        self, policy: Policy
-    ) -> None:
+    def test_a_job_whose_replicas_are_several_devices_has_whole_ones(self, policy: Policy) -> None:
         staged = pool_job("staged", 6, models={KIND: staged_model(4)})
         (alone,) = sizes(policy.plan(pool_snapshot(staged, offers=machines(2)))).values()
         assert alone % 4 == 0

@@ -27,7 +27,10 @@ from tests.nursery import ForkedProcess, Order, nursery
 
 SCRIPTS = Path(__file__).parent / "scripts"
 # What every replica imports.
-_IMPORTED = ("torch", *(f"autoscaler.training.{name}" for name in ("opening", "quorum", "session")))
+_IMPORTED = (
+    "torch",
+    *(f"autoscaler.training.{name}" for name in ("opening", "quorum", "session")),
+)
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 60.0, what: str = "") -> Any:
