@@ -12,6 +12,7 @@ from rich.text import Text
 
 from autoscaler.cli.tables import number
 from autoscaler.domain.goodput import NoiseCurve
+from autoscaler.domain.job import ParallelismSpec
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.report import StepObservation
 from autoscaler.spec.quantities import format_duration
@@ -41,7 +42,7 @@ def program_detail(memory: ProgramMemory) -> RenderableType:
         Text(f"{memory.program}: taught by {jobs}, the last {memory.recent_jobs[0]}"),
         Text(
             f"known again by its initial batch of {memory.initial_batch} and its "
-            f"{memory.parameter_bytes:,} bytes of parameters",
+            f"{memory.parameter_bytes:,} bytes of parameters{_stages(memory.parallelism)}",
             style="dim",
         ),
     ]
@@ -54,6 +55,12 @@ def program_detail(memory: ProgramMemory) -> RenderableType:
     if memory.start_seconds:
         parts += [Text(), _starts_table(memory.start_seconds)]
     return Group(*parts)
+
+
+def _stages(parallelism: ParallelismSpec) -> str:
+    if parallelism.stages is None:
+        return ""
+    return f", in {parallelism.pipeline} stages of {parallelism.microbatches} microbatches"
 
 
 def _measured_on(memory: ProgramMemory) -> str:

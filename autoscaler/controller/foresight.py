@@ -9,6 +9,7 @@ from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.experience import Experience
 from autoscaler.controller.models import Models
+from autoscaler.controller.programs import recalled
 from autoscaler.controller.snapshots import allowed_offers, job_snapshot
 from autoscaler.domain.errors import SpecError, Unavailable
 from autoscaler.domain.job import JobSpec
@@ -82,7 +83,7 @@ class Foresights:
             self._replan_seconds,
             believed.lives if believed.offers else None,
         )
-        memory = self._store.programs.recall(spec.program_name)
+        memory = recalled(self._store, spec)
         return foresee(spec, memory, now, self._policy, self._clock.now())
 
 

@@ -7,12 +7,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from autoscaler.domain.goodput import NoiseCurve
-from autoscaler.domain.job import JobRecord
+from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.goodput.draws import is_usable
-from autoscaler.goodput.memory import Lesson, is_of, learnt, noise_at_start, thinned
+from autoscaler.goodput.memory import (
+    Lesson,
+    is_laid_out_as,
+    is_of,
+    learnt,
+    noise_at_start,
+    thinned,
+)
 from autoscaler.store.measurements import START_DURATION, NoisePoint
 from autoscaler.store.store import Store
 
@@ -32,7 +39,7 @@ class Programs:
 
         Of what the job alone has taught there is nothing to remember to it.
         """
-        memory = self._store.programs.recall(job.spec.program_name)
+        memory = recalled(self._store, job.spec)
         if memory is None or memory.recent_jobs == (job.id,):
             return None
         if job.report is None:
@@ -67,6 +74,7 @@ class Programs:
                 for (offer, what), mean in durations.items()
                 if offer is not None and what == START_DURATION
             },
+            parallelism=job.spec.parallelism,
         )
         program = job.spec.program_name
         known = self._store.programs.recall(program)
@@ -86,6 +94,12 @@ def _curve(history: Sequence[NoisePoint]) -> NoiseCurve | None:
         tuple(point.progress_examples for point in usable),
         tuple(point.noise.examples for point in usable),
     )
+
+
+def recalled(store: Store, spec: JobSpec) -> ProgramMemory | None:
+    """What is remembered of the program that a job says it runs, laid out as the job is."""
+    memory = store.programs.recall(spec.program_name)
+    return memory if memory is not None and is_laid_out_as(memory, spec.parallelism) else None
 
 
 def informed(job: JobSnapshot, memory: ProgramMemory) -> JobSnapshot:

@@ -83,6 +83,14 @@ class ParallelismSpec:
         if self.pipeline > 1 and self.near_instances is not None:
             raise ValueError(f"pipeline and near_instances: leave one of the two out: {self}")
 
+    @property
+    def stages(self) -> tuple[int, int] | None:
+        """Stages of a replica and microbatches of a step; None where each device is a replica.
+
+        What was measured under one of these says nothing of another.
+        """
+        return (self.pipeline, self.microbatches) if self.pipeline > 1 else None
+
 
 @dataclass(frozen=True, slots=True)
 class SecretReference:

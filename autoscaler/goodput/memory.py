@@ -9,6 +9,7 @@ from statistics import median
 import numpy as np
 
 from autoscaler.domain.goodput import BatchBounds, NoiseCurve, NoiseScale
+from autoscaler.domain.job import ParallelismSpec
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.report import StepObservation
 
@@ -39,10 +40,16 @@ class Lesson:
     observations: Sequence[StepObservation]
     noise: NoiseCurve | None
     start_seconds: Mapping[str, float]
+    parallelism: ParallelismSpec = ParallelismSpec()
+
+
+def is_laid_out_as(memory: ProgramMemory, parallelism: ParallelismSpec) -> bool:
+    """Whether devices shared a step as in what is remembered, as far as can be told at submit."""
+    return memory.parallelism.stages == parallelism.stages
 
 
 def is_of(memory: ProgramMemory, initial_batch: int, parameter_bytes: int) -> bool:
-    """Whether a job that tells these runs the program that is remembered."""
+    """Whether a job that is laid out so and tells these runs the program that is remembered."""
     most = _SAME_BYTES * max(memory.parameter_bytes, parameter_bytes)
     differ = abs(memory.parameter_bytes - parameter_bytes)
     return memory.initial_batch == initial_batch and differ <= most
@@ -57,7 +64,9 @@ def learnt(
     takes its place.
     """
     initial = lesson.bounds.initial
-    if known is not None and not is_of(known, initial, lesson.parameter_bytes):
+    if known is not None and not (
+        is_laid_out_as(known, lesson.parallelism) and is_of(known, initial, lesson.parameter_bytes)
+    ):
         known = None
     if known is not None and _contradicts(lesson.observations, known.observations):
         known = replace(known, observations=(), start_seconds={})
@@ -73,6 +82,7 @@ def learnt(
         observations=tuple(lesson.observations)[:MAXIMUM_CONFIGURATIONS],
         noise=lesson.noise,
         start_seconds=lesson.start_seconds,
+        parallelism=lesson.parallelism,
     )
     if known is None:
         return fresh

@@ -23,6 +23,7 @@ from autoscaler.policies.pool import (
     pool_of,
     requested,
 )
+from autoscaler.policies.pool_bounds import stages_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +78,11 @@ class DrfPolicy:
             job, kind = queue[turn], kinds[queue[turn].id]
             if kind is None:
                 continue
-            if left[kind] == 0 or sizes[job.id] == min(requested(job, pool), parts[kind].devices):
+            replica, most = stages_of(job), min(requested(job, pool), parts[kind].most_of(job))
+            if left[kind] < replica or sizes[job.id] + replica > most:
                 continue
-            left[kind] -= 1
-            sizes[job.id] += 1
+            left[kind] -= replica
+            sizes[job.id] += replica
             weight = job.weight if self._parameters.weighted else 1.0
             heappush(heap, (sizes[job.id] / parts[kind].devices / weight, turn))
         return sizes

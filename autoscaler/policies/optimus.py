@@ -58,7 +58,10 @@ class OptimusPolicy:
         for kind, part in pool.by_kind().items():
             machines = part.fewest_machines()[: self._parameters.most_devices]
             own = [job for job in jobs if kinds[job.id] == kind]
-            remaining = {job.id: self._remaining_seconds(job, kind, machines) for job in own}
+            remaining = {
+                job.id: self._remaining_seconds(job, kind, machines[: part.most_of(job)])
+                for job in own
+            }
             saved = {job: [-seconds for seconds in left] for job, left in remaining.items()}
             for job, size in most_gain_first(saved, part.available).items():
                 grants[job] = Grant(size, _why(remaining[job], size), kind)

@@ -81,13 +81,17 @@ class Packing:
     def emptiest(self, devices: int, among: Collection[str] | None = None) -> Placement | None:
         """Devices of the emptiest machines, each as far as it goes; None where none is free."""
         shares = {}
-        for offer in sorted(self._offers(among), key=lambda offer: -self._free[offer]):
+        for offer in self.roomiest(among):
             taken = min(devices, self._free[offer])
             if taken == 0:
                 break
             shares[offer] = taken
             devices -= taken
         return _placement(shares.items()) if shares else None
+
+    def roomiest(self, among: Collection[str] | None = None) -> list[str]:
+        """The emptiest machines first."""
+        return sorted(self._offers(among), key=lambda offer: -self._free[offer])
 
     def _offers(self, among: Collection[str] | None) -> list[str]:
         return [offer for offer in self._free if among is None or offer in among]

@@ -1,7 +1,7 @@
 """A fixed pool of machines that jobs share: who is given how much, placed and told as a plan.
 
-A job has devices of one kind at a time, of a kind that it has a model of. Limits beside the
-machines' devices are not looked at.
+A job has devices of one kind at a time, of a kind that it has a model of, in whole replicas and
+within its own bounds on machines. Limits beside the machines' devices are not looked at.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from autoscaler.domain.offer import Offer
 from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.policies.packing import Packing
+from autoscaler.policies.pool_bounds import allowed, most_devices, stages_of, whole, within
 
 # A reason names the machines of a placement when there are no more of them.
 _MACHINES_NAMED = 2
@@ -26,6 +27,7 @@ class Pool:
 
     `devices` are those of all machines; `capacity` (offer id -> devices, in the order of the ids)
     is what can be given of each now: of an unavailable machine what jobs hold there.
+    `types` are the instance types, by id of the offer.
     `device_kind` is what most devices are, None where there is no machine. Where there are several
     kinds, `parts` has the machines of each, as a pool of their own.
     """
@@ -34,6 +36,7 @@ class Pool:
     capacity: Mapping[str, int]
     device_kind: str | None
     parts: Mapping[str, Pool] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def available(self) -> int:
@@ -53,6 +56,12 @@ class Pool:
             for kind, part in self.by_kind().items()
             if kind in job.models or not job.models
         }
+
+    def most_of(self, job: JobSnapshot) -> int:
+        """The devices of all machines, or as many as the job may have of them."""
+        if not job.instances.maxima:
+            return whole(job, self.devices)
+        return most_devices(job, self.capacity, self.types)
 
     def kind_of(self, placement: Placement | None) -> str | None:
         """The kind of device of a placement; None where that has none, or several."""
@@ -102,7 +111,8 @@ def pool_of(snapshot: Snapshot) -> Pool:
     if len(parts) == 1:
         return parts[kinds[0]]
     usual = max(kinds, key=lambda kind: parts[kind].devices, default=None)
-    return Pool(sum(part.devices for part in parts.values()), capacity, usual, parts)
+    types = {offer.id: offer.instance_type for offer in machines}
+    return Pool(sum(part.devices for part in parts.values()), capacity, usual, parts, types)
 
 
 def _part(machines: Sequence[Offer], capacity: Mapping[str, int]) -> Pool:
@@ -111,6 +121,7 @@ def _part(machines: Sequence[Offer], capacity: Mapping[str, int]) -> Pool:
         devices=sum(offer.devices for offer in machines),
         capacity={offer.id: capacity[offer.id] for offer in machines},
         device_kind=machines[0].device_kind,
+        types={offer.id: offer.instance_type for offer in machines},
     )
 
 
@@ -120,9 +131,12 @@ def by_submission(jobs: Iterable[JobSnapshot]) -> list[JobSnapshot]:
 
 
 def requested(job: JobSnapshot, pool: Pool) -> int:
-    """The devices that a rigid job asked for, or one; never more than a kind of them has."""
-    most = max((part.devices for part in pool.for_job(job).values()), default=0)
-    return min(job.requested_devices or 1, most)
+    """The devices that a rigid job asked for, or one; never more than it may have of a kind.
+
+    A job whose replicas are several devices is given whole ones, at least one where there is room.
+    """
+    most = max((part.most_of(job) for part in pool.for_job(job).values()), default=0)
+    return min(whole(job, max(job.requested_devices or 1, stages_of(job))), most)
 
 
 def gangs(
@@ -163,7 +177,11 @@ class Turns:
     def take(self, job: JobSnapshot, devices: int) -> str | None:
         """The kind of the devices; None of no devices, or where no kind has as many left."""
         self._hold(job, -1)
-        able = [kind for kind in self._pool.for_job(job) if 0 < devices <= self._left[kind]]
+        able = [
+            kind
+            for kind, part in self._pool.for_job(job).items()
+            if 0 < devices <= min(self._left[kind], part.most_of(job))
+        ]
         if not able:
             return None
         held = self._pool.kind_of(job.placement)
@@ -198,10 +216,14 @@ def plan_of(
 def plan_of_placements(
     snapshot: Snapshot, placements: Mapping[str, Placement | None], reasons: Mapping[str, str]
 ) -> Plan:
-    """The plan that puts every job where `placements` has it; each reason is a clause."""
+    """The plan that puts every job where `placements` has it, as far as its bounds let it.
+
+    Each reason is a clause.
+    """
+    types = {offer.id: offer.instance_type for offer in snapshot.offers if offer.shared}
     return Plan(
         decisions=tuple(
-            _decision(job, placements[job.id], reasons[job.id])
+            _decision(job, within(job, placements[job.id], types), reasons[job.id])
             for job in sorted(snapshot.jobs, key=lambda job: job.id)
         ),
         shadow_prices={limit.name: 0.0 for limit in snapshot.limits},
@@ -236,10 +258,18 @@ def place(
     for job in queue:
         if job.id not in placements:
             kind = chosen.get(job.id)
-            found = packing.emptiest(sizes[job.id], parts[kind].capacity) if kind else None
+            found = _emptiest(job, sizes[job.id], parts[kind], packing) if kind else None
             packing.take(found)
             placements[job.id] = found
     return placements
+
+
+def _emptiest(job: JobSnapshot, size: int, part: Pool, packing: Packing) -> Placement | None:
+    """On the emptiest machines that it may have; None where its bounds leave too little room."""
+    machines = allowed(job, packing.roomiest(part.capacity), part.types)
+    found = packing.emptiest(size, machines)
+    is_short = found is not None and found.devices < size
+    return None if is_short and job.instances.maxima else found
 
 
 def _decision(job: JobSnapshot, placement: Placement | None, why: str) -> Decision:

@@ -14,6 +14,7 @@ from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.wording import number
 from autoscaler.policies.optimism import goodputs
 from autoscaler.policies.pool import Grant, Pool, by_submission, plan_of, pool_of
+from autoscaler.policies.pool_bounds import whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,14 @@ class RefPolicy:
         grants = {job.id: Grant(0, "more jobs than devices") for job in queue}
         for kind, jobs in _takers(queue, endowed, speeds).items():
             alphas = [elasticities[job.id][kind] for job in jobs]
-            sizes = whole_shares(alphas, pool.by_kind()[kind].available)
+            part = pool.by_kind()[kind]
+            sizes = whole_shares(alphas, part.available)
             for job, size in zip(jobs, sizes, strict=True):
                 share = number(endowed[job.id][kind])
                 why = f"{share} devices of this kind are its fair endowment"
-                grants[job.id] = Grant(min(size, _most(job)), why, kind)
+                grants[job.id] = Grant(
+                    whole(job, min(size, _most(job), part.most_of(job))), why, kind
+                )
         smallest_first = sorted(queue, key=lambda job: grants[job.id].devices)
         return plan_of(snapshot, pool, smallest_first, grants)
 

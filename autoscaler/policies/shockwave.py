@@ -166,7 +166,8 @@ class ShockwavePolicy:
 
 
 def _standing(job: JobSnapshot, snapshot: Snapshot, pool: Pool, crowd: float) -> _Standing:
-    expected = forecast(job, pool)
+    # By the usual kind, not the one it holds: or a job would be planned anew where it has come to.
+    expected = forecast(replace(job, placement=None), pool)
     return _Standing(job, expected, alone(job, pool, snapshot, expected.left_seconds), crowd)
 
 

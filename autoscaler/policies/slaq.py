@@ -76,7 +76,9 @@ class SlaqPolicy:
             machines = part.fewest_machines()[: self._parameters.most_devices]
             values = {
                 job.id: _improvements(
-                    job, curves[job.id], _rates(job, kind, machines) * snapshot.replan_seconds
+                    job,
+                    curves[job.id],
+                    _rates(job, kind, machines[: part.most_of(job)]) * snapshot.replan_seconds,
                 )
                 for job in jobs
                 if kinds[job.id] == kind

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.programs import recalled
 from autoscaler.controller.snapshots import allowed_offers
 from autoscaler.domain.errors import Conflict, NotFound, SpecError, Unavailable
 from autoscaler.domain.job import InstanceBounds, JobRecord, JobSpec
@@ -59,7 +60,7 @@ class Submissions:
         self._check_objective(spec.objective, offers)
         _check_priority(spec.priority)
         job = self._store.jobs.add(replace(spec, person=person), self._clock.now())
-        self._tell("submitted", f"by {person}{self._remembered(spec.program_name)}", job)
+        self._tell("submitted", f"by {person}{self._remembered(spec)}", job)
         return job
 
     def change(self, name: str, change: Change, person: str) -> JobRecord:
@@ -120,12 +121,12 @@ class Submissions:
         self._store.events.add(Event(self._clock.now(), "forgotten", text, None))
         self._wake()
 
-    def _remembered(self, program: str) -> str:
-        memory = self._store.programs.recall(program)
+    def _remembered(self, spec: JobSpec) -> str:
+        memory = recalled(self._store, spec)
         if memory is None:
             return ""
         of_jobs = "a job" if memory.jobs == 1 else f"{memory.jobs} jobs"
-        return f"; it begins with what {of_jobs} of {program} taught"
+        return f"; it begins with what {of_jobs} of {memory.program} taught"
 
     def _check_instances(self, bounds: InstanceBounds) -> tuple[Offer, ...]:
         """The offers that these bounds allow, of which at least the minimum must fit."""

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from autoscaler.domain.goodput import BatchBounds
 from autoscaler.goodput.batching import split_batch
 from autoscaler.simulator.agents import Equipment
 from autoscaler.simulator.profiles import Profile
 from autoscaler.simulator.step_times import Unprofiled
 from autoscaler.simulator.training import TrainingSettings
+from autoscaler.simulator.truth import MachineKind
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the owner of a rigid job asks for: devices and a batch; no device takes more."""
+    """What the owner of a rigid job asks for: devices and a batch, within the bounds of each kind."""
 
     devices: int
     batch: int
-    device_maximum: int
+    bounds: BatchBounds
 
 
 def exclusive_seconds(
@@ -35,8 +37,8 @@ def exclusive_seconds(
     can be bought it is the fastest kind. None if it was profiled on none of them.
     """
     seconds, weights = [], []
-    for (kind, machine_devices), devices in _devices_of_machines(machines.values()).items():
-        found = _training_seconds(profile, request, kind, machine_devices)
+    for shape, devices in _devices_of_machines(machines.values()).items():
+        found = _training_seconds(profile, request, shape)
         if found is not None:
             seconds.append(found * settings.slowdown)
             weights.append(devices)
@@ -48,23 +50,23 @@ def exclusive_seconds(
     return settings.pause_seconds + min(seconds)
 
 
-def _devices_of_machines(machines: Collection[Equipment]) -> dict[tuple[str, int], int]:
-    """How many devices there are in machines of each shape: profiled kind, devices in one."""
-    found: dict[tuple[str, int], int] = {}
+def _devices_of_machines(machines: Collection[Equipment]) -> dict[MachineKind, int]:
+    """How many devices there are in machines of each shape."""
+    found: dict[MachineKind, int] = {}
     for each in machines:
-        shape = (each.profile_kind, each.offer.devices)
+        shape = MachineKind(each.offer.device_kind, each.profile_kind, each.offer.devices)
         found[shape] = found.get(shape, 0) + each.offer.devices
     return found
 
 
-def _training_seconds(
-    profile: Profile, request: Request, kind: str, machine_devices: int
-) -> float | None:
+def _training_seconds(profile: Profile, request: Request, shape: MachineKind) -> float | None:
+    kind, machine_devices = shape.profile_kind, shape.devices
+    own_maximum = request.bounds.on(shape.device_kind).device_maximum
     for devices in range(min(request.devices, request.batch), 0, -1):
         whole, rest = divmod(devices, machine_devices)
         placement = (machine_devices,) * whole + ((rest,) if rest else ())
         try:
-            most = min(request.device_maximum, int(profile.device_batches(kind, placement)[1]))
+            most = min(own_maximum, int(profile.device_batches(kind, placement)[1]))
             split = split_batch(request.batch, devices, most)
             times = profile.step_times(kind, placement, split.device)
         except Unprofiled:

@@ -252,7 +252,7 @@ class Simulation:
         training = Training(profile, bounds, settings, now_seconds, requested)
         training.exclusive_seconds = exclusive_seconds(
             profile,
-            Request(arrival.devices_requested, arrival.batch_size, bounds.device_maximum),
+            Request(arrival.devices_requested, arrival.batch_size, bounds),
             scenario.equipment,
             settings,
         )

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from autoscaler.cli.app import app
@@ -41,6 +42,21 @@ def test_policies_are_told_with_intervals_and_against_the_first(files: Path) -> 
     assert marginal["totals"][0] != marginal["totals"][1], "seeds differ"
     assert static["figures"]["avg_jct_s"]["ratio"]["mean"] > 0
     assert (files / "out.svg").stat().st_size > 1000
+
+
+def test_it_takes_whatever_a_simulation_takes(files: Path) -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    taken = {name: {each.name for each in commands[name].params} for name in commands}
+    assert taken["simulate"] - taken["compare"] == {"policy"}
+    (files / "pool.yaml").write_text("nodes: [{kind: slow, count: 2, devices: 2}]\n")
+    words = ("--cluster", "pool.yaml", "--policies", "fifo", "--seeds", "1", "--interval", "600")
+    compare(*words, "--json", "waits.json")
+    compare(*words, "--json", "hears.json", "--on-news")
+    waits, hears = (
+        json.loads((files / name).read_text())["policies"][0]["totals"][0]["decisions"]
+        for name in ("waits.json", "hears.json")
+    )
+    assert hears > waits
 
 
 def test_several_processes_find_the_same(files: Path) -> None:

@@ -16,9 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.domain.allocation import Placement
+from autoscaler.domain.goodput import PipelineParameters
+from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.plan import Action, Plan
-from autoscaler.domain.snapshot import JobSnapshot, Service, Snapshot, Truth
+from autoscaler.domain.snapshot import JobSnapshot, Service, Snapshot, ThroughputModel, Truth
 from autoscaler.policies.base import Policy
 from tests.conformance.policy import assert_order_says_nothing
 from tests.conformance.policy import shared_fixture as many_examples
@@ -77,6 +79,13 @@ def used(found: Iterable[Placement | None]) -> Mapping[str, int]:
     for one in found:
         total.update(dict(one.shares if one else ()))
     return total
+
+
+def staged_model(stages: int) -> ThroughputModel:
+    """Of a job of which so many devices are a replica."""
+    seconds = (0.01, 1e-4, 0.001, 0.01, 1e-3, 0.01, 1e-3)
+    point = PipelineParameters(*seconds, gamma=1.5, stages=stages, microbatches=16)
+    return ThroughputModel(KIND, point, (point,))
 
 
 @st.composite
@@ -287,6 +296,28 @@ class PoolPolicyConformance:
         for one in moment.jobs[:2]:
             alone = replace(moment, jobs=(replace(one, placement=None),))
             assert sizes(policy.plan(alone))[one.id] > 0
+
+    def test_a_job_whose_replicas_are_several_devices_has_whole_ones(self, policy: Policy) -> None:
+        staged = pool_job("staged", 6, models={KIND: staged_model(4)})
+        (alone,) = sizes(policy.plan(pool_snapshot(staged, offers=machines(2)))).values()
+        assert alone % 4 == 0
+        assert alone == 4 or not self.is_rigid
+        others = [pool_job(f"job-{number}", 3) for number in range(3)]
+        moment = pool_snapshot(staged, *others, offers=machines(3))
+        assert sizes(policy.plan(moment))["staged"] % 4 == 0
+
+    def test_a_job_has_no_more_machines_than_its_owner_allows(self, policy: Policy) -> None:
+        offers = tuple(replace(one, instance_type="rack") for one in machines(4))
+        others = [pool_job(f"job-{number}", 3) for number in range(2)]
+        for maxima in ((("rack", 2),), (("rack", 2), ("node-000", 0))):
+            bounded = pool_job("bounded", 12, instances=InstanceBounds(1, 16, maxima=maxima))
+            for jobs in ((bounded,), (bounded, *others)):
+                plan = policy.plan(pool_snapshot(*jobs, offers=offers))
+                placement = placements(plan)["bounded"]
+                shares = dict(placement.shares if placement else ())
+                assert len(shares) <= 2 and (len(maxima) == 1 or "node-000" not in shares)
+                if jobs == (bounded,) and (self.is_rigid or len(maxima) == 1):
+                    assert 0 < sum(shares.values()) <= 8
 
     def test_many_jobs_on_many_machines_are_planned(self, policy: Policy) -> None:
         jobs = [

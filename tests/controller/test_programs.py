@@ -94,6 +94,22 @@ def test_a_job_of_another_program_begins_with_nothing(tmp_path: Path) -> None:
     assert job.noise_curve is None
 
 
+def test_a_job_laid_out_otherwise_begins_with_nothing_and_the_same_layout_is_remembered(
+    tmp_path: Path,
+) -> None:
+    stages = ParallelismSpec(pipeline=4, microbatches=16)
+    world = World(tmp_path)
+    run_first(world, program="digits")
+    assert not measured(seen(world, world.submit("staged", program="digits", parallelism=stages)))
+    near = ParallelismSpec(near_instances=2)
+    assert measured(seen(world, world.submit("near", program="digits", parallelism=near)))
+    (tmp_path / "staged").mkdir()
+    staged = World(tmp_path / "staged")
+    run_first(staged, program="digits", parallelism=stages)
+    assert not measured(seen(staged, staged.submit("second", program="digits")))
+    assert measured(seen(staged, staged.submit("third", program="digits", parallelism=stages)))
+
+
 def test_jobs_of_one_name_run_one_program_until_it_is_forgotten(tmp_path: Path) -> None:
     world = World(tmp_path)
     run_first(world)

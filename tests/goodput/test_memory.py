@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from pydantic import TypeAdapter
 
 from autoscaler.domain.goodput import BatchBounds, NoiseCurve
+from autoscaler.domain.job import ParallelismSpec
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.report import StepObservation
 from autoscaler.goodput.memory import (
     MAXIMUM_CONFIGURATIONS,
     Lesson,
+    is_laid_out_as,
     is_of,
     learnt,
     noise_at_start,
@@ -58,6 +61,24 @@ def test_lessons_add_up_and_the_last_of_a_configuration_counts() -> None:
     assert both.start_seconds == {"small": 30.0, "large": 60.0}
     assert (both.jobs, both.updated_seconds) == (2, 2.0)
     assert both.recent_jobs == ("second", "first")
+
+
+def test_a_lesson_of_a_job_laid_out_otherwise_takes_the_place_of_what_is_known() -> None:
+    known = taught([step(1, 0.5)])
+    stages = ParallelismSpec(pipeline=2, microbatches=8)
+    lesson = replace(LESSON, job="second", observations=[step(2, 0.3)], parallelism=stages)
+    other = learnt(known, "p", lesson, 2.0)
+    assert (other.jobs, other.observations) == (1, (step(2, 0.3),))
+    assert is_laid_out_as(other, stages) and not is_laid_out_as(other, ParallelismSpec())
+    near = replace(lesson, parallelism=ParallelismSpec(near_instances=2))
+    assert learnt(known, "p", near, 2.0).jobs == 2
+
+
+def test_what_was_remembered_before_layouts_were_is_of_devices_that_are_replicas() -> None:
+    adapter = TypeAdapter(ProgramMemory)
+    written = adapter.dump_python(taught([step(1, 0.5)]), mode="json")
+    del written["parallelism"]
+    assert is_laid_out_as(adapter.validate_python(written), ParallelismSpec())
 
 
 def test_a_job_counts_once_however_often_it_teaches() -> None:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from autoscaler.domain.goodput import BatchBounds
 from autoscaler.simulator.exclusive import Request, exclusive_seconds
 from autoscaler.simulator.fairness import (
     fairness_ratio,
@@ -45,8 +47,11 @@ def test_what_is_not_known_does_not_count() -> None:
     assert share_above([None], 1.05) is None
 
 
+BOUNDS = BatchBounds(toy.INITIAL_BATCH, toy.MAXIMUM_BATCH, max(toy.DEVICE_BATCHES), True)
+
+
 def alone(profile: Profile, devices: int, *kinds: str, pause: float = 0.0) -> float | None:
-    request = Request(devices, toy.INITIAL_BATCH, max(toy.DEVICE_BATCHES))
+    request = Request(devices, toy.INITIAL_BATCH, BOUNDS)
     machines = toy.equipment(*(toy.offer(kind) for kind in kinds))
     return exclusive_seconds(profile, request, machines, TrainingSettings(pause_seconds=pause))
 
@@ -63,6 +68,18 @@ def test_what_can_be_bought_is_the_fastest_kind(profile: Profile) -> None:
     assert alone(profile, 1, "slow", "fast") == alone(profile, 1, "fast")
 
 
+def test_what_one_kind_bears_bounds_no_other(profile: Profile) -> None:
+    unlike = replace(BOUNDS, device_maximum=4, kind_maxima=(("fast", 64),))
+    found = []
+    for bounds in (BOUNDS, unlike, replace(unlike, kind_maxima=())):
+        request = Request(1, toy.INITIAL_BATCH, bounds)
+        machines = toy.equipment(toy.offer("fast"))
+        found.append(exclusive_seconds(profile, request, machines, TrainingSettings()))
+    free, own, least = found
+    assert own == free
+    assert least is not None and free is not None and least > free
+
+
 def test_more_devices_than_were_profiled_are_as_many_as_were(profile: Profile) -> None:
     assert alone(profile, 16, "slow") == alone(profile, 10, "slow") is not None
 
@@ -70,5 +87,5 @@ def test_more_devices_than_were_profiled_are_as_many_as_were(profile: Profile) -
 def test_a_kind_that_was_not_profiled_leaves_it_open(profile: Profile) -> None:
     machines = {"x": toy.equipment(toy.offer("slow"))["slow-on-demand"]}
     unknown = {name: type(each)(each.offer, "unheard") for name, each in machines.items()}
-    request = Request(1, 16, 64)
+    request = Request(1, 16, BOUNDS)
     assert exclusive_seconds(profile, request, unknown, TrainingSettings()) is None
