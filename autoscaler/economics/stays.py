@@ -60,7 +60,7 @@ class SpotField:
             return work, 0.0, min(share, 1.0), costs.pause_seconds
         if not costs.checkpoint_seconds:
             return work, 0.0, 0.0, costs.restore_seconds
-        per_hour = every.offer_of(index).reclaims_per_hour * instances
+        per_hour = self._offer(every.offer_of(index).id).reclaims_per_hour * instances
         interval = costs.checkpoint_interval_seconds or float(
             checkpoint_interval_seconds(
                 costs.checkpoint_seconds, np.array(per_hour / SECONDS_PER_HOUR)
