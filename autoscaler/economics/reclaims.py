@@ -134,7 +134,7 @@ class _Drawing:
         stay = self._stay
         zone, wait = self._ask()
         share_left = 0.0 if is_first else stay.share_left
-        wait = self._on_firm(wait, share_left)
+        wait = self._on_firm(wait)
         price = np.array([each.usd_per_second for each in stay.zones])[zone]
         start = np.array([each.start_seconds for each in stay.zones])[zone]
         life = self._chosen(self._reclaims, zone, stay.instances)
@@ -180,7 +180,7 @@ class _Drawing:
         self._since_seconds[:, place] = np.where(is_out, self._now, since)
         self._known_seconds[:, place] = np.maximum(self._now, known)
 
-    def _on_firm(self, wait: FloatArray, share_left: float) -> FloatArray:
+    def _on_firm(self, wait: FloatArray) -> FloatArray:
         """Go to what is not reclaimed where that is due, and back to spot if there is time.
 
         Returns how long is waited for spot by those who do not.
