@@ -25,6 +25,9 @@ _SEED = 20220407
 _MOST_STINTS = 200
 # Between two looks at a zone that was not asked it may have gone and come.
 _LONGEST_SECONDS = 1e9
+# As `market.zones.fill_seconds` has it.
+_QUARTER = float(-np.log(0.75))
+_LONGEST_WAIT_SECONDS = 4 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +44,15 @@ class Firm:
     """What the job holds where there is no spot.
 
     `seconds_of_work` is how long it takes for what spot does in a second, (S,). It is held from
-    when the deadline could no more be kept after another start of spot, `until_seconds`, or
-    after waiting `patience_seconds` in vain.
+    when the deadline, `until_seconds`, could no more be kept after the usual wait for spot, work
+    taken for up to `caution` times as long as it is; or after waiting `patience_seconds` in vain.
     """
 
     start_seconds: float
     usd_per_second: float
     seconds_of_work: FloatArray
     until_seconds: float = np.inf
+    caution: float = 1.0
     patience_seconds: float = np.inf
 
 
@@ -101,11 +105,15 @@ class _Drawing:
         self._outages = [_Drawn(zone.lives.outage, count, chance) for zone in stay.zones]
         self._back_seconds = np.zeros((count, len(stay.zones)))
         self._known_seconds = np.zeros((count, len(stay.zones)))
+        self._since_seconds = np.zeros((count, len(stay.zones)))
         for place, zone in enumerate(stay.zones):
             is_out = chance.random(count) > zone.lives.there
             ages = np.full(count, zone.lives.out_seconds)
             left = self._outages[place].lasting(ages)
             self._back_seconds[:, place] = np.where(is_out, left, 0.0)
+            self._since_seconds[:, place] = -zone.lives.out_seconds
+        # How much of their fears plans will have when it comes to that: by then more is known.
+        self._fear = chance.random(count)
         self._left = stay.work_seconds.copy()
         self._now = np.zeros(count)
         self._usd = np.zeros(count)
@@ -126,7 +134,7 @@ class _Drawing:
         stay = self._stay
         zone, wait = self._ask()
         share_left = 0.0 if is_first else stay.share_left
-        wait = self._on_firm(wait, share_left)
+        wait = self._on_firm(wait)
         price = np.array([each.usd_per_second for each in stay.zones])[zone]
         start = np.array([each.start_seconds for each in stay.zones])[zone]
         life = self._chosen(self._reclaims, zone, stay.instances)
@@ -168,32 +176,49 @@ class _Drawing:
         ages = self._chance.random(len(back)) * np.minimum(lasted, unseen)
         left = self._outages[place].lasting(ages)
         self._back_seconds[:, place] = np.where(is_out, self._now + left, back)
+        since = self._since_seconds[:, place]
+        self._since_seconds[:, place] = np.where(is_out, self._now, since)
         self._known_seconds[:, place] = np.maximum(self._now, known)
 
-    def _on_firm(self, wait: FloatArray, share_left: float) -> FloatArray:
-        """Go to what is not reclaimed where that is due; returns how long is waited for spot."""
+    def _on_firm(self, wait: FloatArray) -> FloatArray:
+        """Go to what is not reclaimed where that is due, and back to spot if there is time.
+
+        Returns how long is waited for spot by those who do not.
+        """
         firm = self._stay.firm
         if firm is None:
             return wait
-        needed = self._left * firm.seconds_of_work
         start = max(zone.start_seconds for zone in self._stay.zones)
-        latest = firm.until_seconds - firm.start_seconds - start - needed
-        is_due = ~self._done & (self._now + wait > latest)
-        gone = np.maximum(latest - self._now, 0.0)
-        usd = firm.usd_per_second * (firm.start_seconds + needed)
-        waited = np.where(is_due, gone + firm.start_seconds + needed, 0.0)
+        needed = self._left * firm.seconds_of_work
+        feared = needed * (1.0 + self._fear * (firm.caution - 1.0))
+        room = firm.until_seconds - firm.start_seconds - feared - self._now
+        usual = self._usual_wait()
+        due = room - start - self._fear * usual
+        patience = np.where(usual > firm.patience_seconds, 0.0, firm.patience_seconds)
+        patience = np.maximum(np.minimum(patience, due), 0.0)
+        goes = ~self._done & (wait > patience)
+        bridged = np.maximum(wait - patience - firm.start_seconds, 0.0) + start
+        is_late = self._now + wait + start + feared > firm.until_seconds
+        is_last = goes & (is_late | (bridged >= needed))
+        bridged = np.where(is_last, needed, bridged)
+        held = np.where(goes, firm.start_seconds + bridged, 0.0)
+        # The next start of spot is beside it, and takes no time of its own.
+        seconds = np.where(is_last, patience + held, wait)
         self._move_on(
-            waited, np.where(is_due, self._left, 0.0), np.where(is_due, usd, 0.0), is_due
+            np.where(goes, seconds, 0.0),
+            np.where(goes, bridged / firm.seconds_of_work, 0.0),
+            held * firm.usd_per_second,
+            is_last,
         )
-        bridged = wait - firm.patience_seconds - firm.start_seconds
-        is_bridged = ~self._done & (bridged > 0)
-        bridged = np.where(is_bridged, np.minimum(bridged, needed), 0.0)
-        works = np.where(is_bridged, bridged / firm.seconds_of_work, 0.0)
-        held = np.where(is_bridged, bridged + firm.start_seconds, 0.0)
-        stood = np.where(is_bridged, firm.patience_seconds, 0.0)
-        is_last = is_bridged & (works >= self._left)
-        self._move_on(stood + held, works, held * firm.usd_per_second, is_last)
-        return np.where(is_bridged, 0.0, wait)
+        return np.where(goes, 0.0, wait)
+
+    def _usual_wait(self) -> FloatArray:
+        """Within what time there is spot again in a quarter of cases, as it is believed, (S,)."""
+        ends = np.zeros_like(self._now)
+        for place, outage in enumerate(self._outages):
+            age = np.maximum(self._now - self._since_seconds[:, place], 0.0)
+            ends += outage.usual_hazard(age)
+        return np.minimum(_QUARTER / np.maximum(ends, 1e-12), _LONGEST_WAIT_SECONDS)
 
     def _move_on(
         self, seconds: FloatArray, work: FloatArray, usd: FloatArray, ends: NDArray[np.bool_]
@@ -208,6 +233,7 @@ class _Drawing:
         """The zone that was held is out from now on."""
         outage = self._chosen(self._outages, zone, 1)
         self._back_seconds[self._every, zone] = self._now + outage
+        self._since_seconds[self._every, zone] = self._now
 
     def _chosen(self, drawn: Sequence[_Drawn], zone: IntArray, together: int) -> FloatArray:
         """How long it lasts there until the first of so many ends, (S,)."""
@@ -224,6 +250,7 @@ class _Drawn:
         shape = np.array(ending.ends)
         self._chance = chance
         self._ages = np.array(ending.ages_seconds)
+        self._usual = np.array(ending.per_second)
         self._hazard = np.array(ending.per_second) * chance.gamma(
             shape, 1.0 / shape, (count, len(shape))
         )
@@ -234,6 +261,11 @@ class _Drawn:
         lasts = np.append(np.diff(self._ages), _LONGEST_SECONDS)
         parts = -np.expm1(-hazard * lasts) / np.maximum(hazard, 1e-12)
         self.mean_seconds = float(min((alive * parts).sum(), _LONGEST_SECONDS))
+
+    def usual_hazard(self, ages: FloatArray) -> FloatArray:
+        """As it is believed on average at these ages, (S,)."""
+        usual: FloatArray = self._usual[np.searchsorted(self._ages, ages, side="right") - 1]
+        return usual
 
     def lasting(self, ages: FloatArray, together: int = 1) -> FloatArray:
         """How much longer what is so old lasts, the first of so many, (S,)."""

@@ -13,6 +13,7 @@ from autoscaler.economics.aims import margin_seconds
 from autoscaler.economics.candidates import Candidates, billed_start_seconds, candidates
 from autoscaler.economics.reclaims import Firm, Runs, Stay, Zone, runs_on_spot
 from autoscaler.economics.spot import checkpoint_interval_seconds
+from autoscaler.economics.stages import quantile
 from autoscaler.economics.supply import SECONDS_PER_HOUR, supply_of
 from autoscaler.goodput.throughput import FloatArray
 
@@ -59,7 +60,7 @@ class SpotField:
             return work, 0.0, min(share, 1.0), costs.pause_seconds
         if not costs.checkpoint_seconds:
             return work, 0.0, 0.0, costs.restore_seconds
-        per_hour = every.offer_of(index).reclaims_per_hour * instances
+        per_hour = self._offer(every.offer_of(index).id).reclaims_per_hour * instances
         interval = costs.checkpoint_interval_seconds or float(
             checkpoint_interval_seconds(
                 costs.checkpoint_seconds, np.array(per_hour / SECONDS_PER_HOUR)
@@ -115,6 +116,8 @@ class SpotField:
             best = stated
         start = billed_start_seconds(job.switching, every.offer_of(best))
         until, patience = np.inf, np.inf
+        seconds = self._seconds(best)
+        caution = quantile(seconds, job.objective.confidence) / float(np.median(seconds))
         if job.objective.deadline_seconds is not None:
             left = job.objective.deadline_seconds - self.snapshot.now_seconds
             until = left - margin_seconds(left, self.snapshot.replan_seconds)
@@ -122,7 +125,14 @@ class SpotField:
             value = self.value_of_time
             dearer = (price[best] + value) / rate[best] - (price[index] + value) / rate[index]
             patience = max((job.remaining_examples or 0.0) * dearer, 0.0) / value
-        return Firm(start, float(price[best]), self._seconds(best) / work, until, float(patience))
+        return Firm(
+            start_seconds=start,
+            usd_per_second=float(price[best]),
+            seconds_of_work=seconds / work,
+            until_seconds=until,
+            caution=caution,
+            patience_seconds=float(patience),
+        )
 
 
 def spot_field(job: JobSnapshot, snapshot: Snapshot, value_of_time: float) -> SpotField:

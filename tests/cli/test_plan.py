@@ -37,12 +37,13 @@ def test_the_frontier_is_told_in_a_table_as_json_and_in_a_picture(files: Path) -
     told = plan(*known, "--plot", "plan.svg")
     assert "from step times of toy on slow" in told
     assert "<- your objective" in told
+    assert "9 in 10 such jobs take" in told
     assert "first decision: start toy on" in told
     picture = (files / "plan.svg").read_text()
     assert "toy: what money buys of time" in picture or "<path" in picture
     view = json.loads(plan(*known, "--json"))
     assert view["frontier"][0]["from_value_of_time_usd_per_hour"] == 0.0
-    assert view["chosen"]["usd"] > 0
+    assert 0 < view["chosen"]["usd_band"][0] <= view["chosen"]["usd"] <= view["chosen"]["usd_90"]
 
 
 def test_what_can_not_be_kept_is_told_with_what_can(files: Path) -> None:

@@ -95,6 +95,22 @@ def test_what_is_held_long_is_believed_to_stay_longer_than_what_is_new(store: St
     assert experience.reclaims_per_hour([], NOW) is None
 
 
+def test_forecasts_are_told_of_lives_as_they_are_and_of_outages(store: Store) -> None:
+    for n in range(6):
+        lost(store, launched(store, SPOT, NOW - 10 * HOUR + n * HOUR), 900.0)
+    experience = Experience(store)
+    experience.believed(OFFERS, store.instances.alive(), NOW)
+    lives = experience.lives(OFFERS)
+    assert set(lives) == {"a-spot", "b-spot"}, "nothing else is reclaimed"
+    seen, unseen = lives["a-spot"], lives["b-spot"]
+    assert seen.reclaim.ends[1] > unseen.reclaim.ends[1] - 1e-9
+    assert sum(seen.reclaim.ends) > 9.0
+    assert seen.reclaim.per_second[1] > unseen.reclaim.per_second[1]
+    assert (unseen.there, unseen.out_seconds) == (1.0, 0.0)
+    assert seen.there < 1.0
+    assert 0.0 < seen.usually_there < unseen.usually_there
+
+
 def test_a_loss_without_notice_counts_if_it_had_begun_to_work(store: Store) -> None:
     def hazard_after_loss(joins: bool) -> float:
         held = launched(store, SPOT, NOW - 2 * HOUR)

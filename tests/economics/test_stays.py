@@ -1,0 +1,96 @@
+"""What spot makes of the forecast of a whole job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.job import InstanceBounds
+from autoscaler.domain.lives import Ending, Lives
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts
+from autoscaler.economics.frontier import Prospect, frontier
+from autoscaler.economics.stays import spot_field
+from tests.economics.cases import NOW, SMALL, job, model, offer, snapshot
+
+HOUR = 3600.0
+SPOT = offer("spot", "0.03", reclaims_per_hour=0.5, boot_seconds=180.0)
+FIRM = replace(SMALL, boot_seconds=180.0)
+AGES = (0.0, 1800.0)
+LIVES = Lives(
+    reclaim=Ending(AGES, (0.5 / HOUR, 0.5 / HOUR), (20.0, 20.0)),
+    outage=Ending(AGES, (1.0 / HOUR, 0.3 / HOUR), (20.0, 20.0)),
+    usually_there=0.6,
+)
+
+
+def long_job(**changes: object) -> JobSnapshot:
+    """Four hours on one instance."""
+    plain = job(
+        models=model(draws=32, spread=0.02),
+        instances=InstanceBounds(1, 1),
+        remaining_examples=4 * HOUR * 100.0,
+        submitted_seconds=NOW,
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def moment(one: JobSnapshot, lives: Lives | None = LIVES) -> Snapshot:
+    known = {} if lives is None else {"spot": lives}
+    return snapshot(one, offers=(SPOT, FIRM), lives=known)
+
+
+def chosen(one: JobSnapshot, lives: Lives | None = LIVES) -> Prospect:
+    found = frontier(one, moment(one, lives))
+    assert found is not None
+    assert found.chosen is not None
+    return found.chosen
+
+
+def test_reclaims_make_the_band_lopsided_and_it_is_the_same_every_time() -> None:
+    without, found = chosen(long_job(), None), chosen(long_job())
+    assert found == chosen(long_job())
+    assert found.first.offer == without.first.offer == "spot"
+    assert found.seconds.high - found.seconds.median > without.seconds.high - without.seconds.low
+    assert found.seconds.low < found.seconds.median < found.seconds.ninety_percent
+    assert found.seconds.ninety_percent < found.seconds.high
+    assert found.usd.low == pytest.approx(4 * 0.03, rel=0.1)
+
+
+def test_a_deadline_bounds_the_finish_and_not_the_spend() -> None:
+    free = chosen(long_job())
+    kept = chosen(long_job(objective=Objective(deadline_seconds=NOW + 6 * HOUR)))
+    assert kept.first.offer == "spot"
+    assert kept.seconds.high <= 6 * HOUR < free.seconds.high
+    assert kept.usd.high > 2 * free.usd.median
+
+
+def test_what_is_not_reclaimed_is_forecast_as_it_was() -> None:
+    one = long_job(instances=InstanceBounds(1, 1, spot=False))
+    assert chosen(one) == chosen(one, None)
+    field = spot_field(one, moment(one), 0.0)
+    assert field.runs(Allocation("local-small", 1, 1), None) is None
+
+
+def test_checkpoints_and_what_is_lost_between_them_take_time() -> None:
+    costs = long_job().switching
+    slow = SwitchingCosts(costs.pause_seconds, costs.restore_seconds, checkpoint_seconds=60.0)
+    there = replace(LIVES, outage=Ending(AGES, (1e3, 1e3), (1e9, 1e9)), usually_there=1.0)
+    free, paid = (chosen(long_job(switching=each), there) for each in (costs, slow))
+    assert paid.first.offer == free.first.offer == "spot"
+    # Every 11 minutes one of a minute, and half an interval again at each of two reclaims.
+    expected = 4 * HOUR * 60 / 600 + 2 * 300
+    assert paid.seconds.median - free.seconds.median == pytest.approx(expected, rel=0.3)
+
+
+def test_of_several_instances_the_others_go_on() -> None:
+    one = long_job(instances=InstanceBounds(1, 4))
+    at = moment(one)
+    runs = spot_field(one, at, 0.0).runs(Allocation("spot", 4, 1), None)
+    rigid = replace(one, instances=InstanceBounds(4, 4))
+    stands = spot_field(rigid, at, 0.0).runs(Allocation("spot", 4, 1), None)
+    assert runs is not None
+    assert stands is not None
+    assert runs.seconds.mean() < stands.seconds.mean()
