@@ -52,14 +52,18 @@ class MixedRun:
     policy: str
     interval_seconds: float = 60.0
     is_profiled: bool = True
+    replans_on_news: bool = False
 
 
-# By the name of the published run; `marginal` has none, and is beside them.
+# By the name of the published run; `marginal` has none, and is beside them. It plans when something
+# happens, as the product does, and so does Sia once for comparison.
 MIXED = {
     "sia": MixedRun("sia"),
     "pollux_unaware": MixedRun("pollux-unaware", is_profiled=False),
     "gavel": MixedRun("gavel", interval_seconds=360.0),
     "marginal": MixedRun("marginal"),
+    "sia, on news": MixedRun("sia", replans_on_news=True),
+    "marginal, on news": MixedRun("marginal", replans_on_news=True),
 }
 
 
@@ -90,6 +94,7 @@ def measure_mixed(data: Path, run: MixedRun) -> Measured:
             cluster=str(pool),
             policy=run.policy,
             interval_seconds=run.interval_seconds,
+            replans_on_news=run.replans_on_news,
             published=True,
         )
         return measured(options)
