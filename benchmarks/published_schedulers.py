@@ -55,8 +55,8 @@ class MixedRun:
     replans_on_news: bool = False
 
 
-# By the name of the published run; `marginal` has none, and is beside them. It plans when something
-# happens, as the product does, and so does Sia once for comparison.
+# By the name of the published run; `marginal` has none, and is beside them. It plans on news too,
+# as the product does, and so does Sia once for comparison.
 MIXED = {
     "sia": MixedRun("sia"),
     "pollux_unaware": MixedRun("pollux-unaware", is_profiled=False),
