@@ -109,7 +109,7 @@ def main() -> None:
     data = data_folder("spot, hetero and pollux")
     traces = read_zones(data)
     profiles = read_profiles(data / "hetero", data / "pollux" / "app-profiles")
-    print("| | runs | sooner | within | 90 % | cheaper | within | 90 % | high / median |")
+    print("| | runs | sooner | in band | 90 % | cheaper | in band | 90 % | high / median |")
     print("|---" * 9 + "|")
     by: dict[str, list[Stated]] = defaultdict(list)
     for place, names in enumerate(TUNING if options.tuning else REPORTED):
