@@ -46,7 +46,7 @@ def offers() -> tuple[Offer, ...]:
     found = []
     for kind, speed in KINDS:
         for devices in DEVICES:
-            for purchase in Purchase:
+            for purchase in (Purchase.ON_DEMAND, Purchase.SPOT):
                 is_spot = purchase is Purchase.SPOT
                 usd = 0.5 * devices * speed**0.9 * (0.35 if is_spot else 1.0)
                 found.append(
