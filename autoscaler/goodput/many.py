@@ -127,14 +127,15 @@ def seconds_per_example(
     """Of J jobs in each of K draws, at the best batch: (J, K, C).
 
     Args:
-        models: J of them, of one formula, with K draws each.
+        models: J of them, of one formula, with K draws each, or more.
         noise_examples: draws of the noise scale, (J, K).
         places: S sizes.
         chosen: indices of the C sizes that count for each job, (J, C); a job can run there.
     """
     found = np.empty((*noise_examples.shape, chosen.shape[1]), dtype=np.float32)
     unmeasured = replace(models[0], measured=frozenset())
-    log_errors = size_log_errors(unmeasured, places.instances, places.devices)
+    draws = noise_examples.shape[1]
+    log_errors = size_log_errors(unmeasured, places.instances, places.devices)[:draws]
     factors = np.exp(log_errors).T.astype(np.float32)
     for start in range(0, len(models), _BLOCK):
         block = slice(start, start + _BLOCK)
@@ -145,7 +146,7 @@ def seconds_per_example(
         known = {(each.instances, each.devices): each.log_errors for each in model.size_errors}
         for size in model.measured & places.index.keys():
             place = places.index[size]
-            factor = np.exp(np.array(known.get(size, 0.0)) - log_errors[:, place])
+            factor = np.exp(np.array(known.get(size, (0.0,))[:draws]) - log_errors[:, place])
             for column in np.flatnonzero(sizes == place).tolist():
                 row[:, column] *= factor
     return found
@@ -161,7 +162,7 @@ def _seconds(
     batches = places.batches
     jobs, draws = noise_examples.shape
     each = chosen.shape[1]
-    drawn = _predictor([row for model in models for row in model.draws], (jobs, draws))
+    drawn = _predictor([row for model in models for row in model.draws[:draws]], (jobs, draws))
     columns = np.repeat(drawn.theta.transpose(2, 1, 0), each, axis=-1)
     drawn = replace(drawn, theta=np.moveaxis(columns, 0, -1), is_aligned=True)
     noise = np.repeat(noise_examples.T.astype(columns.dtype), each, axis=-1)
