@@ -60,7 +60,7 @@ def can_be_listed(job: JobSnapshot, supply: Supply) -> bool:
 def fleets(
     jobs: Sequence[JobSnapshot], supply: Supply, room: FloatArray, most_times: float
 ) -> list[Fleet]:
-    """The jobs by their cohorts; all can be listed, and `room` and `most_times` are as in `wish`."""
+    """The jobs by their cohorts; all can be listed, the other arguments are those of `wish`."""
     alike: dict[object, list[JobSnapshot]] = {}
     for job in jobs:
         alike.setdefault(likeness(job, supply), []).append(job)
@@ -146,14 +146,16 @@ class Fleet:
         told = np.array([job.remaining_examples or 0.0 for job in self.jobs])
         age = np.array([now - job.submitted_seconds for job in self.jobs])
         guess = self._reference_rate * np.maximum(UNKNOWN_REMAINING_SECONDS, age)
-        return np.where(known, np.maximum(told, 0.0), guess)
+        remaining: FloatArray = np.where(known, np.maximum(told, 0.0), guess)
+        return remaining
 
     @cached_property
     def work(self) -> FloatArray:
         """Useful examples over which a decision counts, (J,)."""
         dwell = [job.switching.dwell_seconds for job in self.jobs]
         lasts = np.array([np.inf if each is None else each for each in dwell])
-        return np.minimum(self.remaining, self._reference_rate * lasts)
+        work: FloatArray = np.minimum(self.remaining, self._reference_rate * lasts)
+        return work
 
     @cached_property
     def _reference_rate(self) -> FloatArray:
@@ -211,7 +213,7 @@ class Fleet:
         return np.asarray(fits(self.uses, self.room).all(axis=0))
 
     def switches(self, value_of_time: FloatArray | None) -> Switches:
-        """To each candidate from what is held, or from nothing, (J, M); as `switches` of one job."""
+        """To each candidate from what is held, or from nothing, (J, M): `switches` of one job."""
         there = between(self.held, self.ends, self.halts, self._fits_beside, value_of_time)
         if self.has_held.all():
             return there

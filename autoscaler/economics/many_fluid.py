@@ -121,4 +121,5 @@ def _highest(job: IntArray, level: FloatArray, above: float) -> IntArray:
     first = np.flatnonzero(np.diff(job, prepend=-1))
     most = np.repeat(np.maximum.reduceat(level, first), np.diff([*first.tolist(), len(job)]))
     rows = np.flatnonzero((level == most) & (level > above))
-    return rows[np.diff(job[rows], prepend=-1) != 0]
+    found: IntArray = rows[np.diff(job[rows], prepend=-1) != 0]
+    return found

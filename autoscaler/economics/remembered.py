@@ -1,4 +1,4 @@
-"""The shortlists of jobs, kept from plan to plan for as long as what they depend on is the same."""
+"""The shortlists of jobs, kept for as long as what they depend on is the same."""
 
 from __future__ import annotations
 

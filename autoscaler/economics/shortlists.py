@@ -125,7 +125,6 @@ class _Screening:
             kind: points([job.models[kind] for job in self._jobs], self._median, places)
             for kind, places in cohort.places.items()
         }
-        goodput = np.concatenate([each.goodput for each in by_point.values()], axis=1)
         one_less = np.concatenate([each.one_less for each in by_point.values()], axis=1)
         reclaims = self._reclaims()
         refill = self._refill[:, cohort.sizes.offer]

@@ -98,7 +98,7 @@ class _Taking:
 
 
 def _least_bound(columns: Columns) -> tuple[FloatArray, float]:
-    """Prices at which the bound is about the least, and it: the least value of a convex function."""
+    """Prices at which the bound is about the least, and that bound."""
     room = columns.room
     binding = ~fits(_largest(columns).sum(axis=1), room)
     dearest = _dearest(columns)

@@ -10,7 +10,7 @@ import numpy as np
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.plan import Decision, Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.change import change_to
+from autoscaler.economics.facts import Facts, facts_of
 from autoscaler.economics.narrowing import narrowed
 from autoscaler.economics.objectives import MOST_TIMES_DEAREST
 from autoscaler.economics.reasons import Contest, Surroundings, action_of, reason
@@ -142,20 +142,28 @@ def _decision(
     contest: Contest | None,
     release_first: bool,
 ) -> Decision:
-    job, index = own.job, own.at.candidates.index(target)
-    figures = {"bid_usd_per_hour": own.bid * SECONDS_PER_HOUR, "weight": job.weight}
-    if index is not None:
-        change = change_to(own, index)
+    facts = facts_of(own, target)
+    return decision_of(facts, own.bid, around, contest, release_first)
+
+
+def decision_of(
+    facts: Facts, bid: float, around: Surroundings, contest: Contest | None, release_first: bool
+) -> Decision:
+    """The decision that gives a job what the facts say."""
+    job, target = facts.job, facts.target
+    figures = {"bid_usd_per_hour": bid * SECONDS_PER_HOUR, "weight": job.weight}
+    change = None if facts.given is None else facts.given.change
+    if change is not None:
         figures |= change.figures()
         is_move = job.held is not None and target is not None and job.held.offer != target.offer
         release_first = release_first or (is_move and not change.works_on)
     return Decision(
         job=job.id,
-        action=action_of(job.held, target, stops=own.why is Why.STOPS),
+        action=action_of(job.held, target, stops=facts.why is Why.STOPS),
         current=job.held,
         target=target,
-        reason=reason(own, target, around, contest),
+        reason=reason(facts, around, contest),
         figures=figures,
         release_first=release_first,
-        ground=own.why.name.lower().replace("_", " ") if contest is None else "outbid",
+        ground=facts.why.name.lower().replace("_", " ") if contest is None else "outbid",
     )
