@@ -74,7 +74,9 @@ class MarginalPolicy:
             prices, gap = made.shadow_prices, made.gap
             notes = () if made.trouble is None else (f"planned greedily: {made.trouble}",)
         around = Surroundings(supply, supply.uses(outcome.targets.values()))
-        contests = None if outcome.sharing is None else Contests(outcome.sharing, supply)
+        contests = None
+        if outcome.sharing is not None:
+            contests = Contests(outcome.sharing.standings(), supply.limits, prices)
         return Plan(
             decisions=tuple(
                 _decision(
