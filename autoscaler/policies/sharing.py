@@ -74,7 +74,7 @@ def share_out(wishes: Sequence[Wish], supply: Supply, effort: Effort) -> Sharing
     changed only for more surplus than the change costs. What is held unknown goes on being held,
     as far as the limits bear it.
     """
-    kept = _kept_unknown(wishes, supply)
+    kept = kept_unknown(wishes, supply)
     room = supply.maximum - supply.uses(kept.values())
     competing = [wish for wish in wishes if wish.eligible.any()]
     prices = finish_prices([_fluid(wish) for wish in competing], np.maximum(room, 0.0))
@@ -89,8 +89,8 @@ def share_out(wishes: Sequence[Wish], supply: Supply, effort: Effort) -> Sharing
     return Sharing(targets, shares, made)
 
 
-def _kept_unknown(wishes: Sequence[Wish], supply: Supply) -> dict[str, Allocation]:
-    """In the order of the jobs, while the limits bear it."""
+def kept_unknown(wishes: Sequence[Wish], supply: Supply) -> dict[str, Allocation]:
+    """What is held unknown and goes on being held: in their order, while the limits bear it."""
     kept: dict[str, Allocation] = {}
     for wish in wishes:
         held = wish.job.held
