@@ -14,7 +14,7 @@ import numpy as np
 
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.candidates import billed_start_seconds, start_seconds
-from autoscaler.economics.cohorts import likeness
+from autoscaler.economics.cohorts import Likeness, likeness
 from autoscaler.economics.exploration import SURE_SHARE
 from autoscaler.economics.objectives import price_range, value_of_time
 from autoscaler.economics.remembered import Remembered, keep, remembered
@@ -32,6 +32,7 @@ from autoscaler.economics.switching import (
     standing_usd,
 )
 from autoscaler.economics.wishes import Why
+from autoscaler.goodput.formulas import formula_of
 from autoscaler.goodput.throughput import FloatArray
 
 # Jobs that are looked at together with all their draws.
@@ -61,9 +62,14 @@ def fleets(
     jobs: Sequence[JobSnapshot], supply: Supply, room: FloatArray, most_times: float
 ) -> list[Fleet]:
     """The jobs by their cohorts; all can be listed, the other arguments are those of `wish`."""
-    alike: dict[object, list[JobSnapshot]] = {}
+    alike: dict[Likeness, list[JobSnapshot]] = {}
+    same: dict[object, list[JobSnapshot]] = {}
     for job in jobs:
-        alike.setdefault(likeness(job, supply), []).append(job)
+        points = (model.point for model in job.models.values())
+        key = id(job.instances), id(job.batch), *job.models, *map(formula_of, points)
+        if key not in same:
+            same[key] = alike.setdefault(likeness(job, supply), [])
+        same[key].append(job)
     return [_fleet(some, supply, room, most_times) for some in alike.values()]
 
 

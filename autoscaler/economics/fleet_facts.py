@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from autoscaler.economics.aims import Aim
 from autoscaler.economics.change import Change
 from autoscaler.economics.facts import Facts, Option
 from autoscaler.economics.fleet import Fleet
-from autoscaler.economics.supply import IntArray
+from autoscaler.economics.supply import BoolArray, IntArray
 
 _Options = Sequence[Option | None]
 
@@ -52,15 +53,15 @@ def fleet_facts(fleet: Fleet, given: IntArray) -> dict[str, Facts]:
     return found
 
 
-def _alternatives(fleet: Fleet) -> tuple[IntArray, IntArray]:
+def _alternatives(fleet: Fleet) -> tuple[IntArray, BoolArray]:
     """The best beside what is held, of the faster ones if any is, and whether any is, (J,)."""
     others = fleet.lists.allowed.copy()
     others[:, 0] &= ~fleet.has_held
     faster = others & (fleet.rate > fleet.rate[:, :1])
-    has_faster = faster.any(axis=1)
+    has_faster: BoolArray = faster.max(axis=1)
     among = np.where(has_faster[:, None], faster, others)
     best = np.where(among, fleet.choices.expected_usd, np.inf).argmin(axis=1)
-    return np.where(among.any(axis=1), best, -1), has_faster
+    return np.where(among.max(axis=1), best, -1), has_faster
 
 
 def _changes(fleet: Fleet, columns: IntArray) -> list[Change]:
@@ -98,7 +99,7 @@ def _options(fleet: Fleet, columns: IntArray, changes: Sequence[Change] | None =
         lists.measured[at].tolist(),
         choices.mean_usd[at].tolist(),
         choices.better[at].tolist(),
-        changes or [None] * len(columns),
+        changes if changes else repeat(None, len(columns)),
         strict=True,
     )
     return [Option(offers[offer], *row) if exists else None for exists, offer, *row in rows]

@@ -29,12 +29,15 @@ from autoscaler.goodput.many import points, seconds_per_example
 from autoscaler.goodput.throughput import FloatArray
 
 # Candidates of each job, what it holds among them.
-_MOST = 32
+_MOST = 48
 # Places of each kind of device that are looked at by all draws.
-_PLACES = 12
+_PLACES = 24
 # Prices of progress that are looked at, in that of the best: scarcity raises it, and where a limit
 # binds what is bought is worth its price and more.
+_TIMES_CHEAPEST = (1.0, 1.3, 1.8, 2.5, 4.0, 8.0, 20.0)
 _TIMES_BEST = (0.4, 0.7, 1.0, 1.5, 2.5, 5.0, 20.0)
+# Numbers of instances that are looked at in any case: rungs of the ladder, each about double.
+_DOUBLINGS = (1, 2, 4, 8, 15, 30, 59)
 # So many of the cheapest per progress are kept in any case, and as many of those that would be so
 # many standard deviations below their mean.
 _CHEAPEST = 5
@@ -66,7 +69,7 @@ class Shortlists:
     @staticmethod
     def blank(jobs: int, draws: int) -> Shortlists:
         """Rows in which nothing exists."""
-        whole = [np.zeros((jobs, _MOST), dtype=np.int64) for _ in range(3)]
+        whole = [np.full((jobs, _MOST), value) for value in (0, 1, 1)]
         is_so = [np.zeros((jobs, _MOST), dtype=np.bool_) for _ in range(3)]
         seconds: Any = np.ones((jobs, draws, _MOST), dtype=np.float32)
         return Shortlists(
@@ -121,6 +124,8 @@ class _Screening:
     def shortlists(self) -> Shortlists:
         """Those of the block."""
         cohort = self._cohort
+        if not len(cohort.place):
+            return self._with_held(Shortlists.blank(len(self._jobs), cohort.like.draws))
         by_point = {
             kind: points([job.models[kind] for job in self._jobs], self._median, places)
             for kind, places in cohort.places.items()
@@ -216,14 +221,17 @@ class _Screening:
         for part in cohort.slices.values():
             of_kind = (cohort.place >= part.start) & (cohort.place < part.stop)
             least = cost[:, of_kind].min(axis=1)[:, None]
+            cheapest = (price / rate)[:, of_kind].min(axis=1)[:, None]
             for offer in cohort.of_offer:
                 if not of_kind[offer.start]:
                     continue
                 place = cohort.place[offer]
                 near = least / cost[:, offer]
                 votes[:, place] = np.maximum(votes[:, place], near)
-                for times in _TIMES_BEST:
-                    surplus = times * least * rate[:, offer] - price[:, offer]
+                sizes = cohort.sizes.instances[offer]
+                voted[:, place[np.isin(sizes, _DOUBLINGS)]] = _BONUS
+                for times in _TIMES_CHEAPEST:
+                    surplus = times * cheapest * rate[:, offer] - price[:, offer]
                     voted[jobs, place[surplus.argmax(axis=1)]] = _BONUS
         votes += voted
         has = self._held_at >= 0
@@ -310,6 +318,10 @@ class _Screening:
             allowed=exists.copy(),
             exists=exists,
         )
+        return self._with_held(listed)
+
+    def _with_held(self, listed: Shortlists) -> Shortlists:
+        """With what is held where that is no size of the cohort."""
         for at, job in enumerate(self._jobs):
             if self._held[at] is not None and self._held_at[at] < 0:
                 _put_held(listed, at, candidates(job, self._supply))

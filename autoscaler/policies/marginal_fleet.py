@@ -29,8 +29,8 @@ from autoscaler.policies.sharing import kept_unknown
 class FleetPlan:
     """What every job of a fleet gets.
 
-    `facts` and `bids` are by job. Where the limits do not bear all wishes, `standings` are of those
-    that compete and `division` is what they get.
+    `facts` and `bids` are by job. Where the limits do not bear all wishes, `standings` are of
+    those that compete and `division` is what they get.
     """
 
     facts: Mapping[str, Facts]
