@@ -24,7 +24,7 @@ from autoscaler.goodput.throughput import FloatArray, Predictor, overlapped_seco
 IntArray = NDArray[np.int64]
 
 # Batches that are looked at, of those worth a look: between two of them goodput is flat.
-_BATCHES = 16
+_BATCHES = 12
 # Jobs that are looked at together: what that takes is to stay in the processor's cache.
 _BLOCK = 64
 

@@ -35,6 +35,8 @@ def releases_first(
 def _uses(allocations: Sequence[Allocation | None], supply: Supply) -> FloatArray:
     """What each takes of each limit, (R, n)."""
     index = supply.terms.index
+    if not supply.offers:
+        return np.zeros((len(supply.limits), len(allocations)))
     known = [(each.offer, each.instances) if each else ("", 0) for each in allocations]
     offer = np.array([index.get(name, 0) for name, _ in known], dtype=np.int64)
     count = np.array([number if name in index else 0 for name, number in known])
