@@ -25,7 +25,7 @@ from autoscaler.economics.spot import (
 )
 from autoscaler.economics.supply import SECONDS_PER_HOUR, BoolArray, IntArray, Supply
 from autoscaler.goodput.draws import noise_belief, normals
-from autoscaler.goodput.many import points, seconds_per_example
+from autoscaler.goodput.many import one_less, seconds_per_example
 from autoscaler.goodput.throughput import FloatArray
 
 # Candidates of each job, what it holds among them.
@@ -126,14 +126,13 @@ class _Screening:
         cohort = self._cohort
         if not len(cohort.place):
             return self._with_held(Shortlists.blank(len(self._jobs), cohort.like.draws))
-        by_point = {
-            kind: points([job.models[kind] for job in self._jobs], self._median, places)
+        left = [
+            one_less([job.models[kind] for job in self._jobs], self._median, places)
             for kind, places in cohort.places.items()
-        }
-        one_less = np.concatenate([each.one_less for each in by_point.values()], axis=1)
+        ]
         reclaims = self._reclaims()
         refill = self._refill[:, cohort.sizes.offer]
-        kept = self._kept_share(one_less[:, cohort.place], reclaims, refill)
+        kept = self._kept_share(np.concatenate(left, axis=1)[:, cohort.place], reclaims, refill)
         price = price_with_refills(
             cohort.like.terms.usd_per_second[cohort.sizes.offer],
             cohort.sizes.instances.astype(np.float64),
@@ -170,14 +169,14 @@ class _Screening:
         return reclaims / SECONDS_PER_HOUR
 
     def _kept_share(
-        self, one_less: FloatArray, reclaims: FloatArray, refill: FloatArray
+        self, left: FloatArray, reclaims: FloatArray, refill: FloatArray
     ) -> FloatArray:
         """What share of the goodput of each size its reclaims leave, (J, A)."""
         costs = [job.switching for job in self._jobs]
         pause = np.array([each.pause_seconds for each in costs])[:, None]
         restore = np.array([each.restore_seconds for each in costs])[:, None]
         whole = np.ones_like(reclaims)
-        kept = goodput_with_reclaims(whole, one_less, reclaims, refill, pause)
+        kept = goodput_with_reclaims(whole, left, reclaims, refill, pause)
         again = self._cohort.sizes.instances - 1 < self._cohort.like.instances.minimum
         again &= (reclaims > 0).any(axis=0)
         each = [(one.checkpoint_seconds, one.checkpoint_interval_seconds) for one in costs]

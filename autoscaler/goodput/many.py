@@ -43,7 +43,9 @@ class Places:
         """Some of those worth a look, (S, G): evenly spaced in their logarithms."""
         every = candidates(self.bounds.on(self.device_kind), self.devices)
         rows = np.log(every.total)
-        share = np.linspace(0.0, 1.0, min(_BATCHES, rows.shape[1]))
+        if rows.shape[1] <= _BATCHES:
+            return every
+        share = np.linspace(0.0, 1.0, _BATCHES)
         wanted = rows[:, :1] + (rows[:, -1:] - rows[:, :1]) * share
         nearest = np.abs(rows[:, :, None] - wanted[:, None]).argmin(axis=1)
         total, device, accumulation = (
@@ -59,35 +61,22 @@ class Places:
         return {size: place for place, size in enumerate(sizes)}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Points:
-    """What the point estimates of J jobs say of S sizes.
+def one_less(
+    models: Sequence[ThroughputModel], noise_examples: FloatArray, places: Places
+) -> FloatArray:
+    """What share of the goodput of each size is left with one instance less, (J, S).
 
-    `goodput` is (J, S), 0 where a job can't run; `one_less`, (J, S), that of one instance less at
-    about the same examples a device over that of the size, 0 of one instance.
+    By the points of J models of one formula, at about as many examples of a device; 0 of one
+    instance. `noise_examples` are the medians, (J,).
     """
+    blocks = [slice(start, start + _BLOCK) for start in range(0, len(models), _BLOCK)]
+    found = [_one_less(models[block], noise_examples[block], places) for block in blocks]
+    return np.concatenate(found).astype(np.float64)
 
-    goodput: FloatArray
-    one_less: FloatArray
 
-
-def points(
+def _one_less(
     models: Sequence[ThroughputModel], noise_examples: FloatArray, places: Places
-) -> Points:
-    """Goodput by the point estimates alone; `noise_examples` are the medians, (J,)."""
-    found = [
-        _points(models[start : start + _BLOCK], noise_examples[start : start + _BLOCK], places)
-        for start in range(0, len(models), _BLOCK)
-    ]
-    return Points(
-        np.concatenate([each.goodput for each in found]),
-        np.concatenate([each.one_less for each in found]),
-    )
-
-
-def _points(
-    models: Sequence[ThroughputModel], noise_examples: FloatArray, places: Places
-) -> Points:
+) -> FloatArray:
     batches = places.batches
     predictor = _predictor([model.point for model in models], (len(models),))
     seconds = predictor.step_seconds(
@@ -106,16 +95,17 @@ def _points(
     accumulation = batches.accumulation[every, best]
     total = batches.total[every, best] * devices // places.devices
     total = np.maximum(total, places.bounds.initial)
-    of_less = replace(predictor, theta=predictor.theta[:, None], is_aligned=True).step_seconds(
+    one = replace(predictor, theta=predictor.theta[:, None], is_aligned=True)
+    seconds = one.step_seconds(
         np.maximum(places.instances - 1, 1),
         devices,
         -(-total // (devices * (accumulation + 1))),
         accumulation,
     )
-    of_less = total * efficiency(noise, places.bounds.initial, total) / of_less
+    of_less = total * efficiency(noise, places.bounds.initial, total) / seconds
     runs = (left > 0) & (goodput > 0) & predictor.formula.runs(left)
-    one_less = np.where(runs, np.minimum(of_less / np.maximum(goodput, 1e-30), 1.0), 0.0)
-    return Points(goodput.astype(np.float64), one_less.astype(np.float64))
+    share: FloatArray = np.minimum(of_less / np.maximum(goodput, 1e-30), 1.0)
+    return np.where(runs, share, 0.0)
 
 
 def seconds_per_example(
