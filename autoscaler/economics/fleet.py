@@ -36,7 +36,7 @@ from autoscaler.goodput.formulas import formula_of
 from autoscaler.goodput.throughput import FloatArray
 
 # Jobs that are looked at together with all their draws.
-_BLOCK = 32
+_BLOCK = 64
 
 
 def can_be_listed(job: JobSnapshot, supply: Supply) -> bool:
@@ -112,7 +112,7 @@ class Fleet:
 
     Attributes:
         jobs: J of them.
-        lists: their shortlists but for the draws.
+        lists: their shortlists.
         value_of_time: $ per second, (J,).
         bid: the value of time with which each competes, (J,).
         has_held: whether a job holds anything, (J,).
@@ -127,9 +127,9 @@ class Fleet:
         values: tuple[FloatArray, FloatArray],
     ) -> None:
         self.jobs, self.supply, self.room = jobs, supply, room
-        self._memory, self._rows = listed
+        memory, rows = listed
         self.value_of_time, self.bid = values
-        self.lists = self._memory.lists.take(self._rows)
+        self.lists = memory.lists.take(rows)
         self.has_held = self.lists.exists[:, 0]
 
     @cached_property
@@ -264,10 +264,10 @@ class Fleet:
 
     def _blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """Parts of the jobs, and the seconds per example of their candidates, (K, J, M)."""
-        every = self._memory.lists.seconds_per_example
+        every = self.lists.seconds_per_example
         for start in range(0, len(self.jobs), _BLOCK):
             block = slice(start, start + _BLOCK)
-            seconds = every[self._rows[block]].transpose(1, 0, 2)
+            seconds = every[block].transpose(1, 0, 2)
             yield block, np.ascontiguousarray(seconds, dtype=np.float64)
 
     def _costs(self) -> tuple[FloatArray, FloatArray, FloatArray]:

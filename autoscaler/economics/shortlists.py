@@ -46,7 +46,7 @@ _IN_ANY_CASE = 100
 _BONUS = 1
 _PROBES = 4
 # Jobs that are looked at together.
-_BLOCK = 64
+_BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,9 +83,10 @@ class Shortlists:
             is_so[2],
         )
 
-    def take(self, rows: IntArray | slice) -> Shortlists:
-        """Those rows."""
-        return Shortlists(*(getattr(self, each.name)[rows] for each in fields(self)))
+    def take(self, rows: IntArray) -> Shortlists:
+        """Those rows, as wide as the longest of them."""
+        width = max(int(self.exists[rows].sum(axis=1).max(initial=1)) + 1, 2)
+        return Shortlists(*(getattr(self, each.name)[..., :width][rows] for each in fields(self)))
 
     def put(self, rows: IntArray | slice, other: Shortlists) -> None:
         """Write those of another over these rows."""

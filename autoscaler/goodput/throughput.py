@@ -17,8 +17,9 @@ from autoscaler.domain.goodput import StepParameters
 
 FloatArray = NDArray[np.float64]
 
-# Ratios below the smallest number to this power add nothing: their tenth power is none, and
-# processors take a hundred times as long for numbers that small.
+# Ratios count as no less than the smallest number to this power: their tenth power would be none,
+# and processors take a hundred times as long for numbers that small. In single precision that
+# makes times longer by 0.02 % at most, in double by nothing.
 _SMALLEST_POWER = 0.1
 Features = tuple[FloatArray | float, ...]
 
@@ -158,7 +159,7 @@ def overlapped_seconds(compute: FloatArray, sync: FloatArray, gamma: FloatArray)
     longer = np.maximum(compute, sync)
     ratio = np.minimum(compute, sync) / longer
     least = float(np.finfo(ratio.dtype).tiny) ** _SMALLEST_POWER
-    power = np.maximum(ratio, least) ** gamma * (ratio >= least)
+    power = np.maximum(ratio, least) ** gamma
     overlapped: FloatArray = longer * (1.0 + power) ** (1.0 / gamma)
     return overlapped
 
