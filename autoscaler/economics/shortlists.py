@@ -29,7 +29,7 @@ from autoscaler.goodput.many import one_less, seconds_per_example
 from autoscaler.goodput.throughput import FloatArray
 
 # Candidates of each job, what it holds among them.
-_MOST = 48
+_MOST = 64
 # Places of each kind of device that are looked at by all draws.
 _PLACES = 24
 # Prices of progress that are looked at, in that of the best: scarcity raises it, and where a limit
