@@ -1,6 +1,6 @@
 """Of many jobs at once the few candidates that may come to matter, with all their draws.
 
-What a job of a fleet may hold is looked at twice: all of it by the point estimates, of which those
+What a job of a fleet may hold is looked at twice: all of it by the first few draws, of which those
 sizes are kept that are best at some price of progress, on each kind of device and of each offer;
 those by all draws, of which the `_MOST` are kept that are worth most for what they use of a limit,
 that cost least per progress, or that would if it turned out well.
@@ -30,21 +30,21 @@ from autoscaler.goodput.throughput import FloatArray
 
 # Candidates of each job, what it holds among them.
 _MOST = 64
-# Places of each kind of device that are looked at by all draws.
+# Draws by which all places are looked at, and places of each kind of device that all draws are for.
+_PROBES = 4
 _PLACES = 24
-# Prices of progress that are looked at, in that of the best: scarcity raises it, and where a limit
-# binds what is bought is worth its price and more.
+# Of each offer the numbers of instances that are best at these multiples of the cheapest price of
+# progress on its kind of device, and some that each are about double the last: rungs of the ladder.
 _TIMES_CHEAPEST = (1.0, 1.3, 1.8, 2.5, 4.0, 8.0, 20.0)
-_TIMES_BEST = (0.4, 0.7, 1.0, 1.5, 2.5, 5.0, 20.0)
-# Numbers of instances that are looked at in any case: rungs of the ladder, each about double.
 _DOUBLINGS = (1, 2, 4, 8, 15, 30, 59)
+# Prices of progress at which candidates are weighed within limits, in that of the best: scarcity
+# raises it.
+_TIMES_BEST = (1.0, 1.5, 2.5, 5.0, 20.0)
 # So many of the cheapest per progress are kept in any case, and as many of those that would be so
 # many standard deviations below their mean.
 _CHEAPEST = 5
 _HOPED_DEVIATIONS = 0.8
 _IN_ANY_CASE = 100
-_BONUS = 1
-_PROBES = 4
 # Jobs that are looked at together.
 _BLOCK = 128
 
@@ -229,10 +229,10 @@ class _Screening:
                 near = least / cost[:, offer]
                 votes[:, place] = np.maximum(votes[:, place], near)
                 sizes = cohort.sizes.instances[offer]
-                voted[:, place[np.isin(sizes, _DOUBLINGS)]] = _BONUS
+                voted[:, place[np.isin(sizes, _DOUBLINGS)]] = 1.0
                 for times in _TIMES_CHEAPEST:
                     surplus = times * cheapest * rate[:, offer] - price[:, offer]
-                    voted[jobs, place[surplus.argmax(axis=1)]] = _BONUS
+                    voted[jobs, place[surplus.argmax(axis=1)]] = 1.0
         votes += voted
         has = self._held_at >= 0
         votes[jobs[has], cohort.place[self._held_at[has]]] += _IN_ANY_CASE
@@ -283,7 +283,7 @@ class _Screening:
         least = cost.min(axis=1)[:, None]
         for use in self._cohort.uses:
             order = np.argsort(use, kind="stable")
-            for times in _TIMES_BEST[2:]:
+            for times in _TIMES_BEST:
                 worth = np.where(open_to_it, times * least * rate - price, -np.inf)[:, order]
                 rises = worth[:, 1:] > np.maximum.accumulate(worth, axis=1)[:, :-1]
                 votes[:, order[1:]] += rises
