@@ -30,11 +30,11 @@ from autoscaler.goodput.throughput import FloatArray
 
 # Candidates of each job, what it holds among them.
 _MOST = 64
-# Draws by which all places are looked at, and places of each kind of device that all draws are for.
+# Draws by which all places are looked at, and places of each kind of device that all are for.
 _PROBES = 4
 _PLACES = 24
 # Of each offer the numbers of instances that are best at these multiples of the cheapest price of
-# progress on its kind of device, and some that each are about double the last: rungs of the ladder.
+# progress on its kind of device, and some that are each about double the last: rungs of a ladder.
 _TIMES_CHEAPEST = (1.0, 1.3, 1.8, 2.5, 4.0, 8.0, 20.0)
 _DOUBLINGS = (1, 2, 4, 8, 15, 30, 59)
 # Prices of progress at which candidates are weighed within limits, in that of the best: scarcity
