@@ -1,13 +1,14 @@
 """How long a plan takes, by the number of jobs.
 
-python benchmarks/planning.py [--json] [--jobs 1,10,100,1000] [--instances 16]
+python benchmarks/planning.py [--json] [--jobs 1,10,100,1000] [--instances 16] [--deadlines 0.1]
 
 Each job may hold up to 16 instances of each of 24 offers (12 types of 4 kinds of device, on-demand
 and spot). `free`: no limit binds. `limited`: the jobs share devices for about a quarter of what
-they wish. `first` is a plan after all models have changed. Before `tenth` every job has gone on,
-and a tenth of the jobs have new models; the others are made after no model has changed. The
-snapshots are given: what it takes to make them of a store is not counted. Times are the
-processor's, of one core.
+they wish. Of `--deadlines` that share of the jobs has one, of six hours. `first` is a plan after
+all models have changed. Before `tenth` every job has gone on, and a tenth of the jobs have new
+models; the others are made after no model has changed, but what a fleet remembers of its jobs is
+for one set of limits, so that its first `limited` plan is from cold too. The snapshots are given:
+what it takes to make them of a store is not counted. Times are the processor's, of one core.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def offers() -> tuple[Offer, ...]:
     found = []
     for kind, speed in KINDS:
         for devices in DEVICES:
-            for purchase in Purchase:
+            for purchase in (Purchase.ON_DEMAND, Purchase.SPOT):
                 is_spot = purchase is Purchase.SPOT
                 usd = 0.5 * devices * speed**0.9 * (0.35 if is_spot else 1.0)
                 found.append(
@@ -81,17 +82,25 @@ def models(generator: np.random.Generator) -> dict[str, ThroughputModel]:
     return found
 
 
-def jobs(count: int, seed: int = 0, instances: int = 16) -> tuple[JobSnapshot, ...]:
-    """Jobs that hold one or two T4; a third of each preference, all adaptive."""
+def jobs(
+    count: int, seed: int = 0, instances: int = 16, deadlines: float = 0.0
+) -> tuple[JobSnapshot, ...]:
+    """Jobs that hold one or two T4; a third of each preference, all adaptive.
+
+    The share of `deadlines`, evenly spread, have six hours.
+    """
     generator = np.random.default_rng(seed)
     wants = (Preference.BALANCED, Preference.CHEAPEST, Preference.FASTEST)
     found: list[JobSnapshot] = []
     for index in range(count):
         held = Allocation("t4-1-on-demand", 1 + index % 2, 1)
+        is_due = int((index + 1) * deadlines) > int(index * deadlines)
         found.append(
             JobSnapshot(
                 id=f"job-{index:04d}",
-                objective=Objective(wants[index % 3]),
+                objective=Objective(
+                    wants[index % 3], deadline_seconds=NOW + 6 * 3600.0 if is_due else None
+                ),
                 instances=InstanceBounds(1, instances),
                 batch=BatchBounds(64, 4096, 128, adaptive=True),
                 submitted_seconds=NOW - 600.0,
@@ -146,10 +155,10 @@ class Figures:
     peak_mib: float
 
 
-def measure(count: int, instances: int = 16) -> Figures:
+def measure(count: int, instances: int = 16, deadlines: float = 0.0) -> Figures:
     """Plan for so many jobs, without a limit and with one."""
     repeats = REPEATS if count <= DISTINCT_JOBS else 1
-    rows = [_measure_once(jobs(count, seed, instances)) for seed in range(repeats)]
+    rows = [_measure_once(jobs(count, seed, instances, deadlines)) for seed in range(repeats)]
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return Figures(count, *np.median([(*row, peak_mib) for row in rows], axis=0).tolist())
 
@@ -186,9 +195,10 @@ def main() -> None:
     parser.add_argument("--jobs", default="1,10,100,1000", help="how many, with commas")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--instances", type=int, default=16, help="the most of each offer")
+    parser.add_argument("--deadlines", type=float, default=0.0, help="share of jobs with one")
     arguments = parser.parse_args()
     counts = arguments.jobs.split(",")
-    figures = [measure(int(count), arguments.instances) for count in counts]
+    figures = [measure(int(count), arguments.instances, arguments.deadlines) for count in counts]
     if arguments.json:
         print(json.dumps([asdict(each) for each in figures]))
         return

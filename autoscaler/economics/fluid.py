@@ -8,7 +8,7 @@ and that on the values of all: a fixed point, by damped passes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -46,7 +46,7 @@ class FluidJob:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Segments:
+class Segments:
     """Steps along the envelopes of all jobs, the worthiest first; D of them.
 
     Attributes:
@@ -73,12 +73,34 @@ def finish_prices(jobs: Sequence[FluidJob], maximum: FloatArray) -> FloatArray:
         jobs: n of them.
         maximum: of each limit, (R,).
     """
-    prices = np.zeros((len(jobs), len(maximum)))
-    values = np.array([_value_of_progress(job, prices[0]) for job in jobs])
-    for _ in range(PASSES):
-        prices = _run(jobs, _segments(jobs, values, maximum), maximum)
+
+    def values_at(prices: FloatArray) -> FloatArray:
         found = [_value_of_progress(job, own) for job, own in zip(jobs, prices, strict=True)]
-        moved = DAMPING * (np.array(found) - values)
+        return np.array(found, dtype=np.float64)
+
+    work = np.array([job.work for job in jobs], dtype=np.float64)
+    return settled(work, maximum, values_at, lambda values: _segments(jobs, values, maximum))
+
+
+def settled(
+    work: FloatArray,
+    maximum: FloatArray,
+    values_at: Callable[[FloatArray], FloatArray],
+    segments_at: Callable[[FloatArray], Segments],
+) -> FloatArray:
+    """The prices at which the values of progress and the prices agree, (n, R).
+
+    Args:
+        work: useful examples left to each of n jobs, (n,).
+        maximum: of each limit, (R,).
+        values_at: prices (n, R) -> values of progress, (n,).
+        segments_at: values of progress -> steps along the envelopes.
+    """
+    prices = np.zeros((len(work), len(maximum)))
+    values = values_at(prices)
+    for _ in range(PASSES):
+        prices = _run(work, segments_at(values), maximum)
+        moved = DAMPING * (values_at(prices) - values)
         values = values + moved
         if (np.abs(moved) <= SETTLED * DAMPING * values).all():
             break
@@ -90,11 +112,12 @@ def _value_of_progress(job: FluidJob, prices: FloatArray) -> float:
     return float(price_of_progress(paid, job.value_of_time, job.rate).min())
 
 
-def _run(jobs: Sequence[FluidJob], segments: _Segments, maximum: FloatArray) -> FloatArray:
+def _run(work: FloatArray, segments: Segments, maximum: FloatArray) -> FloatArray:
     """Run to the end of all jobs; the prices when each finishes."""
-    left = np.array([job.work for job in jobs], dtype=np.float64)
-    active = np.ones(len(jobs), dtype=np.bool_)
-    prices = np.zeros((len(jobs), len(maximum)))
+    count = len(work)
+    left = work
+    active = np.ones(count, dtype=np.bool_)
+    prices = np.zeros((count, len(maximum)))
     while active.any():
         rate, now = _fill(segments, active, maximum)
         prices[active] = now
@@ -102,15 +125,15 @@ def _run(jobs: Sequence[FluidJob], segments: _Segments, maximum: FloatArray) -> 
             break
         runs = active & (rate > 0)
         seconds = np.where(runs, left / np.where(runs, rate, 1.0), np.inf)
-        together = min(max(1, len(jobs) // _PHASES), int(runs.sum()))
-        step = np.sort(seconds)[together - 1]
+        together = min(max(1, count // _PHASES), int(runs.sum()))
+        step = np.partition(seconds, together - 1)[together - 1]
         left = left - rate * step
         active = active & (seconds > step)
     return prices
 
 
 def _fill(
-    segments: _Segments, active: BoolArray, maximum: FloatArray
+    segments: Segments, active: BoolArray, maximum: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Give the limits to the worthiest steps of active jobs: rates (n,) and prices (R,)."""
     rate = np.where(active, segments.base_rate, 0.0)
@@ -121,7 +144,8 @@ def _fill(
         total = np.cumsum(segments.uses[:, queue], axis=1)
         over = (total > room[:, None] * (1.0 + 1e-12)).any(axis=0)
         first = int(np.argmax(over)) if over.any() else len(queue)
-        np.add.at(rate, segments.job[queue[:first]], segments.rate[queue[:first]])
+        given = queue[:first]
+        rate += np.bincount(segments.job[given], segments.rate[given], len(rate))
         if first == len(queue):
             break
         if first:
@@ -137,21 +161,17 @@ def _fill(
     return rate, prices
 
 
-def _still_open(segments: _Segments, queue: IntArray, full: int) -> IntArray:
+def _still_open(segments: Segments, queue: IntArray, full: int) -> IntArray:
     """Without the steps that need the full limit, nor those beyond them on their envelopes."""
-    blocked = segments.uses[full, queue] > 0
-    stopped: set[int] = set()
-    kept = []
-    for step, is_blocked in zip(queue.tolist(), blocked.tolist(), strict=True):
-        job = int(segments.job[step])
-        if is_blocked:
-            stopped.add(job)
-        if job not in stopped:
-            kept.append(step)
-    return np.array(kept, dtype=np.int64)
+    (blocked,) = np.nonzero(segments.uses[full, queue] > 0)
+    job = segments.job[queue]
+    stops = np.full(len(segments.base_rate), len(queue))
+    stops[job[blocked[::-1]]] = blocked[::-1]
+    kept: IntArray = queue[np.arange(len(queue)) < stops[job]]
+    return kept
 
 
-def _segments(jobs: Sequence[FluidJob], values: FloatArray, maximum: FloatArray) -> _Segments:
+def _segments(jobs: Sequence[FluidJob], values: FloatArray, maximum: FloatArray) -> Segments:
     parts: list[tuple[int, float, float, float, FloatArray]] = []
     base = np.zeros(len(jobs))
     for index, (job, value) in enumerate(zip(jobs, values, strict=True)):
@@ -159,7 +179,7 @@ def _segments(jobs: Sequence[FluidJob], values: FloatArray, maximum: FloatArray)
         parts.extend((index, *step) for step in steps)
     parts.sort(key=lambda part: -part[1])
     columns = list(zip(*parts, strict=True)) if parts else [(), (), (), (), ()]
-    return _Segments(
+    return Segments(
         job=np.array(columns[0], dtype=np.int64),
         density=np.array(columns[1], dtype=np.float64),
         surplus=np.array(columns[2], dtype=np.float64),

@@ -9,10 +9,11 @@ import numpy as np
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, LimitUnit, Offer, Purchase
 from autoscaler.domain.plan import Action
-from autoscaler.economics.change import Change, change_to
-from autoscaler.economics.exploration import fewest
+from autoscaler.domain.snapshot import JobSnapshot
+from autoscaler.economics.change import Change
+from autoscaler.economics.facts import Facts, Option
 from autoscaler.economics.supply import Supply, fits
-from autoscaler.economics.wishes import Why, Wish
+from autoscaler.economics.wishes import Why
 from autoscaler.economics.wording import (
     duration,
     number,
@@ -73,29 +74,25 @@ def action_of(current: Allocation | None, target: Allocation | None, stops: bool
     return Action.GROW if target.devices > current.devices else Action.SHRINK
 
 
-def reason(
-    wish: Wish, target: Allocation | None, around: Surroundings, contest: Contest | None = None
-) -> str:
+def reason(facts: Facts, around: Surroundings, contest: Contest | None = None) -> str:
     """One line: what changes, what that adds and costs, and by which rule.
 
     Args:
-        wish: what the job would have by itself.
-        target: what it gets; None for nothing.
+        facts: what the job gets, and what it would have by itself.
         around: the supply and its use.
         contest: why it gets less than it wished, if it does.
     """
-    job = wish.job
-    index = wish.at.candidates.index(target)
-    if wish.why is Why.STOPS:
-        line = f"stop {job.id}: {wish.aim.stop}"
-    elif target is None:
-        lost = _why_nothing(wish, around) if contest is None else _lost(contest, around)
+    job = facts.job
+    if facts.why is Why.STOPS:
+        line = f"stop {job.id}: {facts.aim.stop}"
+    elif facts.target is None:
+        lost = _why_nothing(facts, around) if contest is None else _lost(contest, around)
         line = f"wait {job.id}: {lost}"
-    elif index is None:
-        line = f"hold {job.id} at {target}: {_what_is_unknown(wish, around.supply)}"
+    elif facts.given is None:
+        line = f"hold {job.id} at {facts.target}: {_what_is_unknown(job, around.supply)}"
     else:
-        line = _change(wish, index, around, contest)
-    return line if wish.aim.note is None else f"{line}; {wish.aim.note}"
+        line = _change(facts, facts.given, around, contest)
+    return line if facts.aim.note is None else f"{line}; {facts.aim.note}"
 
 
 def place(offer: Offer, beside: Offer | None = None) -> str:
@@ -111,38 +108,34 @@ def place(offer: Offer, beside: Offer | None = None) -> str:
     return f"{offer.instance_type} ({', '.join(details)})" if details else offer.instance_type
 
 
-def _change(wish: Wish, target: int, around: Surroundings, contest: Contest | None) -> str:
-    job, held = wish.job, wish.at.candidates.held
+def _change(facts: Facts, given: Option, around: Surroundings, contest: Contest | None) -> str:
+    job, held = facts.job, facts.held
     if held is None:
-        start = f"start {job.id} on {_size(wish, target)}: {_start(wish, target)}"
-        return start if contest is None else f"{start}; {_no_room_for(wish, contest, around)}"
+        start = f"start {job.id} on {_size(given)}: {_start(facts, given)}"
+        return start if contest is None else f"{start}; {_no_room_for(facts, contest, around)}"
     lost = None if contest is None else _lost(contest, around)
-    if held == target:
-        return f"hold {job.id} at {_size(wish, target)}: {lost or _stay(wish, target, around)}"
-    change = change_to(wish, target)
-    if lost is not None and change.rate < 0:
-        return f"{_move(wish, held, target)}: {lost}"
-    return f"{_move(wish, held, target)}: {_gain(change)}{_payback(wish, target, change)}"
+    if held.size == given.size:
+        return f"hold {job.id} at {_size(given)}: {lost or _stay(facts, held, around)}"
+    move = _move(job.id, held, given)
+    if given.change is None or (lost is not None and given.change.rate < 0):
+        return f"{move}: {lost}"
+    return f"{move}: {_gain(given.change)}{_payback(facts, held, given, given.change)}"
 
 
-def _size(wish: Wish, index: int, beside: Offer | None = None) -> str:
-    candidates = wish.at.candidates
-    offer = candidates.offer_of(index)
-    size = f"{candidates.sizes.instances[index]} x {place(offer, beside)}"
-    used = int(candidates.sizes.devices_used[index])
+def _size(option: Option, beside: Offer | None = None) -> str:
+    offer, used = option.offer, option.devices_used
+    size = f"{option.instances} x {place(offer, beside)}"
     return size if used == offer.devices else f"{size}, {used} of {offer.devices} devices each"
 
 
-def _move(wish: Wish, held: int, target: int) -> str:
-    candidates, job = wish.at.candidates, wish.job.id
-    before, after = candidates.allocation(held), candidates.allocation(target)
-    action = action_of(before, after, stops=False)
-    if action is Action.MOVE:
-        old, new = candidates.offer_of(held), candidates.offer_of(target)
-        return f"move {job} from {_size(wish, held, new)} to {_size(wish, target, old)}"
-    if before.devices_used == after.devices_used:
-        return f"{action.value} {job} {before.instances} -> {_size(wish, target)}"
-    return f"{action.value} {job} from {_size(wish, held)} to {_size(wish, target)}"
+def _move(job: str, held: Option, given: Option) -> str:
+    if held.offer.id != given.offer.id:
+        return f"move {job} from {_size(held, given.offer)} to {_size(given, held.offer)}"
+    before = held.instances * held.devices_used
+    action = Action.GROW if given.instances * given.devices_used > before else Action.SHRINK
+    if held.devices_used == given.devices_used:
+        return f"{action.value} {job} {held.instances} -> {_size(given)}"
+    return f"{action.value} {job} from {_size(held)} to {_size(given)}"
 
 
 def _gain(change: Change) -> str:
@@ -160,13 +153,11 @@ def _gain(change: Change) -> str:
     return f"saves {per_hour(-change.usd_per_second)} for {rate} ex/s = {per_usd}, {average}"
 
 
-def _payback(wish: Wish, target: int, change: Change) -> str:
-    if wish.why is not Why.LEAST_COST or target != wish.target:
+def _payback(facts: Facts, held: Option, given: Option, change: Change) -> str:
+    if facts.why is not Why.LEAST_COST or not facts.has_its_wish:
         return ""
-    candidates = wish.at.candidates
-    expected = wish.cost.mean(axis=0)
-    if not candidates.measured[target] and expected[target] >= expected[candidates.held]:
-        share = percent(float((wish.cost[:, target] < wish.cost[:, candidates.held]).mean()))
+    if not given.measured and given.mean_usd >= held.mean_usd:
+        share = percent(given.better)
         return f"; not measured there, but it pays in {share} of draws and there is a way back"
     if change.boot_seconds > 0 and change.payback_seconds is not None:
         back = duration(change.payback_seconds)
@@ -175,78 +166,58 @@ def _payback(wish: Wish, target: int, change: Change) -> str:
     return ""
 
 
-def _start(wish: Wish, target: int) -> str:
-    candidates = wish.at.candidates
-    waiting = f"waiting costs {per_hour(wish.aim.value_of_time)}"
-    price, rate = candidates.usd_per_second, candidates.rate
-    if wish.why is not Why.FIRST_START:
-        return f"{number(rate[target])} ex/s for {per_hour(price[target])}, {_best_of(wish)}"
-    few = fewest(candidates)
-    cheapest = int(np.argmin(np.where(few, price, np.inf)))
-    if price[target] <= price[cheapest]:
+def _start(facts: Facts, given: Option) -> str:
+    waiting = f"waiting costs {per_hour(facts.aim.value_of_time)}"
+    price, cheapest = given.usd_per_second, facts.cheapest
+    if cheapest is None:
+        return f"{number(given.rate)} ex/s for {per_hour(price)}, {_best_of(facts)}"
+    if price <= cheapest.usd_per_second:
         return f"cheapest that can run it; {waiting}"
-    dearer = signed_per_hour(float(price[target] - price[cheapest]))
-    times = number(float(rate[target] / rate[cheapest]))
+    dearer = signed_per_hour(price - cheapest.usd_per_second)
+    times = number(given.rate / cheapest.rate)
     return f"{dearer} over the cheapest, but {waiting} and it may be {times} times as fast"
 
 
-def _best_of(wish: Wish) -> str:
-    if wish.why is Why.STAGES:
-        return "the cheapest that does" if _has_deadline(wish) else "the fastest that does"
-    return f"the least cost to the end; waiting costs {per_hour(wish.aim.value_of_time)}"
+def _best_of(facts: Facts) -> str:
+    if facts.why is Why.STAGES:
+        is_in_time = facts.job.objective.deadline_seconds is not None
+        return "the cheapest that does" if is_in_time else "the fastest that does"
+    return f"the least cost to the end; waiting costs {per_hour(facts.aim.value_of_time)}"
 
 
-def _has_deadline(wish: Wish) -> bool:
-    return wish.job.objective.deadline_seconds is not None
-
-
-def _stay(wish: Wish, held: int, around: Surroundings) -> str:
-    job, candidates = wish.job, wish.at.candidates
-    if wish.why is Why.UNDER_WAY:
-        trained = job.trained.instances if job.trained and job.trained.offer == _id(wish) else 0
-        size = int(candidates.sizes.instances[held])
-        if trained > size:
-            return f"{trained - size} on the way out"
-        return f"{trained} of {size} train so far"
-    if wish.why is Why.UNMEASURED:
+def _stay(facts: Facts, held: Option, around: Surroundings) -> str:
+    trained, stages = facts.job.trained, facts.aim.stages
+    if facts.why is Why.UNDER_WAY:
+        training = trained.instances if trained and trained.offer == held.offer.id else 0
+        if training > held.instances:
+            return f"{training - held.instances} on the way out"
+        return f"{training} of {held.instances} train so far"
+    if facts.why is Why.UNMEASURED:
         return "not measured there yet"
-    stages = wish.aim.stages
-    if wish.target == held and stages is not None:
+    if facts.has_its_wish and stages is not None and facts.later is not None:
         if stages.then == stages.first:
-            return _best_of(wish)
-        return f"{_size(wish, stages.then)} in {duration(stages.order_seconds)}"
-    return _no_better(wish, held, around)
+            return _best_of(facts)
+        return f"{_size(facts.later)} in {duration(stages.order_seconds)}"
+    return _no_better(facts, held, around)
 
 
-def _id(wish: Wish) -> str | None:
-    return None if wish.job.held is None else wish.job.held.offer
-
-
-def _no_better(wish: Wish, held: int, around: Surroundings) -> str:
+def _no_better(facts: Facts, held: Option, around: Surroundings) -> str:
     """The best alternative, and why it does not pay: the best of the faster ones, if any is."""
-    candidates, expected = wish.at.candidates, wish.expected_usd
-    others = candidates.allowed.copy()
-    others[held] = False
-    faster = others & (candidates.rate > candidates.rate[held])
-    if not faster.any():
-        full = _full_for_one_more(wish, held, around)
+    other = facts.other
+    if not facts.has_faster:
+        full = _full_for_one_more(facts.job, held, around)
         if full is not None:
             return f"no room: {_use(full, around)}"
-        if not others.any():
-            return "nothing else is allowed"
-    among = faster if faster.any() else others
-    best = int(np.argmin(np.where(among, expected, np.inf)))
-    change = change_to(wish, best)
-    name = _short_size(wish, held, best)
-    return f"{name} would {_would(change)}{_why_not(wish, held, best, change)}"
+    if other is None or other.change is None:
+        return "nothing else is allowed"
+    name = _short_size(held, other)
+    return f"{name} would {_would(other.change)}{_why_not(facts, held, other, other.change)}"
 
 
-def _short_size(wish: Wish, held: int, index: int) -> str:
-    candidates = wish.at.candidates
-    here, there = candidates.allocation(held), candidates.allocation(index)
-    if (here.offer, here.devices_used) == (there.offer, there.devices_used):
-        return f"{there.instances} x"
-    return _size(wish, index, candidates.offer_of(held))
+def _short_size(held: Option, other: Option) -> str:
+    if (held.offer.id, held.devices_used) == (other.offer.id, other.devices_used):
+        return f"{other.instances} x"
+    return _size(other, held.offer)
 
 
 def _would(change: Change) -> str:
@@ -259,24 +230,22 @@ def _would(change: Change) -> str:
     return f"save {per_hour(-change.usd_per_second)} for {rate} ex/s = {per_usd}"
 
 
-def _why_not(wish: Wish, held: int, best: int, change: Change) -> str:
+def _why_not(facts: Facts, held: Option, best: Option, change: Change) -> str:
     """Empty where the marginal and the average say it."""
-    if change.payback_seconds is None or wish.target != held:
+    if change.payback_seconds is None or not facts.has_its_wish:
         return ""
-    expected = wish.cost.mean(axis=0)
-    if expected[best] >= expected[held]:
-        left = duration(wish.work / float(wish.at.candidates.rate[held]))
+    if best.mean_usd >= held.mean_usd:
+        left = duration(facts.work / held.rate)
         return f", but does not pay back what changing costs within {left}"
-    share = float((wish.cost[:, best] < wish.cost[:, held]).mean())
-    return f", but is better in only {percent(share)} of draws"
+    return f", but is better in only {percent(best.better)} of draws"
 
 
-def _full_for_one_more(wish: Wish, held: int, around: Surroundings) -> int | None:
+def _full_for_one_more(job: JobSnapshot, held: Option, around: Surroundings) -> int | None:
     """The limit that does not bear one more instance of what is held, if bounds would."""
-    sizes, supply = wish.at.candidates.sizes, around.supply
-    if sizes.instances[held] >= wish.job.instances.most_of(wish.at.candidates.offer_of(held)):
+    if held.instances >= job.instances.most_of(held.offer):
         return None
-    uses = supply.unit_uses[:, sizes.offer[held]]
+    supply = around.supply
+    uses = supply.unit_uses[:, supply.terms.index[held.offer.id]]
     (full,) = np.nonzero(~fits(around.used + uses, supply.maximum) & (uses > 0))
     return int(full[0]) if len(full) else None
 
@@ -289,9 +258,9 @@ def _use(limit: int, around: Surroundings) -> str:
     return f"{found.name} {used} of {most} in use"
 
 
-def _why_nothing(wish: Wish, around: Surroundings) -> str:
-    job, supply = wish.job, around.supply
-    if wish.why is not Why.NOTHING_ALLOWED:
+def _why_nothing(facts: Facts, around: Surroundings) -> str:
+    job, supply = facts.job, around.supply
+    if facts.why is not Why.NOTHING_ALLOWED:
         return "no room"
     permitted = [supply.offers[index] for index in supply.permitted(job.instances)]
     if not permitted:
@@ -307,16 +276,15 @@ def _why_nothing(wish: Wish, around: Surroundings) -> str:
     return "its bounds and the limits leave nothing that it can run on"
 
 
-def _what_is_unknown(wish: Wish, supply: Supply) -> str:
-    held = wish.job.held
-    if held is not None and supply.offer(held.offer) is None:
+def _what_is_unknown(job: JobSnapshot, supply: Supply) -> str:
+    if job.held is not None and supply.offer(job.held.offer) is None:
         return "nobody offers it any more, so nothing is compared with it"
     return "there is no throughput model of its device, so nothing is compared with it"
 
 
-def _no_room_for(wish: Wish, contest: Contest, around: Surroundings) -> str:
+def _no_room_for(facts: Facts, contest: Contest, around: Surroundings) -> str:
     use = _use(around.supply.limits.index(contest.limit), around)
-    wished = "more" if wish.target is None else _size(wish, wish.target)
+    wished = "more" if facts.wished is None else _size(facts.wished)
     return f"no room for {wished}: {use}"
 
 

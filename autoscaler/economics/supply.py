@@ -188,9 +188,15 @@ def _terms(
 
 def fits(uses: FloatArray, room: FloatArray) -> BoolArray:
     """Whether uses (R, ...) are within the room (R,), each to the precision of a sum."""
-    limit = room.reshape(room.shape + (1,) * (uses.ndim - 1))
-    within: BoolArray = uses <= limit + _TOLERANCE * np.maximum(np.abs(limit), 1.0)
+    limit = with_tolerance(room).reshape(room.shape + (1,) * (uses.ndim - 1))
+    within: BoolArray = uses <= limit
     return within
+
+
+def with_tolerance(room: FloatArray) -> FloatArray:
+    """The most that sums of uses may come to, (R,)."""
+    most: FloatArray = room + _TOLERANCE * np.maximum(np.abs(room), 1.0)
+    return most
 
 
 def _is_permitted(offer: Offer, bounds: InstanceBounds) -> bool:

@@ -11,7 +11,7 @@ from autoscaler.economics.switching import Ground, cost_to_finish, switches
 from autoscaler.goodput.throughput import FloatArray
 
 # What is about to end is worth keeping for this long.
-_LEAST_SECONDS = 1.0
+LEAST_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +48,7 @@ def worth(
     cost = cost_to_finish(at, value_of_time, work, finish_prices).mean(axis=0)
     taken = at.from_held()
     seconds = taken.ready_seconds + taken.pause_seconds + work / candidates.rate
-    beyond = (cost - cost[among].min()) / np.maximum(seconds, _LEAST_SECONDS)
+    beyond = (cost - cost[among].min()) / np.maximum(seconds, LEAST_SECONDS)
     surplus = value_of_time + finish_prices @ candidates.uses - beyond
     return Worth(surplus, _of_nothing(at, among, surplus, work))
 
@@ -65,6 +65,6 @@ def _of_nothing(at: Ground, among: BoolArray, surplus: FloatArray, work: float) 
         return 0.0
     back = switches(at, None, np.array([held]))
     back_usd = float(back.boot_usd[0] + back.pause_seconds[0] * candidates.usd_per_second[held])
-    seconds = max(work / float(candidates.rate[held]), _LEAST_SECONDS)
+    seconds = max(work / float(candidates.rate[held]), LEAST_SECONDS)
     kept = float(surplus[held]) if among[held] else 0.0
     return min(0.0, kept, float(surplus[among].max())) - back_usd / seconds

@@ -47,6 +47,33 @@ class Switches:
         return np.where(self.works_on, 0.0, self.ready_seconds) + self.pause_seconds
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class End:
+    """Allocations at one end of changes: arrays that broadcast with those of the other end.
+
+    Attributes:
+        offer: which it is.
+        instances: of each.
+        devices_used: of each instance.
+        usd_per_second: with the refills of spot.
+        rate: useful examples a second.
+        unit_usd_per_second: the plain price of one instance.
+        start_seconds: from the order of an instance to its first step.
+        billed_start_seconds: from its launch to its first step.
+        is_sure: whether instances come when they are ordered, as far as is known.
+    """
+
+    offer: IntArray
+    instances: IntArray
+    devices_used: IntArray
+    usd_per_second: FloatArray
+    rate: FloatArray
+    unit_usd_per_second: FloatArray
+    start_seconds: FloatArray
+    billed_start_seconds: FloatArray
+    is_sure: BoolArray
+
+
 @dataclass(frozen=True, eq=False)
 class Ground:
     """From where one job changes.
@@ -78,7 +105,7 @@ class Ground:
     @cached_property
     def is_sure(self) -> BoolArray:
         """Whether instances of each offer come when they are ordered, as far as is known, (O,)."""
-        return np.array([_is_sure(offer) for offer in self.candidates.offers])
+        return np.array([is_sure(offer) for offer in self.candidates.offers])
 
     @cached_property
     def _from_held(self) -> dict[float | None, Switches]:
@@ -106,61 +133,87 @@ def switches(
     ``boot * (p(a) - G(a) (p(b) + v) / G(b)) > restore * (p(b) + v)``. Never for what may not be
     had: what has gone can't come back.
     """
-    candidates, costs = at.candidates, at.switching
-    ready = at.start_seconds[candidates.sizes.offer[target]]
-    billed = at.billed_start_seconds[candidates.sizes.offer[target]]
+    costs, new = at.switching, _end(at, target)
     if origin is None:
-        return Switches(
-            ready_seconds=ready,
-            new_share=np.ones(len(target)),
-            boot_usd=candidates.unit_usd_per_second[target]
-            * candidates.sizes.instances[target]
-            * billed,
-            works_on=np.zeros(len(target), dtype=np.bool_),
-            pause_seconds=np.full(len(target), costs.restore_seconds if at.has_run else 0.0),
-        )
-    source, target = np.broadcast_arrays(origin, target)
-    is_worth_it = np.ones(len(target), dtype=np.bool_)
+        return from_nothing(new, costs.restore_seconds if at.has_run else 0.0)
+    return between(
+        _end(at, origin),
+        new,
+        Halts(costs.pause_seconds, costs.restore_seconds),
+        _fit_beside(at, *np.broadcast_arrays(origin, target)),
+        value_of_time,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Halts:
+    """Seconds that a change of membership takes, and that a start from a checkpoint adds."""
+
+    pause_seconds: float | FloatArray
+    restore_seconds: float | FloatArray
+
+
+def from_nothing(new: End, pause_seconds: float | FloatArray) -> Switches:
+    """A start of `new`, with what a start from a checkpoint takes."""
+    return Switches(
+        ready_seconds=new.start_seconds,
+        new_share=np.ones(new.offer.shape),
+        boot_usd=new.unit_usd_per_second * new.instances * new.billed_start_seconds,
+        works_on=np.zeros(new.offer.shape, dtype=np.bool_),
+        pause_seconds=np.broadcast_to(np.asarray(pause_seconds), new.offer.shape),
+    )
+
+
+def between(
+    old: End,
+    new: End,
+    halts: Halts,
+    fits_beside: BoolArray,
+    value_of_time: float | FloatArray | None,
+) -> Switches:
+    """As `switches`, from `old` to `new`; `fits_beside`: there is room for both."""
+    is_worth_it: BoolArray = np.ones(1, dtype=np.bool_)
     if value_of_time is not None:
-        price, rate = candidates.usd_per_second, candidates.rate
-        paid = price[target] + value_of_time
-        saved = ready * (price[source] - rate[source] * paid / rate[target])
-        is_worth_it = ~at.is_sure[candidates.sizes.offer[target]]
-        is_worth_it |= saved <= costs.restore_seconds * paid
-    return _between(at, source, target, (ready, billed), is_worth_it)
+        paid = new.usd_per_second + value_of_time
+        saved = new.start_seconds * (old.usd_per_second - old.rate * paid / new.rate)
+        is_worth_it = ~new.is_sure | (saved <= halts.restore_seconds * paid)
+    same_offer = old.offer == new.offer
+    kept = np.where(same_offer, np.minimum(old.instances, new.instances), 0)
+    extra = new.instances - kept
+    as_used = old.devices_used == new.devices_used
+    is_same = same_offer & (old.instances == new.instances) & as_used
+    works_on = same_offer | (fits_beside & is_worth_it)
+    starts_again = ~works_on | (same_offer & ~as_used)
+    pause = np.where(is_same, 0.0, halts.pause_seconds)
+    return Switches(
+        ready_seconds=np.where(extra > 0, new.start_seconds, 0.0),
+        new_share=extra / new.instances,
+        boot_usd=new.unit_usd_per_second * extra * new.billed_start_seconds,
+        works_on=works_on,
+        pause_seconds=pause + np.where(starts_again, halts.restore_seconds, 0.0),
+    )
 
 
-def _is_sure(offer: Offer) -> bool:
+def _end(at: Ground, which: int | IntArray) -> End:
+    candidates = at.candidates
+    sizes = candidates.sizes
+    offer = sizes.offer[which]
+    return End(
+        offer=offer,
+        instances=sizes.instances[which],
+        devices_used=sizes.devices_used[which],
+        usd_per_second=candidates.usd_per_second[which],
+        rate=candidates.rate[which],
+        unit_usd_per_second=candidates.unit_usd_per_second[which],
+        start_seconds=at.start_seconds[offer],
+        billed_start_seconds=at.billed_start_seconds[offer],
+        is_sure=at.is_sure[offer],
+    )
+
+
+def is_sure(offer: Offer) -> bool:
     """Whether an instance comes when it is ordered, as far as is known."""
     return offer.purchase is not Purchase.SPOT and offer.fill_seconds == 0
-
-
-def _between(
-    at: Ground,
-    source: IntArray,
-    target: IntArray,
-    starts: tuple[FloatArray, FloatArray],
-    is_worth_it: BoolArray,
-) -> Switches:
-    """`starts` are seconds until instances of `target` train, and for how many they are billed."""
-    candidates, costs = at.candidates, at.switching
-    sizes = candidates.sizes
-    same_offer = sizes.offer[source] == sizes.offer[target]
-    kept = np.where(same_offer, np.minimum(sizes.instances[source], sizes.instances[target]), 0)
-    extra = sizes.instances[target] - kept
-    works_on = same_offer | (_fit_beside(at, source, target) & is_worth_it)
-    ready = np.where(extra > 0, starts[0], 0.0)
-    starts_again = ~works_on | (
-        same_offer & (sizes.devices_used[source] != sizes.devices_used[target])
-    )
-    pause = np.where(source == target, 0.0, costs.pause_seconds)
-    return Switches(
-        ready_seconds=ready,
-        new_share=extra / sizes.instances[target],
-        boot_usd=candidates.unit_usd_per_second[target] * extra * starts[1],
-        works_on=works_on,
-        pause_seconds=pause + np.where(starts_again, costs.restore_seconds, 0.0),
-    )
 
 
 def _fit_beside(at: Ground, source: IntArray, target: IntArray) -> BoolArray:
@@ -216,7 +269,7 @@ def cost_to_finish(
         for_limits = limit_prices @ candidates.uses
         paid = paid + for_limits
         boot_usd = boot_usd + for_limits * taken.new_share * taken.ready_seconds
-    fixed = boot_usd + _standing_usd(taken, paid, value_of_time)
+    fixed = boot_usd + standing_usd(taken, paid, value_of_time)
     price = (paid + value_of_time) * candidates.seconds_per_example
     if candidates.held is None:
         return fixed + work * price
@@ -244,13 +297,13 @@ def cost_with_way_back(at: Ground, value_of_time: float, work: float) -> FloatAr
     )
     tried = np.minimum(looked_seconds * candidates.goodput, work - before)
     paid = candidates.usd_per_second
-    fixed = there.boot_usd + _standing_usd(there, paid, value_of_time)
-    fixed = fixed + back.boot_usd + _standing_usd(back, paid[held], value_of_time)
+    fixed = there.boot_usd + standing_usd(there, paid, value_of_time)
+    fixed = fixed + back.boot_usd + standing_usd(back, paid[held], value_of_time)
     return fixed + tried * price + (work - tried) * price[:, [held]]
 
 
-def _standing_usd(
-    taken: Switches, usd_per_second: FloatArray | float, value_of_time: float
+def standing_usd(
+    taken: Switches, usd_per_second: FloatArray | float, value_of_time: float | FloatArray
 ) -> FloatArray:
     """Pauses, and the waiting while nobody trains, (B,); boots apart."""
     idle_seconds = np.where(taken.works_on, 0.0, taken.ready_seconds)

@@ -57,11 +57,16 @@ def noise_draws(
     below) they lie around the initial batch with a log standard deviation of 1: a noise scale
     that is not known must not make every batch look efficient.
     """
-    median, deviation = float(initial_batch), UNKNOWN_NOISE_LOG_STANDARD_DEVIATION
-    if noise is not None and is_usable(noise):
-        median, deviation = noise.examples, noise.log_standard_deviation
+    median, deviation = noise_belief(noise, initial_batch)
     sample: FloatArray = median * np.exp(deviation * normals(draws, 1, "noise", seed)[:, 0])
     return sample
+
+
+def noise_belief(noise: NoiseScale | None, initial_batch: int) -> tuple[float, float]:
+    """The median of the draws, in examples, and the standard deviation of their logarithm."""
+    if noise is not None and is_usable(noise):
+        return noise.examples, noise.log_standard_deviation
+    return float(initial_batch), UNKNOWN_NOISE_LOG_STANDARD_DEVIATION
 
 
 def is_usable(noise: NoiseScale) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from itertools import chain
 from operator import attrgetter
 from typing import ClassVar
 
@@ -91,8 +92,8 @@ class _Localities(_DataParallel):
         return (*near, *sync_beliefs(scale.sync_seconds, len(near)), gamma)
 
     def sync_features(self, instances: FloatArray, devices: FloatArray) -> Features:
-        far = (instances > self.near_instances).astype(np.float64)
         groups = np.ceil(instances / self.near_instances)
+        far = (groups > 1).astype(groups.dtype)
         return (*_two_levels(instances, devices), far, far * doublings_of(groups))
 
 
@@ -140,8 +141,8 @@ def _two_levels(instances: FloatArray, replicas: FloatArray) -> Features:
     """Constant and growth of a sync between several instances, then of one within one."""
     doublings = doublings_of(replicas)
     several = replicas > 1
-    across = (several & (instances > 1)).astype(np.float64)
-    within = (several & (instances <= 1)).astype(np.float64)
+    across = (several & (instances > 1)).astype(doublings.dtype)
+    within = (several & (instances <= 1)).astype(doublings.dtype)
     return across, across * doublings, within, within * doublings
 
 
@@ -179,7 +180,8 @@ def predictor_of(parameters: StepParameters | Sequence[StepParameters]) -> Predi
         return _predictor_of_one(parameters)
     formula = formula_of(parameters[0])
     values = attrgetter(*formula.names)
-    theta = np.array([values(row) for row in parameters], dtype=np.float64)
+    numbers = chain.from_iterable(map(values, parameters))
+    theta = np.fromiter(numbers, dtype=np.float64).reshape(len(parameters), -1)
     _validate(theta, formula.names)
     return Predictor(formula, theta)
 

@@ -4,11 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import nlargest, nsmallest
+from functools import cached_property
 
+import numpy as np
+
+from autoscaler.domain.offer import Limit
 from autoscaler.economics.reasons import Contest
-from autoscaler.economics.supply import Supply
-from autoscaler.policies.sharing import Share, Sharing
+from autoscaler.economics.supply import BoolArray, IntArray
+from autoscaler.goodput.throughput import FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Holding:
+    """What each of n jobs would have: its value, $ per second, (n,), and what it uses, (R, n)."""
+
+    value: FloatArray
+    uses: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Standings:
+    """How n jobs stand that compete: what each holds, is given and wished; nothing uses nothing.
+
+    `weights` are (n,), and so is the value of holding `nothing`; who `wishes` nothing, (n,), can't
+    be kept from it.
+    """
+
+    jobs: Sequence[str]
+    weights: FloatArray
+    nothing: FloatArray
+    held: Holding
+    given: Holding
+    wished: Holding
+    wishes: BoolArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +44,10 @@ class _Rivals:
     """Of one limit, (bid, job) of those given more of it, the highest two bids, and of those that
     hold some, the lowest two: the first of them that is another is a job's rival."""
 
-    takers: Sequence[tuple[float, str]]
-    holders: Sequence[tuple[float, str]]
+    takers: Sequence[tuple[float, int]]
+    holders: Sequence[tuple[float, int]]
 
-    def of(self, job: str) -> tuple[str | None, float, bool]:
+    def of(self, job: int) -> tuple[int | None, float, bool]:
         """Who was given more at the highest bid, or else holds it at the lowest."""
         for ranked, took_it in ((self.takers, True), (self.holders, False)):
             for bid, rival in ranked:
@@ -31,67 +59,73 @@ class _Rivals:
 class Contests:
     """Why a sharing gave jobs less than they wished; what all were given is looked at once."""
 
-    def __init__(self, sharing: Sharing, supply: Supply) -> None:
-        self._sharing = sharing
-        self._supply = supply
+    def __init__(self, standings: Standings, limits: Sequence[Limit], prices: FloatArray) -> None:
+        self._all, self._limits, self._prices = standings, limits, prices
         self._rivals: dict[int, _Rivals] = {}
-        self._given = {
-            job: share.wish.at.candidates.index(sharing.targets[job])
-            for job, share in sharing.shares.items()
-        }
+        self._index = {job: index for index, job in enumerate(standings.jobs)}
 
     def over(self, job: str) -> Contest | None:
         """The limit for which this job has less than it wished, and its rival there.
 
         None where it has its wish, or no limit keeps it from it.
         """
-        share = self._sharing.shares.get(job)
-        if share is None or share.wish.target is None:
+        index = self._index.get(job)
+        limit = -1 if index is None else int(self._decisive[index])
+        if index is None or limit < 0:
             return None
-        given = self._given[job]
-        limit = self._decisive(share, given)
-        if limit is None:
-            return None
-        held = share.wish.at.candidates.held
-        missed = held if share.use(held, limit) > share.use(given, limit) else share.wish.target
         if limit not in self._rivals:
             self._rivals[limit] = self._rivals_over(limit)
-        rival, bid, took_it = self._rivals[limit].of(job)
+        rival, bid, took_it = self._rivals[limit].of(index)
+        every = self._all
         return Contest(
-            limit=self._supply.limits[limit],
-            own_usd_per_second=_per_unit(share, given, missed, limit),
-            rival=rival,
+            limit=self._limits[limit],
+            own_usd_per_second=float(self._own[index]),
+            rival=None if rival is None else every.jobs[rival],
             rival_usd_per_second=bid,
             took_it=took_it,
-            own_weight=share.wish.job.weight,
-            rival_weight=1.0 if rival is None else self._sharing.shares[rival].wish.job.weight,
+            own_weight=float(every.weights[index]),
+            rival_weight=1.0 if rival is None else float(every.weights[rival]),
         )
 
-    def _decisive(self, share: Share, given: int | None) -> int | None:
-        """The limit of the highest price among those of which the wish would have used more."""
-        wished = share.wish.target
-        prices = self._sharing.award.shadow_prices
-        more = [
-            limit
-            for limit in range(len(self._supply.limits))
-            if share.use(wished, limit) > share.use(given, limit)
-        ]
-        return max(more, key=lambda limit: float(prices[limit]), default=None)
+    @cached_property
+    def _decisive(self) -> IntArray:
+        """The limit of the highest price among those of which the wish would use more, or -1."""
+        every = self._all
+        more = (every.wished.uses > every.given.uses) & every.wishes
+        if not len(more):
+            return np.full(len(every.jobs), -1)
+        price = np.where(more, self._prices[:, None], -np.inf)
+        return np.where(more.any(axis=0), price.argmax(axis=0), -1)
+
+    @cached_property
+    def _own(self) -> FloatArray:
+        """What a unit of the decisive limit is worth to each job, weighted, (n,)."""
+        every = self._all
+        limit, job = np.maximum(self._decisive, 0), np.arange(len(every.jobs))
+        shrinks = every.held.uses[limit, job] > every.given.uses[limit, job]
+        missed = Holding(
+            np.where(shrinks, every.held.value, every.wished.value),
+            np.where(shrinks, every.held.uses, every.wished.uses),
+        )
+        return self._per_unit(every.given, missed)[limit, job]
+
+    def _per_unit(self, less: Holding, more: Holding) -> FloatArray:
+        """$ per second, weighted, for each unit that `more` uses beyond `less`, (R, n); or 0."""
+        units = more.uses - less.uses
+        worth = self._all.weights * (more.value - less.value)
+        found = np.maximum(worth / np.where(units > 0, units, 1.0), 0.0)
+        return np.where(units > 0, found, 0.0)
 
     def _rivals_over(self, limit: int) -> _Rivals:
-        takers: list[tuple[float, str]] = []
-        holders: list[tuple[float, str]] = []
-        for job, share in self._sharing.shares.items():
-            held, given = share.wish.at.candidates.held, self._given[job]
-            if share.use(given, limit) > share.use(held, limit):
-                takers.append((_per_unit(share, held, given, limit), job))
-            elif share.use(given, limit) > 0:
-                holders.append((_per_unit(share, None, given, limit), job))
-        return _Rivals(nlargest(2, takers), nsmallest(2, holders))
-
-
-def _per_unit(share: Share, less: int | None, more: int | None, limit: int) -> float:
-    """$ per second, weighted, for each unit that `more` uses beyond `less`; never below 0."""
-    units = share.use(more, limit) - share.use(less, limit)
-    worth = share.wish.job.weight * (share.value(more) - share.value(less))
-    return max(worth / units, 0.0)
+        every = self._all
+        given, held = every.given.uses[limit], every.held.uses[limit]
+        nothing = Holding(every.nothing, np.zeros_like(every.given.uses))
+        took = self._per_unit(every.held, every.given)[limit]
+        holds = self._per_unit(nothing, every.given)[limit]
+        (takers,) = np.nonzero(given > held)
+        (holders,) = np.nonzero((given > 0) & ~(given > held))
+        best = takers[np.lexsort((-takers, -took[takers]))[:2]].tolist()
+        least = holders[np.lexsort((holders, holds[holders]))[:2]].tolist()
+        return _Rivals(
+            [(float(took[job]), job) for job in best], [(float(holds[job]), job) for job in least]
+        )

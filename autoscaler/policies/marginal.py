@@ -10,13 +10,14 @@ import numpy as np
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.plan import Decision, Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.change import change_to
-from autoscaler.economics.narrowing import narrowed
+from autoscaler.economics.facts import Facts, facts_of
 from autoscaler.economics.objectives import MOST_TIMES_DEAREST
 from autoscaler.economics.reasons import Contest, Surroundings, action_of, reason
 from autoscaler.economics.supply import SECONDS_PER_HOUR, Supply, supply_of
 from autoscaler.economics.wishes import Why, Wish, wish
-from autoscaler.policies.contests import Contests
+from autoscaler.goodput.throughput import FloatArray
+from autoscaler.policies.contests import Contests, Standings
+from autoscaler.policies.marginal_fleet import plan_fleet
 from autoscaler.policies.marginal_pool import plan_pool
 from autoscaler.policies.program import Effort
 from autoscaler.policies.sharing import Sharing, share_out
@@ -64,36 +65,28 @@ class MarginalPolicy:
             return plan_pool(snapshot)
         supply = supply_of(snapshot)
         jobs = sorted(snapshot.jobs, key=lambda job: job.id)
+        made = self._of_fleet if supply.terms.is_fleet else self._of_few
+        return made(jobs, supply)
+
+    def _of_few(self, jobs: Sequence[JobSnapshot], supply: Supply) -> Plan:
         outcome = self._settled(jobs, supply)
-        changes = [(job.held, outcome.targets[job.id]) for job in jobs]
-        prices = np.zeros(len(supply.limits))
-        notes: tuple[str, ...] = ()
-        gap = 0.0
-        if outcome.sharing is not None:
-            made = outcome.sharing.award
-            prices, gap = made.shadow_prices, made.gap
-            notes = () if made.trouble is None else (f"planned greedily: {made.trouble}",)
-        around = Surroundings(supply, supply.uses(outcome.targets.values()))
-        contests = None if outcome.sharing is None else Contests(outcome.sharing, supply)
-        return Plan(
-            decisions=tuple(
-                _decision(
-                    own,
-                    outcome.targets[own.job.id],
-                    around,
-                    None if contests is None else contests.over(own.job.id),
-                    is_first,
-                )
-                for own, is_first in zip(
-                    outcome.wishes, releases_first(changes, supply), strict=True
-                )
-            ),
-            shadow_prices={
-                limit.name: float(price)
-                for limit, price in zip(supply.limits, prices, strict=True)
-            },
-            gap_usd_per_second=gap,
-            notes=notes,
+        facts = [facts_of(own, outcome.targets[own.job.id]) for own in outcome.wishes]
+        bids = [own.bid for own in outcome.wishes]
+        if outcome.sharing is None:
+            return _plan(facts, bids, supply, None)
+        made = outcome.sharing.award
+        shared = _Shared(outcome.sharing.standings(), made.shadow_prices, made.gap, made.trouble)
+        return _plan(facts, bids, supply, shared)
+
+    def _of_fleet(self, jobs: Sequence[JobSnapshot], supply: Supply) -> Plan:
+        found = plan_fleet(jobs, supply, self._parameters.most_times_dearest)
+        facts = [found.facts[job.id] for job in jobs]
+        bids = [found.bids[job.id] for job in jobs]
+        if found.standings is None or found.division is None:
+            return _plan(facts, bids, supply, None)
+        made = found.division
+        return _plan(
+            facts, bids, supply, _Shared(found.standings, made.prices, made.gap, made.trouble)
         )
 
     def _settled(self, jobs: Sequence[JobSnapshot], supply: Supply) -> _Outcome:
@@ -102,7 +95,7 @@ class MarginalPolicy:
         if first.sharing is None:
             return first
         targets = first.targets
-        if supply.terms.is_fleet or all(targets[job.id] == job.held for job in jobs):
+        if all(targets[job.id] == job.held for job in jobs):
             return first
         for _ in range(_PASSES):
             moved = [_moved(job, targets[job.id]) for job in jobs]
@@ -115,8 +108,7 @@ class MarginalPolicy:
     def _outcome(self, jobs: Sequence[JobSnapshot], supply: Supply) -> _Outcome:
         room = supply.maximum - supply.uses(job.held for job in jobs)
         most_times = self._parameters.most_times_dearest
-        each = (wish(job, supply, room, most_times) for job in jobs)
-        wishes = [narrowed(own) for own in each] if supply.terms.is_fleet else list(each)
+        wishes = [wish(job, supply, room, most_times) for job in jobs]
         targets = {own.job.id: _wished(own) for own in wishes}
         if supply.bears(supply.uses(targets.values())):
             return _Outcome(wishes, targets, None)
@@ -135,27 +127,60 @@ def _moved(job: JobSnapshot, target: Allocation | None) -> JobSnapshot:
     return job if target == job.held else replace(job, held=target, trained=target)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shared:
+    """How limits were shared that do not bear all wishes."""
+
+    standings: Standings
+    prices: FloatArray
+    gap: float
+    trouble: str | None
+
+
+def _plan(
+    facts: Sequence[Facts], bids: Sequence[float], supply: Supply, shared: _Shared | None
+) -> Plan:
+    """The plan that gives each job what its facts say, in their order."""
+    around = Surroundings(supply, supply.uses(own.target for own in facts))
+    contests, prices = None, np.zeros(len(supply.limits))
+    if shared is not None:
+        prices = shared.prices
+        contests = Contests(shared.standings, supply.limits, prices)
+    first = releases_first([(own.job.held, own.target) for own in facts], supply)
+    trouble = None if shared is None else shared.trouble
+    return Plan(
+        decisions=tuple(
+            _decision(
+                own, bid, around, None if contests is None else contests.over(own.job.id), is_first
+            )
+            for own, bid, is_first in zip(facts, bids, first, strict=True)
+        ),
+        shadow_prices={
+            limit.name: float(price) for limit, price in zip(supply.limits, prices, strict=True)
+        },
+        gap_usd_per_second=0.0 if shared is None else shared.gap,
+        notes=() if trouble is None else (f"planned greedily: {trouble}",),
+    )
+
+
 def _decision(
-    own: Wish,
-    target: Allocation | None,
-    around: Surroundings,
-    contest: Contest | None,
-    release_first: bool,
+    facts: Facts, bid: float, around: Surroundings, contest: Contest | None, release_first: bool
 ) -> Decision:
-    job, index = own.job, own.at.candidates.index(target)
-    figures = {"bid_usd_per_hour": own.bid * SECONDS_PER_HOUR, "weight": job.weight}
-    if index is not None:
-        change = change_to(own, index)
+    """The decision that gives a job what the facts say."""
+    job, target = facts.job, facts.target
+    figures = {"bid_usd_per_hour": bid * SECONDS_PER_HOUR, "weight": job.weight}
+    change = None if facts.given is None else facts.given.change
+    if change is not None:
         figures |= change.figures()
         is_move = job.held is not None and target is not None and job.held.offer != target.offer
         release_first = release_first or (is_move and not change.works_on)
     return Decision(
         job=job.id,
-        action=action_of(job.held, target, stops=own.why is Why.STOPS),
+        action=action_of(job.held, target, stops=facts.why is Why.STOPS),
         current=job.held,
         target=target,
-        reason=reason(own, target, around, contest),
+        reason=reason(facts, around, contest),
         figures=figures,
         release_first=release_first,
-        ground=own.why.name.lower().replace("_", " ") if contest is None else "outbid",
+        ground=facts.why.name.lower().replace("_", " ") if contest is None else "outbid",
     )

@@ -13,6 +13,7 @@ from autoscaler.economics.supply import Supply
 from autoscaler.economics.surplus import Worth, worth
 from autoscaler.economics.wishes import Why, Wish
 from autoscaler.goodput.throughput import FloatArray
+from autoscaler.policies.contests import Holding, Standings
 from autoscaler.policies.program import Award, Bid, Effort, award
 
 
@@ -40,6 +41,31 @@ class Sharing:
     shares: Mapping[str, Share]
     award: Award
 
+    def standings(self) -> Standings:
+        """What those that compete hold, are given and wished."""
+        every = list(self.shares.values())
+        candidates = [share.wish.at.candidates for share in every]
+        given = [
+            own.index(self.targets[job]) for job, own in zip(self.shares, candidates, strict=True)
+        ]
+        return Standings(
+            jobs=list(self.shares),
+            weights=np.array([share.wish.job.weight for share in every]),
+            nothing=np.array([share.worth.nothing for share in every]),
+            held=_holding(every, [own.held for own in candidates]),
+            given=_holding(every, given),
+            wished=_holding(every, [share.wish.target for share in every]),
+            wishes=np.array([share.wish.target is not None for share in every], dtype=np.bool_),
+        )
+
+
+def _holding(shares: Sequence[Share], indices: Sequence[int | None]) -> Holding:
+    limits = len(shares[0].wish.at.candidates.uses) if shares else 0
+    rows = list(zip(shares, indices, strict=True))
+    uses = [[share.use(index, limit) for share, index in rows] for limit in range(limits)]
+    values = np.array([share.value(index) for share, index in rows], dtype=np.float64)
+    return Holding(values, np.array(uses, dtype=np.float64).reshape(limits, len(rows)))
+
 
 def share_out(wishes: Sequence[Wish], supply: Supply, effort: Effort) -> Sharing:
     """The allocations of most surplus in all within the limits.
@@ -48,7 +74,7 @@ def share_out(wishes: Sequence[Wish], supply: Supply, effort: Effort) -> Sharing
     changed only for more surplus than the change costs. What is held unknown goes on being held,
     as far as the limits bear it.
     """
-    kept = _kept_unknown(wishes, supply)
+    kept = kept_unknown(wishes, supply)
     room = supply.maximum - supply.uses(kept.values())
     competing = [wish for wish in wishes if wish.eligible.any()]
     prices = finish_prices([_fluid(wish) for wish in competing], np.maximum(room, 0.0))
@@ -63,8 +89,8 @@ def share_out(wishes: Sequence[Wish], supply: Supply, effort: Effort) -> Sharing
     return Sharing(targets, shares, made)
 
 
-def _kept_unknown(wishes: Sequence[Wish], supply: Supply) -> dict[str, Allocation]:
-    """In the order of the jobs, while the limits bear it."""
+def kept_unknown(wishes: Sequence[Wish], supply: Supply) -> dict[str, Allocation]:
+    """What is held unknown and goes on being held: in their order, while the limits bear it."""
     kept: dict[str, Allocation] = {}
     for wish in wishes:
         held = wish.job.held

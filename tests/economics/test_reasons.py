@@ -13,6 +13,7 @@ from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.plan import Action
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts
+from autoscaler.economics.facts import facts_of
 from autoscaler.economics.reasons import Contest, Surroundings, action_of, place, reason
 from autoscaler.economics.supply import supply_of
 from autoscaler.economics.wishes import Why
@@ -48,7 +49,7 @@ def said(
     elif own.why is Why.HOLDS_UNKNOWN:
         target = one.held
     around = Surroundings(supply_of(moment), np.full(len(moment.limits), used))
-    return reason(own, target, around, contest)
+    return reason(facts_of(own, target), around, contest)
 
 
 def test_grow() -> None:
@@ -252,7 +253,7 @@ def test_wait_for_room() -> None:
     own = wish_of(one, moment)
     around = Surroundings(supply_of(moment), np.array([2.0]))
     contest = Contest(moment.limits[0], 0.42 / 3600, "resnet", 0.6 / 3600)
-    assert reason(own, None, around, contest) == (
+    assert reason(facts_of(own, None), around, contest) == (
         "wait digits: no room: local devices 2 of 2 in use; "
         "a device is worth $0.42/h here, $0.60/h to resnet"
     )
@@ -292,7 +293,7 @@ def test_every_target_has_a_reason_of_one_line_without_nan(moment: Snapshot) -> 
     around = Surroundings(supply_of(moment), np.zeros(0))
     every = [own.at.candidates.allocation(i) for i in range(len(own.at.candidates))]
     for target in (None, *every):
-        line = reason(own, target, around)
+        line = reason(facts_of(own, target), around)
         assert "nan" not in line
         assert "inf" not in line
         assert "\n" not in line

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -233,28 +232,3 @@ def test_moving_within_a_full_limit_releases_first() -> None:
     full = replace(moment, limits=(devices(2),))
     (decision,) = plan(full).decisions
     assert (decision.action, decision.release_first) == (Action.MOVE, True)
-
-
-@given(snapshots(jobs=3, is_limited=True))
-@settings(max_examples=30)
-def test_a_fleet_is_planned_within_its_limits_and_nearly_as_well(moment: Snapshot) -> None:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("autoscaler.economics.supply.FLEET_JOBS", 0)
-        targets = {each.job: each.target for each in plan(moment).decisions}
-    supply = supply_of(moment)
-    assert supply.bears(supply.uses(targets.values()))
-    wishes = [wish_of(one, moment) for one in moment.jobs]
-    assume(all(own.eligible.any() for own in wishes))
-    if supply.bears(supply.uses(target_of(one, moment) for one in moment.jobs)):
-        assert targets == {one.id: target_of(one, moment) for one in moment.jobs}
-        return
-    best = share_out(wishes, supply, Effort())
-
-    def worth_of(held: Mapping[str, Allocation | None]) -> float:
-        return sum(
-            share.value(share.wish.at.candidates.index(held[name]))
-            for name, share in best.shares.items()
-        )
-
-    most = worth_of(best.targets)
-    assert worth_of(targets) >= most - 0.01 * abs(most) - 1e-9

@@ -1,0 +1,364 @@
+"""Of many jobs at once the few candidates that may come to matter, with all their draws.
+
+What a job of a fleet may hold is looked at twice: all of it by the first few draws, of which those
+sizes are kept that are best at some price of progress, on each kind of device and of each offer;
+those by all draws, of which the `_MOST` are kept that are worth most for what they use of a limit,
+that cost least per progress, or that would if it turned out well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from autoscaler.domain.snapshot import JobSnapshot
+from autoscaler.economics.candidates import Candidates, billed_start_seconds, candidates
+from autoscaler.economics.cohorts import Cohort
+from autoscaler.economics.sizes import permitted_sizes
+from autoscaler.economics.spot import (
+    goodput_with_reclaims,
+    goodput_with_restarts,
+    price_with_refills,
+)
+from autoscaler.economics.supply import SECONDS_PER_HOUR, BoolArray, IntArray, Supply
+from autoscaler.goodput.draws import noise_belief, normals
+from autoscaler.goodput.many import one_less, seconds_per_example
+from autoscaler.goodput.throughput import FloatArray
+
+# Candidates of each job, what it holds among them.
+_MOST = 64
+# Draws by which all places are looked at, and places of each kind of device that all are for.
+_PROBES = 4
+_PLACES = 24
+# Of each offer the numbers of instances that are best at these multiples of the cheapest price of
+# progress on its kind of device, and some that are each about double the last: rungs of a ladder.
+_TIMES_CHEAPEST = (1.0, 1.3, 1.8, 2.5, 4.0, 8.0, 20.0)
+_DOUBLINGS = (1, 2, 4, 8, 15, 30, 59)
+# Prices of progress at which candidates are weighed within limits, in that of the best: scarcity
+# raises it.
+_TIMES_BEST = (1.0, 1.5, 2.5, 5.0, 20.0)
+# So many of the cheapest per progress are kept in any case, and as many of those that would be so
+# many standard deviations below their mean.
+_CHEAPEST = 5
+_HOPED_DEVIATIONS = 0.8
+_IN_ANY_CASE = 100
+# Jobs that are looked at together.
+_BLOCK = 128
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shortlists:
+    """J jobs with M candidates each, the first of which is what a job holds.
+
+    `seconds_per_example`, with the reclaims of spot, is (J, K, M), all else (J, M). What does not
+    `exist` fills the row up.
+    """
+
+    offer: IntArray
+    instances: IntArray
+    devices_used: IntArray
+    usd_per_second: FloatArray
+    seconds_per_example: FloatArray
+    measured: BoolArray
+    allowed: BoolArray
+    exists: BoolArray
+
+    @staticmethod
+    def blank(jobs: int, draws: int) -> Shortlists:
+        """Rows in which nothing exists."""
+        whole = [np.full((jobs, _MOST), value) for value in (0, 1, 1)]
+        is_so = [np.zeros((jobs, _MOST), dtype=np.bool_) for _ in range(3)]
+        seconds: Any = np.ones((jobs, draws, _MOST), dtype=np.float32)
+        return Shortlists(
+            whole[0],
+            whole[1],
+            whole[2],
+            np.ones((jobs, _MOST)),
+            seconds,
+            is_so[0],
+            is_so[1],
+            is_so[2],
+        )
+
+    def take(self, rows: IntArray) -> Shortlists:
+        """Those rows, as wide as the longest of them."""
+        width = max(int(self.exists[rows].sum(axis=1).max(initial=1)) + 1, 2)
+        return Shortlists(*(getattr(self, each.name)[..., :width][rows] for each in fields(self)))
+
+    def put(self, rows: IntArray | slice, other: Shortlists) -> None:
+        """Write those of another over these rows."""
+        for each in fields(self):
+            getattr(self, each.name)[rows] = getattr(other, each.name)
+
+
+def shortlists(
+    jobs: Sequence[JobSnapshot], cohort: Cohort, supply: Supply, bids: FloatArray
+) -> Shortlists:
+    """Those of J jobs of one cohort; `bids`, (J,), are their values of time, $ per second."""
+    found = Shortlists.blank(len(jobs), cohort.like.draws)
+    for start in range(0, len(jobs), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        found.put(block, _Screening(jobs[block], cohort, supply, bids[block]).shortlists())
+    return found
+
+
+class _Screening:
+    """A block of J jobs at all A sizes of their cohort."""
+
+    def __init__(
+        self, jobs: Sequence[JobSnapshot], cohort: Cohort, supply: Supply, bids: FloatArray
+    ) -> None:
+        self._jobs, self._cohort, self._supply, self._bids = jobs, cohort, supply, bids
+        belief = np.array([noise_belief(job.noise, job.batch.initial) for job in jobs])
+        self._median, deviation = belief.T
+        self._noise = self._median[:, None] * np.exp(
+            deviation[:, None] * normals(cohort.like.draws, 1, "noise")[:, 0]
+        )
+        self._held = [_held_size(job, supply) for job in jobs]
+        at = [-1 if held is None else cohort.index.get(held, -1) for held in self._held]
+        self._held_at = np.array(at, dtype=np.int64)
+        self._refill = np.array([_refill_seconds(job, supply) for job in jobs])
+
+    def shortlists(self) -> Shortlists:
+        """Those of the block."""
+        cohort = self._cohort
+        if not len(cohort.place):
+            return self._with_held(Shortlists.blank(len(self._jobs), cohort.like.draws))
+        left = [
+            one_less([job.models[kind] for job in self._jobs], self._median, places)
+            for kind, places in cohort.places.items()
+        ]
+        reclaims = self._reclaims()
+        refill = self._refill[:, cohort.sizes.offer]
+        kept = self._kept_share(np.concatenate(left, axis=1)[:, cohort.place], reclaims, refill)
+        price = price_with_refills(
+            cohort.like.terms.usd_per_second[cohort.sizes.offer],
+            cohort.sizes.instances.astype(np.float64),
+            reclaims,
+            refill,
+        )
+        open_to_it = self._open() & (kept > 0)
+        probed = self._probed()
+        chosen = self._chosen(kept / probed[:, cohort.place], price, open_to_it)
+        seconds, slot = self._by_draws(chosen)
+        mean, deviation = seconds.mean(axis=1), seconds.std(axis=1)
+        columns = slot[:, cohort.place]
+        open_to_it &= columns >= 0
+        columns = np.maximum(columns, 0)
+        expected = np.take_along_axis(mean, columns, axis=1) / np.maximum(kept, 1e-30)
+        unsure = np.take_along_axis(deviation / mean, columns, axis=1)
+        votes = self._votes(1.0 / expected, price, unsure, open_to_it)
+        best = np.argsort(-votes, axis=1, kind="stable")[:, : _MOST - 1]
+        filler = np.take_along_axis(votes, best, axis=1) == 0
+        best = np.sort(best + filler * votes.shape[1], axis=1) % votes.shape[1]
+        best = np.concatenate([np.maximum(self._held_at, 0)[:, None], best], axis=1)
+        best = np.pad(best, ((0, 0), (0, _MOST - best.shape[1])))
+        return self._listed(best, votes, (price, kept, seconds, columns))
+
+    def _reclaims(self) -> FloatArray:
+        """Reclaims a second of all instances of each size together, (J, A)."""
+        sizes, terms = self._cohort.sizes, self._cohort.like.terms
+        per_hour = terms.reclaims_per_hour[sizes.offer]
+        reclaims = np.tile(per_hour * sizes.instances, (len(self._jobs), 1))
+        for row, job, held in zip(reclaims, self._jobs, self._held, strict=True):
+            if held is not None and job.held_reclaims_per_hour is not None:
+                kept = np.where(sizes.offer == held[0], np.minimum(sizes.instances, held[1]), 0)
+                row += kept * (job.held_reclaims_per_hour - per_hour)
+        return reclaims / SECONDS_PER_HOUR
+
+    def _kept_share(
+        self, left: FloatArray, reclaims: FloatArray, refill: FloatArray
+    ) -> FloatArray:
+        """What share of the goodput of each size its reclaims leave, (J, A)."""
+        costs = [job.switching for job in self._jobs]
+        pause = np.array([each.pause_seconds for each in costs])[:, None]
+        restore = np.array([each.restore_seconds for each in costs])[:, None]
+        whole = np.ones_like(reclaims)
+        kept = goodput_with_reclaims(whole, left, reclaims, refill, pause)
+        again = self._cohort.sizes.instances - 1 < self._cohort.like.instances.minimum
+        again &= (reclaims > 0).any(axis=0)
+        each = [(one.checkpoint_seconds, one.checkpoint_interval_seconds) for one in costs]
+        for checkpoint in set(each):
+            rows = np.flatnonzero([one == checkpoint for one in each])
+            part = np.ix_(rows, np.flatnonzero(again))
+            restart = refill[part] + restore[rows]
+            kept[part] = goodput_with_restarts(whole[part], reclaims[part], restart, *checkpoint)
+        return np.where(reclaims > 0, kept, 1.0)
+
+    def _open(self) -> BoolArray:
+        """What each job might get, beside what it holds, (J, A)."""
+        cohort, sizes = self._cohort, self._cohort.sizes
+        found = np.tile(cohort.can_be_had, (len(self._jobs), 1))
+        for row_index, (row, held) in enumerate(zip(found, self._held, strict=True)):
+            if held is None:
+                continue
+            job = self._jobs[row_index]
+            smaller = (sizes.offer == held[0]) & (sizes.instances <= held[1])
+            if stays(job, self._supply) and self._may_hold_on(row_index):
+                row &= smaller
+            row |= smaller
+        found[np.arange(len(found)), self._held_at] &= self._held_at < 0
+        return found
+
+    def _may_hold_on(self, row: int) -> bool:
+        """Whether what it holds is within its bounds."""
+        held, job = self._held[row], self._jobs[row]
+        if held is None or self._held_at[row] >= 0:
+            return held is not None
+        return permitted_sizes(job, self._supply).index(*held) is not None
+
+    def _chosen(self, rate: FloatArray, price: FloatArray, open_to_it: BoolArray) -> IntArray:
+        """The places that are looked at by all draws, `_PLACES` at most of a kind, (J, C)."""
+        cohort = self._cohort
+        jobs = np.arange(len(rate))
+        votes = np.zeros((len(rate), sum(len(own.devices) for own in cohort.places.values())))
+        voted = np.zeros_like(votes)
+        rate = np.where(open_to_it, rate, 1e-30)
+        cost = (price + self._bids[:, None]) / rate
+        for part in cohort.slices.values():
+            of_kind = (cohort.place >= part.start) & (cohort.place < part.stop)
+            least = cost[:, of_kind].min(axis=1)[:, None]
+            cheapest = (price / rate)[:, of_kind].min(axis=1)[:, None]
+            for offer in cohort.of_offer:
+                if not of_kind[offer.start]:
+                    continue
+                place = cohort.place[offer]
+                near = least / cost[:, offer]
+                votes[:, place] = np.maximum(votes[:, place], near)
+                sizes = cohort.sizes.instances[offer]
+                voted[:, place[np.isin(sizes, _DOUBLINGS)]] = 1.0
+                for times in _TIMES_CHEAPEST:
+                    surplus = times * cheapest * rate[:, offer] - price[:, offer]
+                    voted[jobs, place[surplus.argmax(axis=1)]] = 1.0
+        votes += voted
+        has = self._held_at >= 0
+        votes[jobs[has], cohort.place[self._held_at[has]]] += _IN_ANY_CASE
+        cheapest = cohort.place[np.where(open_to_it, price, np.inf).argmin(axis=1)]
+        votes[jobs, cheapest] += _IN_ANY_CASE
+        parts = []
+        for part in cohort.slices.values():
+            most = min(_PLACES, part.stop - part.start)
+            ranked = np.argpartition(-votes[:, part], most - 1, axis=1)[:, :most]
+            parts.append(np.sort(ranked, axis=1) + part.start)
+        return np.concatenate(parts, axis=1)
+
+    def _probed(self) -> FloatArray:
+        """Mean seconds per example by the first draws, (J, S)."""
+        found = []
+        for kind, places in self._cohort.places.items():
+            models = [job.models[kind] for job in self._jobs]
+            every = np.tile(np.arange(len(places.devices)), (len(models), 1))
+            noise = self._noise[:, :_PROBES]
+            found.append(seconds_per_example(models, noise, places, every).mean(axis=1))
+        return np.concatenate(found, axis=1)
+
+    def _by_draws(self, chosen: IntArray) -> tuple[FloatArray, IntArray]:
+        """Seconds per example there, (J, K, C), and where each place stands among them, (J, S)."""
+        cohort = self._cohort
+        found, start = [], 0
+        for kind, part in cohort.slices.items():
+            count = min(_PLACES, part.stop - part.start)
+            own = chosen[:, start : start + count] - part.start
+            models = [job.models[kind] for job in self._jobs]
+            found.append(seconds_per_example(models, self._noise, cohort.places[kind], own))
+            start += count
+        slot = np.full((len(chosen), max(part.stop for part in cohort.slices.values())), -1)
+        np.put_along_axis(slot, chosen, np.arange(chosen.shape[1])[None], axis=1)
+        return np.concatenate(found, axis=2), slot
+
+    def _votes(
+        self, rate: FloatArray, price: FloatArray, unsure: FloatArray, open_to_it: BoolArray
+    ) -> IntArray:
+        """How much each size is worth keeping, (J, A); 0 for what need not be kept."""
+        votes = np.zeros(rate.shape, dtype=np.int64)
+        cost = np.where(open_to_it, (price + self._bids[:, None]) / rate, np.inf)
+        hoped = cost * (1.0 - _HOPED_DEVIATIONS * np.minimum(unsure, 1.0))
+        most = min(_CHEAPEST, cost.shape[1])
+        for each in (cost, hoped):
+            best = np.argpartition(each, most - 1, axis=1)[:, :most]
+            np.put_along_axis(votes, best, _IN_ANY_CASE, axis=1)
+        least = cost.min(axis=1)[:, None]
+        for use in self._cohort.uses:
+            order = np.argsort(use, kind="stable")
+            for times in _TIMES_BEST:
+                worth = np.where(open_to_it, times * least * rate - price, -np.inf)[:, order]
+                rises = worth[:, 1:] > np.maximum.accumulate(worth, axis=1)[:, :-1]
+                votes[:, order[1:]] += rises
+                votes[:, order[0]] += 1
+        cheapest = np.where(open_to_it, price, np.inf).argmin(axis=1)
+        votes[np.arange(len(votes)), cheapest] += _IN_ANY_CASE
+        return np.where(open_to_it, votes, 0)
+
+    def _listed(
+        self,
+        best: IntArray,
+        votes: IntArray,
+        found: tuple[FloatArray, FloatArray, FloatArray, IntArray],
+    ) -> Shortlists:
+        price, kept, seconds, columns = found
+        cohort, sizes = self._cohort, self._cohort.sizes
+        exists = np.take_along_axis(votes, best, axis=1) > 0
+        exists[:, 0] = [held is not None for held in self._held]
+        slot = np.take_along_axis(columns, best, axis=1)
+        drawn = np.take_along_axis(seconds, slot[:, None], axis=2)
+        drawn = drawn / np.take_along_axis(kept, best, axis=1)[:, None]
+        measured = np.zeros((len(best), kept.shape[1]), dtype=np.bool_)
+        for row, job in zip(measured, self._jobs, strict=True):
+            row[cohort.measured(job.models)] = True
+        listed = Shortlists(
+            offer=sizes.offer[best],
+            instances=sizes.instances[best],
+            devices_used=sizes.devices_used[best],
+            usd_per_second=np.take_along_axis(price, best, axis=1),
+            seconds_per_example=np.where(exists[:, None], drawn, 1.0).astype(np.float32),
+            measured=np.take_along_axis(measured, best, axis=1),
+            allowed=exists.copy(),
+            exists=exists,
+        )
+        return self._with_held(listed)
+
+    def _with_held(self, listed: Shortlists) -> Shortlists:
+        """With what is held where that is no size of the cohort."""
+        for at, job in enumerate(self._jobs):
+            if self._held[at] is not None and self._held_at[at] < 0:
+                _put_held(listed, at, candidates(job, self._supply))
+        return listed
+
+
+def _put_held(listed: Shortlists, row: int, every: Candidates) -> None:
+    """What is held and is no size of the cohort, as the job by itself would have it."""
+    held = every.held
+    if held is None:
+        listed.exists[row, 0] = listed.allowed[row, 0] = False
+        return
+    listed.offer[row, 0] = every.sizes.offer[held]
+    listed.instances[row, 0] = every.sizes.instances[held]
+    listed.devices_used[row, 0] = every.sizes.devices_used[held]
+    listed.usd_per_second[row, 0] = every.usd_per_second[held]
+    listed.seconds_per_example[row, :, 0] = 1.0 / every.goodput[:, held]
+    listed.measured[row, 0] = every.measured[held]
+    listed.allowed[row, 0] = every.allowed[held]
+
+
+def stays(job: JobSnapshot, supply: Supply) -> bool:
+    """Whether what it holds has still to come about, or to be measured."""
+    held = job.held
+    offer = None if held is None else supply.offer(held.offer)
+    if held is None or offer is None:
+        return False
+    measured = job.models[offer.device_kind].measured
+    return job.trained != held or (held.instances, held.devices) not in measured
+
+
+def _held_size(job: JobSnapshot, supply: Supply) -> tuple[int, int, int] | None:
+    if job.held is None:
+        return None
+    index = supply.terms.index[job.held.offer]
+    return index, job.held.instances, job.held.devices_used
+
+
+def _refill_seconds(job: JobSnapshot, supply: Supply) -> list[float]:
+    return [billed_start_seconds(job.switching, offer) for offer in supply.offers]
