@@ -21,7 +21,7 @@ _BINS = 48
 _DAY_SECONDS = 86400.0
 _ROUND_SECONDS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200)
 # What a policy calls its grounds (`Decision.ground`), in words that need no other reading.
-_GROUNDS = {
+GROUND_WORDS = {
     "first start": "it has not run yet",
     "holds unknown": "what it holds is not offered",
     "least cost": "cheapest, waiting counted",
@@ -157,13 +157,13 @@ def _paid(job: JobResult, is_paid: bool) -> float:
 
 def _decisions(axes: Axes, run: _Run) -> None:
     decisions = run.result.decisions
-    grounds = [_GROUNDS.get(each.ground, each.ground) for each in decisions]
+    grounds = [GROUND_WORDS.get(each.ground, each.ground) for each in decisions]
     words = [
         f"{each.action}: {ground}".removesuffix(": ")
         for each, ground in zip(decisions, grounds, strict=True)
     ]
     names = _told_apart(Counter(words))
-    width_seconds = _bin_seconds(run.end_seconds - run.begin_seconds)
+    width_seconds = bin_seconds(run.end_seconds - run.begin_seconds)
     bins = int(np.ceil((run.end_seconds - run.begin_seconds) / width_seconds))
     edges = (run.begin_seconds + width_seconds * np.arange(bins + 1)) / run.unit
     at = {name: list[float]() for name in names}
@@ -178,7 +178,7 @@ def _decisions(axes: Axes, run: _Run) -> None:
     run.along(axes)
 
 
-def _bin_seconds(run_seconds: float) -> float:
+def bin_seconds(run_seconds: float) -> float:
     """A round length of time, of which about `_BINS` make the run."""
     wanted = run_seconds / _BINS
     days = _DAY_SECONDS * np.ceil(wanted / _DAY_SECONDS)
