@@ -51,12 +51,12 @@ class ForkedProcess:
 class Nursery:
     """Starts programs; one order at a time."""
 
-    def __init__(self, *modules: str) -> None:
+    def __init__(self, modules: Sequence[str], environment: Mapping[str, str]) -> None:
         self._server = subprocess.Popen(
             [sys.executable, "-P", str(_SCRIPT), *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "RUST_LOG": "error", "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "RUST_LOG": "error", "OMP_NUM_THREADS": "1", **environment},
         )
         self._alive: dict[int, ForkedProcess] = {}
         self._started: queue.Queue[ForkedProcess] = queue.Queue()
@@ -87,8 +87,13 @@ class Nursery:
 
 
 @functools.cache
-def nursery(*modules: str) -> Nursery:
-    """The one of this test run that has imported `modules`, started when it is first needed."""
-    started = Nursery(*modules)
+def nursery(*modules: str, path: str | None = None) -> Nursery:
+    """The one of this test run that has imported `modules`, started when it is first needed.
+
+    With `path` it looks for them there before it looks elsewhere, as PYTHONPATH does.
+    """
+    before = os.environ.get("PYTHONPATH")
+    paths = os.pathsep.join(filter(None, (path, before)))
+    started = Nursery(modules, {} if path is None else {"PYTHONPATH": paths})
     atexit.register(started.close)
     return started

@@ -14,11 +14,11 @@ from autoscaler.domain.report import StepObservation
 class ProgramMemory:
     """What the jobs of one program have taught: the prior of the next.
 
-    `initial_batch`, `parameter_bytes` and the stages of its `parallelism` are the fingerprint: a job
-    that tells others runs another program under the same name, and starts anew. `observations` are the last ones of each
-    configuration, `noise` is the curve of the job that came furthest, `start_seconds` (offer id ->
-    seconds) are from the launch call to the first step. `jobs` have taught it in all, the last of
-    them `recent_jobs`, the latest first.
+    `initial_batch`, `parameter_bytes` and the stages of its `parallelism` are the fingerprint: a
+    job that tells others runs another program under the same name, and starts anew.
+    `observations` are the last ones of each configuration, `noise` is the curve of the job that
+    came furthest, `start_seconds` (offer id -> seconds) are from the launch call to the first
+    step. `jobs` have taught it in all, the last of them `recent_jobs`, the latest first.
     """
 
     program: str
@@ -32,4 +32,4 @@ class ProgramMemory:
     observations: tuple[StepObservation, ...] = ()
     noise: NoiseCurve | None = None
     start_seconds: Mapping[str, float] = field(default_factory=dict)
-    parallelism: ParallelismSpec = ParallelismSpec()
+    parallelism: ParallelismSpec = field(default_factory=ParallelismSpec)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 import numpy as np
@@ -40,7 +40,7 @@ class Lesson:
     observations: Sequence[StepObservation]
     noise: NoiseCurve | None
     start_seconds: Mapping[str, float]
-    parallelism: ParallelismSpec = ParallelismSpec()
+    parallelism: ParallelismSpec = field(default_factory=ParallelismSpec)
 
 
 def is_laid_out_as(memory: ProgramMemory, parallelism: ParallelismSpec) -> bool:

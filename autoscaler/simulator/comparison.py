@@ -11,6 +11,8 @@ from scipy.special import stdtrit
 from autoscaler.simulator.results import Result, Totals
 
 _CONFIDENCE = 0.95
+# Of the mean: what is left of a sum's rounding.
+_NO_SPREAD = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ def estimate(values: Sequence[float]) -> Estimate:
     mean, count = float(np.mean(values)), len(values)
     if count < 2:
         return Estimate(mean, None)
+    if max(values) - min(values) <= _NO_SPREAD * abs(mean):
+        return Estimate(mean, 0.0)
     quantile = float(stdtrit(count - 1, (1 + _CONFIDENCE) / 2))
     return Estimate(mean, quantile * float(np.std(values, ddof=1)) / count**0.5)
 

@@ -16,7 +16,7 @@ from autoscaler.simulator.truth import MachineKind
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the owner of a rigid job asks for: devices and a batch, within the bounds of each kind."""
+    """What the owner of a rigid job asks for: devices, and a batch within the bounds of a kind."""
 
     devices: int
     batch: int

@@ -85,3 +85,12 @@ def test_without_matplotlib_the_way_to_it_is_told_before_anything_is_done(
 def test_without_offers_a_controller_is_asked(files: Path) -> None:
     with pytest.raises(Unavailable, match="or say what can be bought: --offers FILE"):
         plan()
+
+
+def test_the_example_that_ships_can_be_planned(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "simulation"
+    words = ["plan", example / "words.yaml", "--offers", example / "offers.yaml"]
+    words += ["--profiles", example / "profiles", "--json"]
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert len(json.loads(result.stdout)["frontier"]) > 1

@@ -7,7 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from autoscaler.cli.app import app
+from autoscaler.cli.pictures.simulation import GROUND_WORDS, bin_seconds
 from autoscaler.domain.errors import SpecError
+from autoscaler.economics.wishes import Why
 from tests.simulator import toy
 
 WORKLOAD = "name,time,application,num_replicas,batch_size\na,0,toy,2,32\nb,50,toy,1,16\n"
@@ -144,6 +146,18 @@ def test_what_is_reserved_is_used_first_and_costs_nothing(files: Path, policy: s
     for job in jobs:
         if {part["offer"] for part in job["timeline"]} == {"own"}:
             assert job["cost_usd"] == 0
+
+
+def test_pictures_have_a_word_of_their_own_for_every_ground() -> None:
+    named = {why.name.lower().replace("_", " ") for why in Why} | {"outbid"}
+    assert set(GROUND_WORDS) == named
+
+
+@pytest.mark.parametrize(
+    ("seconds", "width"), [(40.0, 1.0), (4 * 3600.0, 300.0), (100 * 86400.0, 3 * 86400.0)]
+)
+def test_decisions_are_counted_in_round_lengths_of_time(seconds: float, width: float) -> None:
+    assert bin_seconds(seconds) == width
 
 
 def test_a_reservation_that_ends_is_left_in_time(files: Path) -> None:

@@ -148,7 +148,6 @@ def test_killed_anywhere_nothing_is_leaked_doubled_or_lost(tmp_path: Path, templ
     world.assert_nothing_leaked()
     assert marks.passed > 50
     assert len(images.marks) > 30
-    print(len(images.marks), marks.passed)
     for mark in images.marks:
         _recover(images.of(mark), mark)
 

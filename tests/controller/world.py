@@ -1,7 +1,7 @@
 """A whole controller on a clock that stands still, over a cloud that is a file.
 
-Its store is in memory, which does what one in a database does (tests/store/test_alike.py) and takes
-a tenth of the time, or a database where a test is about files.
+Its store is in memory, which does what one in a database does (tests/store/test_alike.py) and
+takes a tenth of the time, or a database where a test is about files.
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ def test_the_interval_is_student_s() -> None:
 
 def test_one_seed_says_nothing_of_the_others() -> None:
     assert estimate([3.0]) == Estimate(3.0, None)
+    rounded = [0.1 + 0.2, 0.3, 0.3]
+    assert estimate(rounded).half_width == 0.0, "what rounding leaves is no uncertainty"
 
 
 def test_ratios_are_of_the_same_seed() -> None:

@@ -27,10 +27,12 @@ from tests.nursery import ForkedProcess, Order, nursery
 
 SCRIPTS = Path(__file__).parent / "scripts"
 # What every replica imports.
-_IMPORTED = (
-    "torch",
-    *(f"autoscaler.training.{name}" for name in ("opening", "quorum", "session")),
-)
+_IMPORTED = ("torch", "autoscaler.training.opening", "autoscaler.training.session")
+
+
+def _imported(path: str | None) -> tuple[str, ...]:
+    """With torchft, but for those who look on a path of their own for it."""
+    return _IMPORTED if path else (*_IMPORTED, "autoscaler.training.quorum")
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 60.0, what: str = "") -> Any:
@@ -101,6 +103,7 @@ class ReplicaProcess:
         directory: Path,
         environment: dict[str, str],
         ranks: int = 1,
+        path: str | None = None,
     ) -> None:
         self.name = setup.replica
         self.messages: list[dict[str, Any]] = []
@@ -109,22 +112,21 @@ class ReplicaProcess:
         self._setup = setup
         self._directive = TrainingDirective()
         self._connections: list[socket.socket] = []
-        path = directory / f"{self.name}.sock"
-        self._server = listen(path)
+        address = directory / f"{self.name}.sock"
+        self._server = listen(address)
         threading.Thread(target=self._serve, daemon=True).start()
-        is_changed = "PYTHONPATH" in environment
         environment = {
             **os.environ,
-            "CASTOR_SOCKET": str(path),
+            "CASTOR_SOCKET": str(address),
             "RUST_LOG": "error",
             "OMP_NUM_THREADS": "1",
             "TRACE": str(self.trace),
             **environment,
         }
         self.process: subprocess.Popen[bytes] | ForkedProcess
-        if ranks == 1 and not is_changed:
+        if ranks == 1:
             order = Order((str(SCRIPTS / script),), self.log, environment)
-            self.process = nursery(*_IMPORTED).start(order)
+            self.process = nursery(*_imported(path), path=path).start(order)
         else:
             self.process = self._anew(SCRIPTS / script, ranks, environment)
 
@@ -218,10 +220,14 @@ class Fleet:
         )
 
     def start(
-        self, script: str = "regression.py", ranks: int = 1, **environment: str
+        self,
+        script: str = "regression.py",
+        ranks: int = 1,
+        path: str | None = None,
+        **environment: str,
     ) -> ReplicaProcess:
         setup = replace(self.setup, replica=f"r{len(self.replicas)}")
-        replica = ReplicaProcess(setup, script, self._directory, environment, ranks)
+        replica = ReplicaProcess(setup, script, self._directory, environment, ranks, path)
         self.replicas.append(replica)
         return replica
 

@@ -127,9 +127,9 @@ def test_it_is_chosen_where_torchft_is_missing(
     monkeypatch.setitem(sys.modules, "torchft", None)
     fleet = Fleet(tmp_path, Roster(tmp_path / "lighthouses", engine=None))
     try:
-        first = fleet.start(**ENDLESS, PYTHONPATH=str(tmp_path))
+        first = fleet.start(**ENDLESS, path=str(tmp_path))
         fleet.setup = replace(fleet.setup, lighthouse="http://127.0.0.1:9")
-        unfit = fleet.start(**ENDLESS, PYTHONPATH=str(tmp_path))
+        unfit = fleet.start(**ENDLESS, path=str(tmp_path))
         report = wait_until(lambda: first.reports and first.reports[-1], what="a report")
         assert report["engine"] == "restart"
         assert unfit.process.wait(30) == 1

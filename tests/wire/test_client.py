@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import ssl
+
 import httpx
 import pytest
 
@@ -38,3 +40,22 @@ def test_a_refusal_is_raised_and_trouble_may_pass(
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(SpecError, match=r"CASTOR_URL: .* is no address"):
         Client(url, "token")
+
+
+@pytest.mark.parametrize(
+    ("url", "mode"),
+    [("https://a:1", ssl.CERT_REQUIRED), ("HTTPS://a:1", ssl.CERT_REQUIRED), ("http://a:1", 0)],
+)
+def test_certificates_are_looked_at_wherever_there_are_any(
+    monkeypatch: pytest.MonkeyPatch, url: str, mode: int
+) -> None:
+    made: list[ssl.SSLContext] = []
+    create = httpx.create_ssl_context
+
+    def kept(**options: object) -> ssl.SSLContext:
+        made.append(create(**options))  # type: ignore[arg-type]
+        return made[-1]
+
+    monkeypatch.setattr("httpx._transports.default.create_ssl_context", kept)
+    Client(url, "token")
+    assert {each.verify_mode for each in made} == {mode}

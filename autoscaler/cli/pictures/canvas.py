@@ -26,7 +26,7 @@ COLOURS = (
 )
 GREY, RED = "#8A8A8A", "#C1272D"
 _SUFFIXES = (".png", ".svg", ".pdf")
-_WIDTH_INCHES, _DOTS_PER_INCH = 9.0, 130
+_WIDTH_INCHES, _DOTS_PER_INCH = 9.0, 120
 # Where a label may stand, from its point, in points.
 _OFFSETS = ((7, 6, "left"), (-7, 6, "right"), (7, -14, "left"), (-7, -14, "right"))
 

@@ -17,13 +17,13 @@ _HOUR = 3600.0
 # Of each figure: its heading, and what it is divided by to be in the unit that this names.
 _PANELS = {
     "avg_jct_s": ("average completion time, hours", _HOUR),
-    "p99_jct_s": ("99th percentile of it, hours", _HOUR),
-    "makespan_s": ("makespan, hours", _HOUR),
+    "p99_jct_s": ("99 % of jobs complete within, hours", _HOUR),
+    "makespan_s": ("until the last job has ended, hours", _HOUR),
     "cost_usd": ("cost, US dollars", 1.0),
-    "gpu_hours": ("device hours paid", 1.0),
-    "worst_ftf_rho": ("worst finish-time fairness (1 is fair)", 1.0),
-    "unfair_share": ("jobs treated unfairly, %", 0.01),
-    "restarts": ("resizes", 1.0),
+    "gpu_hours": ("device hours held", 1.0),
+    "worst_ftf_rho": ("the worst off: its time over that of a fair share", 1.0),
+    "unfair_share": ("jobs worse off than with a fair share, %", 0.01),
+    "restarts": ("changes of what running jobs hold", 1.0),
 }
 _COLUMNS = 2
 _BAR_INCHES = 0.3

@@ -88,7 +88,7 @@ def _points(axes: Axes, view: PlanView) -> None:
     if view.chosen is not None:
         x, y = _point(view.chosen)
         label = "your objective" if view.shortfall is None else "what it would do instead"
-        axes.plot([x], [y], "*", color=RED, markersize=17, zorder=4, label=label)
+        axes.plot([x], [y], "*", color=RED, markersize=24, zorder=2.5, label=label)
         _whiskers(axes, view.chosen, RED, None)
 
 

@@ -18,6 +18,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _BINS = 48
+_DAY_SECONDS = 86400.0
+_ROUND_SECONDS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200)
+# What a policy calls its grounds (`Decision.ground`), in words that need no other reading.
+GROUND_WORDS = {
+    "first start": "it has not run yet",
+    "holds unknown": "what it holds is not offered",
+    "least cost": "cheapest, waiting counted",
+    "nothing allowed": "nothing that it may have",
+    "outbid": "others gain more by it",
+    "stages": "its deadline or budget",
+    "stops": "its budget is spent",
+    "under way": "a change is under way",
+    "unmeasured": "to measure what it holds",
+}
 # Runs that are shorter are told in minutes.
 _SHORT_SECONDS = 7200.0
 # More series than these are told together.
@@ -37,8 +51,9 @@ def draw_simulation(result: Result, offers: Sequence[Offer], title: str, path: P
     Raises:
         SpecError: the file can't be written.
     """
-    figure = new_figure(12.0)
-    figure.suptitle(f"{title} under {result.policy}", x=0.01, ha="left", fontsize=13)
+    figure = new_figure(10.5)
+    heading = f"{title}: {len(result.jobs)} jobs under the policy {result.policy}"
+    figure.suptitle(heading, x=0.01, ha="left", fontsize=13)
     allocation, jobs, decisions = figure.subplots(3)
     run = _Run(result)
     _allocation(allocation, run, {offer.id: offer for offer in offers})
@@ -142,9 +157,15 @@ def _paid(job: JobResult, is_paid: bool) -> float:
 
 def _decisions(axes: Axes, run: _Run) -> None:
     decisions = run.result.decisions
-    words = [f"{each.action}: {each.ground}".removesuffix(": ") for each in decisions]
+    grounds = [GROUND_WORDS.get(each.ground, each.ground) for each in decisions]
+    words = [
+        f"{each.action}: {ground}".removesuffix(": ")
+        for each, ground in zip(decisions, grounds, strict=True)
+    ]
     names = _told_apart(Counter(words))
-    edges = np.linspace(run.begin_seconds, run.end_seconds, _BINS + 1) / run.unit
+    width_seconds = bin_seconds(run.end_seconds - run.begin_seconds)
+    bins = int(np.ceil((run.end_seconds - run.begin_seconds) / width_seconds))
+    edges = (run.begin_seconds + width_seconds * np.arange(bins + 1)) / run.unit
     at = {name: list[float]() for name in names}
     for each, word in zip(decisions, words, strict=True):
         at[_name(word, names)].append(each.at_s / run.unit)
@@ -152,10 +173,16 @@ def _decisions(axes: Axes, run: _Run) -> None:
         colours = _colours(names)
         axes.hist(list(at.values()), edges.tolist(), stacked=True, label=names, color=colours)
         _legend_beside(axes)
-    width = format_duration(float(edges[1] - edges[0]) * run.unit)
-    axes.set_title("decisions that were told, by what was done and on what ground")
-    axes.set_ylabel(f"decisions in each {width}")
+    axes.set_title("decisions, by what is done with a job and why")
+    axes.set_ylabel(f"decisions in each {format_duration(width_seconds)}")
     run.along(axes)
+
+
+def bin_seconds(run_seconds: float) -> float:
+    """A round length of time, of which about `_BINS` make the run."""
+    wanted = run_seconds / _BINS
+    days = _DAY_SECONDS * np.ceil(wanted / _DAY_SECONDS)
+    return next((float(each) for each in _ROUND_SECONDS if each >= wanted), float(days))
 
 
 def _told_apart(weights: Counter[str]) -> list[str]:
