@@ -320,8 +320,8 @@ class Fleet:
             done = np.minimum(meanwhile[block] / _spread(seconds), work[block])
             spent = done * _spread(price) + (work[block] - done) * price
             cost[block] = fixed[block] + spent.mean(axis=0)
-        usual = self.switches(None)
-        seconds = usual.ready_seconds + usual.pause_seconds + self.work[:, None] / self.rate
+        done = np.minimum(meanwhile * self.rate[:, :1], work)
+        seconds = taken.ready_seconds + taken.pause_seconds + (work - done) / self.rate
         least = np.where(among, cost, np.inf).min(axis=1)[:, None]
         beyond = (cost - least) / np.maximum(seconds, LEAST_SECONDS)
         surplus = bid + for_limits - beyond

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoscaler.economics.supply import BoolArray
-from autoscaler.economics.switching import Ground, cost_to_finish, switches
+from autoscaler.economics.switching import Ground, cost_to_finish, done_meanwhile, switches
 from autoscaler.goodput.throughput import FloatArray
 
 # What is about to end is worth keeping for this long.
@@ -46,8 +46,9 @@ def worth(
     """
     candidates = at.candidates
     cost = cost_to_finish(at, value_of_time, work, finish_prices).mean(axis=0)
-    taken = at.from_held()
-    seconds = taken.ready_seconds + taken.pause_seconds + work / candidates.rate
+    taken, rate, held = at.from_held(value_of_time), candidates.rate, candidates.held
+    done = 0.0 if held is None else done_meanwhile(float(rate[held]), taken, work)
+    seconds = taken.ready_seconds + taken.pause_seconds + (work - done) / rate
     beyond = (cost - cost[among].min()) / np.maximum(seconds, LEAST_SECONDS)
     surplus = value_of_time + finish_prices @ candidates.uses - beyond
     return Worth(surplus, _of_nothing(at, among, surplus, work))

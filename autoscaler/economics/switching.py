@@ -273,7 +273,7 @@ def cost_to_finish(
     price = (paid + value_of_time) * candidates.seconds_per_example
     if candidates.held is None:
         return fixed + work * price
-    done = _done_meanwhile(candidates.goodput[:, [candidates.held]], taken, work)
+    done = done_meanwhile(candidates.goodput[:, [candidates.held]], taken, work)
     return fixed + done * price[:, [candidates.held]] + (work - done) * price
 
 
@@ -291,7 +291,7 @@ def cost_with_way_back(at: Ground, value_of_time: float, work: float) -> FloatAr
     there = at.from_held(value_of_time)
     back = switches(at, everything, np.full(len(candidates), held), value_of_time)
     price = (candidates.usd_per_second + value_of_time) * candidates.seconds_per_example
-    before = _done_meanwhile(candidates.goodput[:, [held]], there, work)
+    before = done_meanwhile(candidates.goodput[:, [held]], there, work)
     looked_seconds = at.switching.measure_seconds + np.where(
         back.works_on, back.ready_seconds, 0.0
     )
@@ -311,7 +311,10 @@ def standing_usd(
     return paused + idle_seconds * value_of_time
 
 
-def _done_meanwhile(goodput: FloatArray, taken: Switches, work: float) -> FloatArray:
-    """Useful examples that the old instances do while the new ones boot, (K, B)."""
+def done_meanwhile(goodput: FloatArray | float, taken: Switches, work: float) -> FloatArray:
+    """Useful examples that the old instances do while the new ones boot, (K, B).
+
+    `goodput` is that of the old ones, (K, 1); of one number it is (B,).
+    """
     seconds = np.where(taken.works_on, taken.ready_seconds, 0.0)
     return np.minimum(goodput * seconds, work)

@@ -76,16 +76,19 @@ def snapshots(
     is_limited: bool = False,
     is_simple: bool = False,
     has_ends: bool = False,
+    least_examples: float = 1.0,
 ) -> Snapshot:
     """Jobs that hold nothing or something, alike in what they train on and hold.
 
     `is_simple`: changing costs a pause and nothing else. `has_ends`: some have a deadline or a
-    budget.
+    budget. Each has at least so many examples left.
     """
     supply = draw(offers(is_simple))
     found = []
     for index in range(draw(st.integers(1, jobs))):
         one = _job(draw, f"job-{index}", supply, draws, all_measured)
+        assert one.remaining_examples is not None
+        one = replace(one, remaining_examples=one.remaining_examples + least_examples)
         if is_simple:
             one = replace(one, switching=replace(one.switching, restore_seconds=0.0))
         if has_ends:
@@ -107,7 +110,7 @@ def _job(
         draw(models(draws, all_measured)),
         instances=bounds,
         objective=valued(draw(st.floats(0.0, 3.0))),
-        remaining_examples=draw(st.floats(1.0, 1e6)),
+        remaining_examples=draw(st.floats(0.0, 1e6)),
         spent_usd=0.0 if held is None else 0.5,
         switching=SwitchingCosts(
             pause_seconds=draw(st.floats(0.0, 5.0)), restore_seconds=draw(st.floats(0.0, 30.0))

@@ -126,7 +126,7 @@ def worth_of(held: Mapping[str, Allocation | None], best: Sharing) -> float:
     )
 
 
-@given(snapshots(jobs=3, is_limited=True))
+@given(snapshots(jobs=3, is_limited=True, least_examples=1e5))
 @settings(max_examples=30)
 def test_few_jobs_as_a_fleet_stay_within_limits_and_do_as_well_up_to_the_gap(
     moment: Snapshot,
