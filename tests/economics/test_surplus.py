@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.job import InstanceBounds
+from autoscaler.domain.offer import Limit, LimitUnit
 from autoscaler.domain.snapshot import Snapshot
 from autoscaler.economics.surplus import worth
 from autoscaler.economics.switching import Ground, cost_to_finish
@@ -100,3 +101,16 @@ def test_coming_back_costs_the_boot_and_the_checkpoint_over_what_is_left() -> No
     found = worth(at, at.candidates.allowed, 0.10 / 3600, FREE, 9000.0)
     assert found.nothing * 3600 == pytest.approx(-(6 + 3) * 0.10 / 90)
     assert np.isfinite(worth(at, at.candidates.allowed, 0.10 / 3600, FREE, 0.0).nothing)
+
+
+def test_what_is_dearer_and_no_faster_is_worth_less_though_the_old_works_on_meanwhile() -> None:
+    """Nine tenths of the work are done before the other has booted."""
+    dear = replace(SMALL, id="dear", usd_per_hour=5 * SMALL.usd_per_hour, boot_seconds=81.0)
+    one = job(held=Allocation(SMALL.id, 1, 1), instances=InstanceBounds(1, 1))
+    money = Limit("money", LimitUnit.USD_PER_HOUR, 10.0)
+    at = ground_of(one, snapshot(one, offers=(SMALL, dear), limits=[money]))
+    here, there = (at.candidates.index(Allocation(each.id, 1, 1)) for each in (SMALL, dear))
+    for limit_price in (0.0, 0.5, 2.0):
+        prices = np.array([limit_price / 3600])
+        found = worth(at, at.candidates.allowed, 0.10 / 3600, prices, 9000.0)
+        assert found.surplus[there] < found.surplus[here]
