@@ -35,14 +35,9 @@ class Programs:
         self._taught: dict[str, tuple[object, ...]] = {}
 
     def of(self, job: JobRecord) -> ProgramMemory | None:
-        """What is remembered of the job's program, if by what it has told it runs that.
-
-        Of what the job alone has taught there is nothing to remember to it.
-        """
+        """What is remembered of the job's program, if by what it has told it runs that."""
         memory = recalled(self._store, job.spec)
-        if memory is None or memory.recent_jobs == (job.id,):
-            return None
-        if job.report is None:
+        if memory is None or job.report is None:
             return memory
         told = job.report
         return memory if is_of(memory, told.bounds.initial, told.parameter_bytes) else None
