@@ -9,7 +9,12 @@ import numpy as np
 from autoscaler.domain.objective import AfterDeadline
 from autoscaler.domain.offer import Purchase
 from autoscaler.domain.snapshot import JobSnapshot
-from autoscaler.economics.candidates import Candidates, billed_start_seconds, start_seconds
+from autoscaler.economics.candidates import (
+    Candidates,
+    billed_start_seconds,
+    billed_starts_seconds,
+    start_seconds,
+)
 from autoscaler.economics.objectives import PriceRange, value_of_time, value_of_time_when_late
 from autoscaler.economics.price import hull, value_of_time_between
 from autoscaler.economics.stages import (
@@ -80,7 +85,7 @@ def affordable(job: JobSnapshot, supply: Supply, candidates: Candidates) -> Bool
     if ends.usd is None:
         return np.ones(len(candidates), dtype=np.bool_)
     lasting = supply.replan_seconds + CHECKPOINT_SECONDS
-    starts = np.array([billed_start_seconds(job.switching, offer) for offer in supply.offers])
+    starts = billed_starts_seconds(job.switching, supply.offers)
     billed = np.array([float(offer.minimum_billed_seconds) for offer in supply.offers])
     offer = candidates.sizes.offer
     seconds = np.maximum(starts[offer] + lasting, billed[offer])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -160,7 +160,6 @@ def candidates(job: JobSnapshot, supply: Supply) -> Candidates:
 
 def _basis(job: JobSnapshot, supply: Supply) -> Hashable:
     """All that a job's candidates depend on, but for what is ahead."""
-    costs = job.switching
     return (
         supply.terms,
         supply.permitted(job.instances),
@@ -170,11 +169,18 @@ def _basis(job: JobSnapshot, supply: Supply) -> Hashable:
         tuple((kind, Same(model)) for kind, model in sorted(job.models.items())),
         job.held,
         job.held_reclaims_per_hour,
-        costs.pause_seconds,
-        costs.restore_seconds,
-        costs.checkpoint_seconds,
-        costs.checkpoint_interval_seconds,
-        tuple(costs.start_seconds.items()),
+        costs_in_candidates(job.switching),
+    )
+
+
+def costs_in_candidates(switching: SwitchingCosts) -> Hashable:
+    """What of the costs of changing a job's candidates depend on: all but how changes last."""
+    return (
+        switching.pause_seconds,
+        switching.restore_seconds,
+        switching.checkpoint_seconds,
+        switching.checkpoint_interval_seconds,
+        tuple(switching.start_seconds.items()),
     )
 
 
@@ -184,7 +190,7 @@ def _candidates(job: JobSnapshot, supply: Supply) -> Candidates:
         raise ValueError(f"job {job.id}: its models differ in their number of draws: {counts}")
     sizes = permitted_sizes(job, supply)
     allowed = np.ones(len(sizes.offer), dtype=np.bool_)
-    held = _held(job, supply)
+    held = held_size(job, supply)
     if held is not None and sizes.index(*held) is None:
         sizes = sizes.and_one(*held)
         allowed = np.append(allowed, False)
@@ -221,7 +227,20 @@ def billed_start_seconds(switching: SwitchingCosts, offer: Offer) -> float:
     return switching.start_seconds.get(offer.id, offer.boot_seconds)
 
 
-def _held(job: JobSnapshot, supply: Supply) -> tuple[int, int, int] | None:
+def starts_seconds(switching: SwitchingCosts, offers: Sequence[Offer]) -> FloatArray:
+    """`start_seconds` of each offer, (O,)."""
+    return np.array([start_seconds(switching, offer) for offer in offers])
+
+
+def billed_starts_seconds(switching: SwitchingCosts, offers: Sequence[Offer]) -> FloatArray:
+    """`billed_start_seconds` of each offer, (O,).
+
+    So long it is, too, from a reclaim until another trains: that is ordered where there is room.
+    """
+    return np.array([billed_start_seconds(switching, offer) for offer in offers])
+
+
+def held_size(job: JobSnapshot, supply: Supply) -> tuple[int, int, int] | None:
     """What is held as one of `Sizes`; None if nothing, or if its kind of device has no model."""
     offer = None if job.held is None else supply.offer(job.held.offer)
     if job.held is None or offer is None or offer.device_kind not in job.models:
@@ -233,13 +252,8 @@ def _price(job: JobSnapshot, supply: Supply, sizes: Sizes) -> FloatArray:
     unit = supply.terms.usd_per_second
     count = sizes.instances.astype(np.float64)
     reclaims = _reclaims(job, supply, sizes.offer, sizes.instances)
-    refill = _refill_seconds(job, supply)
+    refill = billed_starts_seconds(job.switching, supply.offers)
     return price_with_refills(unit[sizes.offer], count, reclaims, refill[sizes.offer])
-
-
-def _refill_seconds(job: JobSnapshot, supply: Supply) -> FloatArray:
-    """From a reclaim until another instance trains, (O,): it is ordered where there is room."""
-    return np.array([billed_start_seconds(job.switching, offer) for offer in supply.offers])
 
 
 def _reclaims(
@@ -295,7 +309,7 @@ def _with_reclaims(
     reclaims = _reclaims(job, supply, less.offer, full)
     if not reclaims.any():
         return of_full
-    refill = _refill_seconds(job, supply)[less.offer]
+    refill = billed_starts_seconds(job.switching, supply.offers)[less.offer]
     costs = job.switching
     mean = goodput_with_reclaims(
         of_full, of_less, reclaims, refill, np.full_like(refill, costs.pause_seconds)

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from autoscaler.domain.snapshot import JobSnapshot
-from autoscaler.economics.candidates import billed_start_seconds, start_seconds
+from autoscaler.economics.candidates import billed_starts_seconds, starts_seconds
 from autoscaler.economics.cohorts import Likeness, likeness
 from autoscaler.economics.exploration import SURE_SHARE
 from autoscaler.economics.objectives import price_range, value_of_time
@@ -176,13 +176,13 @@ class Fleet:
         if any(job.switching.start_seconds for job in self.jobs):
             rows = np.arange(len(self.jobs))[:, None]
             costs = [job.switching for job in self.jobs]
-            starts = np.array([[start_seconds(own, offer) for offer in offers] for own in costs])
-            billed = [[billed_start_seconds(own, offer) for offer in offers] for own in costs]
-            ready, paid = starts[rows, lists.offer], np.array(billed)[rows, lists.offer]
+            starts = np.array([starts_seconds(own, offers) for own in costs])
+            billed = np.array([billed_starts_seconds(own, offers) for own in costs])
+            ready, paid = starts[rows, lists.offer], billed[rows, lists.offer]
         else:
             usual = self.jobs[0].switching
-            ready = np.array([start_seconds(usual, offer) for offer in offers])[lists.offer]
-            paid = np.array([billed_start_seconds(usual, each) for each in offers])[lists.offer]
+            ready = starts_seconds(usual, offers)[lists.offer]
+            paid = billed_starts_seconds(usual, offers)[lists.offer]
         return End(
             offer=lists.offer,
             instances=lists.instances,

@@ -16,7 +16,7 @@ from autoscaler.economics.wishes import Wish
 from autoscaler.goodput.throughput import FloatArray
 
 # Prices of progress that are looked at, in that of the job's best by itself: scarcity raises it.
-_TIMES_BEST = (1.0, 1.5, 2.5, 5.0, 20.0)
+TIMES_BEST = (1.0, 1.5, 2.5, 5.0, 20.0)
 
 
 def narrowed(wish: Wish) -> Wish:
@@ -29,7 +29,7 @@ def narrowed(wish: Wish) -> Wish:
     (open_to_it,) = np.nonzero(wish.eligible)
     price, rate = every.usd_per_second[open_to_it], every.rate[open_to_it]
     least = float(((price + wish.bid) / rate).min())
-    for times in _TIMES_BEST:
+    for times in TIMES_BEST:
         surplus = times * least * rate - price
         for use in every.uses[:, open_to_it]:
             chosen[open_to_it[_rising(use, surplus)]] = True

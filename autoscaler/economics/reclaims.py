@@ -251,12 +251,10 @@ class _Drawn:
         self._chance = chance
         self._ages = np.array(ending.ages_seconds)
         self._usual = np.array(ending.per_second)
-        self._hazard = np.array(ending.per_second) * chance.gamma(
-            shape, 1.0 / shape, (count, len(shape))
-        )
+        self._hazard = self._usual * chance.gamma(shape, 1.0 / shape, (count, len(shape)))
         steps = np.diff(self._ages) * self._hazard[:, :-1]
         self._until = np.concatenate([np.zeros((count, 1)), steps.cumsum(axis=1)], axis=1)
-        hazard = np.array(ending.per_second)
+        hazard = self._usual
         alive = np.exp(-np.concatenate([[0.0], np.cumsum(np.diff(self._ages) * hazard[:-1])]))
         lasts = np.append(np.diff(self._ages), _LONGEST_SECONDS)
         parts = -np.expm1(-hazard * lasts) / np.maximum(hazard, 1e-12)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from autoscaler.domain.snapshot import JobSnapshot
+from autoscaler.economics.candidates import costs_in_candidates
 from autoscaler.economics.cohorts import Cohort, Likeness, cohort_of
 from autoscaler.economics.keeping import Kept
 from autoscaler.economics.shortlists import Shortlists, shortlists, stays
@@ -91,14 +92,5 @@ def _is_alike(before: JobSnapshot, now: JobSnapshot) -> bool:
             before.models is now.models
             or all(before.models[kind] is model for kind, model in now.models.items())
         )
-        and (
-            old is new
-            or (
-                old.pause_seconds == new.pause_seconds
-                and old.restore_seconds == new.restore_seconds
-                and old.checkpoint_seconds == new.checkpoint_seconds
-                and old.checkpoint_interval_seconds == new.checkpoint_interval_seconds
-                and old.start_seconds == new.start_seconds
-            )
-        )
+        and (old is new or costs_in_candidates(old) == costs_in_candidates(new))
     )

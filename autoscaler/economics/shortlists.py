@@ -15,8 +15,14 @@ from typing import Any
 import numpy as np
 
 from autoscaler.domain.snapshot import JobSnapshot
-from autoscaler.economics.candidates import Candidates, billed_start_seconds, candidates
+from autoscaler.economics.candidates import (
+    Candidates,
+    billed_starts_seconds,
+    candidates,
+    held_size,
+)
 from autoscaler.economics.cohorts import Cohort
+from autoscaler.economics.narrowing import TIMES_BEST
 from autoscaler.economics.sizes import permitted_sizes
 from autoscaler.economics.spot import (
     goodput_with_reclaims,
@@ -37,9 +43,6 @@ _PLACES = 24
 # progress on its kind of device, and some that are each about double the last: rungs of a ladder.
 _TIMES_CHEAPEST = (1.0, 1.3, 1.8, 2.5, 4.0, 8.0, 20.0)
 _DOUBLINGS = (1, 2, 4, 8, 15, 30, 59)
-# Prices of progress at which candidates are weighed within limits, in that of the best: scarcity
-# raises it.
-_TIMES_BEST = (1.0, 1.5, 2.5, 5.0, 20.0)
 # So many of the cheapest per progress are kept in any case, and as many of those that would be so
 # many standard deviations below their mean.
 _CHEAPEST = 5
@@ -117,10 +120,12 @@ class _Screening:
         self._noise = self._median[:, None] * np.exp(
             deviation[:, None] * normals(cohort.like.draws, 1, "noise")[:, 0]
         )
-        self._held = [_held_size(job, supply) for job in jobs]
+        self._held = [held_size(job, supply) for job in jobs]
         at = [-1 if held is None else cohort.index.get(held, -1) for held in self._held]
         self._held_at = np.array(at, dtype=np.int64)
-        self._refill = np.array([_refill_seconds(job, supply) for job in jobs])
+        self._refill = np.array(
+            [billed_starts_seconds(job.switching, supply.offers) for job in jobs]
+        )
 
     def shortlists(self) -> Shortlists:
         """Those of the block."""
@@ -283,7 +288,7 @@ class _Screening:
         least = cost.min(axis=1)[:, None]
         for use in self._cohort.uses:
             order = np.argsort(use, kind="stable")
-            for times in _TIMES_BEST:
+            for times in TIMES_BEST:
                 worth = np.where(open_to_it, times * least * rate - price, -np.inf)[:, order]
                 rises = worth[:, 1:] > np.maximum.accumulate(worth, axis=1)[:, :-1]
                 votes[:, order[1:]] += rises
@@ -351,14 +356,3 @@ def stays(job: JobSnapshot, supply: Supply) -> bool:
         return False
     measured = job.models[offer.device_kind].measured
     return job.trained != held or (held.instances, held.devices) not in measured
-
-
-def _held_size(job: JobSnapshot, supply: Supply) -> tuple[int, int, int] | None:
-    if job.held is None:
-        return None
-    index = supply.terms.index[job.held.offer]
-    return index, job.held.instances, job.held.devices_used
-
-
-def _refill_seconds(job: JobSnapshot, supply: Supply) -> list[float]:
-    return [billed_start_seconds(job.switching, offer) for offer in supply.offers]

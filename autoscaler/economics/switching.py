@@ -15,7 +15,7 @@ import numpy as np
 
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.snapshot import JobSnapshot, SwitchingCosts
-from autoscaler.economics.candidates import Candidates, billed_start_seconds, start_seconds
+from autoscaler.economics.candidates import Candidates, billed_starts_seconds, starts_seconds
 from autoscaler.economics.supply import BoolArray, IntArray, Supply, fits
 from autoscaler.goodput.throughput import FloatArray
 
@@ -93,14 +93,12 @@ class Ground:
     @cached_property
     def start_seconds(self) -> FloatArray:
         """From the order of an instance of each offer to its first step, (O,)."""
-        offers = self.candidates.offers
-        return np.array([start_seconds(self.switching, offer) for offer in offers])
+        return starts_seconds(self.switching, self.candidates.offers)
 
     @cached_property
     def billed_start_seconds(self) -> FloatArray:
         """From the launch of an instance of each offer to its first step, (O,)."""
-        offers = self.candidates.offers
-        return np.array([billed_start_seconds(self.switching, offer) for offer in offers])
+        return billed_starts_seconds(self.switching, self.candidates.offers)
 
     @cached_property
     def is_sure(self) -> BoolArray:

@@ -239,6 +239,10 @@ class PoolPolicyConformance:
         plan = policy.plan(moment)
         assert_machines_bear_it(moment, plan)
         assert_one_decision_a_job(moment, plan)
+        self.assert_is_of_its_kind(moment, plan)
+
+    def assert_is_of_its_kind(self, moment: Snapshot, plan: Plan) -> None:
+        """What holds of plans of these policies beside what holds of all."""
         assert_no_needless_move(moment, plan, self.moves_together)
         if self.is_rigid:
             assert_gangs_are_whole(moment, plan)
@@ -341,13 +345,6 @@ class PoolPolicyConformance:
 class SolvedPoolConformance(PoolPolicyConformance):
     """Of policies that solve a program for all jobs at once."""
 
-    @given(moment=pools())
-    @shared_fixture
-    def test_whatever_the_moment_the_plan_can_be_carried_out_and_read(
-        self, policy: Policy, moment: Snapshot
-    ) -> None:
+    def assert_is_of_its_kind(self, moment: Snapshot, plan: Plan) -> None:
         """A job may move though it keeps its size: others gain."""
-        plan = policy.plan(moment)
-        assert_machines_bear_it(moment, plan)
-        assert_one_decision_a_job(moment, plan)
         assert plan.notes == ()
