@@ -147,10 +147,11 @@ class Fleet:
     @cached_property
     def remaining(self) -> FloatArray:
         """Useful examples left; where nobody knows, those of an hour or of its age, (J,)."""
-        now = self.supply.now_seconds
         known = np.array([knows_the_end(job) for job in self.jobs])
         told = np.array([job.remaining_examples or 0.0 for job in self.jobs])
-        age = np.array([now - job.submitted_seconds for job in self.jobs])
+        age = np.array(
+            [self.supply.as_of_seconds(job) - job.submitted_seconds for job in self.jobs]
+        )
         guess = self._reference_rate * np.maximum(UNKNOWN_REMAINING_SECONDS, age)
         remaining: FloatArray = np.where(known, np.maximum(told, 0.0), guess)
         return remaining
