@@ -71,6 +71,7 @@ def _plan_kind(jobs: Sequence[JobSnapshot], pool: Pool, now_seconds: float) -> P
         if following == placements:
             break
         placements = following
+    placements = _settled(offered, placements, pool)
     reasons = {bid.job.id: _why(bid, placements[bid.job.id]) for bid in offered}
     return Placed(placements, reasons)
 
@@ -87,10 +88,30 @@ def _improved(
 ) -> dict[str, Placement | None]:
     """The plan from what is held, or what is held with more of it, whichever is worth more."""
     jobs = [_standing(bid, held[bid.job.id]) for bid in offered]
+    return _worthier(jobs, _sizes(jobs, pool.available), pool)
+
+
+def _worthier(
+    jobs: Sequence[_Job], sizes: Mapping[str, int], pool: Pool
+) -> dict[str, Placement | None]:
+    """Placements of these sizes, or what is held with more of it, whichever is worth more."""
     stays = _packed(jobs, {job.id: job.held_devices for job in jobs}, pool)
-    moves = _packed(jobs, _sizes(jobs, pool.available), pool)
+    moves = _packed(jobs, sizes, pool)
     is_better = _worth(jobs, moves) > _worth(jobs, stays) * (1.0 + _LEAST_GAIN)
     return moves if is_better else stays
+
+
+def _settled(offered: Sequence[Bid], planned: _Placements, pool: Pool) -> _Placements:
+    """The plan, with each job of an unchanged size where it is and the others around it.
+
+    Each pass starts from what the one before planned. A job that grew in one and shrank in the
+    next may be elsewhere than it is, by a move that no pass has charged it with.
+    """
+    held = {bid.job.id: _within(bid.job.placement, pool) for bid in offered}
+    sizes = {name: _devices(placement) for name, placement in planned.items()}
+    if all(planned[name] == held[name] or sizes[name] != _devices(held[name]) for name in held):
+        return planned
+    return _worthier([_standing(bid, held[bid.job.id]) for bid in offered], sizes, pool)
 
 
 def _standing(bid: Bid, held: Placement | None) -> _Job:

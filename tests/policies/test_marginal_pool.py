@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoscaler.domain.allocation import Placement
 from autoscaler.domain.goodput import ThroughputParameters
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.snapshot import JobSnapshot, Service, SwitchingCosts
@@ -17,6 +18,8 @@ from tests.conformance.pool_policy import (
     KIND,
     PoolPolicyConformance,
     assert_machines_bear_it,
+    assert_no_needless_move,
+    machine,
     machines,
     placed,
     placements,
@@ -209,3 +212,15 @@ def test_on_one_machine_the_plan_is_worth_the_most_there_is(
     found = sizes(MarginalPolicy().plan(moment))
     got = sum(table[found[job.id]] for table, job in zip(tables, jobs, strict=True))
     assert got == pytest.approx(most)
+
+
+def test_a_job_is_not_gathered_without_being_charged_for_it() -> None:
+    """To grow and to shrink again, one after the other, would free a machine for the other job."""
+    theta = ThroughputParameters(0.0, 0.01, 0.02, 0.02, 0.02, 0.02, 1.0)
+    quick = SwitchingCosts(pause_seconds=0.05, restore_seconds=3.0)
+    held = Placement((("node-001", 2), ("node-002", 2), ("node-003", 4)))
+    scattered = elastic("a", theta, remaining_examples=1e3, placement=held, switching=quick)
+    other = elastic("b", theta, remaining_examples=3e3)
+    offers = (machine(0, devices=2), machine(1), machine(2), machine(3))
+    moment = pool_snapshot(scattered, other, offers=offers)
+    assert_no_needless_move(moment, MarginalPolicy().plan(moment))
