@@ -37,6 +37,7 @@ from autoscaler.service.assignments import Assignments, TrainingTimes
 from autoscaler.service.authentication import OWNER, Authentication, load_key
 from autoscaler.service.files import Bundles, Logs
 from autoscaler.service.nodes import Nodes
+from autoscaler.service.studies import Studies
 from autoscaler.service.submissions import Submissions
 from autoscaler.service.views import Views
 from autoscaler.store.store import Store, open_store
@@ -185,6 +186,7 @@ class Deployment:
                 settings.lease_seconds,
                 settings.controller.drain_seconds,
             ),
+            studies=Studies(store, self._clock),
             views=Views(store, status, assignments, release),
             bundles=bundles,
             logs=Logs(settings.state / "logs"),

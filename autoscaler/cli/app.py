@@ -58,11 +58,11 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Run a job: pack its working directory, upload it, and let the controller buy for it."""
-    from autoscaler.cli.connection import connect
     from autoscaler.cli.submission import hand_in
     from autoscaler.cli.waiting import wait_for_end
     from autoscaler.clock import SystemClock
     from autoscaler.spec.job_file import load_job
+    from autoscaler.wire.connection import connect
     from autoscaler.wire.messages import JobView
 
     clock = SystemClock()
@@ -86,9 +86,9 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show jobs: instances, goodput, noise scale, batch, progress, cost and the last decision."""
-    from autoscaler.cli.connection import connect
     from autoscaler.cli.live import job_detail, overview, show
     from autoscaler.clock import SystemClock
+    from autoscaler.wire.connection import connect
     from autoscaler.wire.messages import JobView
 
     clock, client = SystemClock(), connect()
@@ -108,9 +108,9 @@ def logs(
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Until the job ends.")] = False,
 ) -> None:
     """Print what the instances of a job wrote; they may be long gone."""
-    from autoscaler.cli.connection import connect
     from autoscaler.cli.waiting import follow_logs
     from autoscaler.clock import SystemClock
+    from autoscaler.wire.connection import connect
 
     follow_logs(connect(), job, follow, SystemClock())
 
@@ -122,8 +122,8 @@ def why(
     as_json: Json = False,
 ) -> None:
     """Print what was decided for a job, and the numbers it was decided by."""
-    from autoscaler.cli.connection import connect
     from autoscaler.cli.tables import decision_lines
+    from autoscaler.wire.connection import connect
     from autoscaler.wire.messages import DecisionView
 
     decisions = connect().decisions(job, number)
@@ -151,10 +151,10 @@ def set_job(
 ) -> None:
     """Change a running job's objective, its priority or its bounds on instances."""
     from autoscaler.cli.changes import parse_changes
-    from autoscaler.cli.connection import connect
     from autoscaler.clock import SystemClock
     from autoscaler.spec.objective_text import describe_objective
     from autoscaler.spec.quantities import format_priority
+    from autoscaler.wire.connection import connect
     from autoscaler.wire.messages import JobView
 
     clock, client = SystemClock(), connect()
@@ -179,9 +179,9 @@ def stop(
     as_json: Json = False,
 ) -> None:
     """End a job: it saves a checkpoint, and gives back all that it holds."""
-    from autoscaler.cli.connection import connect
     from autoscaler.cli.waiting import wait_for_end
     from autoscaler.clock import SystemClock
+    from autoscaler.wire.connection import connect
     from autoscaler.wire.messages import JobView
 
     client = connect()
@@ -197,9 +197,9 @@ def stop(
 @app.command()
 def costs(as_json: Json = False) -> None:
     """Print what was spent, by job, offer and day, to the cent that was billed."""
-    from autoscaler.cli.connection import connect
     from autoscaler.cli.live import print_whole
     from autoscaler.cli.tables import costs_table
+    from autoscaler.wire.connection import connect
     from autoscaler.wire.messages import CostView
 
     view = connect().costs()
@@ -218,10 +218,10 @@ def offers(
     as_json: Json = False,
 ) -> None:
     """Print what can be bought, and how old each price is and where it is from."""
-    from autoscaler.cli.connection import connect
     from autoscaler.cli.live import print_whole
     from autoscaler.cli.offers import offers_in, offers_table
     from autoscaler.clock import SystemClock
+    from autoscaler.wire.connection import connect
     from autoscaler.wire.messages import OffersView
 
     view = connect().offers() if file is None else offers_in(file, SystemClock().now())
@@ -267,9 +267,9 @@ def serve(
     """Run a controller, with the local provider. Its jobs go on when it is stopped."""
     import logging
 
-    from autoscaler.cli.connection import state_directory
     from autoscaler.cli.serving import serve_settings
     from autoscaler.main import serve as run
+    from autoscaler.wire.connection import state_directory
 
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -299,7 +299,7 @@ def invite(
     as_json: Json = False,
 ) -> None:
     """Let a person in: print the token that they are to set. It replaces any that they had."""
-    from autoscaler.cli.connection import connect
+    from autoscaler.wire.connection import connect
     from autoscaler.wire.messages import Invitation
 
     invitation = connect().invite(person)
@@ -312,7 +312,7 @@ def invite(
 @app.command()
 def freeze() -> None:
     """Have nothing bought or given back until `castor unfreeze`, after a restart too."""
-    from autoscaler.cli.connection import connect
+    from autoscaler.wire.connection import connect
 
     connect().freeze()
     print("frozen: jobs go on with what they hold; castor unfreeze releases them")
@@ -321,7 +321,7 @@ def freeze() -> None:
 @app.command()
 def unfreeze() -> None:
     """Let the controller act on its decisions again."""
-    from autoscaler.cli.connection import connect
+    from autoscaler.wire.connection import connect
 
     connect().unfreeze()
     print("released: what is decided is done again")
@@ -332,9 +332,9 @@ def reclaim(
     instance: Annotated[str, typer.Argument(help="As castor status --json names it.")],
 ) -> None:
     """Take a local instance back, as a cloud does with spot: notice first, then the end."""
-    from autoscaler.cli.connection import connect, state_directory
     from autoscaler.cli.local_cloud import reclaim as take_back
     from autoscaler.clock import SystemClock
+    from autoscaler.wire.connection import connect, state_directory
 
     take_back(state_directory(), connect(), instance, SystemClock())
     print(f"{instance}: notice is given")

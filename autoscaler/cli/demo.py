@@ -20,9 +20,7 @@ from rich.console import Console
 
 from autoscaler.cli.audience import Audience
 from autoscaler.cli.local_cloud import billed_usd
-from autoscaler.cli.serving import cores_here
 from autoscaler.cli.submission import hand_in
-from autoscaler.cli.supervision import SupervisedController
 from autoscaler.cli.tables import forecast_table, instances_text, money, number
 from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.errors import CastorError, Unavailable
@@ -31,6 +29,7 @@ from autoscaler.domain.job import JobPhase
 from autoscaler.spec.job_file import load_job
 from autoscaler.spec.objective_text import parse_objective_text
 from autoscaler.spec.quantities import format_duration
+from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client
 from autoscaler.wire.messages import Change, JobView
 
@@ -59,7 +58,7 @@ def run_demo(text: Path | None, devices: int | None, keep: bool) -> int:
     clock = SystemClock()
     cores = cores_here()[: devices or _MOST_DEVICES]
     state = Path(tempfile.mkdtemp(prefix="castor-demo-"))
-    controller = SupervisedController(state, cores, clock)
+    controller = SupervisedController(state, cores, clock, ("--checkpoint-seconds", "20"))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # all is given back then, too
     try:
         with controller.running() as client:

@@ -10,7 +10,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autoscaler.cli.connection import connect
 from autoscaler.cli.live import print_whole
 from autoscaler.cli.simulated_market import equipment_of
 from autoscaler.cli.tables import money, number
@@ -24,6 +23,7 @@ from autoscaler.spec.job_file import load_job
 from autoscaler.spec.objective_text import describe_objective
 from autoscaler.spec.offers_file import OffersFile, load_offers
 from autoscaler.spec.quantities import format_duration, format_money
+from autoscaler.wire.connection import connect
 from autoscaler.wire.messages import PlanView, ProspectView
 
 _HERE, _INSTEAD = "<- your objective", "<- instead"

@@ -19,11 +19,11 @@ def listed(context: Context, as_json: Json = False) -> None:
     """What `castor programs` does by itself; its help is that of the group."""
     if context.invoked_subcommand is not None:
         return
-    from autoscaler.cli.connection import connect
     from autoscaler.cli.live import print_whole
     from autoscaler.cli.output import print_json
     from autoscaler.cli.remembered import programs_table
     from autoscaler.domain.program import ProgramMemory
+    from autoscaler.wire.connection import connect
 
     memories = connect().programs()
     if as_json:
@@ -37,11 +37,11 @@ def listed(context: Context, as_json: Json = False) -> None:
 @programs.command()
 def show(name: Program, as_json: Json = False) -> None:
     """Print what is remembered of one: step times, noise scale, starts."""
-    from autoscaler.cli.connection import connect
     from autoscaler.cli.live import print_whole
     from autoscaler.cli.output import print_json
     from autoscaler.cli.remembered import program_detail
     from autoscaler.domain.program import ProgramMemory
+    from autoscaler.wire.connection import connect
 
     memory = connect().program(name)
     if as_json:
@@ -53,7 +53,7 @@ def show(name: Program, as_json: Json = False) -> None:
 @programs.command()
 def forget(name: Program) -> None:
     """Drop what is remembered of one. Jobs that run go on and teach it anew."""
-    from autoscaler.cli.connection import connect
+    from autoscaler.wire.connection import connect
 
     connect().forget_program(name)
     print(f"{name}: forgotten")

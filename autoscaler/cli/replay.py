@@ -29,7 +29,7 @@ def replay(
 ) -> None:
     """Show what another policy would have decided at each moment of a run."""
     from autoscaler.cli import replaying
-    from autoscaler.cli.connection import state_directory
+    from autoscaler.wire.connection import state_directory
 
     found = replaying.replay_of(store, state or state_directory(), policy, job, last)
     if json_file is not None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.domain.errors import SpecError, Unavailable
+from autoscaler.domain.errors import SpecError
 from autoscaler.main import ServeSettings
 from autoscaler.service.assignments import TrainingTimes
 from autoscaler.spec.fleet_file import FleetFile, load_fleet
+from autoscaler.supervision import cores_here
 from providers.local.settings import LocalSettings, default_catalogue
 
 
@@ -49,17 +49,6 @@ def serve_settings(
         local=local,
         **settings,
     )
-
-
-def cores_here() -> tuple[int, ...]:
-    """The cores that this process may run on.
-
-    Raises:
-        Unavailable: this system pins no processes to cores.
-    """
-    if not hasattr(os, "sched_getaffinity"):
-        raise Unavailable("the local provider pins processes to cores, which needs Linux")
-    return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def _cores(text: str) -> tuple[int, ...]:

@@ -131,6 +131,7 @@ class JobSpec:
     give a job what its owner asked for, and nothing else. Jobs of one `program` share what is
     learnt of it; None: those of one name do. Where limits bind, a job of `priority` 2 counts
     twice as much as one of 1. `person` is who submitted it, on the word of the service alone.
+    A job with a `study` is one of its trials.
     """
 
     name: str
@@ -152,6 +153,7 @@ class JobSpec:
     parallelism: ParallelismSpec = ParallelismSpec()
     priority: float = 1.0
     person: str | None = None
+    study: str | None = None
 
     @property
     def program_name(self) -> str:

@@ -32,6 +32,7 @@ from autoscaler.node.post_mortem import caused_failure
 from autoscaler.node.preparation import Need, Preparation, Ready
 from autoscaler.node.state import AgentState, Start, load_state, save_state
 from autoscaler.node.trainer import Trainer
+from autoscaler.node.trial_relay import TrialRelay
 from autoscaler.node.user_data import UserData
 from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import Assignment, NodeReply, Wanted
@@ -98,7 +99,10 @@ class Agent:
         self._has_joined = joined is not None
         self._clock = clock
         self._news = threading.Event()
-        self._trainer = Trainer(instance, Line(instance.disk.socket(), self._news.set))
+        self._relay = TrialRelay(client, instance.disk.trial_calls, clock)
+        line = Line(instance.disk.socket(), self._news.set, self._relay.take)
+        self._relay.on_answer = line.answer
+        self._trainer = Trainer(instance, line)
         self._wish: NodeReply | None = None
         self._preparation: Preparation | None = None
         self._ready: Ready | None = None
@@ -121,6 +125,7 @@ class Agent:
             self._outbox.add_failure(state.failure)
         if state.start is not None and state.prepared is not None:
             self._trainer.answer(state.assignment, state.prepared, state.start)
+            self._relay.serve(state.assignment, state.start)
         # It is heard before a turn can go wrong, or it would be given up and replaced.
         self._wish = self._new_wish()
         self._outbox.stand(self._standing())
@@ -224,6 +229,7 @@ class Agent:
         try:
             self._trainer.forget()
             self._write_down(start=start, assignment=ready.assignment)
+            self._relay.serve(ready.assignment, start)
             self._trainer.start(ready.assignment, ready.prepared, start)
         except (CastorError, OSError) as error:
             cause = f"the script can't be started: {error}"

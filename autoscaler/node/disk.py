@@ -22,6 +22,7 @@ class Disk:
         self.home = directory / "home"
         self.bundle = directory / "bundle.tar.gz"
         self.training = directory / "training"
+        self.trial_calls = directory / "trial-calls"
         self.setup = directory / "setup"
 
     def socket(self) -> Path:

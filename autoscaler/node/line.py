@@ -26,6 +26,7 @@ from pydantic_core import to_json
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.training import TrainingDirective, TrainingSetup
+from autoscaler.domain.trial import TrialAnswer, TrialCall
 from autoscaler.unix_socket import listen
 from autoscaler.wire.codec import decode
 
@@ -57,12 +58,19 @@ Message = Stepped | TrainingReport | Word
 class Line:
     """Serves the socket at `path` for as long as the agent lives; calls `on_news` for messages.
 
-    Whoever connects hears the setup, then the directive in force, then every new one.
+    Whoever connects hears the setup, then the directive in force, then every new one. What a
+    trial asks does not wait for a turn of the agent: `on_call` has it at once.
     """
 
-    def __init__(self, path: Path, on_news: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        on_news: Callable[[], None],
+        on_call: Callable[[TrialCall], None] = lambda call: None,
+    ) -> None:
         self._path = path
         self._on_news = on_news
+        self._on_call = on_call
         self._messages: SimpleQueue[Message] = SimpleQueue()
         self._lock = threading.Lock()
         self._connections: list[socket.socket] = []
@@ -88,6 +96,12 @@ class Line:
             self._directive = directive
             for connection in self._connections:
                 self._say_directive(connection)
+
+    def answer(self, answer: TrialAnswer) -> None:
+        """Tell the trial's worker an answer."""
+        with self._lock:
+            for connection in self._connections:
+                _say(connection, "answer", asdict(answer))
 
     def hear(self) -> list[Message]:
         """What was said since the last time."""
@@ -120,7 +134,10 @@ class Line:
         try:
             with contextlib.suppress(OSError), connection.makefile("rb") as lines:
                 while line := lines.readline(_LONGEST_MESSAGE):
-                    if (message := parse_message(line)) is not None:
+                    message = parse_message(line)
+                    if isinstance(message, TrialCall):
+                        self._take(message, connection)
+                    elif message is not None:
                         self._messages.put(message)
                         self._on_news()
         finally:
@@ -128,12 +145,22 @@ class Line:
                 self._connections.remove(connection)
             connection.close()
 
+    def _take(self, call: TrialCall, connection: socket.socket) -> None:
+        """Have a call kept, and say so; one that can't be is passed over, and comes again."""
+        try:
+            self._on_call(call)
+        except OSError as error:
+            _log.error("a call of the trial can't be kept: %s", error)
+            return
+        with self._lock:
+            _say(connection, "kept", {"number": call.number})
+
     def _say_directive(self, connection: socket.socket) -> None:
         if self._directive is not None:
             _say(connection, "directive", asdict(self._directive))
 
 
-def parse_message(line: bytes) -> Message | None:
+def parse_message(line: bytes) -> Message | TrialCall | None:
     """The message that a line is; None if it is none."""
     try:
         message = json.loads(line)
@@ -142,6 +169,8 @@ def parse_message(line: bytes) -> Message | None:
                 return Stepped(int(message["steps"]))
             case "report":
                 return _sound(decode(TrainingReport, json.dumps(message["report"])))
+            case "call":
+                return decode(TrialCall, json.dumps(message["call"]))
             case "left":
                 return Word.LEFT
             case "done":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -21,10 +20,12 @@ from autoscaler.domain.errors import CastorError, NotAllowed, NotFound, SpecErro
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.domain.program import ProgramMemory
+from autoscaler.service.answers import answer
 from autoscaler.service.authentication import Authentication
 from autoscaler.service.files import Bundles, Logs
 from autoscaler.service.nodes import Nodes
 from autoscaler.service.plans import plan_view
+from autoscaler.service.studies import Studies, drivers_router, trials_router
 from autoscaler.service.submissions import Submissions, nothing_remembered
 from autoscaler.service.views import Views, decision_view, forecast_view
 from autoscaler.store.store import Store
@@ -69,6 +70,7 @@ class Rooms:
     authentication: Authentication
     submissions: Submissions
     nodes: Nodes
+    studies: Studies
     views: Views
     bundles: Bundles
     logs: Logs
@@ -93,10 +95,15 @@ def create_app(rooms: Rooms, version: str) -> FastAPI:
     def person(presented: str = Depends(token)) -> str:
         return rooms.authentication.person(presented)
 
+    def node(presented: str = Depends(token)) -> HeldInstance:
+        return rooms.authentication.working_node(presented)
+
     app.include_router(_jobs(rooms, person))
     app.include_router(_fleet(rooms, person))
     app.include_router(_programs(rooms, person))
+    app.include_router(drivers_router(rooms.studies, person))
     app.include_router(_nodes(rooms, token))
+    app.include_router(trials_router(rooms.studies, node))
     return app
 
 
@@ -105,7 +112,7 @@ def _jobs(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
     router = APIRouter(prefix="/v1/jobs", dependencies=[Depends(person)])
 
     def view(job: JobRecord, with_events: bool = False) -> Response:
-        return _answer(JobView, rooms.views.job(job, rooms.clock.now(), with_events))
+        return answer(JobView, rooms.views.job(job, rooms.clock.now(), with_events))
 
     @router.post("")
     def submit(submission: Submission, who: str = Depends(person)) -> Response:
@@ -116,7 +123,7 @@ def _jobs(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
         jobs = rooms.store.jobs.all() if include_ended else rooms.store.jobs.alive()
         now_seconds = rooms.clock.now()
         views = tuple(rooms.views.job(job, now_seconds) for job in reversed(jobs))
-        return _answer(tuple[JobView, ...], views)
+        return answer(tuple[JobView, ...], views)
 
     @router.get("/{name}")
     def one_job(name: str) -> Response:
@@ -134,18 +141,18 @@ def _jobs(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
     def decisions(name: str, limit: int = Query(default=100, ge=1, le=10_000)) -> Response:
         job = rooms.store.jobs.find(name)
         entries = rooms.store.journal.decisions(job.id, limit)
-        return _answer(tuple[DecisionView, ...], tuple(decision_view(each) for each in entries))
+        return answer(tuple[DecisionView, ...], tuple(decision_view(each) for each in entries))
 
     @router.get("/{name}/forecast")
     def forecast(name: str) -> Response:
         job = rooms.store.jobs.find(name)
         sizes = rooms.fixed_sizes(job.id)
-        return _answer(tuple[ForecastView, ...], tuple(forecast_view(each) for each in sizes))
+        return answer(tuple[ForecastView, ...], tuple(forecast_view(each) for each in sizes))
 
     @router.post("/{name}/logs")
     def logs(name: str, offsets: dict[str, int]) -> Response:
         job = rooms.store.jobs.find(name)
-        return _answer(tuple[LogPart, ...], rooms.logs.read(job.id, offsets))
+        return answer(tuple[LogPart, ...], rooms.logs.read(job.id, offsets))
 
     return router
 
@@ -156,19 +163,19 @@ def _fleet(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
 
     @router.get("/fleet")
     def fleet() -> Response:
-        return _answer(FleetView, rooms.views.fleet(rooms.clock.now()))
+        return answer(FleetView, rooms.views.fleet(rooms.clock.now()))
 
     @router.get("/offers")
     def offers() -> Response:
-        return _answer(OffersView, rooms.views.offers(rooms.clock.now()))
+        return answer(OffersView, rooms.views.offers(rooms.clock.now()))
 
     @router.get("/costs")
     def costs() -> Response:
-        return _answer(CostView, rooms.views.costs(rooms.clock.now()))
+        return answer(CostView, rooms.views.costs(rooms.clock.now()))
 
     @router.post("/people/{name}")
     def invite(name: str, who: str = Depends(person)) -> Response:
-        return _answer(Invitation, Invitation(name, rooms.authentication.invite(name, who)))
+        return answer(Invitation, Invitation(name, rooms.authentication.invite(name, who)))
 
     @router.post("/freeze")
     def freeze(who: str = Depends(person)) -> Response:
@@ -183,7 +190,7 @@ def _fleet(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
     @router.post("/plans")
     def plan(submission: Submission) -> Response:
         foreseen = rooms.foresee(submission.spec)
-        return _answer(PlanView, plan_view(submission.spec, foreseen))
+        return answer(PlanView, plan_view(submission.spec, foreseen))
 
     @router.head("/bundles/{sha256}")
     def has_bundle(sha256: str) -> Response:
@@ -204,14 +211,14 @@ def _programs(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
 
     @router.get("")
     def all_programs() -> Response:
-        return _answer(tuple[ProgramMemory, ...], rooms.store.programs.all())
+        return answer(tuple[ProgramMemory, ...], rooms.store.programs.all())
 
     @router.get("/{name}")
     def one_program(name: str) -> Response:
         memory = rooms.store.programs.recall(name)
         if memory is None:
             raise nothing_remembered(name)
-        return _answer(ProgramMemory, memory)
+        return answer(ProgramMemory, memory)
 
     @router.delete("/{name}")
     def forget(name: str, who: str = Depends(person)) -> Response:
@@ -236,15 +243,15 @@ def _nodes(rooms: Rooms, token: Callable[..., str]) -> APIRouter:
 
     @router.post("/join")
     def join(request: JoinRequest) -> Response:
-        return _answer(JoinReply, rooms.nodes.join(request))
+        return answer(JoinReply, rooms.nodes.join(request))
 
     @router.get("/assignment")
     def assignment(held: HeldInstance = Depends(working)) -> Response:
-        return _answer(Assignment, rooms.nodes.assignment(held))
+        return answer(Assignment, rooms.nodes.assignment(held))
 
     @router.post("/heartbeat")
     def heartbeat(report: NodeReport, held: HeldInstance = Depends(node)) -> Response:
-        return _answer(NodeReply, rooms.nodes.heartbeat(held, report))
+        return answer(NodeReply, rooms.nodes.heartbeat(held, report))
 
     @router.get("/bundle")
     def bundle(held: HeldInstance = Depends(working)) -> FileResponse:
@@ -261,13 +268,9 @@ def _nodes(rooms: Rooms, token: Callable[..., str]) -> APIRouter:
     ) -> Response:
         text = await request.body()
         end = await run_in_threadpool(rooms.logs.append, held.job, held.id, offset, text)
-        return _answer(int, end)
+        return answer(int, end)
 
     return router
-
-
-def _answer(kind: Any, value: object) -> Response:
-    return Response(encode(kind, value), media_type="application/json")
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

@@ -50,6 +50,7 @@ class Views:
         predicted = self._predicted(job, instances)
         return JobView(
             id=job.id,
+            study=job.spec.study,
             phase=job.phase,
             objective=job.spec.objective,
             bounds=job.spec.instances,

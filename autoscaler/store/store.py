@@ -27,6 +27,7 @@ from autoscaler.store.memory.reports import MemoryReports
 from autoscaler.store.memory.settings import MemorySettings
 from autoscaler.store.memory.tables import Tables
 from autoscaler.store.memory.tokens import MemoryTokens
+from autoscaler.store.memory.trials import MemoryLeases, MemoryTrials
 from autoscaler.store.migration import migrate
 from autoscaler.store.programs import Programs
 from autoscaler.store.reports import Reports
@@ -43,7 +44,9 @@ from autoscaler.store.sql.programs import SqlPrograms
 from autoscaler.store.sql.reports import SqlReports
 from autoscaler.store.sql.settings import SqlSettings
 from autoscaler.store.sql.tokens import SqlTokens
+from autoscaler.store.sql.trials import SqlLeases, SqlTrials
 from autoscaler.store.tokens import Tokens
+from autoscaler.store.trials import Leases, Trials
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +68,8 @@ class Store:
     capacity: Capacity
     measurements: Measurements
     programs: Programs
+    trials: Trials
+    leases: Leases
     journal: Journal
     events: Events
     ledger: LedgerLines
@@ -99,6 +104,8 @@ def open_store(url: str) -> Store:
         capacity=SqlCapacity(database),
         measurements=SqlMeasurements(database),
         programs=SqlPrograms(database),
+        trials=SqlTrials(database),
+        leases=SqlLeases(database),
         journal=SqlJournal(database),
         events=SqlEvents(database),
         ledger=SqlLedgerLines(database),
@@ -126,6 +133,8 @@ def memory_store(inputs_kept: int = 100) -> Store:
         capacity=MemoryCapacity(tables),
         measurements=measurements,
         programs=MemoryPrograms(tables),
+        trials=MemoryTrials(tables),
+        leases=MemoryLeases(tables),
         journal=MemoryJournal(tables, inputs_kept),
         events=MemoryEvents(tables),
         ledger=MemoryLedgerLines(tables),

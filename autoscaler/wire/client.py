@@ -12,6 +12,7 @@ from autoscaler.domain import errors
 from autoscaler.domain.errors import CastorError, SpecError, Unavailable
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.program import ProgramMemory
+from autoscaler.domain.trial import TrialAnswer, WaitingCall
 from autoscaler.wire.codec import decode, encode
 from autoscaler.wire.messages import (
     Assignment,
@@ -30,7 +31,10 @@ from autoscaler.wire.messages import (
     NodeReport,
     OffersView,
     PlanView,
+    StudyAnswers,
+    StudyLease,
     Submission,
+    TrialCalls,
 )
 
 Value = TypeVar("Value")
@@ -125,10 +129,15 @@ class Client:
 
     def submit(self, spec: JobSpec, bundle: Path | None = None) -> JobView:
         """Run a job. `Conflict`: the name is in use; `SpecError`: it can't run here."""
-        if bundle is not None and not self._http.exists(f"/v1/bundles/{spec.bundle}"):
-            self._http.upload(f"/v1/bundles/{spec.bundle}", bundle)
+        if bundle is not None and spec.bundle is not None:
+            self.upload(spec.bundle, bundle)
         body = encode(Submission, Submission(spec))
         return decode(JobView, self._http.call("POST", "/v1/jobs", body))
+
+    def upload(self, sha256: str, bundle: Path) -> None:
+        """Hand a bundle in, for jobs to come, if the controller does not have it yet."""
+        if not self._http.exists(f"/v1/bundles/{sha256}"):
+            self._http.upload(f"/v1/bundles/{sha256}", bundle)
 
     def plan(self, spec: JobSpec) -> PlanView:
         """What would come of a job. `SpecError`: it can't be told, or nothing can run it."""
@@ -208,6 +217,38 @@ class Client:
         self._http.close()
 
 
+class StudyClient:
+    """What the driver of one study asks of a controller. Errors as in `Client`."""
+
+    def __init__(
+        self, url: str, token: str, study: str, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self._http = _Http(url, token, transport)
+        self._path = f"/v1/studies/{study}"
+
+    def lease(self, lease: StudyLease) -> None:
+        """Drive the study from now on, or for longer. `Conflict`: another driver does."""
+        self._http.call("POST", f"{self._path}/lease", encode(StudyLease, lease))
+
+    def leave(self, holder: str) -> None:
+        """Drive the study no more."""
+        self._http.call("DELETE", f"{self._path}/lease?holder={holder}")
+
+    def calls(self, holder: str, wait_seconds: float) -> tuple[WaitingCall, ...]:
+        """Calls without an answer, in order; none if there are none for so long. `Conflict`:
+        another driver has the study."""
+        query = f"holder={holder}&wait_seconds={wait_seconds}"
+        return self._http.get(tuple[WaitingCall, ...], f"{self._path}/calls?{query}")
+
+    def answer(self, answers: StudyAnswers) -> None:
+        """Answer calls. `Conflict`: another driver has the study."""
+        self._http.call("POST", f"{self._path}/answers", encode(StudyAnswers, answers))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+
 class NodeClient:
     """What a node agent asks of its controller. Errors as in `Client`."""
 
@@ -240,6 +281,23 @@ class NodeClient:
     def fetch_bundle(self, destination: Path) -> None:
         """The job's packed working directory."""
         self._http.download("/v1/node/bundle", destination)
+
+    def begin_trial(self, started_seconds: float) -> int:
+        """Hold the instance's trial from this start of its script on; returns the incarnation.
+        `Conflict`: a later one holds it."""
+        path = f"/v1/node/trial?started_seconds={started_seconds!r}"
+        return decode(int, self._http.call("POST", path))
+
+    def tell_trial(self, calls: TrialCalls) -> None:
+        """Hand in calls of the trial. `Conflict`: a later incarnation holds it."""
+        self._http.call("POST", "/v1/node/trial/calls", encode(TrialCalls, calls))
+
+    def trial_answers(
+        self, incarnation: int, after: int, wait_seconds: float
+    ) -> tuple[TrialAnswer, ...]:
+        """The answers to calls beyond that number; none if there are none for so long."""
+        query = f"incarnation={incarnation}&after={after}&wait_seconds={wait_seconds}"
+        return self._http.get(tuple[TrialAnswer, ...], f"/v1/node/trial/answers?{query}")
 
     def append_log(self, offset: int, text: bytes) -> int:
         """Hand in what was written from `offset` on; returns where the controller's copy ends."""

@@ -19,6 +19,7 @@ from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action
 from autoscaler.domain.report import Failure, TrainingReport
+from autoscaler.domain.trial import GivenAnswer, TrialCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,8 @@ class JobView:
 
     `false_starts` tell of offers that are not ordered for now: what was started there ended.
     `hands_off` says why what is decided for it is not done, if it is not. `weight` is how many
-    times what it gains counts where jobs compete, by `person`'s share and its `priority`.
+    times what it gains counts where jobs compete, by `person`'s share and its `priority`. A job
+    with a `study` is one of its trials.
     """
 
     id: str
@@ -108,6 +110,7 @@ class JobView:
     weight: float = 1.0
     priority: float = 1.0
     person: str | None = None
+    study: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +300,30 @@ class NodeReport:
     is_complete: bool = False
     reclaim_seconds: float | None = None
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TrialCalls:
+    """What a trial's worker tells and asks, as its agent sends it on, in order."""
+
+    incarnation: int
+    calls: tuple[TrialCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StudyLease:
+    """A driver's wish to drive a study for so long from now."""
+
+    holder: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StudyAnswers:
+    """What the driver of a study answers its trials."""
+
+    holder: str
+    answers: tuple[GivenAnswer, ...]
 
 
 class Wanted(StrEnum):

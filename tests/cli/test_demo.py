@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from autoscaler.cli.demo import clear_up
-from autoscaler.cli.supervision import SupervisedController
 from autoscaler.clock import VirtualClock
+from autoscaler.supervision import SupervisedController
 from autoscaler.wire.client import Client
 
 

@@ -35,6 +35,7 @@ from tests.conformance.store_records import (
     MeasurementsConformance,
     TokensConformance,
 )
+from tests.conformance.store_trials import TrialsConformance
 
 
 class ProcessesConformance:
@@ -121,6 +122,7 @@ class StoreConformance(
     JournalConformance,
     LedgerConformance,
     TokensConformance,
+    TrialsConformance,
 ):
     """Every promise of a store."""
 

@@ -25,7 +25,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autoscaler.cli.connection import connect
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.instance import INSTANCE_TAG, CloudInstance, HeldInstance
@@ -37,6 +36,7 @@ from autoscaler.spec.bundle import pack
 from autoscaler.spec.job_file import load_job
 from autoscaler.store.store import Store, open_store
 from autoscaler.wire.client import Client
+from autoscaler.wire.connection import connect
 from providers.local.provider import LocalProvider
 from providers.local.settings import LocalSettings
 from tests.training.fleet import wait_until

@@ -16,6 +16,7 @@ from autoscaler.service.assignments import Assignments, TrainingTimes
 from autoscaler.service.authentication import Authentication, load_key
 from autoscaler.service.files import Bundles, Logs
 from autoscaler.service.nodes import Nodes
+from autoscaler.service.studies import Studies
 from autoscaler.service.submissions import Submissions
 from autoscaler.service.views import Views
 from autoscaler.wire.client import Client, NodeClient
@@ -61,6 +62,7 @@ def api(tmp_path: Path, template: Path) -> Iterator[Api]:
         authentication=authentication,
         submissions=Submissions(store, bundles, assignments, status, lambda: None, clock),
         nodes=nodes,
+        studies=Studies(store, clock),
         views=Views(store, status, assignments, "0"),
         bundles=bundles,
         logs=Logs(tmp_path / "logs"),

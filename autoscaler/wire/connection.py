@@ -19,12 +19,21 @@ def connect(state: Path | None = None) -> Client:
     """A client of the controller that CASTOR_URL and CASTOR_TOKEN name, or that serves here.
 
     Raises:
+        Unavailable, NotAllowed: as `address_and_token`.
+    """
+    return Client(*address_and_token(state))
+
+
+def address_and_token(state: Path | None = None) -> tuple[str, str]:
+    """Where the controller is that CASTOR_URL and CASTOR_TOKEN name, or that serves here.
+
+    Raises:
         Unavailable: there is none that we know of.
         NotAllowed: its token can't be read.
     """
     url, token = os.environ.get("CASTOR_URL"), os.environ.get("CASTOR_TOKEN")
     if state is None and url and token:
-        return Client(url, token)
+        return url, token
     path = (state or state_directory()) / "client.json"
     try:
         known = json.loads(path.read_text())
@@ -35,4 +44,4 @@ def connect(state: Path | None = None) -> Client:
         ) from None
     except OSError as error:
         raise NotAllowed(f"{path}: {error.strerror}: set CASTOR_URL and CASTOR_TOKEN") from None
-    return Client(url or known["url"], token or known["token"])
+    return url or known["url"], token or known["token"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -10,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from autoscaler.cli.connection import connect
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Conflict, Unavailable
 from autoscaler.wire.client import Client
+from autoscaler.wire.connection import connect
 
 _START_SECONDS = 30.0
 _END_SECONDS = 30.0
@@ -25,7 +26,9 @@ _LINES = 30
 class SupervisedController:
     """`castor serve` on the directory `state`, kept alive as a service supervisor would."""
 
-    def __init__(self, state: Path, cores: Sequence[int], clock: Clock) -> None:
+    def __init__(
+        self, state: Path, cores: Sequence[int], clock: Clock, options: Sequence[str] = ()
+    ) -> None:
         self.state = state
         self._clock = clock
         self._log = state / "controller.log"
@@ -34,7 +37,7 @@ class SupervisedController:
             *(sys.executable, "-P", "-m", "autoscaler.cli.app", "serve"),
             *("--state", str(state), "--port", "0"),
             *("--devices", ",".join(str(core) for core in cores)),
-            *("--checkpoint-seconds", "20"),
+            *options,
         ]
 
     @contextmanager
@@ -105,3 +108,14 @@ class SupervisedController:
             if self._clock.now() > deadline:
                 raise Unavailable("the controller does not start")
             self._clock.sleep(_POLL_SECONDS)
+
+
+def cores_here() -> tuple[int, ...]:
+    """The cores that this process may run on.
+
+    Raises:
+        Unavailable: this system pins no processes to cores.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        raise Unavailable("the local provider pins processes to cores, which needs Linux")
+    return tuple(sorted(os.sched_getaffinity(0)))

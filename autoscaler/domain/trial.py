@@ -1,0 +1,42 @@
+"""What passes between a trial's worker and the driver of its study.
+
+The controller keeps it and hands it on. What the texts say is between those two alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TrialCall:
+    """One thing that a worker tells or asks, the `number`-th of its incarnation, from 1."""
+
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialAnswer:
+    """The driver's answer to the call of that number."""
+
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingCall:
+    """A call without an answer. A trial is a job; each process that holds it, an incarnation."""
+
+    job: str
+    incarnation: int
+    call: TrialCall
+
+
+@dataclass(frozen=True, slots=True)
+class GivenAnswer:
+    """An answer, and to whom."""
+
+    job: str
+    incarnation: int
+    answer: TrialAnswer

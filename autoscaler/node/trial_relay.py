@@ -1,0 +1,146 @@
+"""Between a trial's worker and the controller: its calls go on, its answers come back."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from autoscaler.clock import Clock
+from autoscaler.domain.errors import CastorError, Conflict, NotAllowed
+from autoscaler.domain.trial import TrialAnswer, TrialCall
+from autoscaler.node.back_off import BackOff
+from autoscaler.node.state import Start
+from autoscaler.node.trial_calls import KeptCalls
+from autoscaler.wire.client import NodeClient
+from autoscaler.wire.messages import Assignment, TrialCalls
+
+_log = logging.getLogger(__name__)
+
+_WAIT_SECONDS = 20.0
+
+
+class TrialRelay:
+    """Relays for one start of the script after the other.
+
+    A call is kept on disk before its worker is told so, and told again until the controller has
+    it: controller and driver may be away for as long as the worker waits.
+    """
+
+    def __init__(self, client: NodeClient, path: Path, clock: Clock) -> None:
+        self._client = client
+        self._path = path
+        self._clock = clock
+        self._served: _Start | None = None
+        self.on_answer: Callable[[TrialAnswer], None] = lambda answer: None
+
+    def serve(self, assignment: Assignment, start: Start) -> None:
+        """Relay for this start, if it is one of a trial, and for none before it.
+
+        Raises:
+            OSError: what it says can't be kept.
+        """
+        if self._served is not None:
+            self._served.end()
+            self._served = None
+        if assignment.spec.study is not None:
+            calls = KeptCalls(self._path, start.started_seconds)
+            self._served = _Start(
+                self._client, calls, start.started_seconds, self.on_answer, self._clock
+            )
+
+    def take(self, call: TrialCall) -> None:
+        """Keep a call and send it on. One that came before is answered again, if it was."""
+        if self._served is not None:
+            self._served.take(call)
+
+
+class _Start:
+    """Relays for one start: one thread tells, another waits for answers."""
+
+    def __init__(
+        self,
+        client: NodeClient,
+        calls: KeptCalls,
+        started_seconds: float,
+        say: Callable[[TrialAnswer], None],
+        clock: Clock,
+    ) -> None:
+        self._client = client
+        self._calls = calls
+        self._started_seconds = started_seconds
+        self._say = say
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._incarnation: int | None = None
+        self._told = 0
+        self._answers: dict[int, TrialAnswer] = {}
+        self._is_over = False
+        for run in (self._tell, self._listen):
+            threading.Thread(target=run, name=f"castor-trial{run.__name__}", daemon=True).start()
+
+    def take(self, call: TrialCall) -> None:
+        with self._changed:
+            is_new = self._calls.keep(call)
+            answer = self._answers.get(call.number)
+            self._changed.notify_all()
+        if not is_new and answer is not None:
+            self._say(answer)
+
+    def end(self) -> None:
+        with self._changed:
+            self._is_over = True
+            self._calls.close()
+            self._changed.notify_all()
+
+    @property
+    def _answered(self) -> int:
+        return max(self._answers, default=0)
+
+    def _tell(self) -> None:
+        """Tell the controller what it has not heard, as soon as there is something."""
+
+        def tell() -> None:
+            with self._changed:
+                calls = tuple(self._calls.after(self._told))
+            if self._incarnation is None:
+                self._incarnation = self._client.begin_trial(self._started_seconds)
+            self._client.tell_trial(TrialCalls(self._incarnation, calls))
+            with self._changed:
+                self._told = calls[-1].number
+                self._changed.notify_all()
+
+        self._repeat(lambda: self._calls.last_number > self._told, tell)
+
+    def _listen(self) -> None:
+        """Hand the worker each answer, as soon as it is there."""
+
+        def listen() -> None:
+            assert self._incarnation is not None
+            heard = self._client.trial_answers(self._incarnation, self._answered, _WAIT_SECONDS)
+            for answer in heard:
+                with self._changed:
+                    self._answers[answer.number] = answer
+                self._say(answer)
+
+        self._repeat(lambda: self._told > self._answered, listen)
+
+    def _repeat(self, is_due: Callable[[], bool], act: Callable[[], None]) -> None:
+        """Act whenever it is due, until this start is over."""
+        back_off = BackOff()
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_over or is_due())
+                if self._is_over:
+                    return
+            try:
+                act()
+                back_off.reset()
+            except (Conflict, NotAllowed) as error:
+                _log.warning("this start holds the trial no more: %s", error)
+                return
+            except CastorError as error:
+                wait_seconds = back_off.next_seconds()
+                _log.warning("the trial is not heard, again in %g s: %s", wait_seconds, error)
+                self._clock.sleep(wait_seconds)

@@ -1,0 +1,173 @@
+"""The line between trials and the drivers of their studies: kept, handed on, fenced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import APIRouter, Depends, Query, Response
+from fastapi.concurrency import run_in_threadpool
+
+from autoscaler.clock import Clock
+from autoscaler.domain.errors import Conflict, NotAllowed
+from autoscaler.domain.instance import Desired, HeldInstance
+from autoscaler.domain.trial import TrialAnswer, WaitingCall
+from autoscaler.service.answers import answer
+from autoscaler.service.bells import Bells
+from autoscaler.store.store import Store
+from autoscaler.wire.messages import StudyAnswers, StudyLease, TrialCalls
+
+_LONGEST_WAIT_SECONDS = 25.0
+_LONGEST_LEASE_SECONDS = 300.0
+
+
+class Studies:
+    """Takes calls of trials in for their driver, and its answers for them."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._bells = Bells()
+
+    def lease(self, study: str, lease: StudyLease) -> None:
+        """Let a driver drive a study.
+
+        Raises:
+            Conflict: another one does.
+        """
+        seconds = min(lease.seconds, _LONGEST_LEASE_SECONDS)
+        self._store.leases.take(study, lease.holder, self._clock.now(), seconds)
+
+    def leave(self, study: str, holder: str) -> None:
+        """Take a driver at its word that it drives no more."""
+        self._store.leases.leave(study, holder)
+
+    async def calls(self, study: str, holder: str, wait_seconds: float) -> tuple[WaitingCall, ...]:
+        """What waits for the driver.
+
+        Raises:
+            Conflict: it does not drive the study.
+        """
+
+        def look() -> tuple[WaitingCall, ...]:
+            self._check_driver(study, holder)
+            return self._store.trials.waiting(study)
+
+        return await self._bells.first(f"calls of {study}", look, wait_seconds)
+
+    async def answer(self, study: str, given: StudyAnswers) -> None:
+        """Hand answers on.
+
+        Raises:
+            Conflict: it is not the driver who answers.
+        """
+
+        def keep() -> None:
+            self._check_driver(study, given.holder)
+            self._store.trials.answer(given.answers)
+
+        await run_in_threadpool(keep)
+        for job in {each.job for each in given.answers}:
+            self._bells.ring(f"answers to {job}")
+
+    def begin(self, held: HeldInstance, started_seconds: float) -> int:
+        """Let this start of an instance's script hold its trial.
+
+        Raises:
+            NotAllowed: the instance is to leave, or its job is no trial.
+            Conflict: a later one holds it.
+        """
+        if held.desired is Desired.ABSENT:
+            raise NotAllowed(f"{held.id} is to leave: it takes up no trial")
+        self._study(held)
+        return self._store.trials.begin(held.job, held.id, started_seconds)
+
+    async def tell(self, held: HeldInstance, told: TrialCalls) -> None:
+        """Keep what a trial tells and asks.
+
+        Raises:
+            Conflict: a later incarnation holds the trial.
+        """
+
+        def keep() -> str:
+            self._store.trials.tell(held.job, told.incarnation, told.calls)
+            return self._study(held)
+
+        self._bells.ring(f"calls of {await run_in_threadpool(keep)}")
+
+    async def answers(
+        self, held: HeldInstance, incarnation: int, after: int, wait_seconds: float
+    ) -> tuple[TrialAnswer, ...]:
+        """What was answered beyond the call of number `after`."""
+
+        def look() -> tuple[TrialAnswer, ...]:
+            return self._store.trials.answers(held.job, incarnation, after)
+
+        return await self._bells.first(f"answers to {held.job}", look, wait_seconds)
+
+    def _check_driver(self, study: str, holder: str) -> None:
+        driver = self._store.leases.holder(study, self._clock.now())
+        if driver != holder:
+            raise Conflict(f"study {study} is driven by {driver or 'nobody'}, not by {holder}")
+
+    def _study(self, held: HeldInstance) -> str:
+        study = self._store.jobs.get(held.job).spec.study
+        if study is None:
+            raise NotAllowed(f"job {held.job} is no trial of a study")
+        return study
+
+
+def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
+    """What drivers of studies do."""
+    router = APIRouter(prefix="/v1/studies/{study}", dependencies=[Depends(person)])
+
+    @router.post("/lease")
+    def lease(study: str, wanted: StudyLease) -> Response:
+        studies.lease(study, wanted)
+        return Response(status_code=204)
+
+    @router.delete("/lease")
+    def leave(study: str, holder: str) -> Response:
+        studies.leave(study, holder)
+        return Response(status_code=204)
+
+    @router.get("/calls")
+    async def calls(
+        study: str,
+        holder: str,
+        wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
+    ) -> Response:
+        found = await studies.calls(study, holder, wait_seconds)
+        return answer(tuple[WaitingCall, ...], found)
+
+    @router.post("/answers")
+    async def give(study: str, given: StudyAnswers) -> Response:
+        await studies.answer(study, given)
+        return Response(status_code=204)
+
+    return router
+
+
+def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRouter:
+    """What the agents of instances that hold trials do."""
+    router = APIRouter(prefix="/v1/node/trial")
+
+    @router.post("")
+    def begin(started_seconds: float, held: HeldInstance = Depends(node)) -> Response:
+        return answer(int, studies.begin(held, started_seconds))
+
+    @router.post("/calls")
+    async def tell(told: TrialCalls, held: HeldInstance = Depends(node)) -> Response:
+        await studies.tell(held, told)
+        return Response(status_code=204)
+
+    @router.get("/answers")
+    async def answers(
+        incarnation: int,
+        after: int,
+        wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
+        held: HeldInstance = Depends(node),
+    ) -> Response:
+        found = await studies.answers(held, incarnation, after, wait_seconds)
+        return answer(tuple[TrialAnswer, ...], found)
+
+    return router

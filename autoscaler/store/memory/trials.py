@@ -1,0 +1,84 @@
+"""Calls of trials and leases of studies, in memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from autoscaler.domain.trial import GivenAnswer, TrialAnswer, TrialCall, WaitingCall
+from autoscaler.store.memory.tables import Tables
+from autoscaler.store.trials import Leases, Trials, already_driven, refuse_superseded
+
+
+class MemoryTrials(Trials):
+    """Each call by its job, incarnation and number, in the order in which they came."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._lock = tables.lock
+        self._starts: dict[str, list[tuple[str, float]]] = defaultdict(list)
+        self._calls: dict[tuple[str, int, int], TrialCall] = {}
+        self._answers: dict[tuple[str, int], dict[int, TrialAnswer]] = defaultdict(dict)
+
+    def begin(self, job: str, instance: str, started_seconds: float) -> int:
+        with self._lock:
+            self._tables.job(job)
+            starts, start = self._starts[job], (instance, started_seconds)
+            if start not in starts:
+                starts.append(start)
+            incarnation = starts.index(start) + 1
+            refuse_superseded(job, incarnation, len(starts))
+            return incarnation
+
+    def tell(self, job: str, incarnation: int, calls: Iterable[TrialCall]) -> None:
+        with self._lock:
+            self._tables.job(job)
+            refuse_superseded(job, incarnation, len(self._starts[job]))
+            for call in calls:
+                self._calls.setdefault((job, incarnation, call.number), call)
+
+    def waiting(self, study: str, limit: int = 1000) -> tuple[WaitingCall, ...]:
+        with self._lock:
+            waiting = [
+                WaitingCall(job, incarnation, call)
+                for (job, incarnation, number), call in self._calls.items()
+                if number not in self._answers[job, incarnation]
+                and self._tables.job(job).spec.study == study
+            ]
+            return tuple(waiting[:limit])
+
+    def answer(self, answers: Iterable[GivenAnswer]) -> None:
+        with self._lock:
+            for each in answers:
+                if (each.job, each.incarnation, each.answer.number) in self._calls:
+                    known = self._answers[each.job, each.incarnation]
+                    known.setdefault(each.answer.number, each.answer)
+
+    def answers(self, job: str, incarnation: int, after: int) -> tuple[TrialAnswer, ...]:
+        with self._lock:
+            known = self._answers[job, incarnation]
+            return tuple(known[number] for number in sorted(known) if number > after)
+
+
+class MemoryLeases(Leases):
+    """The holder of each study's lease, and until when."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._lock = tables.lock
+        self._leases: dict[str, tuple[str, float]] = {}
+
+    def take(self, study: str, holder: str, now_seconds: float, seconds: float) -> None:
+        with self._lock:
+            known, until_seconds = self._leases.get(study, (holder, now_seconds))
+            if known != holder and until_seconds > now_seconds:
+                raise already_driven(study, known, until_seconds - now_seconds)
+            self._leases[study] = (holder, now_seconds + seconds)
+
+    def leave(self, study: str, holder: str) -> None:
+        with self._lock:
+            if study in self._leases and self._leases[study][0] == holder:
+                del self._leases[study]
+
+    def holder(self, study: str, now_seconds: float) -> str | None:
+        holder, until_seconds = self._leases.get(study, (None, now_seconds))
+        return holder if until_seconds > now_seconds else None

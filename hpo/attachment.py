@@ -1,0 +1,238 @@
+"""A trial of an Optuna study, held by the study's driver: the one place that touches Optuna's own.
+
+Sources: Optuna 4.2 to 5.0. What is not in its public interface and is used here, and nowhere else:
+`optuna.trial.Trial(study, trial_id)`, `Study._storage`, `FrozenTrial._trial_id`, and that
+`Trial.should_prune` is `pruner.prune(study, frozen trial)`; and what makes `Study.stop` work in
+callbacks, `_thread_local.in_optimize_loop` and `_stop_flag`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    distribution_to_json,
+    json_to_distribution,
+)
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from hpo import calls
+from hpo.calls import Call
+
+JOB_ATTRIBUTE: Final = "castor:job"
+JUDGING_ATTRIBUTE: Final = "castor:judging"
+CAUSE_ATTRIBUTE: Final = "castor:cause"
+
+# What these decide changes nothing in the storage: to be asked twice is to be told the same.
+_WRITES_NOTHING = (
+    optuna.pruners.NopPruner,
+    optuna.pruners.PercentilePruner,
+    optuna.pruners.ThresholdPruner,
+    optuna.pruners.WilcoxonPruner,
+)
+
+
+class Attachment:
+    """One trial, and what its worker's calls make of it.
+
+    Every call may come again, from this driver's life or from an earlier one's: nothing in the
+    study's record counts twice. `error_kinds` are the classes of the error that its objective
+    raised in the end, by name, the class itself first; none if it did not.
+    """
+
+    def __init__(self, study: optuna.Study, trial: Trial) -> None:
+        self._study = study
+        self._trial = trial
+        self._verdicts: dict[int, bool] = {}
+        self.error_kinds: tuple[str, ...] = ()
+
+    @property
+    def number(self) -> int:
+        """The number of the trial."""
+        return self._trial.number
+
+    @property
+    def is_finished(self) -> bool:
+        """Nothing is added to the trial any more."""
+        return self._frozen().state.is_finished()
+
+    def frozen(self) -> FrozenTrial:
+        """The trial as it stands, for callbacks."""
+        return self._frozen()
+
+    def bind(self, job: str) -> None:
+        """Note which job runs the trial."""
+        self._trial.set_user_attr(JOB_ATTRIBUTE, job)
+
+    def answer(self, call: Call) -> Any:
+        """Do what a worker's call asks; returns its answer.
+
+        Raises:
+            optuna.exceptions.StorageInternalError: the storage is away; the call is to come again.
+            Exception: what Optuna raises for such a call; it is the worker's.
+        """
+        methods: dict[str, Callable[..., Any]] = {
+            calls.BEGIN: self._begin,
+            calls.SUGGEST: self._suggest,
+            calls.REPORT: self._report,
+            calls.SHOULD_PRUNE: self._should_prune,
+            calls.SET_USER_ATTR: self._set_user_attr,
+            calls.SET_CONSTRAINT: self._set_constraint,
+            calls.STOP_STUDY: lambda: stop(self._study),
+            calls.END: self._end,
+        }
+        return methods[call.method](**call.arguments)
+
+    def fail(self, cause: str) -> None:
+        """Let the trial have failed, unless it has ended."""
+        if not self.is_finished:
+            self._trial.set_user_attr(CAUSE_ATTRIBUTE, cause)
+            self._study.tell(self._trial, state=TrialState.FAIL, skip_if_finished=True)
+
+    def _frozen(self) -> FrozenTrial:
+        return self._study._storage.get_trial(self._trial._trial_id)
+
+    def _begin(self) -> dict[str, Any]:
+        frozen = self._frozen()
+        started = frozen.datetime_start
+        return {
+            "number": frozen.number,
+            "study_name": self._study.study_name,
+            "directions": [direction.name for direction in self._study.directions],
+            "params": frozen.params,
+            "distributions": {
+                name: distribution_to_json(each) for name, each in frozen.distributions.items()
+            },
+            "user_attrs": frozen.user_attrs,
+            "constraints": dict(getattr(frozen, "constraints", None) or {}),
+            "datetime_start": started.isoformat() if started else None,
+            "is_finished": frozen.state.is_finished(),
+        }
+
+    def _suggest(self, name: str, distribution: str) -> Any:
+        return _suggested(self._trial, name, json_to_distribution(distribution))
+
+    def _report(self, value: float, step: int) -> None:
+        if step not in self._frozen().intermediate_values:
+            self._trial.report(value, step)
+
+    def _should_prune(self) -> bool:
+        """Ask the pruner, once for each step that was reported.
+
+        A pruner such as successive halving counts a trial as it judges it. Where a driver died
+        between that and its answer, the trial is judged again as it was before.
+        """
+        step = self._frozen().last_step
+        if step is None or len(self._study.directions) > 1:
+            return bool(self._trial.should_prune())
+        if step not in self._verdicts:
+            self._verdicts[step] = self._judge(step)
+        return self._verdicts[step]
+
+    def _judge(self, step: int) -> bool:
+        if isinstance(self._study.pruner, _WRITES_NOTHING):
+            return bool(self._trial.should_prune())
+        frozen = self._frozen()
+        judging = frozen.user_attrs.get(JUDGING_ATTRIBUTE)
+        if judging is None or judging["step"] != step:
+            known = sorted(frozen.system_attrs)
+            self._trial.set_user_attr(JUDGING_ATTRIBUTE, {"step": step, "known": known})
+            return bool(self._trial.should_prune())
+        frozen.system_attrs = {
+            key: value for key, value in frozen.system_attrs.items() if key in judging["known"]
+        }
+        return bool(self._study.pruner.prune(self._study, frozen))
+
+    def _set_user_attr(self, key: str, value: Any) -> None:
+        self._trial.set_user_attr(key, value)
+
+    def _set_constraint(self, key: str, value: float) -> None:
+        if not hasattr(self._trial, "set_constraint"):
+            raise AttributeError("set_constraint needs Optuna 5.0 or newer beside the study")
+        self._trial.set_constraint(key, value)
+
+    def _end(
+        self,
+        state: str,
+        values: Sequence[float] | None = None,
+        cause: str | None = None,
+        error_kinds: Sequence[str] = (),
+    ) -> None:
+        """Tell the study how the trial ended, as `study.optimize` does."""
+        self.error_kinds = tuple(error_kinds)
+        if cause is not None:
+            self._trial.set_user_attr(CAUSE_ATTRIBUTE, cause)
+        if state == TrialState.COMPLETE.name:
+            self._study.tell(self._trial, values, skip_if_finished=True)
+        else:
+            self._study.tell(self._trial, state=TrialState[state], skip_if_finished=True)
+
+
+def new_attachment(study: optuna.Study) -> Attachment:
+    """The next trial of a study: one that was enqueued, or a new one."""
+    return Attachment(study, study.ask())
+
+
+def running_attachments(study: optuna.Study) -> dict[str, Attachment]:
+    """The trials that drivers of ours have begun and not ended, by the jobs that run them."""
+    found = {}
+    for frozen in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        job = frozen.user_attrs.get(JOB_ATTRIBUTE)
+        if job is not None:
+            found[str(job)] = Attachment(study, Trial(study, frozen._trial_id))
+    return found
+
+
+@contextmanager
+def optimizing(study: optuna.Study) -> Iterator[None]:
+    """Let `study.stop()` work in callbacks, as it does in `study.optimize`."""
+    study._stop_flag = False
+    study._thread_local.in_optimize_loop = True
+    try:
+        yield
+    finally:
+        study._thread_local.in_optimize_loop = False
+        study._stop_flag = False
+
+
+def stop(study: optuna.Study) -> None:
+    """Let no further trial begin."""
+    study._stop_flag = True
+
+
+def is_stopped(study: optuna.Study) -> bool:
+    """Whether somebody has said so."""
+    return bool(study._stop_flag)
+
+
+def _suggested(trial: Trial, name: str, distribution: BaseDistribution) -> Any:
+    match distribution:
+        case FloatDistribution():
+            return trial.suggest_float(
+                name,
+                distribution.low,
+                distribution.high,
+                step=distribution.step,
+                log=distribution.log,
+            )
+        case IntDistribution():
+            return trial.suggest_int(
+                name,
+                distribution.low,
+                distribution.high,
+                step=distribution.step,
+                log=distribution.log,
+            )
+        case CategoricalDistribution():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the worker was told of unusual choices
+                return trial.suggest_categorical(name, distribution.choices)
+    raise ValueError(f"{name}: {type(distribution).__name__} is no distribution of Optuna's")

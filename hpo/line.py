@@ -1,0 +1,118 @@
+"""A worker's line to the agent of its instance: calls go out, answers come in.
+
+The agent may be killed and come back: what it has not kept, or what was not answered, is said
+again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+from autoscaler.clock import Clock
+from autoscaler.unix_socket import connect
+
+_log = logging.getLogger(__name__)
+
+_RECONNECT_SECONDS = 0.2
+
+
+class TrialLine:
+    """Calls of one start of a trial's script, numbered from 1. Safe to share between threads."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._socket: socket.socket | None = None
+        self._last_number = 0
+        self._not_kept: dict[int, str] = {}
+        self._not_answered: dict[int, str] = {}
+        self._answers: dict[int, str] = {}
+        self._is_closed = False
+        self.must_leave = False
+        threading.Thread(target=self._listen, name="castor-trial-line", daemon=True).start()
+
+    def tell(self, text: str) -> None:
+        """Say something; returns when it can't get lost any more with this process."""
+        with self._changed:
+            number = self._say(text, is_question=False)
+            self._changed.wait_for(lambda: number not in self._not_kept)
+
+    def ask(self, text: str) -> str:
+        """Ask something; returns its answer, however long there is nobody to give it."""
+        with self._changed:
+            number = self._say(text, is_question=True)
+            self._changed.wait_for(lambda: number in self._answers)
+            return self._answers.pop(number)
+
+    def note(self, kind: str, **body: object) -> None:
+        """Tell the agent itself something, if it is there."""
+        with self._changed:
+            self._send({"kind": kind, **body})
+
+    def close(self) -> None:
+        """Hang up."""
+        with self._changed:
+            self._is_closed = True
+            if self._socket is not None:
+                self._socket.close()
+
+    def _say(self, text: str, is_question: bool) -> int:
+        self._last_number += 1
+        number = self._last_number
+        self._not_kept[number] = text
+        if is_question:
+            self._not_answered[number] = text
+        self._send_call(number, text)
+        return number
+
+    def _send_call(self, number: int, text: str) -> None:
+        self._send({"kind": "call", "call": {"number": number, "text": text}})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        if self._socket is None:
+            return
+        try:
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+        except OSError:
+            self._socket = None  # it is said again on the next connection
+
+    def _listen(self) -> None:
+        while not self._is_closed:
+            connection = socket.socket(socket.AF_UNIX)
+            try:
+                connect(connection, self._path)
+                with connection.makefile("r", encoding="utf-8") as lines:
+                    self._take_up(connection)
+                    for line in lines:
+                        self._hear(json.loads(line))
+            except (OSError, ValueError) as error:
+                _log.debug("the agent's socket: %s", error)
+            connection.close()
+            self._clock.sleep(_RECONNECT_SECONDS)
+
+    def _take_up(self, connection: socket.socket) -> None:
+        """Speak over this connection, and say again what is open."""
+        with self._changed:
+            self._socket = connection
+            for number, text in sorted({**self._not_kept, **self._not_answered}.items()):
+                self._send_call(number, text)
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        with self._changed:
+            match message.get("kind"):
+                case "kept":
+                    self._not_kept.pop(message["kept"]["number"], None)
+                case "answer":
+                    number = message["answer"]["number"]
+                    self._not_kept.pop(number, None)
+                    if self._not_answered.pop(number, None) is not None:
+                        self._answers[number] = message["answer"]["text"]
+                case "directive":
+                    self.must_leave = bool(message["directive"]["drain"])
+            self._changed.notify_all()

@@ -1,0 +1,206 @@
+"""`hpo.optimize`: a study as it is, on instances that come and go."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import re
+import secrets
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import optuna
+from optuna.trial import FrozenTrial
+from tqdm.auto import tqdm
+
+from autoscaler.clock import SystemClock
+from autoscaler.domain.errors import CastorError, SpecError, Unavailable
+from autoscaler.domain.job import InstanceBounds, JobSpec
+from autoscaler.domain.objective import Objective as Goal
+from autoscaler.supervision import SupervisedController, cores_here
+from autoscaler.wire.client import Client, StudyClient
+from autoscaler.wire.connection import address_and_token
+from hpo.driver import Driver, Effort, EndedTrial, cause_of, log_end
+from hpo.objective import Objective, pack_objective
+
+_log = logging.getLogger(__name__)
+
+_WORKER: Final = ("python", "-P", "-m", "hpo.worker")
+_LONGEST_NAME = 32  # leaves room for the number of a trial in the name of its job
+_EMBEDDED_OPTIONS = ("--boot-seconds", "0")
+
+Callback = Callable[[optuna.Study, FrozenTrial], None]
+
+
+class TrialFailed(CastorError):
+    """An objective raised what the caller does not expect; the study goes on from there."""
+
+
+def optimize(
+    study: optuna.Study,
+    objective: Objective,
+    n_trials: int | None = None,
+    timeout: float | None = None,
+    n_jobs: int | None = None,
+    catch: Iterable[type[Exception]] | type[Exception] = (),
+    callbacks: Iterable[Callback] | None = None,
+    show_progress_bar: bool = False,
+    *,
+    goal: Goal = Goal(),
+    offers: Iterable[str] | None = None,
+    spot: bool = True,
+    files: str | Path | None = None,
+    environment: dict[str, str] | None = None,
+) -> None:
+    """As `study.optimize(objective, ...)`, with each trial on an instance of its own.
+
+    The controller is the one that CASTOR_URL and CASTOR_TOKEN name or that `castor serve` runs
+    here; where there is none, one is started for as long as this takes, on the cores of this
+    machine. Ctrl-C ends the jobs and leaves their trials as they are: the next call goes on with
+    them. The study's storage is written to from here only.
+
+    Args:
+        study: any study of Optuna's, with its own sampler, pruner and storage.
+        objective: as for `study.optimize`. It is called on an instance, so what it refers to
+            must travel (cloudpickle), and the modules beside it go with it.
+        n_trials: how many trials to begin; None for as many as there are until it is stopped.
+        timeout: the seconds after which none begins any more.
+        n_jobs: the most trials at once; None for as many as get an instance.
+        catch: errors of the objective that fail their trial only.
+        callbacks: called here with the study and each trial that has ended.
+        show_progress_bar: show one.
+        goal: what a trial's job wants, as in a job file.
+        offers: ids of offers or instance types to keep to; None for any.
+        spot: whether spot instances may be used.
+        files: the directory that goes to the instances; None for that of the objective's module.
+        environment: variables for the objective.
+
+    Raises:
+        TrialFailed: an objective raised an error that is not in `catch`.
+        SpecError: an argument can't be used; the message names it.
+        Conflict: another driver has the study.
+    """
+    expected = (catch,) if isinstance(catch, type) else tuple(catch)
+    effort = _effort(n_trials, n_jobs, timeout, expected)
+    bounds = InstanceBounds(1, 1, tuple(offers) if offers is not None else None, spot)
+    name = slug(study.study_name)
+    template = JobSpec(
+        name=name,
+        command=_WORKER,
+        environment=dict(environment or {}),
+        instances=bounds,
+        objective=goal,
+        program=name,
+        study=name,
+    )
+    with _controller() as (address, keep_alive), tempfile.TemporaryDirectory() as scratch:
+        archive = Path(scratch) / "bundle.tar.gz"
+        bundle = pack_objective(objective, Path(files) if files is not None else None, archive)
+        client, line = Client(*address), StudyClient(*address, name)
+        client.upload(bundle.sha256, archive)
+        driver = Driver(
+            study, replace(template, bundle=bundle.sha256), client, line, _holder(), SystemClock()
+        )
+        driver.keep_alive = keep_alive
+        with _told(study, callbacks or (), n_trials if show_progress_bar else None) as tell:
+            driver.on_end = tell
+            fatal = driver.run(effort)
+        client.close()
+        line.close()
+    if fatal is not None:
+        raise TrialFailed(
+            f"trial {fatal.frozen.number} failed: {cause_of(fatal.frozen)}: name the error in "
+            "catch to go on after such trials"
+        )
+
+
+def slug(study_name: str) -> str:
+    """A study's name as the controller knows it."""
+    plain = re.sub(r"[^a-z0-9]+", "-", study_name.lower()).strip("-")[:_LONGEST_NAME].strip("-")
+    return plain or "study"
+
+
+def _effort(
+    n_trials: int | None,
+    n_jobs: int | None,
+    timeout: float | None,
+    catch: tuple[type[Exception], ...],
+) -> Effort:
+    if n_jobs is not None and n_jobs < 1:
+        n_jobs = None  # Optuna's -1 is as many as there are
+    if n_trials is not None and n_trials < 0:
+        raise SpecError(f"{n_trials} is less than 0", "n_trials")
+    if timeout is not None and not timeout > 0:
+        raise SpecError(f"{timeout} must be more than 0 seconds", "timeout")
+    kinds = frozenset(f"{kind.__module__}.{kind.__qualname__}" for kind in catch)
+    return Effort(n_trials, n_jobs, timeout, kinds)
+
+
+def _holder() -> str:
+    return f"{socket.gethostname()}-{secrets.token_hex(4)}"
+
+
+@contextmanager
+def _controller() -> Iterator[tuple[tuple[str, str], Callable[[], None]]]:
+    """Where a controller is, and what keeps it alive: the one that serves, or one of our own."""
+    address = _serving()
+    if address is not None:
+        yield address, lambda: None
+        return
+    state = Path(tempfile.mkdtemp(prefix="castor-study-"))
+    controller = SupervisedController(state, cores_here(), SystemClock(), _EMBEDDED_OPTIONS)
+    _log.info("no controller serves here: one runs on this machine's cores until the end")
+    is_empty = False
+    try:
+        with controller.running():
+            yield address_and_token(state), controller.keep_alive
+    finally:
+        is_empty = controller.give_everything_back()
+        if is_empty:
+            shutil.rmtree(state, ignore_errors=True)
+        else:
+            _log.error("instances may still run: castor serve --state %s takes them up", state)
+
+
+def _serving() -> tuple[str, str] | None:
+    """The address of the controller that is there already; None if there is none.
+
+    One that CASTOR_URL names is waited for, not replaced.
+    """
+    try:
+        address = address_and_token()
+    except Unavailable:
+        return None
+    if "CASTOR_URL" in os.environ:
+        return address
+    client = Client(*address)
+    try:
+        client.fleet()
+    except Unavailable:
+        return None
+    finally:
+        client.close()
+    return address
+
+
+@contextmanager
+def _told(
+    study: optuna.Study, callbacks: Iterable[Callback], bar_trials: int | None
+) -> Iterator[Callable[[EndedTrial], None]]:
+    """What is done with each trial that has ended: it is logged, counted and called back for."""
+    with tqdm(total=bar_trials, unit="trial", disable=bar_trials is None) as bar:
+
+        def tell(ended: EndedTrial) -> None:
+            log_end(ended)
+            bar.update()
+            for callback in callbacks:
+                callback(study, copy.deepcopy(ended.frozen))
+
+        yield tell

@@ -1,0 +1,217 @@
+"""A trial as its objective sees it, on whatever instance that runs."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalChoiceType,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    distribution_to_json,
+    json_to_distribution,
+)
+from optuna.study import StudyDirection
+from optuna.trial import BaseTrial
+
+from hpo import calls
+from hpo.calls import Call, read_answer
+
+
+class Asks(Protocol):
+    """What a trial speaks through; `hpo.line.TrialLine` is one."""
+
+    def tell(self, text: str) -> None:
+        """Say something."""
+
+    def ask(self, text: str) -> str:
+        """Ask something; returns its answer."""
+
+
+class StudyOfTrial:
+    """What a trial's objective can know of its study, without a way to the storage."""
+
+    def __init__(self, name: str, directions: Sequence[StudyDirection], line: Asks) -> None:
+        self.study_name = name
+        self.directions = list(directions)
+        self._line = line
+
+    @property
+    def direction(self) -> StudyDirection:
+        """The one direction.
+
+        Raises:
+            RuntimeError: there are several.
+        """
+        if len(self.directions) > 1:
+            raise RuntimeError("this study has several objectives: ask for its directions")
+        return self.directions[0]
+
+    def stop(self) -> None:
+        """Let no further trial begin."""
+        self._line.tell(Call(calls.STOP_STUDY, {}).text())
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"study.{name}: the objective runs away from the study's storage and knows its name "
+            "and directions only; use a callback, which runs beside the study"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFacts:
+    """What the driver tells of a trial when a worker takes it up."""
+
+    number: int
+    study_name: str
+    directions: tuple[StudyDirection, ...]
+    params: dict[str, Any]
+    distributions: dict[str, BaseDistribution]
+    user_attrs: dict[str, Any]
+    constraints: dict[str, float]
+    datetime_start: datetime.datetime | None
+    is_finished: bool
+
+
+def read_facts(value: dict[str, Any]) -> TrialFacts:
+    """The facts in the answer to `begin`."""
+    started = value["datetime_start"]
+    return TrialFacts(
+        number=value["number"],
+        study_name=value["study_name"],
+        directions=tuple(StudyDirection[name] for name in value["directions"]),
+        params=value["params"],
+        distributions={
+            name: json_to_distribution(text) for name, text in value["distributions"].items()
+        },
+        user_attrs=value["user_attrs"],
+        constraints=value["constraints"],
+        datetime_start=datetime.datetime.fromisoformat(started) if started else None,
+        is_finished=value["is_finished"],
+    )
+
+
+class RemoteTrial(BaseTrial):
+    """Optuna's trial, with the driver of the study at the other end of a line.
+
+    What is suggested comes from the study's sampler, and what is suggested again is the same, also
+    after the objective was started anew elsewhere. Errors are Optuna's own.
+    """
+
+    def __init__(self, facts: TrialFacts, line: Asks) -> None:
+        self._facts = facts
+        self._line = line
+        self._params = dict(facts.params)
+        self._distributions = dict(facts.distributions)
+        self._user_attrs = dict(facts.user_attrs)
+        self._constraints = dict(facts.constraints)
+        self.study = StudyOfTrial(facts.study_name, facts.directions, line)
+
+    def suggest_float(
+        self,
+        name: str,
+        low: float,
+        high: float,
+        *,
+        step: float | None = None,
+        log: bool = False,
+    ) -> float:
+        """As `optuna.trial.Trial.suggest_float`."""
+        value: float = self._suggest(name, FloatDistribution(low, high, log=log, step=step))
+        return value
+
+    def suggest_int(
+        self, name: str, low: int, high: int, *, step: int = 1, log: bool = False
+    ) -> int:
+        """As `optuna.trial.Trial.suggest_int`."""
+        value: int = self._suggest(name, IntDistribution(low, high, log=log, step=step))
+        return value
+
+    def suggest_categorical(  # type: ignore[override]  # one signature for all of Optuna's
+        self, name: str, choices: Sequence[CategoricalChoiceType]
+    ) -> CategoricalChoiceType:
+        """As `optuna.trial.Trial.suggest_categorical`."""
+        value: CategoricalChoiceType = self._suggest(name, CategoricalDistribution(choices))
+        return value
+
+    def suggest_uniform(self, name: str, low: float, high: float) -> float:
+        """As `suggest_float`; deprecated by Optuna."""
+        return self.suggest_float(name, low, high)
+
+    def suggest_loguniform(self, name: str, low: float, high: float) -> float:
+        """As `suggest_float` with `log`; deprecated by Optuna."""
+        return self.suggest_float(name, low, high, log=True)
+
+    def suggest_discrete_uniform(self, name: str, low: float, high: float, q: float) -> float:
+        """As `suggest_float` with `step`; deprecated by Optuna."""
+        return self.suggest_float(name, low, high, step=q)
+
+    def report(self, value: float, step: int) -> None:
+        """As `optuna.trial.Trial.report`. The driver has it in the end, whoever is away now."""
+        if len(self.study.directions) > 1:
+            raise NotImplementedError("a study of several objectives takes no reports")
+        self._tell(calls.REPORT, value=float(value), step=int(step))
+
+    def should_prune(self) -> bool:
+        """As `optuna.trial.Trial.should_prune`. It is asked once a report, whatever happens."""
+        return bool(self._ask(calls.SHOULD_PRUNE))
+
+    def set_user_attr(self, key: str, value: Any) -> None:
+        """As `optuna.trial.Trial.set_user_attr`."""
+        self._tell(calls.SET_USER_ATTR, key=key, value=value)
+        self._user_attrs[key] = value
+
+    def set_constraint(self, key: str, value: float) -> None:
+        """As `optuna.trial.Trial.set_constraint`, which Optuna has from 5.0 on."""
+        self._ask(calls.SET_CONSTRAINT, key=key, value=float(value))
+        self._constraints[key] = float(value)
+
+    @property
+    def number(self) -> int:
+        """The trial's number in its study."""
+        return self._facts.number
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """What was suggested so far."""
+        return dict(self._params)
+
+    @property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """From what it was."""
+        return dict(self._distributions)
+
+    @property
+    def user_attrs(self) -> dict[str, Any]:
+        """The user attributes."""
+        return dict(self._user_attrs)
+
+    @property
+    def constraints(self) -> dict[str, float]:
+        """The constraints that were set."""
+        return dict(self._constraints)
+
+    @property
+    def datetime_start(self) -> datetime.datetime | None:
+        """When the trial began first."""
+        return self._facts.datetime_start
+
+    def _suggest(self, name: str, distribution: BaseDistribution) -> Any:
+        if self._distributions.get(name) == distribution:
+            return self._params[name]
+        text = distribution_to_json(distribution)
+        value = self._ask(calls.SUGGEST, name=name, distribution=text)
+        self._params.setdefault(name, value)
+        self._distributions.setdefault(name, distribution)
+        return value
+
+    def _tell(self, method: str, **arguments: Any) -> None:
+        self._line.tell(Call(method, arguments).text())
+
+    def _ask(self, method: str, **arguments: Any) -> Any:
+        return read_answer(self._line.ask(Call(method, arguments).text()))

@@ -1,0 +1,99 @@
+"""What a store promises of trials and of those who drive their studies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autoscaler.domain.errors import Conflict, UnknownJob
+from autoscaler.domain.trial import GivenAnswer, TrialAnswer, TrialCall, WaitingCall
+from autoscaler.store.store import Store
+from tests.conformance.store_examples import NOW, spec
+
+
+def add_trial(store: Store, name: str, study: str = "sweep") -> str:
+    return store.jobs.add(replace(spec(name), study=study), NOW).id
+
+
+def calls(*numbers: int) -> list[TrialCall]:
+    return [TrialCall(number, f"call {number}") for number in numbers]
+
+
+def given(job: str, incarnation: int, number: int, text: str = "yes") -> GivenAnswer:
+    return GivenAnswer(job, incarnation, TrialAnswer(number, text))
+
+
+def waiting_numbers(store: Store, study: str = "sweep") -> list[tuple[str, int, int]]:
+    waiting = store.trials.waiting(study)
+    return [(each.job, each.incarnation, each.call.number) for each in waiting]
+
+
+class TrialsConformance:
+    @pytest.fixture
+    def trial(self, store: Store) -> str:
+        return add_trial(store, "sweep-0")
+
+    def test_each_start_is_an_incarnation(self, store: Store, trial: str) -> None:
+        assert store.trials.begin(trial, "a", NOW) == 1
+        assert store.trials.begin(trial, "a", NOW) == 1
+        assert store.trials.begin(trial, "a", NOW + 1.0) == 2
+        assert store.trials.begin(trial, "b", NOW + 1.0) == 3
+        with pytest.raises(Conflict, match="incarnation 2 of trial sweep-0 is over: 3 holds it"):
+            store.trials.begin(trial, "a", NOW + 1.0)
+        with pytest.raises(UnknownJob):
+            store.trials.begin("none", "a", NOW)
+
+    def test_calls_wait_in_order_until_they_are_answered(self, store: Store, trial: str) -> None:
+        other = add_trial(store, "sweep-1")
+        foreign = add_trial(store, "alone", "another")
+        for job in (trial, other, foreign):
+            store.trials.begin(job, job, NOW)
+        store.trials.tell(trial, 1, calls(1, 2))
+        store.trials.tell(foreign, 1, calls(1))
+        store.trials.tell(other, 1, calls(1))
+        store.trials.tell(trial, 1, calls(2, 3))
+        expected = [(trial, 1, 1), (trial, 1, 2), (other, 1, 1), (trial, 1, 3)]
+        assert waiting_numbers(store) == expected
+        assert store.trials.waiting("sweep")[1] == WaitingCall(trial, 1, TrialCall(2, "call 2"))
+        assert len(store.trials.waiting("sweep", limit=2)) == 2
+        store.trials.answer([given(trial, 1, 2), given(other, 1, 1)])
+        assert waiting_numbers(store) == [(trial, 1, 1), (trial, 1, 3)]
+        assert waiting_numbers(store, "another") == [(foreign, 1, 1)]
+
+    def test_the_first_answer_stays(self, store: Store, trial: str) -> None:
+        store.trials.begin(trial, "a", NOW)
+        store.trials.tell(trial, 1, calls(1, 2, 3))
+        store.trials.answer([given(trial, 1, 3), given(trial, 1, 1), given(trial, 1, 9)])
+        store.trials.answer([given(trial, 1, 1, "no")])
+        yes = (TrialAnswer(1, "yes"), TrialAnswer(3, "yes"))
+        assert store.trials.answers(trial, 1, after=0) == yes
+        assert store.trials.answers(trial, 1, after=1) == yes[1:]
+        assert store.trials.answers(trial, 2, after=0) == ()
+
+    def test_nothing_is_taken_from_an_incarnation_that_is_over(
+        self, store: Store, trial: str
+    ) -> None:
+        store.trials.begin(trial, "a", NOW)
+        store.trials.tell(trial, 1, calls(1))
+        store.trials.begin(trial, "b", NOW)
+        with pytest.raises(Conflict, match="incarnation 1 of trial sweep-0 is over"):
+            store.trials.tell(trial, 1, calls(2))
+        with pytest.raises(Conflict):
+            store.trials.tell(trial, 3, calls(1))
+        store.trials.tell(trial, 2, calls(1))
+        assert waiting_numbers(store) == [(trial, 1, 1), (trial, 2, 1)]
+
+    def test_a_study_has_one_driver(self, store: Store) -> None:
+        store.leases.take("sweep", "one", NOW, 10.0)
+        store.leases.take("another", "two", NOW, 10.0)
+        with pytest.raises(Conflict, match=r"study sweep is driven by one: wait .* or 6 s after"):
+            store.leases.take("sweep", "two", NOW + 4.0, 10.0)
+        store.leases.take("sweep", "one", NOW + 5.0, 10.0)
+        assert store.leases.holder("sweep", NOW + 14.0) == "one"
+        assert store.leases.holder("sweep", NOW + 15.0) is None
+        store.leases.take("sweep", "two", NOW + 15.0, 10.0)
+        store.leases.leave("sweep", "one")
+        assert store.leases.holder("sweep", NOW + 16.0) == "two"
+        store.leases.leave("sweep", "two")
+        assert store.leases.holder("sweep", NOW + 16.0) is None
