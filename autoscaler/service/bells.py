@@ -33,11 +33,13 @@ class Bells:
         event = asyncio.Event()
         self._listening[name].add(event)
         try:
+            found = await run_in_threadpool(look)
             async with asyncio.timeout(wait_seconds):
-                while not (found := await run_in_threadpool(look)):
+                while not found:
                     await event.wait()
                     event.clear()
-                return found
+                    found = await run_in_threadpool(look)
+            return found
         except TimeoutError:
             return ()
         finally:

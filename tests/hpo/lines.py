@@ -1,0 +1,66 @@
+"""Lines from workers to attachments without anything between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import optuna
+from optuna.trial import FrozenTrial
+
+from hpo.attachment import Attachment, new_attachment
+from hpo.calls import answer_text, read_call, refusal_text
+from hpo.worker import run_trial
+
+Objective = Callable[[optuna.trial.BaseTrial], object]
+
+
+class Died(BaseException):
+    """The worker's process was killed."""
+
+
+class DirectLine:
+    """Answers at once. It dies after `calls` calls, if that is said."""
+
+    def __init__(self, attachment: Attachment, calls: int | None = None) -> None:
+        self.attachment = attachment
+        self._left = calls
+
+    def tell(self, text: str) -> None:
+        self.ask(text)
+
+    def ask(self, text: str) -> str:
+        if self._left == 0:
+            raise Died
+        if self._left is not None:
+            self._left -= 1
+        try:
+            return answer_text(self.attachment.answer(read_call(text)))
+        except Exception as error:
+            return refusal_text(error)
+
+
+def record(trial: FrozenTrial) -> dict[str, object]:
+    """What a study knows of a trial, but for times and what is Castor's own."""
+    attributes = {
+        key: value for key, value in trial.user_attrs.items() if not key.startswith("castor:")
+    }
+    return {
+        "number": trial.number,
+        "state": trial.state.name,
+        "values": trial.values,
+        "params": trial.params,
+        "distributions": trial.distributions,
+        "reports": trial.intermediate_values,
+        "user_attrs": attributes,
+        "system_attrs": trial.system_attrs,
+    }
+
+
+def records(study: optuna.Study) -> list[dict[str, object]]:
+    return [record(trial) for trial in study.trials]
+
+
+def run_all(study: optuna.Study, objective: Objective, trials: int) -> None:
+    """Run trials one after the other over a line, as `study.optimize` does without one."""
+    for _ in range(trials):
+        run_trial(objective, DirectLine(new_attachment(study)))

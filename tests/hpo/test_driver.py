@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from autoscaler.clock import SystemClock
+from autoscaler.domain.errors import Conflict
+from autoscaler.domain.job import JobSpec
+from autoscaler.domain.trial import TrialCall
+from autoscaler.wire.client import NodeClient, StudyClient
+from autoscaler.wire.messages import JoinRequest, StudyLease, TrialCalls
+from hpo.attachment import new_attachment
+from hpo.driver import Driver, Effort, EndedTrial
+from hpo.worker import run_trial
+from tests.hpo.lines import Died, Objective, records
+from tests.hpo.objectives import curve, failing
+from tests.service.conftest import TOKEN, Api
+
+TEMPLATE = JobSpec("sweep", ("python", "-m", "worker"), study="sweep")
+
+
+class NodeLine:
+    """A worker's line that is its instance's agent too. It dies after `calls` calls."""
+
+    def __init__(self, node: NodeClient, started_seconds: float, calls: int | None) -> None:
+        self._node = node
+        self._incarnation = node.begin_trial(started_seconds)
+        self._number = 0
+        self._last = calls
+
+    def tell(self, text: str) -> None:
+        if self._number == self._last:
+            raise Died
+        self._number += 1
+        call = TrialCall(self._number, text)
+        self._node.tell_trial(TrialCalls(self._incarnation, (call,)))
+
+    def ask(self, text: str) -> str:
+        self.tell(text)
+        while True:
+            for answer in self._node.trial_answers(self._incarnation, self._number - 1, 5.0):
+                if answer.number == self._number:
+                    return answer.text
+
+
+class Site:
+    """Gives each job an instance as soon as it is there, and runs its objective in a thread."""
+
+    def __init__(self, api: Api, objective: Objective) -> None:
+        self.api = api
+        self.objective = objective
+        self.deaths: dict[str, list[int]] = {}
+        self.most_at_once = 0
+        self._seen: set[str] = set()
+        self._threads: list[threading.Thread] = []
+        self._is_over = False
+        self._keeper = threading.Thread(target=self._keep)
+        self._keeper.start()
+
+    def close(self) -> None:
+        self._is_over = True
+        self._keeper.join()
+        for thread in self._threads:
+            thread.join(10.0)
+            assert not thread.is_alive()
+
+    def _keep(self) -> None:
+        while not self._is_over:
+            alive = [job.id for job in self.api.world.store.jobs.alive()]
+            self.most_at_once = max(self.most_at_once, len(alive))
+            for job in alive:
+                if job not in self._seen:
+                    self._seen.add(job)
+                    self._give(job)
+            time.sleep(0.01)
+
+    def _give(self, job: str) -> None:
+        world = self.api.world
+        world.wish(job, 1)
+        world.tick(1, agents=False)
+        held = next(each for each in world.store.instances.of_job(job))
+        self.api.authentication.issue(held)
+        node = self.api.node()
+        node.join(JoinRequest(self.api.authentication.join_token(held), held.id))
+        thread = threading.Thread(target=self._work, args=(job, node))
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self, job: str, node: NodeClient) -> None:
+        for start, calls in enumerate([*self.deaths.get(job, []), None]):
+            try:
+                run_trial(self.objective, NodeLine(node, float(start), calls))
+            except Died:
+                continue
+        world = self.api.world
+        held = next(each for each in world.store.instances.of_job(job))
+        if not world.store.jobs.get(job).phase.is_final:
+            world.complete(held)
+            world.tick(2, agents=False)
+
+
+@pytest.fixture
+def site_of(api: Api) -> Iterator[Callable[[Objective], Site]]:
+    sites = []
+
+    def make(objective: Objective) -> Site:
+        sites.append(Site(api, objective))
+        return sites[-1]
+
+    yield make
+    for site in sites:
+        site.close()
+
+
+def study_of(seed: int = 3) -> optuna.Study:
+    return optuna.create_study(
+        study_name="sweep",
+        direction="maximize",
+        sampler=optuna.samplers.TPESampler(seed=seed),
+        pruner=optuna.pruners.SuccessiveHalvingPruner(1, reduction_factor=2),
+    )
+
+
+def driver_of(site: Site, study: optuna.Study, holder: str = "ada") -> Driver:
+    line = StudyClient(site.api.url, TOKEN, "sweep")
+    return Driver(study, TEMPLATE, site.api.client, line, holder, SystemClock())
+
+
+def test_one_at_a_time_the_study_is_what_it_is_alone(
+    site_of: Callable[[Objective], Site],
+) -> None:
+    site, study, expected = site_of(curve), study_of(), study_of()
+    ended: list[EndedTrial] = []
+    driver = driver_of(site, study)
+    driver.on_end = ended.append
+    assert driver.run(Effort(trials=6, at_once=1)) is None
+    expected.optimize(curve, n_trials=6)
+    assert records(study) == records(expected)
+    assert [each.frozen.number for each in ended] == list(range(6))
+    assert site.most_at_once <= 2  # the job of one that has ended may be on its way out
+
+
+def test_killed_workers_leave_no_trace(site_of: Callable[[Objective], Site]) -> None:
+    site, study, expected = site_of(curve), study_of(), study_of()
+    site.deaths = {"sweep-0": [3, 0, 12], "sweep-2": [8], "sweep-3": [1]}
+    driver_of(site, study).run(Effort(trials=4, at_once=1))
+    expected.optimize(curve, n_trials=4)
+    assert records(study) == records(expected)
+
+
+def test_an_unexpected_error_lets_no_further_trial_begin(
+    site_of: Callable[[Objective], Site],
+) -> None:
+    site, study = site_of(failing), study_of()
+    fatal = driver_of(site, study).run(Effort(trials=20, at_once=1))
+    assert fatal is not None and fatal.frozen.state is TrialState.FAIL
+    assert fatal.error_kinds[0] == "builtins.KeyError"
+    assert fatal.frozen.number == len(study.trials) - 1
+
+
+def test_an_expected_error_fails_its_trial_only(site_of: Callable[[Objective], Site]) -> None:
+    site, study = site_of(failing), study_of()
+    effort = Effort(trials=5, at_once=1, catch=frozenset({"builtins.LookupError"}))
+    assert driver_of(site, study).run(effort) is None
+    assert len(study.trials) == 5
+    assert TrialState.FAIL in {trial.state for trial in study.trials}
+
+
+@pytest.mark.parametrize("where", ["objective", "callback"])
+def test_a_study_can_be_stopped(site_of: Callable[[Objective], Site], where: str) -> None:
+    def objective(trial: optuna.trial.BaseTrial) -> float:
+        if where == "objective" and trial.number == 1:
+            trial.study.stop()  # type: ignore[attr-defined]
+        return trial.suggest_float("x", 0.0, 1.0)
+
+    site, study = site_of(objective), study_of()
+    driver = driver_of(site, study)
+    if where == "callback":
+        driver.on_end = lambda ended: study.stop() if ended.frozen.number == 1 else None
+    driver.run(Effort(at_once=1))
+    assert len(study.trials) == 2
+
+
+def test_enqueued_trials_come_first(site_of: Callable[[Objective], Site]) -> None:
+    site, study = site_of(curve), study_of()
+    study.enqueue_trial({"rate": 0.02, "width": 16})
+    driver_of(site, study).run(Effort(trials=2, at_once=1))
+    assert study.trials[0].params["width"] == 16
+    assert len(study.trials) == 2
+
+
+def test_a_driver_takes_up_what_an_earlier_one_left(site_of: Callable[[Objective], Site]) -> None:
+    """One that died after it began two trials, of which one's job was never handed in."""
+    site, study = site_of(curve), study_of()
+    for number in range(2):
+        new_attachment(study).bind(f"sweep-{number}")
+    site.api.client.submit(replace(TEMPLATE, name="sweep-0"))
+    study.ask()  # somebody else's
+    driver_of(site, study).run(Effort(trials=1, at_once=2))
+    states = [trial.state for trial in study.trials]
+    assert states[2] is TrialState.RUNNING
+    assert all(state.is_finished() for state in (states[0], states[1], states[3]))
+
+
+def test_a_trial_whose_job_ends_without_a_word_has_failed(api: Api) -> None:
+    def end(job: str) -> None:
+        while not any(each.id == job for each in api.world.store.jobs.alive()):
+            time.sleep(0.01)
+        api.client.stop(job)
+        api.world.tick(2)
+
+    study = study_of()
+    stopper = threading.Thread(target=end, args=("sweep-0",))
+    stopper.start()
+    line = StudyClient(api.url, TOKEN, "sweep")
+    driver = Driver(study, TEMPLATE, api.client, line, "ada", SystemClock())
+    driver.run(Effort(trials=1))
+    stopper.join()
+    assert study.trials[0].state is TrialState.FAIL
+    assert study.trials[0].user_attrs["castor:cause"]
+
+
+def test_a_study_that_is_driven_is_left_alone(api: Api) -> None:
+    StudyClient(api.url, TOKEN, "sweep").lease(StudyLease("bob", 30.0))
+    study = study_of()
+    line = StudyClient(api.url, TOKEN, "sweep")
+    driver = Driver(study, TEMPLATE, api.client, line, "ada", SystemClock())
+    with pytest.raises(Conflict, match="driven by bob"):
+        driver.run(Effort(trials=1))
+    assert study.trials == []
+
+
+def test_interrupted_its_jobs_end_and_its_trials_stay(api: Api) -> None:
+    study = study_of()
+    line = StudyClient(api.url, TOKEN, "sweep")
+    driver = Driver(study, TEMPLATE, api.client, line, "ada", SystemClock())
+
+    class Interrupting(StudyClient):
+        def calls(self, holder: str, wait_seconds: float) -> tuple[()]:
+            raise KeyboardInterrupt
+
+    driver._line = Interrupting(api.url, TOKEN, "sweep")
+    with pytest.raises(KeyboardInterrupt):
+        driver.run(Effort(trials=1))
+    assert study.trials[0].state is TrialState.RUNNING
+    api.world.tick(2)
+    assert api.world.store.jobs.alive() == ()
+    StudyClient(api.url, TOKEN, "sweep").lease(StudyLease("bob", 30.0))

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from autoscaler.domain.errors import Conflict, NotAllowed
+from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.job import InstanceBounds, JobSpec
+from autoscaler.domain.trial import GivenAnswer, TrialAnswer, TrialCall, WaitingCall
+from autoscaler.wire.client import NodeClient, StudyClient
+from autoscaler.wire.messages import JoinRequest, StudyAnswers, StudyLease, TrialCalls
+from tests.service.conftest import TOKEN, Api
+
+TRIAL = JobSpec(
+    "sweep-0", ("python", "-m", "worker"), instances=InstanceBounds(maximum=2), study="sweep"
+)
+
+
+def driver(api: Api, holder: str = "ada", study: str = "sweep") -> StudyClient:
+    client = StudyClient(api.url, TOKEN, study)
+    client.lease(StudyLease(holder, 30.0))
+    return client
+
+
+def joined(api: Api, spec: JobSpec = TRIAL) -> tuple[HeldInstance, NodeClient]:
+    """An instance of a job whose agent has joined."""
+    job = api.client.submit(spec).id
+    api.world.wish(job, 1)
+    api.world.tick(1, agents=False)
+    held = api.world.store.instances.of_job(job)[0]
+    api.authentication.issue(held)
+    node = api.node()
+    node.join(JoinRequest(api.authentication.join_token(held), held.id))
+    return held, node
+
+
+def soon(act: Callable[[], object], seconds: float = 0.2) -> threading.Thread:
+    def run() -> None:
+        time.sleep(seconds)
+        act()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def test_a_call_finds_its_driver_and_the_answer_its_trial(api: Api) -> None:
+    ours, (held, node) = driver(api), joined(api)
+    incarnation = node.begin_trial(5.0)
+    call = TrialCall(1, "what?")
+    told = soon(lambda: node.tell_trial(TrialCalls(incarnation, (call,))))
+    assert ours.calls("ada", 20.0) == (WaitingCall(held.job, incarnation, call),)
+    told.join()
+    answer = TrialAnswer(1, "that")
+    given = StudyAnswers("ada", (GivenAnswer(held.job, incarnation, answer),))
+    answered = soon(lambda: ours.answer(given))
+    assert node.trial_answers(incarnation, 0, 20.0) == (answer,)
+    answered.join()
+    assert ours.calls("ada", 0.0) == ()
+    assert node.trial_answers(incarnation, 1, 0.05) == ()
+
+
+def test_what_was_said_before_is_found_at_once(api: Api) -> None:
+    (_, node), ours = joined(api), driver(api)
+    incarnation = node.begin_trial(5.0)
+    for _ in range(2):
+        node.tell_trial(TrialCalls(incarnation, (TrialCall(1, "a"), TrialCall(2, "b"))))
+    assert [each.call.text for each in ours.calls("ada", 0.0)] == ["a", "b"]
+
+
+def test_a_second_driver_waits(api: Api) -> None:
+    ours = driver(api)
+    with pytest.raises(Conflict, match="study sweep is driven by ada"):
+        driver(api, "bob")
+    other = StudyClient(api.url, TOKEN, "sweep")
+    with pytest.raises(Conflict, match="driven by ada, not by bob"):
+        other.calls("bob", 0.0)
+    with pytest.raises(Conflict, match="driven by ada, not by bob"):
+        other.answer(StudyAnswers("bob", ()))
+    driver(api, "bob", "another")
+    ours.leave("ada")
+    assert driver(api, "bob").calls("bob", 0.0) == ()
+
+
+def test_a_driver_that_died_is_succeeded_when_its_lease_ends(api: Api) -> None:
+    driver(api)
+    api.world.clock.sleep(31.0)
+    driver(api, "bob")
+
+
+def test_a_start_that_was_overtaken_is_fenced(api: Api) -> None:
+    _, node = joined(api)
+    first = node.begin_trial(5.0)
+    assert node.begin_trial(5.0) == first
+    second = node.begin_trial(7.0)
+    with pytest.raises(Conflict, match="is over"):
+        node.tell_trial(TrialCalls(first, (TrialCall(1, "late"),)))
+    node.tell_trial(TrialCalls(second, (TrialCall(1, "now"),)))
+
+
+def test_who_is_to_leave_takes_up_no_trial(api: Api) -> None:
+    held, node = joined(api)
+    api.world.store.instances.release(held.id, api.world.clock.now())
+    with pytest.raises(NotAllowed, match="is to leave"):
+        node.begin_trial(5.0)
+
+
+def test_a_job_without_a_study_is_no_trial(api: Api) -> None:
+    _, node = joined(api, JobSpec("job", ("python",)))
+    with pytest.raises(NotAllowed, match="job job is no trial of a study"):
+        node.begin_trial(5.0)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/studies/sweep/lease"),
+        ("DELETE", "/v1/studies/sweep/lease?holder=ada"),
+        ("GET", "/v1/studies/sweep/calls?holder=ada"),
+        ("POST", "/v1/studies/sweep/answers"),
+        ("POST", "/v1/node/trial?started_seconds=1"),
+        ("POST", "/v1/node/trial/calls"),
+        ("GET", "/v1/node/trial/answers?incarnation=1&after=0"),
+    ],
+)
+def test_everything_refuses_without_a_token(api: Api, method: str, path: str) -> None:
+    for headers in ({}, {"Authorization": "Bearer wrong"}):
+        assert httpx.request(method, api.url + path, headers=headers).status_code == 401
