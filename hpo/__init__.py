@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpo.epochs import epochs
 from hpo.running import TrialFailed, optimize
 
-__all__ = ["TrialFailed", "optimize"]
+__all__ = ["TrialFailed", "epochs", "optimize"]

@@ -33,6 +33,7 @@ class TrialLine:
         self._not_kept: dict[int, str] = {}
         self._not_answered: dict[int, str] = {}
         self._answers: dict[int, str] = {}
+        self._directory: Path | None = None
         self._is_closed = False
         self.must_leave = False
         threading.Thread(target=self._listen, name="castor-trial-line", daemon=True).start()
@@ -50,10 +51,22 @@ class TrialLine:
             self._changed.wait_for(lambda: number in self._answers)
             return self._answers.pop(number)
 
-    def note(self, kind: str, **body: object) -> None:
-        """Tell the agent itself something, if it is there."""
+    def checkpoint_directory(self) -> Path:
+        """Where the trial's states are kept, as the agent says once it is there."""
         with self._changed:
-            self._send({"kind": kind, **body})
+            self._changed.wait_for(lambda: self._directory is not None)
+            assert self._directory is not None
+            return self._directory
+
+    def stepped(self, steps: int) -> None:
+        """Tell the agent that so many steps are done."""
+        with self._changed:
+            self._send({"kind": "stepped", "steps": steps})
+
+    def left(self) -> None:
+        """Tell the agent that the worker ends because it was asked to."""
+        with self._changed:
+            self._send({"kind": "left"})
 
     def close(self) -> None:
         """Hang up."""
@@ -113,6 +126,8 @@ class TrialLine:
                     self._not_kept.pop(number, None)
                     if self._not_answered.pop(number, None) is not None:
                         self._answers[number] = message["answer"]["text"]
+                case "setup":
+                    self._directory = Path(message["setup"]["checkpoint_directory"])
                 case "directive":
                     self.must_leave = bool(message["directive"]["drain"])
             self._changed.notify_all()

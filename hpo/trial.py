@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from optuna.distributions import (
@@ -31,6 +32,23 @@ class Asks(Protocol):
 
     def ask(self, text: str) -> str:
         """Ask something; returns its answer."""
+
+
+class Place(Protocol):
+    """What a worker's line tells of where it runs; `hpo.line.TrialLine` is one."""
+
+    @property
+    def must_leave(self) -> bool:
+        """Whether the worker is to end at the next boundary."""
+
+    def checkpoint_directory(self) -> Path:
+        """Where the trial's states are kept; every instance of it sees the same."""
+
+    def stepped(self, steps: int) -> None:
+        """Tell that so many steps are done: it runs, and leaves at a boundary when asked to."""
+
+    def left(self) -> None:
+        """Tell that the worker ends because it was asked to."""
 
 
 class StudyOfTrial:
@@ -103,9 +121,10 @@ class RemoteTrial(BaseTrial):
     after the objective was started anew elsewhere. Errors are Optuna's own.
     """
 
-    def __init__(self, facts: TrialFacts, line: Asks) -> None:
+    def __init__(self, facts: TrialFacts, line: Asks, place: Place | None = None) -> None:
         self._facts = facts
         self._line = line
+        self.place = place
         self._params = dict(facts.params)
         self._distributions = dict(facts.distributions)
         self._user_attrs = dict(facts.user_attrs)

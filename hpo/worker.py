@@ -23,15 +23,15 @@ from hpo import calls
 from hpo.calls import Call, read_answer
 from hpo.line import TrialLine
 from hpo.objective import OBJECTIVE_FILE, Objective
-from hpo.trial import Asks, RemoteTrial, read_facts
+from hpo.trial import Asks, Place, RemoteTrial, read_facts
 
 
-def run_trial(objective: Objective, line: Asks) -> None:
+def run_trial(objective: Objective, line: Asks, place: Place | None = None) -> None:
     """Run the objective on the trial at the other end of the line, and tell how it ended."""
     facts = read_facts(read_answer(line.ask(Call(calls.BEGIN, {}).text())))
     if facts.is_finished:
         return
-    end = _outcome(objective, RemoteTrial(facts, line))
+    end = _outcome(objective, RemoteTrial(facts, line, place))
     read_answer(line.ask(Call(calls.END, end).text()))
 
 
@@ -46,7 +46,7 @@ def main() -> None:
         raise SystemExit("hpo.worker is started by Castor, on an instance that holds a trial")
     line = TrialLine(Path(socket), SystemClock())
     sys.path.insert(0, str(Path.cwd()))
-    run_trial(_load(Path(OBJECTIVE_FILE)), line)
+    run_trial(_load(Path(OBJECTIVE_FILE)), line, line)
     line.close()
 
 

@@ -27,7 +27,7 @@ class KeptCalls:
             OSError: the file can't be read or written.
         """
         self._calls: list[TrialCall] = []
-        head, *lines = path.read_bytes().splitlines() if path.exists() else [b""]
+        head, *lines = (path.read_bytes() if path.exists() else b"").splitlines() or [b""]
         with suppress(SpecError):  # of an earlier start, or cut off where its agent was killed
             if decode(float, head) == started_seconds:
                 self._calls = _sound(lines)

@@ -1,0 +1,134 @@
+"""Epochs that are not lost with the instance that they ran on."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from optuna.trial import BaseTrial
+
+from autoscaler.domain.errors import CheckpointError, SpecError
+from hpo.trial import RemoteTrial
+
+_FILE: Final = "trial-{}.checkpoint"
+
+
+def epochs(trial: BaseTrial, count: int, state: Mapping[str, Any] | None = None) -> Iterator[int]:
+    """The epochs of a trial that are still to be done, from 0 to `count` - 1.
+
+    With a `state` it is saved after each epoch but the last, and where the objective is started
+    again, on whatever instance, it is put back and the epochs go on after it. The random numbers
+    of Python, NumPy and PyTorch go on too. An instance that is to leave does so after an epoch.
+    Without Castor, or without a state, this is `range(count)`.
+
+    Args:
+        trial: the objective's trial.
+        count: how many epochs the objective takes in all.
+        state: what changes from epoch to epoch, by name: things with `state_dict` and
+            `load_state_dict`, such as models and optimizers of PyTorch, or with `clear` and
+            `update`, such as dictionaries.
+
+    Raises:
+        SpecError: a part of the state can't be put back.
+        CheckpointError: the state can't be saved or read.
+    """
+    if state is not None:
+        _check(state)
+    if state is None or not isinstance(trial, RemoteTrial) or trial.place is None:
+        yield from range(count)
+        return
+    place = trial.place
+    file = place.checkpoint_directory() / _FILE.format(trial.number)
+    first = _restore(file, state)
+    for epoch in range(first, count):
+        yield epoch
+        if epoch + 1 < count:
+            _save(file, epoch + 1, state)
+            place.stepped(epoch + 1)
+            if place.must_leave:
+                place.left()
+                raise SystemExit(0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """What a file of ours holds."""
+
+    epochs: int
+    parts: dict[str, Any]
+    random_states: dict[str, Any]
+
+
+def _check(state: Mapping[str, Any]) -> None:
+    for name, part in state.items():
+        if not (_has(part, "state_dict", "load_state_dict") or _has(part, "clear", "update")):
+            raise SpecError(
+                f"{type(part).__name__} can't be put back: give something with state_dict and "
+                "load_state_dict, or a dictionary",
+                f"state.{name}",
+            )
+
+
+def _has(part: Any, *names: str) -> bool:
+    return all(hasattr(part, name) for name in names)
+
+
+def _restore(file: Path, state: Mapping[str, Any]) -> int:
+    """Put back what was saved; returns the first epoch that is to be done."""
+    try:
+        saved: _Saved = pickle.loads(file.read_bytes())
+    except FileNotFoundError:
+        return 0
+    except (OSError, pickle.UnpicklingError, EOFError, AttributeError, ImportError) as error:
+        raise CheckpointError(f"{file} can't be read: {error}") from error
+    for name, part in state.items():
+        if name not in saved.parts:
+            raise CheckpointError(f"{file} holds no {name!r}: the objective has changed")
+        if _has(part, "load_state_dict"):
+            part.load_state_dict(saved.parts[name])
+        else:
+            part.clear()
+            part.update(saved.parts[name])
+    _put_back(saved.random_states)
+    return saved.epochs
+
+
+def _save(file: Path, epochs_done: int, state: Mapping[str, Any]) -> None:
+    parts = {
+        name: part.state_dict() if _has(part, "state_dict") else part.copy()
+        for name, part in state.items()
+    }
+    unfinished = file.with_name(f"{file.name}.unfinished")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished.open("wb") as out:
+            pickle.dump(_Saved(epochs_done, parts, _random_states()), out)
+            out.flush()
+            os.fsync(out.fileno())
+        unfinished.replace(file)
+    except (OSError, pickle.PicklingError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{file} can't be written: {error}") from error
+
+
+def _random_states() -> dict[str, Any]:
+    """The states of the generators that the objective may draw from."""
+    states: dict[str, Any] = {"random": random.getstate()}
+    if "numpy" in sys.modules:
+        states["numpy"] = sys.modules["numpy"].random.get_state()
+    if "torch" in sys.modules:
+        states["torch"] = sys.modules["torch"].get_rng_state()
+    return states
+
+
+def _put_back(states: Mapping[str, Any]) -> None:
+    random.setstate(states["random"])
+    if "numpy" in states and "numpy" in sys.modules:
+        sys.modules["numpy"].random.set_state(states["numpy"])
+    if "torch" in states and "torch" in sys.modules:
+        sys.modules["torch"].set_rng_state(states["torch"])

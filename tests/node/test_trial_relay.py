@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoscaler.clock import SystemClock
+from autoscaler.domain.errors import Conflict, Unavailable
+from autoscaler.domain.job import JobSpec
+from autoscaler.domain.trial import TrialAnswer, TrialCall
+from autoscaler.node.state import Start
+from autoscaler.node.trial_calls import KeptCalls
+from autoscaler.node.trial_relay import TrialRelay
+from autoscaler.wire.messages import Assignment, TrialCalls
+from tests.node.controller import FakeController
+from tests.node.site import wait_until
+
+START = Start(attempt=1, devices_used=1, started_seconds=5.0, log_offset=0)
+
+
+def calls(*numbers: int) -> tuple[TrialCall, ...]:
+    return tuple(TrialCall(number, f"call {number}") for number in numbers)
+
+
+class Controller:
+    """A controller's side that answers all it is told, when it is not away."""
+
+    def __init__(self) -> None:
+        self.told: list[TrialCall] = []
+        self.is_away = False
+        self.is_superseded = False
+        self.tries = 0
+        self._changed = threading.Condition()
+
+    def begin_trial(self, started_seconds: float) -> int:
+        self._be_there()
+        return 1
+
+    def tell_trial(self, told: TrialCalls) -> None:
+        self._be_there()
+        with self._changed:
+            known = {call.number for call in self.told}
+            self.told += [call for call in told.calls if call.number not in known]
+            self._changed.notify_all()
+
+    def trial_answers(
+        self, incarnation: int, after: int, wait_seconds: float
+    ) -> tuple[TrialAnswer, ...]:
+        self._be_there()
+        with self._changed:
+            self._changed.wait_for(lambda: any(call.number > after for call in self.told), 0.2)
+            return tuple(
+                TrialAnswer(call.number, f"re: {call.text}")
+                for call in self.told
+                if call.number > after
+            )
+
+    def _be_there(self) -> None:
+        self.tries += 1
+        if self.is_superseded:
+            raise Conflict("another start holds it")
+        if self.is_away:
+            raise Unavailable("away")
+
+
+class Heard(list[TrialAnswer]):
+    def numbers(self) -> list[int]:
+        return sorted({answer.number for answer in self})
+
+
+@pytest.fixture
+def assignment(tmp_path: Path) -> Iterator[Assignment]:
+    spec = JobSpec("sweep-0", ("python",), study="sweep")
+    controller = FakeController(spec, tmp_path, {})
+    yield controller.assignment
+    controller.close()
+
+
+def relay_of(controller: Any, path: Path) -> tuple[TrialRelay, Heard]:
+    relay, heard = TrialRelay(controller, path, SystemClock()), Heard()
+    relay.on_answer = heard.append
+    return relay, heard
+
+
+def test_calls_go_on_and_answers_come_back(tmp_path: Path, assignment: Assignment) -> None:
+    controller = Controller()
+    relay, heard = relay_of(controller, tmp_path / "calls")
+    relay.serve(assignment, START)
+    for call in calls(1, 2, 3):
+        relay.take(call)
+    wait_until(lambda: heard.numbers() == [1, 2, 3], "the answers")
+    assert controller.told == list(calls(1, 2, 3))
+    assert heard[0] == TrialAnswer(1, "re: call 1")
+    before = len(heard)
+    relay.take(calls(2)[0])  # its worker has connected again
+    assert heard[before:] == [TrialAnswer(2, "re: call 2")]
+
+
+def test_what_is_told_while_nobody_hears_is_told_later(
+    tmp_path: Path, assignment: Assignment
+) -> None:
+    controller = Controller()
+    controller.is_away = True
+    relay, heard = relay_of(controller, tmp_path / "calls")
+    relay.serve(assignment, START)
+    for call in calls(1, 2):
+        relay.take(call)
+    wait_until(lambda: controller.tries >= 2, "it was tried")
+    assert controller.told == []
+    controller.is_away = False
+    wait_until(lambda: heard.numbers() == [1, 2], "the answers")
+    assert controller.told == list(calls(1, 2))
+
+
+def test_what_an_agent_had_not_told_the_next_one_tells(
+    tmp_path: Path, assignment: Assignment
+) -> None:
+    nobody, controller = Controller(), Controller()
+    nobody.is_away = True
+    first, _ = relay_of(nobody, tmp_path / "calls")
+    first.serve(assignment, START)
+    for call in calls(1, 2):
+        first.take(call)
+    second, heard = relay_of(controller, tmp_path / "calls")
+    second.serve(assignment, START)
+    wait_until(lambda: heard.numbers() == [1, 2], "the answers")
+
+
+def test_a_start_that_was_overtaken_gives_up(tmp_path: Path, assignment: Assignment) -> None:
+    controller = Controller()
+    controller.is_superseded = True
+    relay, heard = relay_of(controller, tmp_path / "calls")
+    relay.serve(assignment, START)
+    relay.take(calls(1)[0])
+    wait_until(lambda: controller.tries == 1, "it was tried")
+    SystemClock().sleep(0.6)
+    assert controller.tries == 1 and heard == []
+
+
+def test_of_an_earlier_start_nothing_is_told(tmp_path: Path, assignment: Assignment) -> None:
+    kept = KeptCalls(tmp_path / "calls", 5.0)
+    for call in calls(1, 2):
+        assert kept.keep(call)
+    kept.close()
+    assert KeptCalls(tmp_path / "calls", 5.0).last_number == 2
+    controller = Controller()
+    relay, heard = relay_of(controller, tmp_path / "calls")
+    relay.serve(assignment, replace(START, started_seconds=9.0))
+    relay.take(TrialCall(1, "anew"))
+    wait_until(lambda: heard.numbers() == [1], "the answer")
+    assert [call.text for call in controller.told] == ["anew"]
+
+
+def test_what_was_cut_off_is_no_call(tmp_path: Path) -> None:
+    kept = KeptCalls(tmp_path / "calls", 5.0)
+    for call in calls(1, 2):
+        kept.keep(call)
+    kept.close()
+    whole = (tmp_path / "calls").read_bytes()
+    for length in range(len(whole)):
+        (tmp_path / "calls").write_bytes(whole[:length])
+        left = KeptCalls(tmp_path / "calls", 5.0)
+        assert left.after(0) == calls(1, 2)[: left.last_number]
+        left.close()
+
+
+def test_of_a_job_that_is_no_trial_nothing_is_kept(tmp_path: Path, assignment: Assignment) -> None:
+    relay, _ = relay_of(Controller(), tmp_path / "calls")
+    relay.serve(replace(assignment, spec=replace(assignment.spec, study=None)), START)
+    relay.take(calls(1)[0])
+    assert not (tmp_path / "calls").exists()
