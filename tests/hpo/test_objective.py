@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+from autoscaler.domain.errors import SpecError
+from autoscaler.spec.bundle import unpack
+from hpo.objective import OBJECTIVE_FILE, home_of, pack_objective
+from tests.hpo.objectives import curve
+
+
+def test_a_closure_travels_with_what_it_refers_to(tmp_path: Path) -> None:
+    factor = 3
+
+    def objective(trial: int) -> int:
+        return factor * trial
+
+    archive = tmp_path / "bundle.tar.gz"
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "data.txt").write_text("data")
+    bundle = pack_objective(objective, files, archive)
+    unpack(archive, tmp_path / "there", bundle.sha256)
+    assert (tmp_path / "there" / "data.txt").read_text() == "data"
+    loaded = pickle.loads((tmp_path / "there" / OBJECTIVE_FILE).read_bytes())
+    assert loaded(4) == 12
+
+
+def test_what_can_not_travel_is_named(tmp_path: Path) -> None:
+    lock = threading.Lock()
+
+    def objective(trial: int) -> bool:
+        return lock.locked()
+
+    with pytest.raises(SpecError, match=r"objective: something .* can't travel .*lock"):
+        pack_objective(objective, tmp_path, tmp_path / "bundle.tar.gz")
+
+
+def test_the_modules_beside_an_objective_go_with_it() -> None:
+    assert home_of(curve) == Path(__file__).parents[2]
+    assert home_of(len) is None
+    assert home_of(subprocess.run) is None
+
+
+def test_a_script_takes_its_own_directory_along(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("VALUE = 7\n")
+    (tmp_path / "script.py").write_text(
+        textwrap.dedent(
+            """
+            from pathlib import Path
+            import beside
+            from hpo.objective import pack_objective
+
+            def objective(trial):
+                return beside.VALUE * trial
+
+            print(pack_objective(objective, None, Path("../bundle.tar.gz")).sha256)
+            """
+        )
+    )
+    work = tmp_path / "work"
+    work.mkdir()
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py")], cwd=work, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    unpack(tmp_path / "bundle.tar.gz", tmp_path / "there", done.stdout.strip())
+    assert (tmp_path / "there" / "beside.py").exists()
+    code = f"import pickle; print(pickle.load(open({OBJECTIVE_FILE!r}, 'rb'))(6))"
+    there = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path / "there", capture_output=True, text=True
+    )
+    assert there.stdout.strip() == "42", there.stderr

@@ -1,0 +1,106 @@
+"""A study on a real local cloud: real instances, agents and workers, one of which is killed."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from pathlib import Path
+
+import optuna
+import psutil
+import pytest
+
+import hpo
+from autoscaler.domain.errors import SpecError
+from hpo.running import slug
+from tests.hpo.lines import records
+
+STEPS = 6
+
+
+def objective(trial: optuna.trial.BaseTrial) -> float:
+    """A trial that takes long enough to be killed in."""
+    import time
+
+    start = trial.suggest_float("start", 0.0, 1.0)
+    counts = {"sum": start}
+    for step in hpo.epochs(trial, STEPS, {"counts": counts}):
+        counts["sum"] += step
+        trial.report(counts["sum"], step)
+        time.sleep(0.3)
+    return counts["sum"]
+
+
+def study_of(storage: str | None = None) -> optuna.Study:
+    return optuna.create_study(
+        study_name="A real study!", storage=storage, sampler=optuna.samplers.RandomSampler(seed=2)
+    )
+
+
+def kill_worker(study: optuna.Study) -> None:
+    """Kill the worker of the first trial once it has reported."""
+    while not (study.trials and len(study.trials[0].intermediate_values) >= 2):
+        time.sleep(0.05)
+    workers = [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if (process.info["cmdline"] or [])[-2:] == ["-m", "hpo.worker"]
+    ]
+    assert workers
+    for process in workers:
+        process.send_signal(signal.SIGKILL)
+
+
+@pytest.mark.timeout(240)
+def test_a_study_whose_worker_is_killed_is_what_it_is_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("CASTOR_URL", "CASTOR_TOKEN"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("CASTOR_STATE", str(tmp_path / "no controller"))
+    study, expected = study_of(f"sqlite:///{tmp_path}/study.db"), study_of()
+    expected.optimize(objective, n_trials=2)
+    ended: list[int] = []
+    killer = threading.Thread(target=kill_worker, args=(study,))
+    killer.start()
+    hpo.optimize(
+        study,
+        objective,
+        n_trials=2,
+        n_jobs=1,
+        callbacks=[lambda study, trial: ended.append(trial.number)],
+    )
+    killer.join()
+    assert records(study) == records(expected)
+    assert ended == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_trials": -1}, "n_trials: -1 is less than 0"),
+        ({"timeout": 0.0}, "timeout: 0.0 must be more than 0 seconds"),
+        ({"objective": 3}, "objective: 3 can't be called with a trial"),
+    ],
+)
+def test_bad_arguments_are_named_before_anything_begins(
+    arguments: dict[str, object], message: str
+) -> None:
+    study = study_of()
+    with pytest.raises(SpecError, match=message):
+        hpo.optimize(study, **{"objective": objective, **arguments})  # type: ignore[arg-type]
+    assert study.trials == []
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("digits", "digits"),
+        ("A real study!", "a-real-study"),
+        ("...", "study"),
+        ("x" * 50, "x" * 32),
+    ],
+)
+def test_slugs(name: str, expected: str) -> None:
+    assert slug(name) == expected
