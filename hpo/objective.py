@@ -22,16 +22,15 @@ OBJECTIVE_FILE: Final = ".castor-objective"
 Objective = Callable[..., Any]
 
 
-def pack_objective(objective: Objective, files: Path | None, destination: Path) -> Bundle:
+def pack_objective(objective: Objective, directory: Path | None, destination: Path) -> Bundle:
     """Pack an objective, and the files that it needs, as a bundle.
 
-    What it has from a module goes by the module's name, so that this must be among `files` or
+    What it has from a module goes by the module's name, so that this must be in `directory` or
     installed on the instances; what was defined in a notebook or a script goes as it is.
 
     Args:
         objective: a function of a trial, or anything else that can be called with one.
-        files: the directory that it finds its own modules and data in; None for that of the
-            module which defines it, if that is no installed package.
+        directory: where it finds its own modules and data; None for nowhere.
         destination: the archive to write.
 
     Raises:
@@ -39,7 +38,6 @@ def pack_objective(objective: Objective, files: Path | None, destination: Path) 
     """
     if not callable(objective):
         raise SpecError(f"{objective!r} can't be called with a trial", "objective")
-    directory = files if files is not None else home_of(objective)
     with tempfile.TemporaryDirectory(prefix="castor-objective-") as scratch:
         stage = Path(scratch)
         if directory is not None:

@@ -11,7 +11,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ from typing import Final
 import optuna
 from optuna.trial import FrozenTrial
 from tqdm.auto import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import CastorError, SpecError, Unavailable
@@ -28,7 +29,7 @@ from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token
 from hpo.driver import Driver, Effort, EndedTrial, cause_of, log_end
-from hpo.objective import Objective, pack_objective
+from hpo.objective import Objective, home_of, pack_objective
 
 _log = logging.getLogger(__name__)
 
@@ -88,28 +89,44 @@ def optimize(
         Conflict: another driver has the study.
     """
     expected = (catch,) if isinstance(catch, type) else tuple(catch)
-    effort = _effort(n_trials, n_jobs, timeout, expected)
-    bounds = InstanceBounds(1, 1, tuple(offers) if offers is not None else None, spot)
-    name = slug(study.study_name)
     template = JobSpec(
-        name=name,
-        command=_WORKER,
+        name="trial",
+        command=(),
         environment=dict(environment or {}),
-        instances=bounds,
+        instances=InstanceBounds(1, 1, tuple(offers) if offers is not None else None, spot),
         objective=goal,
-        program=name,
-        study=name,
     )
+    directory = Path(files) if files is not None else home_of(objective)
+    effort = _effort(n_trials, n_jobs, timeout, expected)
+    run_study(study, objective, directory, template, effort, callbacks or (), show_progress_bar)
+
+
+def run_study(
+    study: optuna.Study,
+    objective: Objective,
+    directory: Path | None,
+    template: JobSpec,
+    effort: Effort,
+    callbacks: Iterable[Callback] = (),
+    show_progress_bar: bool = False,
+) -> None:
+    """Run a study's trials as jobs like `template`, with the files of a directory.
+
+    Raises:
+        TrialFailed, SpecError, Conflict: as `optimize`.
+    """
+    name = slug(study.study_name)
+    template = replace(template, name=name, command=_WORKER, program=name, study=name)
     with _controller() as (address, keep_alive), tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "bundle.tar.gz"
-        bundle = pack_objective(objective, Path(files) if files is not None else None, archive)
+        bundle = pack_objective(objective, directory, archive)
         client, line = Client(*address), StudyClient(*address, name)
         client.upload(bundle.sha256, archive)
         driver = Driver(
             study, replace(template, bundle=bundle.sha256), client, line, _holder(), SystemClock()
         )
         driver.keep_alive = keep_alive
-        with _told(study, callbacks or (), n_trials if show_progress_bar else None) as tell:
+        with _told(study, callbacks, effort.trials, show_progress_bar) as tell:
             driver.on_end = tell
             fatal = driver.run(effort)
         client.close()
@@ -192,10 +209,11 @@ def _serving() -> tuple[str, str] | None:
 
 @contextmanager
 def _told(
-    study: optuna.Study, callbacks: Iterable[Callback], bar_trials: int | None
+    study: optuna.Study, callbacks: Iterable[Callback], trials: int | None, shows_bar: bool
 ) -> Iterator[Callable[[EndedTrial], None]]:
     """What is done with each trial that has ended: it is logged, counted and called back for."""
-    with tqdm(total=bar_trials, unit="trial", disable=bar_trials is None) as bar:
+    lines_above = logging_redirect_tqdm if shows_bar else nullcontext
+    with tqdm(total=trials, unit="trial", disable=not shows_bar) as bar, lines_above():
 
         def tell(ended: EndedTrial) -> None:
             log_end(ended)

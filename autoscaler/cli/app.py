@@ -14,6 +14,7 @@ from autoscaler.cli.plan import plan
 from autoscaler.cli.programs import programs
 from autoscaler.cli.replay import replay
 from autoscaler.cli.simulate import simulate
+from autoscaler.cli.study import study
 from autoscaler.domain.errors import CastorError, Unavailable
 from autoscaler.domain.training import Engine
 
@@ -345,6 +346,7 @@ app.command()(simulate)
 app.command()(compare)
 app.command()(replay)
 app.add_typer(programs, name="programs")
+app.add_typer(study, name="study")
 
 
 @app.command(hidden=True)

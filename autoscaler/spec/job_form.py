@@ -49,7 +49,12 @@ def _variable_name(value: str) -> str:
     return value
 
 
-def _split_command(value: object) -> object:
+def split_command(value: object) -> object:
+    """Lets a command be one text, which is split as a shell would.
+
+    Raises:
+        ValueError: it can't be, or only a shell could run it.
+    """
     if not isinstance(value, str):
         return value
     try:
@@ -223,7 +228,7 @@ class JobForm(Form):
 
     name: Annotated[str, AfterValidator(_job_name)]
     program: Annotated[str, AfterValidator(_job_name)] | None = None
-    command: Annotated[tuple[Text, ...], BeforeValidator(_split_command), Field(min_length=1)]
+    command: Annotated[tuple[Text, ...], BeforeValidator(split_command), Field(min_length=1)]
     working_directory: Text = "."
     ref: Text | None = None
     bundle_limit: Annotated[ByteSize, Field(gt=0)] = ByteSize(DEFAULT_MAXIMUM_BYTES)

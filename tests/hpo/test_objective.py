@@ -55,12 +55,12 @@ def test_a_script_takes_its_own_directory_along(tmp_path: Path) -> None:
             """
             from pathlib import Path
             import beside
-            from hpo.objective import pack_objective
+            from hpo.objective import home_of, pack_objective
 
             def objective(trial):
                 return beside.VALUE * trial
 
-            print(pack_objective(objective, None, Path("../bundle.tar.gz")).sha256)
+            print(pack_objective(objective, home_of(objective), Path("../bundle.tar.gz")).sha256)
             """
         )
     )

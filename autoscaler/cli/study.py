@@ -1,0 +1,35 @@
+"""The words of `castor study`: studies of Optuna's from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option, Typer
+
+study = Typer(help="Run a study of Optuna's from a file, and see how it stands.")
+
+File = Annotated[Path, Argument(help="A study file; see docs/hpo.md.")]
+
+
+@study.command()
+def run(
+    file: File,
+    trials: Annotated[
+        int | None, Option(help="Begin so many trials, whatever the file says.", min=1)
+    ] = None,
+) -> None:
+    """Run its trials as jobs; the same command goes on where it was. Ctrl-C stops the jobs."""
+    from autoscaler.cli.studying import run_file
+
+    run_file(file, trials)
+
+
+@study.command()
+def status(
+    file: File, as_json: Annotated[bool, Option("--json", help="For scripts.")] = False
+) -> None:
+    """Print what its storage knows: the best trial, and each of them."""
+    from autoscaler.cli.studying import print_status
+
+    print_status(file, as_json)

@@ -1,0 +1,61 @@
+"""A study that a file describes: what is searched, how, with which jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autoscaler.domain.job import JobSpec
+
+Choice = bool | int | float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NumberParameter:
+    """A number between two bounds, both included: a whole one, or on a logarithmic scale."""
+
+    low: float
+    high: float
+    is_whole: bool = False
+    step: float | None = None
+    log: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceParameter:
+    """One of several values."""
+
+    choices: tuple[Choice, ...]
+
+
+Parameter = NumberParameter | ChoiceParameter
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A sampler or pruner by its name, with its own options."""
+
+    name: str
+    options: Mapping[str, Choice] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StudySpec:
+    """All that a study's file says. One of `command`, a template, and `function` is there.
+
+    `function` is `module:name`, of an objective in the working directory. `job` is the job of
+    each trial, but for its name and command. `storage` None is a file beside where it is run.
+    """
+
+    name: str
+    job: JobSpec
+    space: Mapping[str, Parameter] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    function: str | None = None
+    directions: tuple[str, ...] = ("minimize",)
+    storage: str | None = None
+    sampler: Method | None = None
+    pruner: Method | None = None
+    trials: int | None = None
+    at_once: int | None = None
+    timeout_seconds: float | None = None

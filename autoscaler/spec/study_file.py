@@ -1,0 +1,29 @@
+"""Study files: YAML that says what is searched, and with which jobs (docs/hpo.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autoscaler.domain.study import StudySpec
+from autoscaler.spec.form_file import located, read_document, validated
+from autoscaler.spec.forms import Problem
+from autoscaler.spec.study_form import StudyForm
+
+
+def load_study(path: Path, now_seconds: float) -> tuple[StudySpec, Path]:
+    """Read a study file: the study, and its working directory.
+
+    Args:
+        path: the file.
+        now_seconds: seconds since the Unix epoch; deadlines that are durations count from it.
+
+    Raises:
+        SpecError: as `load_job`.
+    """
+    document = read_document(path)
+    form = validated(document, StudyForm, {"now_seconds": now_seconds})
+    directory = path.resolve().parent / Path(form.working_directory).expanduser()
+    if not directory.is_dir():
+        problem = Problem(("working_directory",), f'"{directory}" is not a directory')
+        raise located([problem], document)
+    return form.study(), directory.resolve()

@@ -1,0 +1,178 @@
+"""The keys of a study file, and what is said when one of them can't be used."""
+
+from __future__ import annotations
+
+import string
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+
+from autoscaler.domain.study import (
+    ChoiceParameter,
+    Method,
+    NumberParameter,
+    Parameter,
+    StudySpec,
+)
+from autoscaler.spec.forms import Form, one_or_many
+from autoscaler.spec.job_form import Count, Duration, JobForm, Text, split_command
+
+Bound = Annotated[float, Field(allow_inf_nan=False)]
+Bounds = Annotated[tuple[Bound, ...], Field(min_length=2, max_length=2)]
+
+
+def _scalar(value: object) -> object:
+    """What a text of a file stands for where any plain value may stand."""
+    return yaml.safe_load(value) if isinstance(value, str) else value
+
+
+Scalar = Annotated[bool | int | float | str | None, BeforeValidator(_scalar)]
+
+
+class ParameterForm(Form):
+    """A parameter of `space`: one of `float: [low, high]`, `int: [low, high]`, `choice: [...]`."""
+
+    float: Bounds | None = None
+    int: Bounds | None = None
+    choice: Annotated[tuple[Scalar, ...], Field(min_length=1)] | None = None
+    step: Annotated[Bound, Field(gt=0)] | None = None
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> Self:
+        kinds = [name for name in ("float", "int", "choice") if getattr(self, name) is not None]
+        if len(kinds) != 1:
+            raise ValueError("say one of float: [low, high], int: [low, high] or choice: [...]")
+        if self.choice is not None and (self.step is not None or self.log):
+            raise ValueError("step and log go with float or int")
+        if self.log and self.step is not None:
+            raise ValueError("step and log: leave one of the two out")
+        bounds = self.float or self.int
+        if bounds is not None:
+            self._check(*bounds)
+        return self
+
+    def _check(self, low: Any, high: Any) -> None:
+        if low > high:
+            raise ValueError(f"{low:g} is above {high:g}: write the lower one first")
+        if self.log and low <= 0:
+            raise ValueError(f"log: {low:g} must be more than 0")
+        if self.int is not None and any(part != round(part) for part in (low, high)):
+            raise ValueError("int: write whole numbers")
+
+    def parameter(self) -> Parameter:
+        """As the domain has it."""
+        if self.choice is not None:
+            return ChoiceParameter(self.choice)
+        low, high = self.float or self.int or (0.0, 0.0)
+        return NumberParameter(low, high, self.int is not None, self.step, self.log)
+
+
+class MethodForm(Form):
+    """A sampler or a pruner: its name alone, or a mapping of it to its options."""
+
+    name: Text
+    options: dict[Text, Scalar] = Field(default_factory=dict)
+
+    def method(self) -> Method:
+        """As the domain has it."""
+        return Method(self.name, self.options)
+
+
+def _method(value: object) -> object:
+    if isinstance(value, str):
+        return {"name": value}
+    if isinstance(value, dict) and len(value) == 1 and "name" not in value:
+        ((name, options),) = value.items()
+        return {"name": name, "options": options if options is not None else {}}
+    return value
+
+
+class TrialJobForm(JobForm):
+    """`job`: the keys of a job file, but for what the study says itself."""
+
+    name: Literal["trial"] = "trial"
+    command: Literal["worker"] = "worker"  # type: ignore[assignment]
+    working_directory: Literal["."] = "."
+
+
+def _function(value: str) -> str:
+    module, colon, name = value.partition(":")
+    parts = [*module.split("."), *name.split(".")]
+    if not colon or not all(part.isidentifier() for part in parts):
+        raise ValueError(f'"{value}" is no function: write module:name, such as train:objective')
+    return value
+
+
+SearchMethod = Annotated[MethodForm, BeforeValidator(_method)]
+Direction = Literal["minimize", "maximize"]
+
+
+class StudyForm(Form):
+    """A whole study file. Validated with ``context={"now_seconds": ...}``."""
+
+    name: Text
+    storage: Text | None = None
+    direction: Annotated[tuple[Direction, ...], one_or_many(), Field(min_length=1)] = ("minimize",)
+    sampler: SearchMethod | None = None
+    pruner: SearchMethod | None = None
+    command: Annotated[tuple[Text, ...], BeforeValidator(split_command)] | None = None
+    function: Annotated[Text, AfterValidator(_function)] | None = None
+    working_directory: Text = "."
+    space: dict[Text, ParameterForm] = Field(default_factory=dict)
+    trials: Count | None = None
+    at_once: Count | None = None
+    timeout: Duration | None = None
+    job: TrialJobForm = TrialJobForm()
+
+    @model_validator(mode="after")
+    def _has_one_objective(self, info: ValidationInfo) -> Self:
+        if (self.command is None) == (self.function is None):
+            raise ValueError("say one of command and function: what a trial runs")
+        if self.function is not None and self.space:
+            raise ValueError("space goes with command: a function suggests its own parameters")
+        named = {name for part in self.command or () for name in fields_of(part)}
+        if self.command is not None and not self.space:
+            raise ValueError("space is missing: name the parameters of the command")
+        for name in sorted(named - self.space.keys()):
+            raise ValueError(f"command: {{{name}}} is not in space")
+        for name in sorted(self.space.keys() - named if self.command is not None else ()):
+            raise ValueError(f"space: {name} is not in the command: write {{{name}}} there")
+        if (self.job.instances.max or 1) > 1 or self.job.instances.min > 1:
+            raise ValueError("job.instances: a trial runs on one instance")
+        return self
+
+    def study(self) -> StudySpec:
+        """As the domain has it."""
+        return StudySpec(
+            name=self.name,
+            job=self.job.spec(),
+            space={name: form.parameter() for name, form in self.space.items()},
+            command=self.command or (),
+            function=self.function,
+            directions=self.direction,
+            storage=self.storage,
+            sampler=None if self.sampler is None else self.sampler.method(),
+            pruner=None if self.pruner is None else self.pruner.method(),
+            trials=self.trials,
+            at_once=self.at_once,
+            timeout_seconds=self.timeout,
+        )
+
+
+def fields_of(part: str) -> list[str]:
+    """The names in braces in a part of a command.
+
+    Raises:
+        ValueError: its braces do not match, or hold no name.
+    """
+    try:
+        names = [name for _, name, _, _ in string.Formatter().parse(part) if name is not None]
+    except ValueError:
+        names = [""]
+    if not all(names):
+        raise ValueError(
+            f'command: the braces of "{part}" name nothing: write {{name}}, or {{{{ for a brace'
+        )
+    return names

@@ -1,0 +1,94 @@
+"""An objective that is a command line: parameters are written into it, reports read from it.
+
+Of what it prints, lines count that begin with `castor:`. ``castor: step 3 value 0.91`` is a
+report, ``castor: value 0.93`` the result; where there is none, the last report is it.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+import optuna
+from optuna.trial import BaseTrial
+
+from autoscaler.domain.study import Choice, ChoiceParameter, Parameter
+
+_NUMBER = r"([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|inf|nan))"
+_REPORT = re.compile(rf"castor:\s+step\s+(\d+)\s+value\s+{_NUMBER}\s*", re.IGNORECASE)
+_RESULT = re.compile(rf"castor:\s+value((?:\s+{_NUMBER})+)\s*", re.IGNORECASE)
+_STOP_SECONDS = 30.0
+
+
+class CommandFailed(RuntimeError):
+    """A trial's command ended with an error, or without a result."""
+
+
+class CommandObjective:
+    """Runs a command for each trial, and is called as an objective is."""
+
+    def __init__(self, command: Sequence[str], space: Mapping[str, Parameter]) -> None:
+        """`command` names the parameters of `space` in braces."""
+        self._command = tuple(command)
+        self._space = dict(space)
+
+    def __call__(self, trial: BaseTrial) -> float | tuple[float, ...]:
+        """Run the command to its end, or until the trial is pruned.
+
+        Raises:
+            optuna.TrialPruned: it was.
+            CommandFailed: it went wrong.
+        """
+        values = {name: _suggested(trial, name, each) for name, each in self._space.items()}
+        command = [part.format(**values) for part in self._command]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                result = self._follow(process, trial)
+            except BaseException:
+                _end(process)
+                raise
+        if process.returncode != 0:
+            raise CommandFailed(f"{command[0]} ended with {process.returncode}")
+        if result is None:
+            raise CommandFailed('the command printed no result: print "castor: value 0.93"')
+        return result
+
+    def _follow(
+        self, process: subprocess.Popen[str], trial: BaseTrial
+    ) -> float | tuple[float, ...] | None:
+        """Take in what it prints until it ends; returns the result."""
+        result: float | tuple[float, ...] | None = None
+        assert process.stdout is not None
+        for line in process.stdout:
+            sys.stdout.write(line)
+            if report := _REPORT.match(line):
+                result = float(report[2])
+                trial.report(result, int(report[1]))
+                if trial.should_prune():
+                    raise optuna.TrialPruned
+            elif told := _RESULT.match(line):
+                values = tuple(float(word) for word in told[1].split())
+                result = values[0] if len(values) == 1 else values
+        return result
+
+
+def _suggested(trial: BaseTrial, name: str, parameter: Parameter) -> Choice:
+    if isinstance(parameter, ChoiceParameter):
+        return trial.suggest_categorical(name, parameter.choices)
+    if parameter.is_whole:
+        step = 1 if parameter.step is None else int(parameter.step)
+        low, high = int(parameter.low), int(parameter.high)
+        return trial.suggest_int(name, low, high, step=step, log=parameter.log)
+    return trial.suggest_float(
+        name, parameter.low, parameter.high, step=parameter.step, log=parameter.log
+    )
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()

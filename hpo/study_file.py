@@ -1,0 +1,113 @@
+"""The study that a file describes, as Optuna has it."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.study import StudyDirection
+
+from autoscaler.domain.errors import SpecError, StoreError
+from autoscaler.domain.study import Method, StudySpec
+from hpo.command import CommandObjective
+from hpo.objective import Objective
+from hpo.running import slug
+
+_SAMPLERS = {
+    "tpe": optuna.samplers.TPESampler,
+    "random": optuna.samplers.RandomSampler,
+    "cma_es": optuna.samplers.CmaEsSampler,
+    "gp": optuna.samplers.GPSampler,
+    "qmc": optuna.samplers.QMCSampler,
+    "nsga2": optuna.samplers.NSGAIISampler,
+    "nsga3": optuna.samplers.NSGAIIISampler,
+}
+_PRUNERS = {
+    "none": optuna.pruners.NopPruner,
+    "median": optuna.pruners.MedianPruner,
+    "percentile": optuna.pruners.PercentilePruner,
+    "successive_halving": optuna.pruners.SuccessiveHalvingPruner,
+    "hyperband": optuna.pruners.HyperbandPruner,
+    "threshold": optuna.pruners.ThresholdPruner,
+    "wilcoxon": optuna.pruners.WilcoxonPruner,
+}
+
+
+def be_quiet() -> None:
+    """Have Optuna say only what goes wrong: what goes well is said by others."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def open_study(spec: StudySpec) -> optuna.Study:
+    """The study in its storage, made there if it is new.
+
+    Raises:
+        SpecError: a sampler or pruner is not known, or does not take an option; or the study that
+            is there goes in another direction.
+        StoreError: the storage can't be opened.
+    """
+    storage = spec.storage or f"sqlite:///{slug(spec.name)}.db"
+    try:
+        study = optuna.create_study(
+            study_name=spec.name,
+            storage=storage,
+            sampler=_made(spec.sampler, _SAMPLERS, "sampler"),
+            pruner=_made(spec.pruner, _PRUNERS, "pruner"),
+            directions=[StudyDirection[name.upper()] for name in spec.directions],
+            load_if_exists=True,
+        )
+    except SpecError:
+        raise
+    except Exception as error:  # each database has errors of its own
+        raise StoreError(f"storage: {storage} can't be opened: {error}") from error
+    there = [direction.name.lower() for direction in study.directions]
+    if there != list(spec.directions):
+        raise SpecError(
+            f"the study {spec.name!r} in {storage} is there to {' and '.join(there)}: say so, or "
+            "give this one another name",
+            "direction",
+        )
+    return study
+
+
+def objective_of(spec: StudySpec, directory: Path) -> Objective:
+    """What each trial runs; a function is imported from the directory.
+
+    Raises:
+        SpecError: there is no such function there.
+    """
+    if spec.function is None:
+        return CommandObjective(spec.command, spec.space)
+    module_name, _, name = spec.function.partition(":")
+    sys.path.insert(0, str(directory))
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise SpecError(f"{spec.function} can't be imported: {error}", "function") from error
+    objective: Objective = found
+    return objective
+
+
+def _made(method: Method | None, known: dict[str, Any], field: str) -> Any:
+    """The sampler or pruner of that name, with its options; None for Optuna's own choice."""
+    if method is None:
+        return None
+    if method.name not in known:
+        raise SpecError(f"{method.name!r} is none of {', '.join(known)}", field)
+    kind = known[method.name]
+    taken = inspect.signature(kind).parameters
+    for option in method.options:
+        if option not in taken:
+            raise SpecError(
+                f"{method.name} takes no {option!r}: it takes {', '.join(taken)}", field
+            )
+    try:
+        return kind(**method.options)
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"{method.name}: {error}", field) from error

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import optuna
+import pytest
+
+from autoscaler.domain.errors import SpecError, StoreError
+from autoscaler.domain.job import JobSpec
+from autoscaler.domain.study import Method, StudySpec
+from hpo.command import CommandObjective
+from hpo.study_file import objective_of, open_study
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> StudySpec:
+    return StudySpec(
+        "sweep",
+        JobSpec("trial", ()),
+        function="module_of_a_study:Objectives.first",
+        directions=("maximize",),
+        storage=f"sqlite:///{tmp_path}/study.db",
+        sampler=Method("random", {"seed": 3}),
+        pruner=Method("successive_halving", {"reduction_factor": 3}),
+    )
+
+
+def test_a_study_is_made_once(spec: StudySpec) -> None:
+    study = open_study(spec)
+    study.ask()
+    assert isinstance(study.sampler, optuna.samplers.RandomSampler)
+    assert isinstance(study.pruner, optuna.pruners.SuccessiveHalvingPruner)
+    again = open_study(replace(spec, sampler=None))
+    assert len(again.trials) == 1
+    assert again.direction is optuna.study.StudyDirection.MAXIMIZE
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sampler": Method("magic")}, "sampler: 'magic' is none of tpe, random"),
+        ({"pruner": Method("median", {"patience": 3})}, "pruner: median takes no 'patience'"),
+        ({"pruner": Method("percentile", {"percentile": 400})}, "pruner: percentile: Percentile"),
+        ({"pruner": Method("percentile")}, "pruner: percentile: .* missing"),
+        ({"directions": ("minimize",)}, "direction: the study 'sweep' .* is there to maximize"),
+    ],
+)
+def test_what_is_not_so_is_refused(
+    spec: StudySpec, change: dict[str, object], message: str
+) -> None:
+    open_study(spec)
+    with pytest.raises(SpecError, match=message):
+        open_study(replace(spec, **change))  # type: ignore[arg-type]
+
+
+def test_a_storage_that_can_not_be_opened_is_named(spec: StudySpec, tmp_path: Path) -> None:
+    for storage in (f"sqlite:///{tmp_path}/no/where.db", "nonsense"):
+        with pytest.raises(StoreError, match=r"storage: .* can't be opened"):
+            open_study(replace(spec, storage=storage))
+
+
+def test_a_function_is_found_in_the_working_directory(
+    spec: StudySpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "module_of_a_study.py").write_text(
+        "class Objectives:\n    @staticmethod\n    def first(trial):\n        return 7\n"
+    )
+    assert objective_of(spec, tmp_path)(None) == 7
+    for wrong in ("module_of_a_study:none", "no_such_module:first"):
+        with pytest.raises(SpecError, match=f"function: {wrong} can't be imported"):
+            objective_of(replace(spec, function=wrong), tmp_path)
+    command = replace(spec, function=None, command=("run",))
+    assert isinstance(objective_of(command, tmp_path), CommandObjective)
