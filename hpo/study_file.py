@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from hpo.command import CommandObjective
 from hpo.objective import Objective
 from hpo.running import slug
 
+_PASSWORD = re.compile(r"(//[^:/@]*):[^@]*@")
 _SAMPLERS = {
     "tpe": optuna.samplers.TPESampler,
     "random": optuna.samplers.RandomSampler,
@@ -45,12 +48,15 @@ def be_quiet() -> None:
 def open_study(spec: StudySpec) -> optuna.Study:
     """The study in its storage, made there if it is new.
 
+    `$NAME` in the storage's URL is a variable of the environment: passwords are not for files.
+
     Raises:
         SpecError: a sampler or pruner is not known, or does not take an option; or the study that
             is there goes in another direction.
         StoreError: the storage can't be opened.
     """
-    storage = spec.storage or f"sqlite:///{slug(spec.name)}.db"
+    storage = os.path.expandvars(spec.storage or f"sqlite:///{slug(spec.name)}.db")
+    shown = _PASSWORD.sub(r"\1:***@", storage)
     try:
         study = optuna.create_study(
             study_name=spec.name,
@@ -63,11 +69,12 @@ def open_study(spec: StudySpec) -> optuna.Study:
     except SpecError:
         raise
     except Exception as error:  # each database has errors of its own
-        raise StoreError(f"storage: {storage} can't be opened: {error}") from error
+        said = str(error).replace(storage, shown)
+        raise StoreError(f"storage: {shown} can't be opened: {said}") from None
     there = [direction.name.lower() for direction in study.directions]
     if there != list(spec.directions):
         raise SpecError(
-            f"the study {spec.name!r} in {storage} is there to {' and '.join(there)}: say so, or "
+            f"the study {spec.name!r} in {shown} is there to {' and '.join(there)}: say so, or "
             "give this one another name",
             "direction",
         )

@@ -61,6 +61,18 @@ def test_a_storage_that_can_not_be_opened_is_named(spec: StudySpec, tmp_path: Pa
             open_study(replace(spec, storage=storage))
 
 
+def test_a_password_comes_from_the_environment_and_is_not_told(
+    spec: StudySpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORAGE_PASSWORD", "hidden-value")
+    storage = "postgresql+psycopg://me:$STORAGE_PASSWORD@127.0.0.1:1/studies"
+    with pytest.raises(
+        StoreError, match=r"storage: .*//me:\*\*\*@127\.0\.0\.1:1/studies"
+    ) as error:
+        open_study(replace(spec, storage=storage))
+    assert "hidden-value" not in str(error.value)
+
+
 def test_a_function_is_found_in_the_working_directory(
     spec: StudySpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
