@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import optuna
 from optuna.distributions import (
@@ -24,8 +24,10 @@ from optuna.distributions import (
 )
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from autoscaler.clock import Clock
 from hpo import calls
 from hpo.calls import Call
+from hpo.patience import PatientStorage
 
 JOB_ATTRIBUTE: Final = "castor:job"
 JUDGING_ATTRIBUTE: Final = "castor:judging"
@@ -76,7 +78,7 @@ class Attachment:
         """Do what a worker's call asks; returns its answer.
 
         Raises:
-            optuna.exceptions.StorageInternalError: the storage is away; the call is to come again.
+            optuna.exceptions.StorageInternalError: the storage was away for too long.
             Exception: what Optuna raises for such a call; it is the worker's.
         """
         methods: dict[str, Callable[..., Any]] = {
@@ -192,8 +194,15 @@ def running_attachments(study: optuna.Study) -> dict[str, Attachment]:
 
 
 @contextmanager
-def optimizing(study: optuna.Study) -> Iterator[None]:
-    """Let `study.stop()` work in callbacks, as it does in `study.optimize`."""
+def optimizing(
+    study: optuna.Study, clock: Clock, on_wait: Callable[[], None] = lambda: None
+) -> Iterator[None]:
+    """Drive the study: its storage is waited for while it is away, as `PatientStorage` does.
+
+    `study.stop()` works in callbacks meanwhile, as it does in `study.optimize`.
+    """
+    storage = study._storage
+    study._storage = cast(optuna.storages.BaseStorage, PatientStorage(storage, clock, on_wait))
     study._stop_flag = False
     study._thread_local.in_optimize_loop = True
     try:
@@ -201,6 +210,7 @@ def optimizing(study: optuna.Study) -> Iterator[None]:
     finally:
         study._thread_local.in_optimize_loop = False
         study._stop_flag = False
+        study._storage = storage
 
 
 def stop(study: optuna.Study) -> None:

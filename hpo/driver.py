@@ -30,6 +30,7 @@ from hpo.attachment import (
     stop,
 )
 from hpo.calls import answer_text, read_call, refusal_text
+from hpo.patience import PATIENCE_SECONDS
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +38,6 @@ LEASE_SECONDS: Final = 30.0
 _RENEW_SECONDS = 10.0
 _WAIT_SECONDS = 1.0
 _LOOK_SECONDS = 1.0
-_PATIENCE_SECONDS = 600.0
 _LONGEST_PAUSE_SECONDS = 10.0
 
 
@@ -99,7 +99,7 @@ class Driver:
         """
         self._patiently(self._renew)
         try:
-            with optimizing(self._study):
+            with optimizing(self._study, self._clock, self._renew):
                 self._patiently(self._take_up)
                 return self._run(effort)
         finally:
@@ -125,15 +125,15 @@ class Driver:
                     stop(self._study)
 
     def _patiently(self, act: Callable[[], None]) -> None:
-        """Act, and again as long as the controller or the storage is away."""
+        """Act, and again as long as the controller is away."""
         pause_seconds, waited_seconds = 0.25, 0.0
         while True:
             try:
                 return act()
-            except (Unavailable, StorageInternalError) as error:
-                if waited_seconds > _PATIENCE_SECONDS:
+            except Unavailable as error:
+                if waited_seconds > PATIENCE_SECONDS:
                     raise
-                _log.warning("the study waits, again in %g s: %s", pause_seconds, error)
+                _log.warning("the controller is away, again in %g s: %s", pause_seconds, error)
                 self.keep_alive()
                 self._clock.sleep(pause_seconds)
                 waited_seconds += pause_seconds

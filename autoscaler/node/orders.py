@@ -32,14 +32,14 @@ class Orders:
         self._prepared = prepared
 
     def training(self, devices_used: int) -> Order:
-        """Run the job's script, one rank on each device in use.
+        """Run the job's script: one rank on each device in use; of a trial's, one for all.
 
         Raises:
             NotFound: the job names an image, and there is no engine.
         """
         work, script = self._instance.disk.work, self._assignment.spec.command
-        launcher = self._instance.settings.launcher
-        launch = [self._prepared.python, *launcher, str(devices_used), *script]
+        launcher = [self._prepared.python, *self._instance.settings.launcher, str(devices_used)]
+        launch = [*launcher, *script] if self._assignment.spec.study is None else list(script)
         if self._prepared.image is not None:
             engine = self._engine()
             container = self._training_container(self._prepared.image, devices_used)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -7,6 +8,7 @@ from dataclasses import replace
 
 import optuna
 import pytest
+from optuna.exceptions import StorageInternalError
 from optuna.trial import TrialState
 
 from autoscaler.clock import SystemClock
@@ -118,9 +120,10 @@ def site_of(api: Api) -> Iterator[Callable[[Objective], Site]]:
         site.close()
 
 
-def study_of(seed: int = 3) -> optuna.Study:
+def study_of(seed: int = 3, storage: optuna.storages.BaseStorage | None = None) -> optuna.Study:
     return optuna.create_study(
         study_name="sweep",
+        storage=storage,
         direction="maximize",
         sampler=optuna.samplers.TPESampler(seed=seed),
         pruner=optuna.pruners.SuccessiveHalvingPruner(1, reduction_factor=2),
@@ -152,6 +155,56 @@ def test_killed_workers_leave_no_trace(site_of: Callable[[Objective], Site]) -> 
     driver_of(site, study).run(Effort(trials=4, at_once=1))
     expected.optimize(curve, n_trials=4)
     assert records(study) == records(expected)
+
+
+class FaultyStorage(optuna.storages.InMemoryStorage):
+    """A database that is away now and then: before it has done something, or just after."""
+
+    _CALLS = (
+        "get_trial",
+        "set_trial_intermediate_value",
+        "set_trial_param",
+        "set_trial_state_values",
+        "set_trial_system_attr",
+        "set_trial_user_attr",
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.faults = 0
+        self._random = random.Random(10)
+        self._chance = 0.02
+        for name in self._CALLS:
+            setattr(self, name, self._shaky(getattr(self, name)))
+
+    def be_there(self) -> None:
+        self._chance = 0.0
+
+    def _shaky(self, call: Callable[..., object]) -> Callable[..., object]:
+        def shaken(*arguments: object, **options: object) -> object:
+            self._perhaps_fail("the connection was refused")
+            result = call(*arguments, **options)
+            self._perhaps_fail("the connection broke")
+            return result
+
+        return shaken
+
+    def _perhaps_fail(self, message: str) -> None:
+        if self._random.random() < self._chance:
+            self.faults += 1
+            raise StorageInternalError(message)
+
+
+def test_a_database_that_is_away_now_and_then_loses_and_doubles_nothing(
+    site_of: Callable[[Objective], Site],
+) -> None:
+    storage = FaultyStorage()
+    site, study, expected = site_of(curve), study_of(storage=storage), study_of()
+    driver_of(site, study).run(Effort(trials=4, at_once=1))
+    expected.optimize(curve, n_trials=4)
+    storage.be_there()
+    assert records(study) == records(expected)
+    assert storage.faults > 3
 
 
 def test_an_unexpected_error_lets_no_further_trial_begin(

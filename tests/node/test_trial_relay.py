@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +18,7 @@ from autoscaler.node.trial_calls import KeptCalls
 from autoscaler.node.trial_relay import TrialRelay
 from autoscaler.wire.messages import Assignment, TrialCalls
 from tests.node.controller import FakeController
-from tests.node.site import wait_until
+from tests.node.site import Site, wait_until
 
 START = Start(attempt=1, devices_used=1, started_seconds=5.0, log_offset=0)
 
@@ -173,3 +174,17 @@ def test_of_a_job_that_is_no_trial_nothing_is_kept(tmp_path: Path, assignment: A
     relay.serve(replace(assignment, spec=replace(assignment.spec, study=None)), START)
     relay.take(calls(1)[0])
     assert not (tmp_path / "calls").exists()
+
+
+def test_a_trial_is_one_process_on_however_many_devices(site: Site) -> None:
+    script = (
+        "from os import environ as e; print('ranks', e.get('LOCAL_RANK'), e['CASTOR_DEVICES'])"
+    )
+    spec = JobSpec("job", (sys.executable, "-c", script), study="sweep")
+    controller = site.serve(spec)
+    controller.want(devices_used=2)
+    instance = site.launch(devices=2)
+    wait_until(lambda: instance.is_complete, "the end")
+    wait_until(lambda: "ranks" in controller.log, "what it printed")
+    assert controller.log.count("ranks") == 1
+    assert "ranks None 0,1" in controller.log

@@ -1,0 +1,61 @@
+"""A study's storage that is waited for while it is away."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final
+
+from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
+
+from autoscaler.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS: Final = 600.0
+_FIRST_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 10.0
+
+
+class PatientStorage:
+    """Passes everything on to a storage, and again as long as its database does not answer.
+
+    What a sampler or pruner has begun is therefore never cut short: it draws its random numbers
+    once. What is said again after the connection broke was perhaps heard the first time; only a
+    trial that was to be created may then be there twice, one of them without an end.
+    """
+
+    def __init__(self, storage: Any, clock: Clock, on_wait: Callable[[], None]) -> None:
+        """`on_wait` is called before each new try."""
+        self._storage = storage
+        self._clock = clock
+        self._on_wait = on_wait
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._storage, name)
+        return self._patient(found) if callable(found) else found
+
+    def _patient(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(call)
+        def patiently(*arguments: Any, **options: Any) -> Any:
+            pause_seconds, waited_seconds = _FIRST_PAUSE_SECONDS, 0.0
+            while True:
+                try:
+                    return call(*arguments, **options)
+                except UpdateFinishedTrialError:
+                    if waited_seconds == 0.0:
+                        raise
+                    return True  # what finished it was heard
+                except StorageInternalError as error:
+                    if waited_seconds > PATIENCE_SECONDS:
+                        raise
+                    _log.warning(
+                        "the study's storage is away, again in %g s: %s", pause_seconds, error
+                    )
+                self._clock.sleep(pause_seconds)
+                self._on_wait()
+                waited_seconds += pause_seconds
+                pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
+
+        return patiently
