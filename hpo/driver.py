@@ -5,6 +5,7 @@ It is a client of the controller: each trial is a job there, whose worker asks a
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -99,7 +100,7 @@ class Driver:
         """
         self._patiently(self._renew)
         try:
-            with optimizing(self._study, self._clock, self._renew):
+            with optimizing(self._study, self._clock, self._keep_lease):
                 self._patiently(self._take_up)
                 return self._run(effort)
         finally:
@@ -144,6 +145,11 @@ class Driver:
         if now_seconds - self._renewed_seconds >= _RENEW_SECONDS:
             self._line.lease(StudyLease(self._holder, LEASE_SECONDS))
             self._renewed_seconds = now_seconds
+
+    def _keep_lease(self) -> None:
+        """Stay the driver while the storage is waited for."""
+        with contextlib.suppress(Unavailable):
+            self._renew()
 
     def _leave(self) -> None:
         try:

@@ -129,4 +129,6 @@ def test_a_job_without_a_study_is_no_trial(api: Api) -> None:
 )
 def test_everything_refuses_without_a_token(api: Api, method: str, path: str) -> None:
     for headers in ({}, {"Authorization": "Bearer wrong"}):
-        assert httpx.request(method, api.url + path, headers=headers).status_code == 401
+        assert (
+            httpx.request(method, api.url + path, headers=headers, timeout=30.0).status_code == 401
+        )
