@@ -31,7 +31,7 @@ from autoscaler.economics.spot import (
 )
 from autoscaler.economics.supply import SECONDS_PER_HOUR, BoolArray, IntArray, Supply
 from autoscaler.goodput.draws import noise_belief, normals
-from autoscaler.goodput.many import one_less, seconds_per_example
+from autoscaler.goodput.many import Drawn, one_less, seconds_per_example
 from autoscaler.goodput.throughput import FloatArray
 
 # Candidates of each job, what it holds among them.
@@ -120,6 +120,10 @@ class _Screening:
         self._noise = self._median[:, None] * np.exp(
             deviation[:, None] * normals(cohort.like.draws, 1, "noise")[:, 0]
         )
+        self._drawn = {
+            kind: Drawn.of([job.models[kind] for job in jobs], self._noise)
+            for kind in cohort.places
+        }
         self._held = [held_size(job, supply) for job in jobs]
         at = [-1 if held is None else cohort.index.get(held, -1) for held in self._held]
         self._held_at = np.array(at, dtype=np.int64)
@@ -254,10 +258,9 @@ class _Screening:
         """Mean seconds per example by the first draws, (J, S)."""
         found = []
         for kind, places in self._cohort.places.items():
-            models = [job.models[kind] for job in self._jobs]
-            every = np.tile(np.arange(len(places.devices)), (len(models), 1))
-            noise = self._noise[:, :_PROBES]
-            found.append(seconds_per_example(models, noise, places, every).mean(axis=1))
+            every = np.tile(np.arange(len(places.devices)), (len(self._jobs), 1))
+            drawn = self._drawn[kind].first(_PROBES)
+            found.append(seconds_per_example(drawn, places, every).mean(axis=1))
         return np.concatenate(found, axis=1)
 
     def _by_draws(self, chosen: IntArray) -> tuple[FloatArray, IntArray]:
@@ -267,8 +270,7 @@ class _Screening:
         for kind, part in cohort.slices.items():
             count = min(_PLACES, part.stop - part.start)
             own = chosen[:, start : start + count] - part.start
-            models = [job.models[kind] for job in self._jobs]
-            found.append(seconds_per_example(models, self._noise, cohort.places[kind], own))
+            found.append(seconds_per_example(self._drawn[kind], cohort.places[kind], own))
             start += count
         slot = np.full((len(chosen), max(part.stop for part in cohort.slices.values())), -1)
         np.put_along_axis(slot, chosen, np.arange(chosen.shape[1])[None], axis=1)
@@ -278,21 +280,25 @@ class _Screening:
         self, rate: FloatArray, price: FloatArray, unsure: FloatArray, open_to_it: BoolArray
     ) -> IntArray:
         """How much each size is worth keeping, (J, A); 0 for what need not be kept."""
-        votes = np.zeros(rate.shape, dtype=np.int64)
+        votes: Any = np.zeros(rate.shape, dtype=np.int16)
         cost = np.where(open_to_it, (price + self._bids[:, None]) / rate, np.inf)
         hoped = cost * (1.0 - _HOPED_DEVIATIONS * np.minimum(unsure, 1.0))
         most = min(_CHEAPEST, cost.shape[1])
         for each in (cost, hoped):
             best = np.argpartition(each, most - 1, axis=1)[:, :most]
             np.put_along_axis(votes, best, _IN_ANY_CASE, axis=1)
-        least = cost.min(axis=1)[:, None]
+        least = np.where(open_to_it.any(axis=1), cost.min(axis=1), 0.0)
+        earned, paid = (least[:, None] * rate).T, np.where(open_to_it, price, np.inf).T
         for use in self._cohort.uses:
             order = np.argsort(use, kind="stable")
+            earned_so, paid_so = earned[order], paid[order]
+            rising = np.zeros(earned.shape, dtype=np.int16)
             for times in TIMES_BEST:
-                worth = np.where(open_to_it, times * least * rate - price, -np.inf)[:, order]
-                rises = worth[:, 1:] > np.maximum.accumulate(worth, axis=1)[:, :-1]
-                votes[:, order[1:]] += rises
-                votes[:, order[0]] += 1
+                worth = times * earned_so
+                worth -= paid_so
+                rising[1:] += worth[1:] > np.maximum.accumulate(worth, axis=0)[:-1]
+                rising[0] += 1
+            votes[:, order] += rising.T
         cheapest = np.where(open_to_it, price, np.inf).argmin(axis=1)
         votes[np.arange(len(votes)), cheapest] += _IN_ANY_CASE
         return np.where(open_to_it, votes, 0)

@@ -17,7 +17,7 @@ from autoscaler.domain.goodput import BatchBounds, StepParameters
 from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.goodput.batch import Candidates, batch_log_errors, candidates
 from autoscaler.goodput.efficiency import efficiency
-from autoscaler.goodput.formulas import predictor_of
+from autoscaler.goodput.formulas import formula_of, predictor_of
 from autoscaler.goodput.prediction import size_log_errors
 from autoscaler.goodput.throughput import FloatArray, Predictor, overlapped_seconds
 
@@ -55,10 +55,41 @@ class Places:
         return Candidates(total, device, accumulation, every.runs)
 
     @cached_property
+    def rows(self) -> tuple[tuple[FloatArray, FloatArray, FloatArray], ...]:
+        """Of each of the G batches of every size: of a device, accumulation, one over the total."""
+        found = self.batches
+        shares: Any = 1.0 / found.total
+        columns = (found.device, found.accumulation, shares)
+        return tuple(zip(*(each.T.astype(np.float32) for each in columns), strict=True))
+
+    @cached_property
     def index(self) -> dict[tuple[int, int], int]:
         """Where each (instances, devices) stands."""
         sizes = zip(self.instances.tolist(), self.devices.tolist(), strict=True)
         return {size: place for place, size in enumerate(sizes)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """J models of one formula, `theta` (J, K, p) of K draws, and the noise scales, (J, K)."""
+
+    models: Sequence[ThroughputModel]
+    theta: FloatArray
+    noise_examples: FloatArray
+
+    @staticmethod
+    def of(models: Sequence[ThroughputModel], noise_examples: FloatArray) -> Drawn:
+        """Those models; each has as many draws as `noise_examples`, (J, K)."""
+        rows = [row for model in models for row in model.draws]
+        return Drawn(models, _predictor(rows, noise_examples.shape).theta, noise_examples)
+
+    def first(self, draws: int) -> Drawn:
+        """Of the first draws alone."""
+        return Drawn(self.models, self.theta[:, :draws], self.noise_examples[:, :draws])
+
+    def part(self, block: slice) -> Drawn:
+        """Some of the models."""
+        return Drawn(self.models[block], self.theta[block], self.noise_examples[block])
 
 
 def one_less(
@@ -82,7 +113,9 @@ def _one_less(
     seconds = predictor.step_seconds(
         places.instances[:, None], places.devices[:, None], batches.device, batches.accumulation
     )
-    _with_batch_errors(seconds, models, np.broadcast_to(batches.device, seconds.shape))
+    measured = _batch_factors(models, np.broadcast_to(batches.device, seconds.shape))
+    if measured is not None:
+        seconds *= measured
     noise = noise_examples[:, None].astype(seconds.dtype)
     paid = seconds * (1.0 + noise[..., None] / batches.total.astype(seconds.dtype))
     best = paid.argmin(axis=-1)
@@ -108,70 +141,72 @@ def _one_less(
     return np.where(runs, share, 0.0)
 
 
-def seconds_per_example(
-    models: Sequence[ThroughputModel],
-    noise_examples: FloatArray,
-    places: Places,
-    chosen: IntArray,
-) -> FloatArray:
+def seconds_per_example(drawn: Drawn, places: Places, chosen: IntArray) -> FloatArray:
     """Of J jobs in each of K draws, at the best batch: (J, K, C).
 
     Args:
-        models: J of them, of one formula, with K draws each, or more.
-        noise_examples: draws of the noise scale, (J, K).
+        drawn: what is known of J jobs on one kind of device.
         places: S sizes.
-        chosen: indices of the C sizes that count for each job, (J, C); a job can run there.
+        chosen: indices of the C sizes that count for each job, rising, (J, C); it can run there.
     """
-    found = np.empty((*noise_examples.shape, chosen.shape[1]), dtype=np.float32)
-    unmeasured = replace(models[0], measured=frozenset())
-    draws = noise_examples.shape[1]
-    log_errors = size_log_errors(unmeasured, places.instances, places.devices)[:draws]
-    factors = np.exp(log_errors).T.astype(np.float32)
-    for start in range(0, len(models), _BLOCK):
+    jobs, draws = drawn.noise_examples.shape
+    found = np.empty((jobs, draws, chosen.shape[1]), dtype=np.float32)
+    unmeasured = replace(drawn.models[0], measured=frozenset())
+    log_errors = size_log_errors(unmeasured, places.instances, places.devices)[:draws].T
+    factors = np.exp(log_errors).astype(np.float32)
+    for start in range(0, jobs, _BLOCK):
         block = slice(start, start + _BLOCK)
-        seconds = _seconds(models[block], noise_examples[block], places, chosen[block])
+        seconds = _seconds(drawn.part(block), places, chosen[block])
         seconds *= factors[chosen[block]].swapaxes(1, 2)
         found[block] = seconds
-    for row, sizes, model in zip(found, chosen, models, strict=True):
-        known = {(each.instances, each.devices): each.log_errors for each in model.size_errors}
-        for size in model.measured & places.index.keys():
-            place = places.index[size]
-            factor = np.exp(np.array(known.get(size, (0.0,))[:draws]) - log_errors[:, place])
-            for column in np.flatnonzero(sizes == place).tolist():
-                row[:, column] *= factor
+    job, column, measured = _measured(drawn, places, chosen)
+    found[job, :, column] *= np.exp(measured - log_errors[chosen[job, column]])
     return found
 
 
-def _seconds(
-    models: Sequence[ThroughputModel],
-    noise_examples: FloatArray,
-    places: Places,
-    chosen: IntArray,
-) -> FloatArray:
+def _measured(
+    drawn: Drawn, places: Places, chosen: IntArray
+) -> tuple[list[int], list[int], FloatArray]:
+    """Jobs and columns of chosen sizes that were measured, N of them, and log errors, (N, K)."""
+    jobs, columns, errors = [], [], []
+    draws = drawn.noise_examples.shape[1]
+    nothing = (0.0,) * draws
+    for job, model in enumerate(drawn.models):
+        known = {(each.instances, each.devices): each.log_errors for each in model.size_errors}
+        for size in model.measured & places.index.keys():
+            place = places.index[size]
+            column = int(chosen[job].searchsorted(place))
+            if column < chosen.shape[1] and chosen[job, column] == place:
+                jobs.append(job)
+                columns.append(column)
+                errors.append(known.get(size, nothing)[:draws])
+    return jobs, columns, np.array(errors, dtype=np.float64).reshape(-1, draws)
+
+
+def _seconds(drawn: Drawn, places: Places, chosen: IntArray) -> FloatArray:
     """Without the errors of sizes; as rows (K, J * C), so that each loop of NumPy is long."""
-    batches = places.batches
-    jobs, draws = noise_examples.shape
-    each = chosen.shape[1]
-    drawn = _predictor([row for model in models for row in model.draws[:draws]], (jobs, draws))
+    jobs, draws = drawn.noise_examples.shape
+    each, size = chosen.shape[1], chosen.ravel()
     columns = np.repeat(drawn.theta.transpose(2, 1, 0), each, axis=-1)
-    drawn = replace(drawn, theta=np.moveaxis(columns, 0, -1), is_aligned=True)
-    noise = np.repeat(noise_examples.T.astype(columns.dtype), each, axis=-1)
-    size = chosen.ravel()
+    formula = formula_of(drawn.models[0].point)
+    predictor = Predictor(formula, np.moveaxis(columns, 0, -1), is_aligned=True)
+    noise = np.repeat(drawn.noise_examples.T.astype(columns.dtype), each, axis=-1)
     instances, devices = places.instances[size], places.devices[size]
-    sync = drawn.sync_seconds(instances, devices)
-    gamma = drawn.gamma(1)
+    sync, gamma = predictor.sync_seconds(instances, devices), predictor.gamma(1)
+    measured = _batch_factors(drawn.models, places.batches.device[chosen])
     least = None
-    for column in range(batches.total.shape[1]):
-        device, accumulation = batches.device[size, column], batches.accumulation[size, column]
-        compute = drawn.compute_seconds(instances, devices, device)
+    for column, rows in enumerate(places.rows):
+        device, accumulation, share = (row[size] for row in rows)
+        compute = predictor.compute_seconds(instances, devices, device)
         seconds = overlapped_seconds(compute, sync, gamma)
         if accumulation.any():
-            compute *= accumulation.astype(noise.dtype)
+            compute *= accumulation
             seconds += compute
-        _with_batch_errors(
-            seconds.reshape(draws, jobs, each).swapaxes(0, 1), models, device.reshape(jobs, each)
-        )
-        seconds *= 1.0 + noise * (1.0 / batches.total[size, column]).astype(noise.dtype)
+        if measured is not None:
+            seconds *= measured[..., column].ravel()
+        share = noise * share
+        share += 1.0
+        seconds *= share
         least = seconds if least is None else np.minimum(least, seconds, out=least)
     assert least is not None
     least /= noise + noise.dtype.type(places.bounds.initial)
@@ -184,11 +219,18 @@ def _predictor(rows: Sequence[StepParameters], shape: tuple[int, ...]) -> Predic
     return replace(found, theta=theta)
 
 
-def _with_batch_errors(
-    seconds: FloatArray, models: Sequence[ThroughputModel], device_batch: IntArray
-) -> None:
-    """Multiply seconds (J, ...) by what was measured at device batches, in place."""
-    for row, model, batch in zip(seconds, models, device_batch, strict=True):
+def _batch_factors(
+    models: Sequence[ThroughputModel], device_batch: IntArray
+) -> FloatArray | None:
+    """By how much longer J jobs were measured to take at device batches, (J, ...).
+
+    None where nothing was measured of any.
+    """
+    if not any(model.batch_errors and any(model.batch_errors.log_errors) for model in models):
+        return None
+    factors: Any = np.ones(device_batch.shape, dtype=np.float32)
+    for row, model, batch in zip(factors, models, device_batch, strict=True):
         errors = model.batch_errors
         if errors is not None and any(errors.log_errors):
-            row *= np.exp(batch_log_errors(errors, batch))
+            row[:] = np.exp(batch_log_errors(errors, batch))
+    return factors

@@ -51,9 +51,9 @@ def test_many_jobs_have_the_goodput_that_each_has(
     models = [model_of(point, seed) for seed in range(3)]
     noise = np.random.default_rng(1).lognormal(6.0, 1.0, (3, 6))
     runs = np.flatnonzero(DEVICES % 2 == 0) if point is STAGED else np.arange(len(DEVICES))
-    chosen = np.stack([runs, runs[::-1], runs])
+    chosen = np.stack([runs[:-1], runs[1:], runs[:-1]])
     places = many.Places("card", INSTANCES, DEVICES, BOUNDS)
-    found = many.seconds_per_example(models, noise, places, chosen)
+    found = many.seconds_per_example(many.Drawn.of(models, noise), places, chosen)
     for row, (one, own) in enumerate(zip(models, chosen, strict=True)):
         expected = goodput_draws(one, noise[row], BOUNDS, INSTANCES[own], DEVICES[own])
         assert found[row] == pytest.approx(1.0 / expected, rel=1e-5)
@@ -64,7 +64,7 @@ def test_few_batches_lose_little() -> None:
     noise = np.random.default_rng(2).lognormal(6.0, 1.5, (4, 6))
     places = many.Places("card", INSTANCES, DEVICES, BOUNDS)
     every = np.tile(np.arange(len(DEVICES)), (4, 1))
-    found = many.seconds_per_example(models, noise, places, every)
+    found = many.seconds_per_example(many.Drawn.of(models, noise), places, every)
     for row, one in enumerate(models):
         least = 1.0 / goodput_draws(one, noise[row], BOUNDS, INSTANCES, DEVICES)
         assert (found[row] >= least * (1 - 1e-5)).all()
