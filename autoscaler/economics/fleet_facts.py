@@ -103,9 +103,7 @@ def _changes(fleet: Fleet, columns: IntArray) -> Iterator[Change | None]:
     return (Change(*row) if exists else None for exists, *row in rows)
 
 
-def _options(
-    fleet: Fleet, columns: IntArray, is_told_of: bool = False
-) -> Iterator[Option | None]:
+def _options(fleet: Fleet, columns: IntArray, is_told_of: bool = False) -> Iterator[Option | None]:
     """A candidate of each job in plain numbers; None for -1."""
     at = np.arange(len(columns)), np.maximum(columns, 0)
     lists, choices, offers = fleet.lists, fleet.choices, fleet.supply.offers

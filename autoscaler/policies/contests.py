@@ -89,15 +89,18 @@ class Contests:
 
     @cached_property
     def _limit_of(self) -> list[int]:
-        return self._decisive.tolist()
+        limits: list[int] = self._decisive.tolist()
+        return limits
 
     @cached_property
     def _own_of(self) -> list[float]:
-        return self._own.tolist()
+        worth: list[float] = self._own.tolist()
+        return worth
 
     @cached_property
     def _weight_of(self) -> list[float]:
-        return self._all.weights.tolist()
+        weights: list[float] = self._all.weights.tolist()
+        return weights
 
     @cached_property
     def _decisive(self) -> IntArray:
