@@ -125,7 +125,8 @@ class Speeds:
             )
             self._seconds[rows[anew], :, part] = found
             self._chosen[rows[anew], part] = own[anew]
-        return self._seconds[rows]
+        every: FloatArray = self._seconds[rows]
+        return every
 
     def _drawn(self, kind: str, jobs: Sequence[JobSnapshot], rows: IntArray) -> Drawn:
         belief = np.array([noise_belief(job.noise, job.batch.initial) for job in jobs])

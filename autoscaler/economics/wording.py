@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from autoscaler.economics.supply import SECONDS_PER_HOUR
 
@@ -38,6 +39,7 @@ def signed(value: float) -> str:
     return f"{'-' if value < 0 else '+'}{number(abs(value))}"
 
 
+@lru_cache(maxsize=4096)
 def money(usd: float) -> str:
     """``$2.61``, ``$0.10``, ``$0.00123``, ``$123``: to the cent, or three digits below $1."""
     sign, size = "-" if usd < 0 else "", abs(usd)

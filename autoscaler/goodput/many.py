@@ -84,8 +84,12 @@ class Drawn:
 
     def part(self, block: slice) -> Drawn:
         """Some of the models."""
-        each = (self.models, self.theta, self.noise_examples, self.bounds)
-        return Drawn(*(own[block] for own in each))
+        return Drawn(
+            self.models[block],
+            self.theta[block],
+            self.noise_examples[block],
+            self.bounds[block],
+        )
 
 
 def theta_of(models: Sequence[ThroughputModel], draws: int) -> FloatArray:

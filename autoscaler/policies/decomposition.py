@@ -9,11 +9,13 @@ what is left over is filled up by worth.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.optimize import linprog
 
 from autoscaler.domain.errors import SolverError
+from autoscaler.economics.many_fluid import starts
 from autoscaler.economics.supply import BoolArray, IntArray, fits
 from autoscaler.goodput.throughput import FloatArray
 
@@ -26,7 +28,7 @@ _MOST_FILLINGS = 60
 _LEAST_GAIN = 1e-9
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Columns:
     """The D allocations that n jobs bid for, those of each together, of equals the first stands.
 
@@ -42,10 +44,15 @@ class Columns:
     uses: FloatArray
     room: FloatArray
 
-    @property
+    @cached_property
     def first(self) -> IntArray:
         """Where the columns of each job that has any begin."""
-        return np.flatnonzero(np.diff(self.job, prepend=-1))
+        return starts(self.job)
+
+    @cached_property
+    def counts(self) -> IntArray:
+        """How many columns each of those jobs has."""
+        return np.diff(self.first, append=len(self.job))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,12 +94,9 @@ class _Taking:
 
     def __init__(self, columns: Columns, prices: FloatArray) -> None:
         left = columns.value - prices @ columns.uses
-        first = columns.first
-        most = np.maximum.reduceat(left, first)
-        counts = np.diff([*first.tolist(), len(left)])
-        (best,) = np.nonzero((left == np.repeat(most, counts)) & (left > 0))
-        job = columns.job[best]
-        self.chosen: IntArray = best[np.diff(job, prepend=-1) != 0]
+        most = np.maximum.reduceat(left, columns.first)
+        (best,) = np.nonzero((left == np.repeat(most, columns.counts)) & (left > 0))
+        self.chosen: IntArray = best[starts(columns.job[best])]
         self.worth = float(np.maximum(most, 0.0).sum())
         self.uses: FloatArray = columns.uses[:, self.chosen].sum(axis=1)
 
@@ -180,7 +184,7 @@ def _filled(columns: Columns, taken: IntArray, prices: FloatArray) -> IntArray:
             break
         density = gain[rows] / np.maximum(weights @ extra, 1e-300)
         order = np.lexsort((-density, columns.job[rows]))
-        order = order[np.diff(columns.job[rows[order]], prepend=-1) != 0]
+        order = order[starts(columns.job[rows[order]])]
         order = order[np.argsort(-density[order], kind="stable")]
         total = np.cumsum(np.maximum(extra[:, order], 0.0), axis=1)
         fitting = fits(total, left).all(axis=0)
