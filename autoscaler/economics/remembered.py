@@ -65,7 +65,7 @@ class Remembered:
     ) -> None:
         """Make the lists of those of the jobs that have changed."""
         speeds = speeds_of(self.cohort)
-        known = speeds.rows([job.id for job in jobs])
+        known = speeds.rows(jobs)
 
         def screen(part: slice) -> None:
             of = changed[part]

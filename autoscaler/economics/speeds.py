@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.cohorts import Cohort
 from autoscaler.economics.keeping import Kept, Rows, with_rows
 from autoscaler.economics.supply import BoolArray, IntArray
 from autoscaler.goodput.draws import noise_belief, normals
 from autoscaler.goodput.many import (
+    Bounds,
     Drawn,
     one_less,
     runs_at,
@@ -52,6 +54,9 @@ class Speeds:
             kind: np.empty((0, self._draws, len(self._formulas[kind].names)), dtype=np.float32)
             for kind in self.places
         }
+        self._numbers: dict[BatchBounds, int] = {}
+        self._number = np.empty(0, dtype=np.int64)
+        self._noise = np.empty((0, self._draws))
         self._left = np.empty((0, every), dtype=np.float32)
         self._probed: Any = np.empty((0, every), dtype=np.float32)
         self._runs = np.empty((0, every), dtype=np.bool_)
@@ -64,15 +69,18 @@ class Speeds:
         arrays = (self._seconds, self._left, self._probed, self._chosen, *self._theta.values())
         return sum(each.nbytes for each in arrays)
 
-    def rows(self, names: Sequence[str]) -> IntArray:
+    def rows(self, jobs: Sequence[JobSnapshot]) -> IntArray:
         """The row of each job, (n,); others are forgotten."""
-        rows = self._rows.of(names)
-        self._known = {name: self._known[name] for name in names if name in self._known}
+        rows = self._rows.of([job.id for job in jobs])
+        self._known = {job.id: self._known[job.id] for job in jobs if job.id in self._known}
         most = int(rows.max(initial=-1)) + 1
         self._theta = {kind: with_rows(theta, most) for kind, theta in self._theta.items()}
+        self._number, self._noise = with_rows(self._number, most), with_rows(self._noise, most)
         self._left, self._probed = with_rows(self._left, most), with_rows(self._probed, most)
         self._runs, self._chosen = with_rows(self._runs, most), with_rows(self._chosen, most)
         self._seconds = with_rows(self._seconds, most)
+        numbers = self._numbers
+        self._number[rows] = [numbers.setdefault(job.batch, len(numbers)) for job in jobs]
         return rows
 
     def look(self, jobs: Sequence[JobSnapshot], rows: IntArray) -> None:
@@ -81,8 +89,11 @@ class Speeds:
         if not anew:
             return
         jobs, rows = [jobs[at] for at in anew], rows[anew]
-        median = np.array([noise_belief(job.noise, job.batch.initial)[0] for job in jobs])
-        bounds = [job.batch for job in jobs]
+        belief = np.array([noise_belief(job.noise, job.batch.initial) for job in jobs])
+        median, deviation = belief.T
+        spread = deviation[:, None] * normals(self._draws, 1, "noise")[:, 0]
+        self._noise[rows] = median[:, None] * np.exp(spread)
+        bounds = self._bounds_of(rows)
         for kind, places in self.places.items():
             models, part = [job.models[kind] for job in jobs], self.slices[kind]
             self._theta[kind][rows] = theta_of(models, self._draws)
@@ -129,11 +140,12 @@ class Speeds:
         return every
 
     def _drawn(self, kind: str, jobs: Sequence[JobSnapshot], rows: IntArray) -> Drawn:
-        belief = np.array([noise_belief(job.noise, job.batch.initial) for job in jobs])
-        median, deviation = belief.T[:, :, None]
-        noise = median * np.exp(deviation * normals(self._draws, 1, "noise")[:, 0])
         models = [job.models[kind] for job in jobs]
-        return Drawn(models, self._theta[kind][rows], noise, [job.batch for job in jobs])
+        theta, noise = self._theta[kind][rows], self._noise[rows]
+        return Drawn(models, theta, noise, self._bounds_of(rows))
+
+    def _bounds_of(self, rows: IntArray) -> Bounds:
+        return Bounds(list(self._numbers), self._number[rows])
 
     def _is_known(self, job: JobSnapshot) -> bool:
         known = self._known.get(job.id)

@@ -65,16 +65,28 @@ def _few(bounds: BatchBounds, devices: bytes) -> Candidates:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Bounds:
+    """At what batch each of J jobs may run: `which`, (J,), of those that there are."""
+
+    every: Sequence[BatchBounds]
+    which: IntArray
+
+    def part(self, block: slice) -> Bounds:
+        """Of some of the jobs."""
+        return Bounds(self.every, self.which[block])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Drawn:
     """J models of one formula on one kind of device, in K draws.
 
-    `theta` is (J, K, p), the noise scales are (J, K); `bounds` say at what batch each may run.
+    `theta` is (J, K, p), the noise scales are (J, K).
     """
 
     models: Sequence[ThroughputModel]
     theta: FloatArray
     noise_examples: FloatArray
-    bounds: Sequence[BatchBounds]
+    bounds: Bounds
 
     def first(self, draws: int) -> Drawn:
         """Of the first draws alone."""
@@ -88,7 +100,7 @@ class Drawn:
             self.models[block],
             self.theta[block],
             self.noise_examples[block],
-            self.bounds[block],
+            self.bounds.part(block),
         )
 
 
@@ -114,8 +126,9 @@ class _Batches:
     initial: FloatArray
 
 
-def _batches(bounds: Sequence[BatchBounds], places: Places) -> _Batches:
-    distinct = list(dict.fromkeys(bounds))
+def _batches(bounds: Bounds, places: Places) -> _Batches:
+    present, which = np.unique(bounds.which, return_inverse=True)
+    distinct = [bounds.every[own] for own in present.tolist()]
     found = [places.batches(own) for own in distinct]
     most = max(own.total.shape[1] for own in found)
     kept = [np.minimum(np.arange(most), own.total.shape[1] - 1) for own in found]
@@ -127,21 +140,19 @@ def _batches(bounds: Sequence[BatchBounds], places: Places) -> _Batches:
             [own.accumulation for own in found],
         )
     )
-    which = [0]
-    if len(distinct) > 1:
-        place = {own: at for at, own in enumerate(distinct)}
-        which = [place[own] for own in bounds]
+    which = which[:, None] if len(distinct) > 1 else np.zeros((1, 1), dtype=np.int64)
+    initial: Any = np.array([own.initial for own in distinct], dtype=np.float32)
     return _Batches(
         total=total,
         device=device,
         accumulation=accumulation,
         runs=np.concatenate([own.runs[:, 0] for own in found]),
-        first=np.array(which)[:, None] * len(places.devices),
-        initial=np.array([[distinct[own].initial] for own in which], dtype=np.float32),
+        first=which * len(places.devices),
+        initial=initial[which],
     )
 
 
-def runs_at(bounds: Sequence[BatchBounds], formula: Formula, places: Places) -> NDArray[np.bool_]:
+def runs_at(bounds: Bounds, formula: Formula, places: Places) -> NDArray[np.bool_]:
     """Whether each of J jobs of that formula can run at each size, (J, S), or (1, S) if alike."""
     batches = _batches(bounds, places)
     runs = batches.runs[batches.first + np.arange(len(places.devices))]
@@ -152,7 +163,7 @@ def runs_at(bounds: Sequence[BatchBounds], formula: Formula, places: Places) -> 
 def one_less(
     models: Sequence[ThroughputModel],
     noise_examples: FloatArray,
-    bounds: Sequence[BatchBounds],
+    bounds: Bounds,
     places: Places,
 ) -> FloatArray:
     """What share of the goodput of each size is left with one instance less, (J, S).
@@ -163,14 +174,15 @@ def one_less(
     found = []
     for start in range(0, len(models), _BLOCK):
         block = slice(start, start + _BLOCK)
-        found.append(_one_less(models[block], noise_examples[block], bounds[block], places))
+        own = bounds.part(block)
+        found.append(_one_less(models[block], noise_examples[block], own, places))
     return np.concatenate(found).astype(np.float32)
 
 
 def _one_less(
     models: Sequence[ThroughputModel],
     noise_examples: FloatArray,
-    bounds: Sequence[BatchBounds],
+    bounds: Bounds,
     places: Places,
 ) -> FloatArray:
     batches = _batches(bounds, places)
@@ -240,6 +252,8 @@ def _measured(
     draws = drawn.noise_examples.shape[1]
     nothing = (0.0,) * draws
     for job, model in enumerate(drawn.models):
+        if not model.measured:
+            continue
         known = {(each.instances, each.devices): each.log_errors for each in model.size_errors}
         for size in model.measured & places.index.keys():
             place = places.index[size]

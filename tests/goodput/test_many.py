@@ -50,7 +50,8 @@ def drawn_of(
     noise: FloatArray,
     bounds: Sequence[BatchBounds] = (BOUNDS,) * 4,
 ) -> many.Drawn:
-    return many.Drawn(models, many.theta_of(models, noise.shape[1]), noise, bounds[: len(models)])
+    which = many.Bounds(bounds, np.arange(len(models)))
+    return many.Drawn(models, many.theta_of(models, noise.shape[1]), noise, which)
 
 
 @pytest.mark.parametrize("point", [PLAIN, FAR, STAGED])
@@ -88,7 +89,7 @@ def test_few_batches_lose_little() -> None:
 def test_the_points_say_what_one_instance_less_leaves() -> None:
     one = model_of(PLAIN, 0)
     places = many.Places("card", INSTANCES, DEVICES)
-    found = many.one_less([one], np.array([500.0]), [BOUNDS], places)
+    found = many.one_less([one], np.array([500.0]), many.Bounds([BOUNDS], np.array([0])), places)
     assert not found[0, INSTANCES == 1].any()
     assert (found <= 1.0).all()
     centre = ThroughputModel("card", PLAIN, (PLAIN,))
