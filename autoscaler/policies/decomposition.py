@@ -128,6 +128,12 @@ def _least_bound(columns: Columns) -> tuple[FloatArray, float]:
 
 def _lowest(slopes: FloatArray, heights: FloatArray, most: FloatArray) -> tuple[FloatArray, float]:
     """Where the highest of planes is the lowest, within [0, most], and how high it is there."""
+    (open_to,) = np.nonzero(most > 0)
+    if len(open_to) == 1:
+        prices = np.zeros(len(most))
+        at = int(open_to[0])
+        prices[at], height = _lowest_of_lines(slopes[:, at], heights, float(most[at]))
+        return prices, height
     scale = max(float(np.abs(heights).max()), 1e-300)
     unit = np.maximum(most, 1e-300)
     matrix = np.column_stack([slopes * unit / scale, -np.ones(len(slopes))])
@@ -140,6 +146,18 @@ def _lowest(slopes: FloatArray, heights: FloatArray, most: FloatArray) -> tuple[
     if found.status != 0 or found.x is None:
         raise SolverError(f"the prices of the limits were not found: {found.message}")
     return found.x[:-1] * unit, float(found.x[-1]) * scale
+
+
+def _lowest_of_lines(slopes: FloatArray, heights: FloatArray, most: float) -> tuple[float, float]:
+    """The same of one price: at an end, or where two of the lines cross."""
+    one, other = np.triu_indices(len(slopes), 1)
+    apart = slopes[one] - slopes[other]
+    crosses = apart != 0
+    crossings = (heights[other] - heights[one])[crosses] / apart[crosses]
+    prices = np.concatenate([[0.0, most], np.clip(crossings, 0.0, most)])
+    highest = (heights[:, None] + slopes[:, None] * prices).max(axis=0)
+    best = int(highest.argmin())
+    return float(prices[best]), float(highest[best])
 
 
 def _largest(columns: Columns) -> FloatArray:
