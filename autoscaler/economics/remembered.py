@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import fields
 
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.candidates import costs_in_candidates
@@ -15,7 +16,7 @@ from autoscaler.economics.supply import IntArray, Supply
 from autoscaler.economics.threads import each_of, parts_of
 from autoscaler.goodput.throughput import FloatArray
 
-_KEPT_BYTES = 500_000_000
+_KEPT_BYTES = 2_000_000_000
 # Jobs that are looked at together.
 _BLOCK = 128
 
@@ -32,7 +33,7 @@ class Remembered:
     @property
     def size_bytes(self) -> int:
         """What the lists take."""
-        return 2 * self.lists.seconds_per_example.nbytes
+        return sum(getattr(self.lists, each.name).nbytes for each in fields(Shortlists))
 
     def rows(self, jobs: Sequence[JobSnapshot], supply: Supply, bids: FloatArray) -> IntArray:
         """The row of each job, (J,): what is not known any more, or is new, is made anew."""
@@ -83,13 +84,19 @@ _KEPT: Kept[Remembered] = Kept(_KEPT_BYTES)
 
 def remembered(job: JobSnapshot, like: Likeness, supply: Supply) -> Remembered:
     """What is remembered of the cohort of a job."""
-    found = _KEPT.get(like)
-    return Remembered(cohort_of(job, like, supply)) if found is None else found
+    found = _KEPT.get(_basis(like))
+    if found is None or found.cohort.like != like:
+        return Remembered(cohort_of(job, like, supply))
+    return found
 
 
 def keep(some: Remembered) -> None:
-    """Remember it."""
-    _KEPT.put(some.cohort.like, some, some.size_bytes)
+    """Remember it, in place of the lists of such a cohort on other terms."""
+    _KEPT.put(_basis(some.cohort.like), some, some.size_bytes)
+
+
+def _basis(like: Likeness) -> Hashable:
+    return like.instances, like.formulas, like.draws
 
 
 def _is_alike(before: JobSnapshot, now: JobSnapshot) -> bool:

@@ -29,7 +29,7 @@ from autoscaler.goodput.throughput import FloatArray
 # Draws by which all places are looked at, and places of each kind of device that all are for.
 _PROBES = 4
 _PLACES = 24
-_KEPT_BYTES = 500_000_000
+_KEPT_BYTES = 2_000_000_000
 
 
 class Speeds:

@@ -48,7 +48,7 @@ class Places:
         return _few(bounds.on(self.device_kind), self.devices.tobytes())
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def _few(bounds: BatchBounds, devices: bytes) -> Candidates:
     every = candidates(bounds, np.frombuffer(devices, dtype=np.int64))
     rows = np.log(every.total)
