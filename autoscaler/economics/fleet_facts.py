@@ -39,34 +39,36 @@ def fleet_facts(
 ) -> Iterator[Facts]:
     """Those of each job; of all at once they would be too many objects to go through."""
     choices = fleet.choices
-    held = np.where(fleet.has_held, 0, -1)
+    holds, as_wished = fleet.has_held & (given == 0), choices.target == given
     other, has_faster = _alternatives(fleet)
-    other = np.where(fleet.has_held & (given == 0), other, -1)
+    other = np.where(holds, other, -1)
     rows = zip(
         fleet.jobs,
         targets,
         fleet.value_of_time.tolist(),
         choices.why,
         fleet.work.tolist(),
-        _options(fleet, held),
+        holds.tolist(),
+        as_wished.tolist(),
+        _options(fleet, np.where(fleet.has_held & ~holds, 0, -1)),
         _options(fleet, given, is_told_of=True),
-        _options(fleet, choices.target),
+        _options(fleet, np.where(as_wished, -1, choices.target)),
         _options(fleet, other, is_told_of=True),
         has_faster.tolist(),
         strict=True,
     )
-    for job, target, value, why, work, kept, gets, wished, best, is_faster in rows:
+    for job, target, value, why, work, stays, has_wish, kept, gets, wished, best, fast in rows:
         yield Facts(
             job=job,
             aim=Aim(value),
             why=why,
             work=work,
             target=target,
-            held=kept,
+            held=gets if stays else kept,
             given=gets,
-            wished=wished,
+            wished=gets if has_wish else wished,
             other=best,
-            has_faster=is_faster,
+            has_faster=fast,
         )
 
 
