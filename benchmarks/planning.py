@@ -11,7 +11,7 @@ changed, `limited` is from cold too: all models are new. Before `tenth` every jo
 a tenth of the jobs have new models. Before `priced` they have gone on and one offer has another
 price. `again` is made after nothing has changed. The snapshots are given: what it takes to make
 them of a store is not counted. Times are the processor's, of all threads together; with `--wall`
-those of a clock, for a machine that does nothing else.
+those of a clock.
 """
 
 from __future__ import annotations

@@ -32,7 +32,6 @@ from autoscaler.economics.switching import (
     knows_the_end,
     standing_usd,
 )
-from autoscaler.economics.threads import parts_of
 from autoscaler.economics.wishes import Why
 from autoscaler.goodput.formulas import formula_of
 from autoscaler.goodput.throughput import FloatArray
@@ -91,7 +90,8 @@ def _parts(
     memory = remembered(jobs[0], likeness(jobs[0], supply), supply)
     rows = memory.rows(jobs, supply, bids)
     keep(memory)
-    for part in parts_of(len(jobs), _TOGETHER):
+    for start in range(0, len(jobs), _TOGETHER):
+        part = slice(start, start + _TOGETHER)
         yield Fleet(jobs[part], supply, room, (memory, rows[part]), (value[part], bids[part]))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from threading import Lock
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -36,7 +35,6 @@ class Kept(Generic[Value]):
         self._most_bytes = most_bytes
         self._bytes = 0
         self._values: dict[Hashable, tuple[Value, int]] = {}
-        self._lock = Lock()
 
     def get(self, key: Hashable) -> Value | None:
         """What is kept under that key."""
@@ -45,12 +43,11 @@ class Kept(Generic[Value]):
 
     def put(self, key: Hashable, value: Value, size_bytes: int) -> None:
         """Keep it, and give up the oldest for it."""
-        with self._lock:
-            self._bytes += size_bytes - self._values.pop(key, (None, 0))[1]
-            self._values[key] = value, size_bytes
-            while self._bytes > self._most_bytes and self._values:
-                oldest = next(iter(self._values))
-                self._bytes -= self._values.pop(oldest, (None, 0))[1]
+        self._bytes += size_bytes - self._values.pop(key, (None, 0))[1]
+        self._values[key] = value, size_bytes
+        while self._bytes > self._most_bytes and self._values:
+            oldest = next(iter(self._values))
+            self._bytes -= self._values.pop(oldest, (None, 0))[1]
 
 
 class Rows:

@@ -13,12 +13,11 @@ from autoscaler.economics.shortlists import Screening, Shortlists, stays
 from autoscaler.economics.speeds import has_same_models, speeds_of
 from autoscaler.economics.speeds import keep as keep_speeds
 from autoscaler.economics.supply import IntArray, Supply
-from autoscaler.economics.threads import each_of, parts_of
 from autoscaler.goodput.throughput import FloatArray
 
 _KEPT_BYTES = 2_000_000_000
 # Jobs that are looked at together.
-_BLOCK = 128
+_BLOCK = 512
 
 
 class Remembered:
@@ -67,15 +66,11 @@ class Remembered:
         """Make the lists of those of the jobs that have changed."""
         speeds = speeds_of(self.cohort)
         known = speeds.rows(jobs)
-
-        def screen(part: slice) -> None:
-            of = changed[part]
-            block = Screening(
-                [jobs[at] for at in of], self.cohort, supply, bids[of], (speeds, known[of])
-            )
+        for start in range(0, len(changed), _BLOCK):
+            of = changed[start : start + _BLOCK]
+            some = [jobs[at] for at in of]
+            block = Screening(some, self.cohort, supply, bids[of], (speeds, known[of]))
             self.lists.put(rows[of], block.shortlists())
-
-        each_of(screen, parts_of(len(changed), _BLOCK))
         keep_speeds(self.cohort, speeds)
 
 

@@ -25,8 +25,8 @@ IntArray = NDArray[np.int64]
 
 # Batches that are looked at, of those worth a look: between two of them goodput is flat.
 _BATCHES = 12
-# Jobs that are looked at together: what that takes is to stay in the processor's cache.
-_BLOCK = 64
+# Jobs that are looked at together: few of NumPy's calls, and what they take stays in the cache.
+_BLOCK = 256
 
 
 @dataclass(frozen=True, eq=False)

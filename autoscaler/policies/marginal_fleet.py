@@ -18,7 +18,6 @@ from autoscaler.economics.many_fluid import Fluid, fluid_prices
 from autoscaler.economics.narrowing import narrowed
 from autoscaler.economics.supply import BoolArray, IntArray, Supply
 from autoscaler.economics.surplus import worth
-from autoscaler.economics.threads import each_of
 from autoscaler.economics.wishes import Why, Wish, wish
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.contests import Holding, Standings
@@ -91,7 +90,7 @@ def plan_fleet(jobs: Sequence[JobSnapshot], supply: Supply, most_times: float) -
     listed = [job for job in jobs if can_be_listed(job, supply)]
     names = {job.id for job in listed}
     others = [wish(job, supply, room, most_times) for job in jobs if job.id not in names]
-    groups = each_of(_together, fleets(listed, supply, room, most_times))
+    groups = [_together(fleet) for fleet in fleets(listed, supply, room, most_times)]
     groups += [_alone(narrowed(own)) for own in others if own.eligible.any()]
     given = [group.wished for group in groups]
     unknown = [own for own in others if own.why is Why.HOLDS_UNKNOWN]
@@ -165,10 +164,10 @@ def _shared(
     room = np.maximum(room, 0.0)
     rows = [np.nonzero(group.eligible) for group in groups]
     prices = _finish_prices(groups, rows, room)
-    worths = each_of(
-        lambda each: each[0].worth(each[1] / each[0].weights[:, None]),
-        list(zip(groups, prices, strict=True)),
-    )
+    worths = [
+        group.worth(price / group.weights[:, None])
+        for group, price in zip(groups, prices, strict=True)
+    ]
     starts = np.cumsum([0, *(len(group.jobs) for group in groups)])
     job = _joined([start + at for start, (at, _) in zip(starts, rows, strict=False)])
     value = _joined(
