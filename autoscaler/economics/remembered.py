@@ -27,7 +27,8 @@ class Remembered:
         self.cohort = cohort
         self.lists = Shortlists.blank(0, cohort.like.draws)
         self._rows = Rows()
-        self._known: dict[str, tuple[JobSnapshot, bool]] = {}
+        self._known: dict[str, JobSnapshot] = {}
+        self._stayed: dict[str, bool] = {}
 
     @property
     def size_bytes(self) -> int:
@@ -48,12 +49,13 @@ class Remembered:
         if changed:
             self._known = {}
             self._list(jobs, supply, bids, rows, changed)
-        self._known = dict(zip(names, zip(jobs, staying, strict=True), strict=True))
+        self._known = dict(zip(names, jobs, strict=True))
+        self._stayed = dict(zip(names, staying, strict=True))
         return rows
 
     def _is_known(self, job: JobSnapshot, stay: bool) -> bool:
         known = self._known.get(job.id)
-        return known is not None and known[1] == stay and _is_alike(known[0], job)
+        return known is not None and self._stayed[job.id] == stay and _is_alike(known, job)
 
     def _list(
         self,
