@@ -20,7 +20,7 @@ from autoscaler.economics.spot import (
     goodput_with_restarts,
     price_with_refills,
 )
-from autoscaler.economics.supply import SECONDS_PER_HOUR, BoolArray, IntArray, Supply
+from autoscaler.economics.supply import SECONDS_PER_HOUR, BoolArray, IntArray, Supply, Terms
 from autoscaler.goodput.draws import noise_draws
 from autoscaler.goodput.prediction import goodput_draws
 from autoscaler.goodput.throughput import FloatArray
@@ -238,6 +238,17 @@ def billed_starts_seconds(switching: SwitchingCosts, offers: Sequence[Offer]) ->
     So long it is, too, from a reclaim until another trains: that is ordered where there is room.
     """
     return np.array([billed_start_seconds(switching, offer) for offer in offers])
+
+
+def billed_starts_of_jobs(some: Sequence[SwitchingCosts], terms: Terms) -> FloatArray:
+    """`billed_starts_seconds` of J jobs, (J, O)."""
+    boots = [offer.boot_seconds for offer in terms.offers]
+    found = np.tile(np.array(boots, dtype=np.float64), (len(some), 1))
+    for row, switching in zip(found, some, strict=True):
+        for offer, seconds in switching.start_seconds.items():
+            if offer in terms.index:
+                row[terms.index[offer]] = seconds
+    return found
 
 
 def held_size(job: JobSnapshot, supply: Supply) -> tuple[int, int, int] | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import numpy as np
 
 from autoscaler.economics.supply import SECONDS_PER_HOUR
 from autoscaler.economics.wishes import Wish
@@ -71,6 +70,7 @@ class Change:
 
     def figures(self) -> Mapping[str, float]:
         """By name, for the journal; all finite."""
+        payback_seconds = self.payback_seconds
         per_hour = {
             "usd_per_hour_before": self.usd_per_second_before,
             "usd_per_hour_after": self.usd_per_second_after,
@@ -83,12 +83,10 @@ class Change:
             "average_goodput_per_usd_per_hour": self.average,
             "boot_seconds": self.boot_seconds,
             "switch_usd": self.cost_usd,
-            "payback_seconds": float("inf")
-            if self.payback_seconds is None
-            else self.payback_seconds,
+            "payback_seconds": math.inf if payback_seconds is None else payback_seconds,
             **{name: value * SECONDS_PER_HOUR for name, value in per_hour.items()},
         }
-        return {name: value for name, value in figures.items() if np.isfinite(value)}
+        return {name: value for name, value in figures.items() if math.isfinite(value)}
 
 
 def change_to(wish: Wish, target: int) -> Change:

@@ -1,4 +1,7 @@
-"""Jobs that choose among the same sizes by the same formulas: what holds for all of them."""
+"""Jobs that choose among the same sizes by the same formulas: what holds for all of them.
+
+At what batch a job may run is its own, and so is whether it can run at a size at all.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from functools import cached_property
 
 import numpy as np
 
-from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.snapshot import JobSnapshot, ThroughputModel
 from autoscaler.economics.sizes import Sizes, permitted_sizes
@@ -28,7 +30,6 @@ class Likeness:
     terms: Terms
     permitted: tuple[int, ...]
     instances: InstanceBounds
-    batch: BatchBounds
     formulas: tuple[tuple[str, Formula], ...]
     draws: int
 
@@ -40,7 +41,6 @@ def likeness(job: JobSnapshot, supply: Supply) -> Likeness:
         terms=supply.terms,
         permitted=supply.permitted(job.instances),
         instances=job.instances,
-        batch=job.batch,
         formulas=tuple((kind, formula_of(model.point)) for kind, model in models),
         draws=len(models[0][1].draws),
     )
@@ -130,10 +130,10 @@ def cohort_of(job: JobSnapshot, like: Likeness, supply: Supply) -> Cohort:
         of_kind = np.flatnonzero(terms.of_kind[kind][sizes.offer])
         pairs = np.stack([sizes.instances[of_kind], devices[of_kind]], axis=1)
         distinct, position = np.unique(pairs, axis=0, return_inverse=True)
-        own = Places(kind, distinct[:, 0], distinct[:, 1], job.batch)
+        own = Places(kind, distinct[:, 0].copy(), distinct[:, 1].copy())
         if not len(distinct):
             continue
-        runs = own.batches.runs[:, 0] & formula.runs(own.devices)
+        runs = formula.runs(own.devices)
         places[kind] = own
         place[of_kind] = np.where(runs[position], position + offset, -1)
         offset += len(distinct)

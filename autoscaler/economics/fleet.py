@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
 from autoscaler.domain.snapshot import JobSnapshot
-from autoscaler.economics.candidates import billed_starts_seconds, starts_seconds
+from autoscaler.economics.candidates import billed_starts_of_jobs
 from autoscaler.economics.cohorts import Likeness, likeness
 from autoscaler.economics.exploration import SURE_SHARE
 from autoscaler.economics.objectives import price_range, value_of_time
@@ -35,8 +36,9 @@ from autoscaler.economics.wishes import Why
 from autoscaler.goodput.formulas import formula_of
 from autoscaler.goodput.throughput import FloatArray
 
-# Jobs that are looked at together with all their draws.
-_BLOCK = 64
+# Jobs of one part of a cohort, and of those that are looked at with all their draws.
+_TOGETHER = 512
+_BLOCK = 16
 
 
 def can_be_listed(job: JobSnapshot, supply: Supply) -> bool:
@@ -61,21 +63,26 @@ def can_be_listed(job: JobSnapshot, supply: Supply) -> bool:
 def fleets(
     jobs: Sequence[JobSnapshot], supply: Supply, room: FloatArray, most_times: float
 ) -> list[Fleet]:
-    """The jobs by their cohorts; all can be listed, the other arguments are those of `wish`."""
+    """The jobs by their cohorts, in parts.
+
+    All can be listed; the other arguments are those of `wish`.
+    """
     alike: dict[Likeness, list[JobSnapshot]] = {}
     same: dict[object, list[JobSnapshot]] = {}
     for job in jobs:
         points = (model.point for model in job.models.values())
-        key = id(job.instances), id(job.batch), *job.models, *map(formula_of, points)
+        draws = len(next(iter(job.models.values())).draws)
+        key = job.instances, draws, *job.models, *map(formula_of, points)
         if key not in same:
             same[key] = alike.setdefault(likeness(job, supply), [])
         same[key].append(job)
-    return [_fleet(some, supply, room, most_times) for some in alike.values()]
+    parts = [_parts(some, supply, room, most_times) for some in alike.values()]
+    return list(chain.from_iterable(parts))
 
 
-def _fleet(
+def _parts(
     jobs: Sequence[JobSnapshot], supply: Supply, room: FloatArray, most_times: float
-) -> Fleet:
+) -> Iterator[Fleet]:
     prices = price_range(jobs[0], supply, most_times)
     value = np.array([value_of_time(job.objective, prices) for job in jobs])
     least = np.array([prices.least(job.waited_seconds) for job in jobs])
@@ -83,7 +90,9 @@ def _fleet(
     memory = remembered(jobs[0], likeness(jobs[0], supply), supply)
     rows = memory.rows(jobs, supply, bids)
     keep(memory)
-    return Fleet(jobs, supply, room, (memory, rows), (value, bids))
+    for start in range(0, len(jobs), _TOGETHER):
+        part = slice(start, start + _TOGETHER)
+        yield Fleet(jobs[part], supply, room, (memory, rows[part]), (value[part], bids[part]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,6 +139,7 @@ class Fleet:
         memory, rows = listed
         self.value_of_time, self.bid = values
         self.lists = memory.lists.take(rows)
+        self._rows, self._seconds_per_example = rows, memory.lists.seconds_per_example
         self.has_held = self.lists.exists[:, 0]
 
     @cached_property
@@ -141,8 +151,7 @@ class Fleet:
     @cached_property
     def rate(self) -> FloatArray:
         """Useful examples a second by the mean time that one takes, (J, M)."""
-        rate: FloatArray = 1.0 / self.lists.seconds_per_example.mean(axis=1, dtype=np.float64)
-        return rate
+        return 1.0 / self.lists.mean_seconds
 
     @cached_property
     def remaining(self) -> FloatArray:
@@ -174,16 +183,9 @@ class Fleet:
     def ends(self) -> End:
         """The candidates as ends of changes, (J, M)."""
         lists, offers = self.lists, self.supply.offers
-        if any(job.switching.start_seconds for job in self.jobs):
-            rows = np.arange(len(self.jobs))[:, None]
-            costs = [job.switching for job in self.jobs]
-            starts = np.array([starts_seconds(own, offers) for own in costs])
-            billed = np.array([billed_starts_seconds(own, offers) for own in costs])
-            ready, paid = starts[rows, lists.offer], billed[rows, lists.offer]
-        else:
-            usual = self.jobs[0].switching
-            ready = starts_seconds(usual, offers)[lists.offer]
-            paid = billed_starts_seconds(usual, offers)[lists.offer]
+        starts = billed_starts_of_jobs([job.switching for job in self.jobs], self.supply.terms)
+        billed = starts[np.arange(len(self.jobs))[:, None], lists.offer]
+        fill = np.array([offer.fill_seconds for offer in offers])
         return End(
             offer=lists.offer,
             instances=lists.instances,
@@ -191,8 +193,8 @@ class Fleet:
             usd_per_second=lists.usd_per_second,
             rate=self.rate,
             unit_usd_per_second=self.supply.terms.usd_per_second[lists.offer],
-            start_seconds=ready,
-            billed_start_seconds=paid,
+            start_seconds=fill[lists.offer] + billed,
+            billed_start_seconds=billed,
             is_sure=np.array([is_sure(offer) for offer in offers])[lists.offer],
         )
 
@@ -265,10 +267,10 @@ class Fleet:
 
     def _blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """Parts of the jobs, and the seconds per example of their candidates, (K, J, M)."""
-        every = self.lists.seconds_per_example
+        width = self.lists.offer.shape[1]
         for start in range(0, len(self.jobs), _BLOCK):
             block = slice(start, start + _BLOCK)
-            seconds = every[block].transpose(1, 0, 2)
+            seconds = self._seconds_per_example[self._rows[block], :, :width].transpose(1, 0, 2)
             yield block, np.ascontiguousarray(seconds, dtype=np.float64)
 
     def _costs(self) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -1,8 +1,8 @@
-"""What the reasons of a fleet's decisions are made of, for all its jobs at once."""
+"""What the reasons of a fleet's decisions are made of: of one job after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 
 import numpy as np
@@ -14,43 +14,62 @@ from autoscaler.economics.facts import Facts, Option
 from autoscaler.economics.fleet import Fleet
 from autoscaler.economics.supply import BoolArray, IntArray
 
-_Options = Sequence[Option | None]
 
-
-def fleet_facts(fleet: Fleet, given: IntArray) -> dict[str, Facts]:
-    """By job; `given` is the candidate that each gets, (J,), -1 for nothing."""
-    choices = fleet.choices
-    held = np.where(fleet.has_held, 0, -1)
-    holds = fleet.has_held & (given == 0)
-    other, has_faster = _alternatives(fleet)
+def fleet_targets(fleet: Fleet, given: IntArray) -> list[Allocation | None]:
+    """What each job gets; `given` is its candidate, (J,), -1 for nothing."""
+    at = np.arange(len(given)), np.maximum(given, 0)
+    lists, offers = fleet.lists, fleet.supply.offers
     rows = zip(
         fleet.jobs,
+        given.tolist(),
+        lists.offer[at].tolist(),
+        lists.instances[at].tolist(),
+        lists.devices_used[at].tolist(),
+        strict=True,
+    )
+    found: list[Allocation | None] = []
+    for job, candidate, offer, *size in rows:
+        target = None if candidate < 0 else Allocation(offers[offer].id, *size)
+        found.append(job.held if target == job.held else target)
+    return found
+
+
+def fleet_facts(
+    fleet: Fleet, given: IntArray, targets: Sequence[Allocation | None]
+) -> Iterator[Facts]:
+    """Those of each job; of all at once they would be too many objects to go through."""
+    choices = fleet.choices
+    holds, as_wished = fleet.has_held & (given == 0), choices.target == given
+    other, has_faster = _alternatives(fleet)
+    other = np.where(holds, other, -1)
+    rows = zip(
+        fleet.jobs,
+        targets,
         fleet.value_of_time.tolist(),
         choices.why,
         fleet.work.tolist(),
-        _options(fleet, held),
-        _options(fleet, given, _changes(fleet, given)),
-        _options(fleet, choices.target),
-        _options(fleet, np.where(holds, other, -1), _changes(fleet, other)),
+        holds.tolist(),
+        as_wished.tolist(),
+        _options(fleet, np.where(fleet.has_held & ~holds, 0, -1)),
+        _options(fleet, given, is_told_of=True),
+        _options(fleet, np.where(as_wished, -1, choices.target)),
+        _options(fleet, other, is_told_of=True),
         has_faster.tolist(),
         strict=True,
     )
-    found = {}
-    for job, value, why, work, kept, gets, wished, best, is_faster in rows:
-        target = None if gets is None else Allocation(*gets.size)
-        found[job.id] = Facts(
+    for job, target, value, why, work, stays, has_wish, kept, gets, wished, best, fast in rows:
+        yield Facts(
             job=job,
             aim=Aim(value),
             why=why,
             work=work,
-            target=job.held if target == job.held else target,
-            held=kept,
+            target=target,
+            held=gets if stays else kept,
             given=gets,
-            wished=wished,
+            wished=gets if has_wish else wished,
             other=best,
-            has_faster=is_faster,
+            has_faster=fast,
         )
-    return found
 
 
 def _alternatives(fleet: Fleet) -> tuple[IntArray, BoolArray]:
@@ -64,14 +83,15 @@ def _alternatives(fleet: Fleet) -> tuple[IntArray, BoolArray]:
     return np.where(among.max(axis=1), best, -1), has_faster
 
 
-def _changes(fleet: Fleet, columns: IntArray) -> list[Change]:
-    """From what each job holds to a candidate of it."""
+def _changes(fleet: Fleet, columns: IntArray) -> Iterator[Change | None]:
+    """From what each job holds to a candidate of it; None for -1."""
     at = np.arange(len(columns)), np.maximum(columns, 0)
     taken, value, has = fleet.taken, fleet.value_of_time, fleet.has_held
     price, works_on = fleet.lists.usd_per_second[at], taken.works_on[at]
     idle_usd = np.where(works_on, 0.0, taken.ready_seconds[at]) * value
     paused_usd = taken.pause_seconds[at] * (price + value)
     rows = zip(
+        (columns >= 0).tolist(),
         np.where(has, fleet.rate[:, 0], 0.0).tolist(),
         fleet.rate[at].tolist(),
         np.where(has, fleet.lists.usd_per_second[:, 0], 0.0).tolist(),
@@ -82,10 +102,10 @@ def _changes(fleet: Fleet, columns: IntArray) -> list[Change]:
         (taken.boot_usd[at] + idle_usd + paused_usd).tolist(),
         strict=True,
     )
-    return [Change(*row) for row in rows]
+    return (Change(*row) if exists else None for exists, *row in rows)
 
 
-def _options(fleet: Fleet, columns: IntArray, changes: Sequence[Change] | None = None) -> _Options:
+def _options(fleet: Fleet, columns: IntArray, is_told_of: bool = False) -> Iterator[Option | None]:
     """A candidate of each job in plain numbers; None for -1."""
     at = np.arange(len(columns)), np.maximum(columns, 0)
     lists, choices, offers = fleet.lists, fleet.choices, fleet.supply.offers
@@ -99,7 +119,7 @@ def _options(fleet: Fleet, columns: IntArray, changes: Sequence[Change] | None =
         lists.measured[at].tolist(),
         choices.mean_usd[at].tolist(),
         choices.better[at].tolist(),
-        changes if changes else repeat(None, len(columns)),
+        _changes(fleet, columns) if is_told_of else repeat(None, len(columns)),
         strict=True,
     )
-    return [Option(offers[offer], *row) if exists else None for exists, offer, *row in rows]
+    return (Option(offers[offer], *row) if exists else None for exists, offer, *row in rows)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Generic, TypeVar
+from collections.abc import Hashable, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 Value = TypeVar("Value")
+# An array that is too short is made longer by this share more than is needed.
+_TO_SPARE = 0.125
 
 
 class Same:
@@ -43,3 +48,28 @@ class Kept(Generic[Value]):
         while self._bytes > self._most_bytes and self._values:
             oldest = next(iter(self._values))
             self._bytes -= self._values.pop(oldest, (None, 0))[1]
+
+
+class Rows:
+    """A row for each of some names, of as few as were ever needed at once."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, int] = {}
+        self._free: list[int] = []
+
+    def of(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """The row of each, (n,); those of others are free from now on."""
+        self._free += [self._rows.pop(name) for name in sorted(self._rows.keys() - set(names))]
+        for name in names:
+            if name not in self._rows:
+                self._rows[name] = self._free.pop() if self._free else len(self._rows)
+        return np.array([self._rows[name] for name in names], dtype=np.int64)
+
+
+def with_rows(array: NDArray[Any], rows: int) -> NDArray[Any]:
+    """The array, or a longer one: with at least so many rows, of which new ones are not set."""
+    if len(array) >= rows:
+        return array
+    longer = np.empty((rows + int(_TO_SPARE * rows), *array.shape[1:]), dtype=array.dtype)
+    longer[: len(array)] = array
+    return longer

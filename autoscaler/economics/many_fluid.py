@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autoscaler.economics.fluid import Segments, settled
 from autoscaler.economics.supply import BoolArray, IntArray
@@ -14,7 +17,7 @@ from autoscaler.goodput.throughput import FloatArray
 _LEVEL = 1e-12
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Fluid:
     """n jobs as arrays: their D allocations in a row, those of each job together.
 
@@ -29,21 +32,10 @@ class Fluid:
     rate: FloatArray
     uses: FloatArray
 
-    @property
+    @cached_property
     def first(self) -> IntArray:
         """Where the allocations of each job begin, (n,)."""
-        return np.flatnonzero(np.diff(self.job, prepend=-1))
-
-    def take(self, which: BoolArray) -> Fluid:
-        """Those allocations alone, of the same jobs."""
-        return Fluid(
-            self.value_of_time,
-            self.work,
-            self.job[which],
-            self.usd_per_second[which],
-            self.rate[which],
-            self.uses[:, which],
-        )
+        return starts(self.job)
 
 
 def fluid_prices(jobs: Fluid, maximum: FloatArray) -> FloatArray:
@@ -73,35 +65,37 @@ def _segments(jobs: Fluid, values: FloatArray, maximum: FloatArray) -> Segments:
     Scaled use is the sum of the shares of all limits. A hull begins with nothing, or with the best
     of what uses no limit, and goes where a unit of use is worth most.
     """
-    earned = values[jobs.job] * jobs.rate - jobs.usd_per_second
-    scaled = (jobs.uses / np.maximum(maximum, 1e-12)[:, None]).sum(axis=0)
     count, limits = len(jobs.work), len(maximum)
     at_use, at_worth, at_rate = np.zeros(count), np.zeros(count), np.zeros(count)
     at_uses = np.zeros((limits, count))
-    parts: list[tuple[FloatArray, ...]] = []
-    ahead = earned > 0
-    free = _highest(jobs.job, np.where(ahead & (scaled <= 0), earned, 0.0), 0.0)
-    at_worth[jobs.job[free]], at_rate[jobs.job[free]] = earned[free], jobs.rate[free]
+    parts: list[tuple[NDArray[Any], ...]] = []
+    earned = values[jobs.job] * jobs.rate - jobs.usd_per_second
+    rows = np.flatnonzero(earned > 0)
+    scaled = (jobs.uses[:, rows] / np.maximum(maximum, 1e-12)[:, None]).sum(axis=0)
+    steps = _Steps(rows, jobs.job[rows], scaled, earned[rows])
+    free = steps.take(scaled <= 0)
+    if len(free.rows):
+        free = free.take(_highest(free.job, free.earned))
+        at_worth[free.job], at_rate[free.job] = free.earned, jobs.rate[free.rows]
     base = at_rate.copy()
-    rows = np.flatnonzero(ahead & (scaled > 0))
-    while True:
-        job = jobs.job[rows]
-        ahead = (scaled[rows] > at_use[job]) & (earned[rows] > at_worth[job])
-        rows, job = rows[ahead], job[ahead]
-        if not len(rows):
-            break
-        slope = (earned[rows] - at_worth[job]) / (scaled[rows] - at_use[job])
-        steepest = np.full(count, -np.inf)
-        first = np.flatnonzero(np.diff(job, prepend=-1))
-        steepest[job[first]] = np.maximum.reduceat(slope, first)
-        as_steep = slope >= steepest[job] * (1.0 - _LEVEL)
-        corner = rows[_highest(job, np.where(as_steep, scaled[rows], 0.0), 0.0)]
-        owner = jobs.job[corner]
-        rise, run = earned[corner] - at_worth[owner], scaled[corner] - at_use[owner]
-        uses = jobs.uses[:, corner] - at_uses[:, owner]
-        parts.append((owner, rise / run, rise, jobs.rate[corner] - at_rate[owner], *uses))
-        at_use[owner], at_worth[owner] = scaled[corner], earned[corner]
-        at_rate[owner], at_uses[:, owner] = jobs.rate[corner], jobs.uses[:, corner]
+    steps = steps.take(scaled > 0)
+    while len(steps.rows):
+        rise, run = steps.earned - at_worth[steps.job], steps.scaled - at_use[steps.job]
+        ahead = (rise > 0) & (run > 0)
+        if not ahead.all():
+            steps, rise, run = steps.take(ahead), rise[ahead], run[ahead]
+            continue
+        slope = rise / run
+        steepest = np.maximum.reduceat(slope, starts(steps.job))
+        as_steep = slope >= _of_each(steepest, steps.job) * (1.0 - _LEVEL)
+        at = _highest(steps.job, np.where(as_steep, steps.scaled, 0.0))
+        corner = steps.take(at)
+        owner = corner.job
+        uses = jobs.uses[:, corner.rows] - at_uses[:, owner]
+        rate = jobs.rate[corner.rows]
+        parts.append((owner, slope[at], rise[at], rate - at_rate[owner], *uses))
+        at_use[owner], at_worth[owner] = corner.scaled, corner.earned
+        at_rate[owner], at_uses[:, owner] = rate, jobs.uses[:, corner.rows]
     columns = np.concatenate([np.empty((4 + limits, 0)), *map(np.array, parts)], axis=1)
     columns = columns[:, np.lexsort((columns[0], -columns[1]))]
     return Segments(
@@ -114,12 +108,34 @@ def _segments(jobs: Fluid, values: FloatArray, maximum: FloatArray) -> Segments:
     )
 
 
-def _highest(job: IntArray, level: FloatArray, above: float) -> IntArray:
-    """Of each job the first row of the highest level, of those `above` that; jobs together."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Steps:
+    """Allocations that may be the next on a hull, those of each job together."""
+
+    rows: IntArray
+    job: IntArray
+    scaled: FloatArray
+    earned: FloatArray
+
+    def take(self, which: BoolArray | IntArray) -> _Steps:
+        return _Steps(self.rows[which], self.job[which], self.scaled[which], self.earned[which])
+
+
+def starts(job: IntArray) -> IntArray:
+    """Where the rows of each job begin, whose rows are together."""
     if not len(job):
         return job
-    first = np.flatnonzero(np.diff(job, prepend=-1))
-    most = np.repeat(np.maximum.reduceat(level, first), np.diff([*first.tolist(), len(job)]))
-    rows = np.flatnonzero((level == most) & (level > above))
-    found: IntArray = rows[np.diff(job[rows], prepend=-1) != 0]
-    return found
+    return np.concatenate([[0], np.flatnonzero(job[1:] != job[:-1]) + 1])
+
+
+def _of_each(values: FloatArray, job: IntArray) -> FloatArray:
+    """Those of the jobs that have rows, beside each of these."""
+    counts = np.diff(starts(job), append=len(job))
+    return np.repeat(values, counts)
+
+
+def _highest(job: IntArray, level: FloatArray) -> IntArray:
+    """Of each job the first row of its highest level; jobs together."""
+    most = _of_each(np.maximum.reduceat(level, starts(job)), job)
+    rows = np.flatnonzero(level == most)
+    return rows[starts(job[rows])]

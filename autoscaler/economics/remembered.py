@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Hashable, Sequence
+from dataclasses import fields
 
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.candidates import costs_in_candidates
 from autoscaler.economics.cohorts import Cohort, Likeness, cohort_of
-from autoscaler.economics.keeping import Kept
-from autoscaler.economics.shortlists import Shortlists, shortlists, stays
+from autoscaler.economics.keeping import Kept, Rows
+from autoscaler.economics.shortlists import Screening, Shortlists, stays
+from autoscaler.economics.speeds import has_same_models, speeds_of
+from autoscaler.economics.speeds import keep as keep_speeds
 from autoscaler.economics.supply import IntArray, Supply
 from autoscaler.goodput.throughput import FloatArray
 
-_KEPT_BYTES = 500_000_000
+_KEPT_BYTES = 2_000_000_000
+# Jobs that are looked at together.
+_BLOCK = 512
 
 
 class Remembered:
@@ -23,13 +26,14 @@ class Remembered:
     def __init__(self, cohort: Cohort) -> None:
         self.cohort = cohort
         self.lists = Shortlists.blank(0, cohort.like.draws)
-        self._rows: dict[str, int] = {}
-        self._known: dict[str, tuple[JobSnapshot, bool]] = {}
+        self._rows = Rows()
+        self._known: dict[str, JobSnapshot] = {}
+        self._stayed: dict[str, bool] = {}
 
     @property
     def size_bytes(self) -> int:
         """What the lists take."""
-        return 2 * self.lists.seconds_per_example.nbytes
+        return sum(getattr(self.lists, each.name).nbytes for each in fields(Shortlists))
 
     def rows(self, jobs: Sequence[JobSnapshot], supply: Supply, bids: FloatArray) -> IntArray:
         """The row of each job, (J,): what is not known any more, or is new, is made anew."""
@@ -39,31 +43,37 @@ class Remembered:
             for at, (job, stay) in enumerate(zip(jobs, staying, strict=True))
             if not self._is_known(job, stay)
         ]
-        present = {job.id for job in jobs}
-        free = [self._rows.pop(job) for job in list(self._rows) if job not in present]
-        self._known = {job.id: (job, stay) for job, stay in zip(jobs, staying, strict=True)}
-        free.extend(range(len(self._rows) + len(free), self._grown(len(jobs))))
-        for job in jobs:
-            if job.id not in self._rows:
-                self._rows[job.id] = free.pop()
-        rows = np.array([self._rows[job.id] for job in jobs], dtype=np.int64)
-        anew = shortlists([jobs[at] for at in changed], self.cohort, supply, bids[changed])
-        self.lists.put(rows[changed], anew)
+        names = [job.id for job in jobs]
+        rows = self._rows.of(names)
+        self.lists = self.lists.with_rows(int(rows.max(initial=-1)) + 1)
+        if changed:
+            self._known = {}
+            self._list(jobs, supply, bids, rows, changed)
+        self._known = dict(zip(names, jobs, strict=True))
+        self._stayed = dict(zip(names, staying, strict=True))
         return rows
 
     def _is_known(self, job: JobSnapshot, stay: bool) -> bool:
         known = self._known.get(job.id)
-        return known is not None and known[1] == stay and _is_alike(known[0], job)
+        return known is not None and self._stayed[job.id] == stay and _is_alike(known, job)
 
-    def _grown(self, jobs: int) -> int:
-        """Make room for so many; how many there is room for."""
-        room = len(self.lists.offer)
-        if room >= jobs:
-            return room
-        longer = Shortlists.blank(jobs, self.cohort.like.draws)
-        longer.put(slice(0, room), self.lists)
-        self.lists = longer
-        return jobs
+    def _list(
+        self,
+        jobs: Sequence[JobSnapshot],
+        supply: Supply,
+        bids: FloatArray,
+        rows: IntArray,
+        changed: Sequence[int],
+    ) -> None:
+        """Make the lists of those of the jobs that have changed."""
+        speeds = speeds_of(self.cohort)
+        known = speeds.rows(jobs)
+        for start in range(0, len(changed), _BLOCK):
+            of = changed[start : start + _BLOCK]
+            some = [jobs[at] for at in of]
+            block = Screening(some, self.cohort, supply, bids[of], (speeds, known[of]))
+            self.lists.put(rows[of], block.shortlists())
+        keep_speeds(self.cohort, speeds)
 
 
 _KEPT: Kept[Remembered] = Kept(_KEPT_BYTES)
@@ -71,13 +81,19 @@ _KEPT: Kept[Remembered] = Kept(_KEPT_BYTES)
 
 def remembered(job: JobSnapshot, like: Likeness, supply: Supply) -> Remembered:
     """What is remembered of the cohort of a job."""
-    found = _KEPT.get(like)
-    return Remembered(cohort_of(job, like, supply)) if found is None else found
+    found = _KEPT.get(_basis(like))
+    if found is None or found.cohort.like != like:
+        return Remembered(cohort_of(job, like, supply))
+    return found
 
 
 def keep(some: Remembered) -> None:
-    """Remember it."""
-    _KEPT.put(some.cohort.like, some, some.size_bytes)
+    """Remember it, in place of the lists of such a cohort on other terms."""
+    _KEPT.put(_basis(some.cohort.like), some, some.size_bytes)
+
+
+def _basis(like: Likeness) -> Hashable:
+    return like.instances, like.formulas, like.draws
 
 
 def _is_alike(before: JobSnapshot, now: JobSnapshot) -> bool:
@@ -86,11 +102,9 @@ def _is_alike(before: JobSnapshot, now: JobSnapshot) -> bool:
     return (
         before.held == now.held
         and before.noise == now.noise
+        and before.batch == now.batch
         and before.held_reclaims_per_hour == now.held_reclaims_per_hour
         and before.objective == now.objective
-        and (
-            before.models is now.models
-            or all(before.models[kind] is model for kind, model in now.models.items())
-        )
+        and has_same_models(before, now)
         and (old is new or costs_in_candidates(old) == costs_in_candidates(new))
     )

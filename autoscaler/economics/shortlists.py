@@ -17,28 +17,25 @@ import numpy as np
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.candidates import (
     Candidates,
-    billed_starts_seconds,
+    billed_starts_of_jobs,
     candidates,
     held_size,
 )
 from autoscaler.economics.cohorts import Cohort
+from autoscaler.economics.keeping import with_rows
 from autoscaler.economics.narrowing import TIMES_BEST
 from autoscaler.economics.sizes import permitted_sizes
+from autoscaler.economics.speeds import Speeds
 from autoscaler.economics.spot import (
     goodput_with_reclaims,
     goodput_with_restarts,
     price_with_refills,
 )
 from autoscaler.economics.supply import SECONDS_PER_HOUR, BoolArray, IntArray, Supply
-from autoscaler.goodput.draws import noise_belief, normals
-from autoscaler.goodput.many import one_less, seconds_per_example
 from autoscaler.goodput.throughput import FloatArray
 
 # Candidates of each job, what it holds among them.
 _MOST = 64
-# Draws by which all places are looked at, and places of each kind of device that all are for.
-_PROBES = 4
-_PLACES = 24
 # Of each offer the numbers of instances that are best at these multiples of the cheapest price of
 # progress on its kind of device, and some that are each about double the last: rungs of a ladder.
 _TIMES_CHEAPEST = (1.0, 1.3, 1.8, 2.5, 4.0, 8.0, 20.0)
@@ -48,107 +45,114 @@ _DOUBLINGS = (1, 2, 4, 8, 15, 30, 59)
 _CHEAPEST = 5
 _HOPED_DEVIATIONS = 0.8
 _IN_ANY_CASE = 100
-# Jobs that are looked at together.
-_BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shortlists:
-    """J jobs with M candidates each, the first of which is what a job holds.
+class Listed:
+    """J jobs with M candidates each, the first of which is what a job holds; all are (J, M).
 
-    `seconds_per_example`, with the reclaims of spot, is (J, K, M), all else (J, M). What does not
-    `exist` fills the row up.
+    `mean_seconds` are those per example, with the reclaims of spot. What does not `exist` fills
+    the row up.
     """
 
     offer: IntArray
     instances: IntArray
     devices_used: IntArray
     usd_per_second: FloatArray
-    seconds_per_example: FloatArray
+    mean_seconds: FloatArray
     measured: BoolArray
     allowed: BoolArray
     exists: BoolArray
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shortlists(Listed):
+    """The same with `seconds_per_example` in K draws, (J, K, M)."""
+
+    seconds_per_example: FloatArray
+
     @staticmethod
     def blank(jobs: int, draws: int) -> Shortlists:
         """Rows in which nothing exists."""
-        whole = [np.full((jobs, _MOST), value) for value in (0, 1, 1)]
-        is_so = [np.zeros((jobs, _MOST), dtype=np.bool_) for _ in range(3)]
+        shape = jobs, _MOST
         seconds: Any = np.ones((jobs, draws, _MOST), dtype=np.float32)
         return Shortlists(
-            whole[0],
-            whole[1],
-            whole[2],
-            np.ones((jobs, _MOST)),
-            seconds,
-            is_so[0],
-            is_so[1],
-            is_so[2],
+            offer=np.zeros(shape, dtype=np.int64),
+            instances=np.ones(shape, dtype=np.int64),
+            devices_used=np.ones(shape, dtype=np.int64),
+            usd_per_second=np.ones(shape),
+            mean_seconds=np.ones(shape),
+            measured=np.zeros(shape, dtype=np.bool_),
+            allowed=np.zeros(shape, dtype=np.bool_),
+            exists=np.zeros(shape, dtype=np.bool_),
+            seconds_per_example=seconds,
         )
 
-    def take(self, rows: IntArray) -> Shortlists:
-        """Those rows, as wide as the longest of them."""
+    def take(self, rows: IntArray) -> Listed:
+        """Those rows but for their draws, as wide as the longest of them."""
         width = max(int(self.exists[rows].sum(axis=1).max(initial=1)) + 1, 2)
-        return Shortlists(*(getattr(self, each.name)[..., :width][rows] for each in fields(self)))
+        return Listed(*(getattr(self, each.name)[rows, :width] for each in fields(Listed)))
 
-    def put(self, rows: IntArray | slice, other: Shortlists) -> None:
+    def with_rows(self, rows: int) -> Shortlists:
+        """These with room for so many rows."""
+        return Shortlists(*(with_rows(getattr(self, each.name), rows) for each in fields(self)))
+
+    def put(self, rows: IntArray, other: Shortlists) -> None:
         """Write those of another over these rows."""
         for each in fields(self):
             getattr(self, each.name)[rows] = getattr(other, each.name)
 
 
-def shortlists(
-    jobs: Sequence[JobSnapshot], cohort: Cohort, supply: Supply, bids: FloatArray
-) -> Shortlists:
-    """Those of J jobs of one cohort; `bids`, (J,), are their values of time, $ per second."""
-    found = Shortlists.blank(len(jobs), cohort.like.draws)
-    for start in range(0, len(jobs), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        found.put(block, _Screening(jobs[block], cohort, supply, bids[block]).shortlists())
-    return found
+class Screening:
+    """Some of the jobs of a cohort, J together, at all its A sizes.
 
-
-class _Screening:
-    """A block of J jobs at all A sizes of their cohort."""
+    Args:
+        jobs: J of them.
+        cohort: theirs.
+        supply: what they may have.
+        bids: their values of time, $ per second, (J,).
+        known: how fast they are, and at which rows that stands.
+    """
 
     def __init__(
-        self, jobs: Sequence[JobSnapshot], cohort: Cohort, supply: Supply, bids: FloatArray
+        self,
+        jobs: Sequence[JobSnapshot],
+        cohort: Cohort,
+        supply: Supply,
+        bids: FloatArray,
+        known: tuple[Speeds, IntArray],
     ) -> None:
         self._jobs, self._cohort, self._supply, self._bids = jobs, cohort, supply, bids
-        belief = np.array([noise_belief(job.noise, job.batch.initial) for job in jobs])
-        self._median, deviation = belief.T
-        self._noise = self._median[:, None] * np.exp(
-            deviation[:, None] * normals(cohort.like.draws, 1, "noise")[:, 0]
-        )
+        self._speeds, self._rows = known
+        self._speeds.look(jobs, self._rows)
+        self._runs = self._speeds.runs(self._rows)[:, cohort.place]
         self._held = [held_size(job, supply) for job in jobs]
         at = [-1 if held is None else cohort.index.get(held, -1) for held in self._held]
-        self._held_at = np.array(at, dtype=np.int64)
-        self._refill = np.array(
-            [billed_starts_seconds(job.switching, supply.offers) for job in jobs]
-        )
+        can_stay = self._runs[np.arange(len(jobs)), at] if len(cohort.place) else False
+        self._held_at = np.where(can_stay, np.array(at, dtype=np.int64), -1)
+        self._refill = billed_starts_of_jobs([job.switching for job in jobs], supply.terms)
 
     def shortlists(self) -> Shortlists:
         """Those of the block."""
         cohort = self._cohort
         if not len(cohort.place):
             return self._with_held(Shortlists.blank(len(self._jobs), cohort.like.draws))
-        left = [
-            one_less([job.models[kind] for job in self._jobs], self._median, places)
-            for kind, places in cohort.places.items()
-        ]
         reclaims = self._reclaims()
         refill = self._refill[:, cohort.sizes.offer]
-        kept = self._kept_share(np.concatenate(left, axis=1)[:, cohort.place], reclaims, refill)
+        left = self._speeds.left(self._rows)[:, cohort.place]
+        kept = self._kept_share(left, reclaims, refill)
         price = price_with_refills(
             cohort.like.terms.usd_per_second[cohort.sizes.offer],
             cohort.sizes.instances.astype(np.float64),
             reclaims,
             refill,
         )
-        open_to_it = self._open() & (kept > 0)
-        probed = self._probed()
+        open_to_it = self._open() & self._runs & (kept > 0)
+        probed = self._speeds.probed(self._rows)
         chosen = self._chosen(kept / probed[:, cohort.place], price, open_to_it)
-        seconds, slot = self._by_draws(chosen)
+        seconds = self._speeds.seconds(self._jobs, self._rows, chosen)
+        slot = np.full(probed.shape, -1)
+        np.put_along_axis(slot, chosen, np.arange(chosen.shape[1])[None], axis=1)
         mean, deviation = seconds.mean(axis=1), seconds.std(axis=1)
         columns = slot[:, cohort.place]
         open_to_it &= columns >= 0
@@ -244,55 +248,36 @@ class _Screening:
         cheapest = cohort.place[np.where(open_to_it, price, np.inf).argmin(axis=1)]
         votes[jobs, cheapest] += _IN_ANY_CASE
         parts = []
-        for part in cohort.slices.values():
-            most = min(_PLACES, part.stop - part.start)
+        for kind, part in cohort.slices.items():
+            taken = self._speeds.chosen_slices[kind]
+            most = taken.stop - taken.start
             ranked = np.argpartition(-votes[:, part], most - 1, axis=1)[:, :most]
             parts.append(np.sort(ranked, axis=1) + part.start)
         return np.concatenate(parts, axis=1)
-
-    def _probed(self) -> FloatArray:
-        """Mean seconds per example by the first draws, (J, S)."""
-        found = []
-        for kind, places in self._cohort.places.items():
-            models = [job.models[kind] for job in self._jobs]
-            every = np.tile(np.arange(len(places.devices)), (len(models), 1))
-            noise = self._noise[:, :_PROBES]
-            found.append(seconds_per_example(models, noise, places, every).mean(axis=1))
-        return np.concatenate(found, axis=1)
-
-    def _by_draws(self, chosen: IntArray) -> tuple[FloatArray, IntArray]:
-        """Seconds per example there, (J, K, C), and where each place stands among them, (J, S)."""
-        cohort = self._cohort
-        found, start = [], 0
-        for kind, part in cohort.slices.items():
-            count = min(_PLACES, part.stop - part.start)
-            own = chosen[:, start : start + count] - part.start
-            models = [job.models[kind] for job in self._jobs]
-            found.append(seconds_per_example(models, self._noise, cohort.places[kind], own))
-            start += count
-        slot = np.full((len(chosen), max(part.stop for part in cohort.slices.values())), -1)
-        np.put_along_axis(slot, chosen, np.arange(chosen.shape[1])[None], axis=1)
-        return np.concatenate(found, axis=2), slot
 
     def _votes(
         self, rate: FloatArray, price: FloatArray, unsure: FloatArray, open_to_it: BoolArray
     ) -> IntArray:
         """How much each size is worth keeping, (J, A); 0 for what need not be kept."""
-        votes = np.zeros(rate.shape, dtype=np.int64)
+        votes: Any = np.zeros(rate.shape, dtype=np.int16)
         cost = np.where(open_to_it, (price + self._bids[:, None]) / rate, np.inf)
         hoped = cost * (1.0 - _HOPED_DEVIATIONS * np.minimum(unsure, 1.0))
         most = min(_CHEAPEST, cost.shape[1])
         for each in (cost, hoped):
             best = np.argpartition(each, most - 1, axis=1)[:, :most]
             np.put_along_axis(votes, best, _IN_ANY_CASE, axis=1)
-        least = cost.min(axis=1)[:, None]
+        least = np.where(open_to_it.any(axis=1), cost.min(axis=1), 0.0)
+        earned, paid = (least[:, None] * rate).T, np.where(open_to_it, price, np.inf).T
         for use in self._cohort.uses:
             order = np.argsort(use, kind="stable")
+            earned_so, paid_so = earned[order], paid[order]
+            rising = np.zeros(earned.shape, dtype=np.int16)
             for times in TIMES_BEST:
-                worth = np.where(open_to_it, times * least * rate - price, -np.inf)[:, order]
-                rises = worth[:, 1:] > np.maximum.accumulate(worth, axis=1)[:, :-1]
-                votes[:, order[1:]] += rises
-                votes[:, order[0]] += 1
+                worth = times * earned_so
+                worth -= paid_so
+                rising[1:] += worth[1:] > np.maximum.accumulate(worth, axis=0)[:-1]
+                rising[0] += 1
+            votes[:, order] += rising.T
         cheapest = np.where(open_to_it, price, np.inf).argmin(axis=1)
         votes[np.arange(len(votes)), cheapest] += _IN_ANY_CASE
         return np.where(open_to_it, votes, 0)
@@ -313,12 +298,14 @@ class _Screening:
         measured = np.zeros((len(best), kept.shape[1]), dtype=np.bool_)
         for row, job in zip(measured, self._jobs, strict=True):
             row[cohort.measured(job.models)] = True
+        drawn = np.where(exists[:, None], drawn, 1.0).astype(np.float32)
         listed = Shortlists(
             offer=sizes.offer[best],
             instances=sizes.instances[best],
             devices_used=sizes.devices_used[best],
             usd_per_second=np.take_along_axis(price, best, axis=1),
-            seconds_per_example=np.where(exists[:, None], drawn, 1.0).astype(np.float32),
+            mean_seconds=drawn.mean(axis=1, dtype=np.float64),
+            seconds_per_example=drawn,
             measured=np.take_along_axis(measured, best, axis=1),
             allowed=exists.copy(),
             exists=exists,
@@ -344,6 +331,7 @@ def _put_held(listed: Shortlists, row: int, every: Candidates) -> None:
     listed.devices_used[row, 0] = every.sizes.devices_used[held]
     listed.usd_per_second[row, 0] = every.usd_per_second[held]
     listed.seconds_per_example[row, :, 0] = 1.0 / every.goodput[:, held]
+    listed.mean_seconds[row, 0] = listed.seconds_per_example[row, :, 0].mean(dtype=np.float64)
     listed.measured[row, 0] = every.measured[held]
     listed.allowed[row, 0] = every.allowed[held]
 

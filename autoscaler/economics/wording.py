@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from autoscaler.economics.supply import SECONDS_PER_HOUR
 
@@ -11,6 +12,9 @@ _NOTHING = 1e-9
 
 def number(value: float, at_least_decimals: int = 0) -> str:
     """Three significant digits without an exponent: ``412``, ``1.5``, ``0.00123``, ``12300``."""
+    if 1e-4 <= abs(value) < 999:
+        text = f"{value:.3g}"
+        return text if at_least_decimals == 0 else _padded(text, at_least_decimals)
     if math.isnan(value):
         return "unknown"
     rounded = float(f"{value:.2e}")
@@ -19,8 +23,14 @@ def number(value: float, at_least_decimals: int = 0) -> str:
     if abs(rounded) < _NOTHING:
         return f"{0:.{at_least_decimals}f}"
     decimals = max(2 - math.floor(math.log10(abs(rounded))), 0)
-    whole, _, fraction = f"{rounded:.{decimals}f}".partition(".")
-    fraction = fraction.rstrip("0").ljust(at_least_decimals, "0")
+    text = f"{rounded:.{decimals}f}"
+    return _padded(text.rstrip("0").rstrip(".") if "." in text else text, at_least_decimals)
+
+
+def _padded(text: str, least_decimals: int) -> str:
+    """With so many decimals at the least."""
+    whole, _, fraction = text.partition(".")
+    fraction = fraction.ljust(least_decimals, "0")
     return f"{whole}.{fraction}" if fraction else whole
 
 
@@ -29,6 +39,7 @@ def signed(value: float) -> str:
     return f"{'-' if value < 0 else '+'}{number(abs(value))}"
 
 
+@lru_cache(maxsize=4096)
 def money(usd: float) -> str:
     """``$2.61``, ``$0.10``, ``$0.00123``, ``$123``: to the cent, or three digits below $1."""
     sign, size = "-" if usd < 0 else "", abs(usd)

@@ -152,12 +152,12 @@ DATA_PARALLEL: Formula = _DataParallel()
 def formula_of(parameters: StepParameters) -> Formula:
     """The formula whose parameters these are."""
     match parameters:
+        case ThroughputParameters():
+            return DATA_PARALLEL
         case PipelineParameters(stages=stages, microbatches=microbatches):
             return _Pipeline(stages, microbatches)
         case LocalityParameters(near_instances=near_instances):
             return _Localities(near_instances)
-        case ThroughputParameters():
-            return DATA_PARALLEL
 
 
 def formula_for(parallelism: ParallelismSpec) -> Formula:

@@ -70,7 +70,7 @@ class Contests:
         None where it has its wish, or no limit keeps it from it.
         """
         index = self._index.get(job)
-        limit = -1 if index is None else int(self._decisive[index])
+        limit = -1 if index is None else self._limit_of[index]
         if index is None or limit < 0:
             return None
         if limit not in self._rivals:
@@ -79,13 +79,28 @@ class Contests:
         every = self._all
         return Contest(
             limit=self._limits[limit],
-            own_usd_per_second=float(self._own[index]),
+            own_usd_per_second=self._own_of[index],
             rival=None if rival is None else every.jobs[rival],
             rival_usd_per_second=bid,
             took_it=took_it,
-            own_weight=float(every.weights[index]),
-            rival_weight=1.0 if rival is None else float(every.weights[rival]),
+            own_weight=self._weight_of[index],
+            rival_weight=1.0 if rival is None else self._weight_of[rival],
         )
+
+    @cached_property
+    def _limit_of(self) -> list[int]:
+        limits: list[int] = self._decisive.tolist()
+        return limits
+
+    @cached_property
+    def _own_of(self) -> list[float]:
+        worth: list[float] = self._own.tolist()
+        return worth
+
+    @cached_property
+    def _weight_of(self) -> list[float]:
+        weights: list[float] = self._all.weights.tolist()
+        return weights
 
     @cached_property
     def _decisive(self) -> IntArray:

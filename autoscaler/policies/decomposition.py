@@ -9,11 +9,13 @@ what is left over is filled up by worth.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.optimize import linprog
 
 from autoscaler.domain.errors import SolverError
+from autoscaler.economics.many_fluid import starts
 from autoscaler.economics.supply import BoolArray, IntArray, fits
 from autoscaler.goodput.throughput import FloatArray
 
@@ -26,7 +28,7 @@ _MOST_FILLINGS = 60
 _LEAST_GAIN = 1e-9
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Columns:
     """The D allocations that n jobs bid for, those of each together, of equals the first stands.
 
@@ -42,10 +44,15 @@ class Columns:
     uses: FloatArray
     room: FloatArray
 
-    @property
+    @cached_property
     def first(self) -> IntArray:
         """Where the columns of each job that has any begin."""
-        return np.flatnonzero(np.diff(self.job, prepend=-1))
+        return starts(self.job)
+
+    @cached_property
+    def counts(self) -> IntArray:
+        """How many columns each of those jobs has."""
+        return np.diff(self.first, append=len(self.job))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,12 +94,9 @@ class _Taking:
 
     def __init__(self, columns: Columns, prices: FloatArray) -> None:
         left = columns.value - prices @ columns.uses
-        first = columns.first
-        most = np.maximum.reduceat(left, first)
-        counts = np.diff([*first.tolist(), len(left)])
-        (best,) = np.nonzero((left == np.repeat(most, counts)) & (left > 0))
-        job = columns.job[best]
-        self.chosen: IntArray = best[np.diff(job, prepend=-1) != 0]
+        most = np.maximum.reduceat(left, columns.first)
+        (best,) = np.nonzero((left == np.repeat(most, columns.counts)) & (left > 0))
+        self.chosen: IntArray = best[starts(columns.job[best])]
         self.worth = float(np.maximum(most, 0.0).sum())
         self.uses: FloatArray = columns.uses[:, self.chosen].sum(axis=1)
 
@@ -124,6 +128,12 @@ def _least_bound(columns: Columns) -> tuple[FloatArray, float]:
 
 def _lowest(slopes: FloatArray, heights: FloatArray, most: FloatArray) -> tuple[FloatArray, float]:
     """Where the highest of planes is the lowest, within [0, most], and how high it is there."""
+    (open_to,) = np.nonzero(most > 0)
+    if len(open_to) == 1:
+        prices = np.zeros(len(most))
+        at = int(open_to[0])
+        prices[at], height = _lowest_of_lines(slopes[:, at], heights, float(most[at]))
+        return prices, height
     scale = max(float(np.abs(heights).max()), 1e-300)
     unit = np.maximum(most, 1e-300)
     matrix = np.column_stack([slopes * unit / scale, -np.ones(len(slopes))])
@@ -136,6 +146,18 @@ def _lowest(slopes: FloatArray, heights: FloatArray, most: FloatArray) -> tuple[
     if found.status != 0 or found.x is None:
         raise SolverError(f"the prices of the limits were not found: {found.message}")
     return found.x[:-1] * unit, float(found.x[-1]) * scale
+
+
+def _lowest_of_lines(slopes: FloatArray, heights: FloatArray, most: float) -> tuple[float, float]:
+    """The same of one price: at an end, or where two of the lines cross."""
+    one, other = np.triu_indices(len(slopes), 1)
+    apart = slopes[one] - slopes[other]
+    crosses = apart != 0
+    crossings = (heights[other] - heights[one])[crosses] / apart[crosses]
+    prices = np.concatenate([[0.0, most], np.clip(crossings, 0.0, most)])
+    highest = (heights[:, None] + slopes[:, None] * prices).max(axis=0)
+    best = int(highest.argmin())
+    return float(prices[best]), float(highest[best])
 
 
 def _largest(columns: Columns) -> FloatArray:
@@ -180,7 +202,7 @@ def _filled(columns: Columns, taken: IntArray, prices: FloatArray) -> IntArray:
             break
         density = gain[rows] / np.maximum(weights @ extra, 1e-300)
         order = np.lexsort((-density, columns.job[rows]))
-        order = order[np.diff(columns.job[rows[order]], prepend=-1) != 0]
+        order = order[starts(columns.job[rows[order]])]
         order = order[np.argsort(-density[order], kind="stable")]
         total = np.cumsum(np.maximum(extra[:, order], 0.0), axis=1)
         fitting = fits(total, left).all(axis=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -70,24 +70,29 @@ class MarginalPolicy:
 
     def _of_few(self, jobs: Sequence[JobSnapshot], supply: Supply) -> Plan:
         outcome = self._settled(jobs, supply)
-        facts = [facts_of(own, outcome.targets[own.job.id]) for own in outcome.wishes]
-        bids = [own.bid for own in outcome.wishes]
-        if outcome.sharing is None:
-            return _plan(facts, bids, supply, None)
-        made = outcome.sharing.award
-        shared = _Shared(outcome.sharing.standings(), made.shadow_prices, made.gap, made.trouble)
-        return _plan(facts, bids, supply, shared)
+        targets, shared = outcome.targets, None
+        if outcome.sharing is not None:
+            made = outcome.sharing.award
+            shared = _Shared(
+                outcome.sharing.standings(), made.shadow_prices, made.gap, made.trouble
+            )
+        return _plan(
+            jobs,
+            _Given(
+                targets=targets,
+                bids={own.job.id: own.bid for own in outcome.wishes},
+                facts=(facts_of(own, targets[own.job.id]) for own in outcome.wishes),
+            ),
+            supply,
+            shared,
+        )
 
     def _of_fleet(self, jobs: Sequence[JobSnapshot], supply: Supply) -> Plan:
         found = plan_fleet(jobs, supply, self._parameters.most_times_dearest)
-        facts = [found.facts[job.id] for job in jobs]
-        bids = [found.bids[job.id] for job in jobs]
-        if found.standings is None or found.division is None:
-            return _plan(facts, bids, supply, None)
-        made = found.division
-        return _plan(
-            facts, bids, supply, _Shared(found.standings, made.prices, made.gap, made.trouble)
-        )
+        shared, made = None, found.division
+        if found.standings is not None and made is not None:
+            shared = _Shared(found.standings, made.prices, made.gap, made.trouble)
+        return _plan(jobs, _Given(found.targets, found.bids, found.facts), supply, shared)
 
     def _settled(self, jobs: Sequence[JobSnapshot], supply: Supply) -> _Outcome:
         """What to hold, followed to where planning again would change nothing."""
@@ -137,24 +142,35 @@ class _Shared:
     trouble: str | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Given:
+    """What each job gets and bids, by job, and what its reason is made of, in any order."""
+
+    targets: Mapping[str, Allocation | None]
+    bids: Mapping[str, float]
+    facts: Iterable[Facts]
+
+
 def _plan(
-    facts: Sequence[Facts], bids: Sequence[float], supply: Supply, shared: _Shared | None
+    jobs: Sequence[JobSnapshot], given: _Given, supply: Supply, shared: _Shared | None
 ) -> Plan:
-    """The plan that gives each job what its facts say, in their order."""
-    around = Surroundings(supply, supply.uses(own.target for own in facts))
+    """The plan that gives each job what it is given."""
+    around = Surroundings(supply, supply.uses(given.targets.values()))
     contests, prices = None, np.zeros(len(supply.limits))
     if shared is not None:
         prices = shared.prices
         contests = Contests(shared.standings, supply.limits, prices)
-    first = releases_first([(own.job.held, own.target) for own in facts], supply)
+    ids = [job.id for job in jobs]
+    changes = [(job.held, given.targets[job.id]) for job in jobs]
+    first = dict(zip(ids, releases_first(changes, supply), strict=True))
+    decisions = {}
+    for own in given.facts:
+        job = own.job.id
+        contest = None if contests is None else contests.over(job)
+        decisions[job] = _decision(own, given.bids[job], around, contest, first[job])
     trouble = None if shared is None else shared.trouble
     return Plan(
-        decisions=tuple(
-            _decision(
-                own, bid, around, None if contests is None else contests.over(own.job.id), is_first
-            )
-            for own, bid, is_first in zip(facts, bids, first, strict=True)
-        ),
+        decisions=tuple(decisions[job] for job in ids),
         shadow_prices={
             limit.name: float(price) for limit, price in zip(supply.limits, prices, strict=True)
         },

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.facts import Facts, facts_of
 from autoscaler.economics.fleet import Fleet, can_be_listed, fleets
-from autoscaler.economics.fleet_facts import fleet_facts
+from autoscaler.economics.fleet_facts import fleet_facts, fleet_targets
 from autoscaler.economics.many_fluid import Fluid, fluid_prices
 from autoscaler.economics.narrowing import narrowed
 from autoscaler.economics.supply import BoolArray, IntArray, Supply
@@ -29,12 +29,14 @@ from autoscaler.policies.sharing import kept_unknown
 class FleetPlan:
     """What every job of a fleet gets.
 
-    `facts` and `bids` are by job. Where the limits do not bear all wishes, `standings` are of
-    those that compete and `division` is what they get.
+    `targets` and `bids` are by job; `facts`, of each job once, are made as they are asked for.
+    Where the limits do not bear all wishes, `standings` are of those that compete and `division`
+    is what they get.
     """
 
-    facts: Mapping[str, Facts]
+    targets: Mapping[str, Allocation | None]
     bids: Mapping[str, float]
+    facts: Iterator[Facts]
     standings: Standings | None = None
     division: Division | None = None
 
@@ -54,7 +56,8 @@ class _Bidders:
         rate: useful examples a second, (J, M).
         uses: of each limit, (R, J, M).
         worth: finish prices (J, R) -> worth of each candidate, (J, M), and of nothing, (J,).
-        facts: what each gets, (J,) -> what its reason is made of, by job.
+        targets: what each gets, (J,) -> as allocations.
+        facts: the same and as allocations -> what the reason of each is made of.
     """
 
     jobs: Sequence[JobSnapshot]
@@ -67,7 +70,8 @@ class _Bidders:
     rate: FloatArray
     uses: FloatArray
     worth: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
-    facts: Callable[[IntArray], Mapping[str, Facts]]
+    targets: Callable[[IntArray], Sequence[Allocation | None]]
+    facts: Callable[[IntArray, Sequence[Allocation | None]], Iterator[Facts]]
 
     @property
     def weights(self) -> FloatArray:
@@ -98,14 +102,16 @@ def plan_fleet(jobs: Sequence[JobSnapshot], supply: Supply, most_times: float) -
     if groups and not supply.bears(used):
         kept = kept_unknown(unknown, supply)
         given, standings, division = _shared(groups, supply.maximum - supply.uses(kept.values()))
-    facts = {
-        own.job.id: facts_of(own, kept.get(own.job.id)) for own in others if not own.eligible.any()
-    }
+    idle = [own for own in others if not own.eligible.any()]
+    targets = {own.job.id: kept.get(own.job.id) for own in idle}
+    facts: list[Iterator[Facts]] = [(facts_of(own, targets[own.job.id]) for own in idle)]
     bids = {own.job.id: own.bid for own in others}
-    for group, own in zip(groups, given, strict=True):
-        facts |= group.facts(own)
-        bids |= {job.id: bid for job, bid in zip(group.jobs, group.bids.tolist(), strict=True)}
-    return FleetPlan(facts, bids, standings, division)
+    for group, own_given in zip(groups, given, strict=True):
+        ids, own_targets = [job.id for job in group.jobs], group.targets(own_given)
+        targets |= zip(ids, own_targets, strict=True)
+        bids |= zip(ids, group.bids.tolist(), strict=True)
+        facts.append(group.facts(own_given, own_targets))
+    return FleetPlan(targets, bids, chain.from_iterable(facts), standings, division)
 
 
 def _together(fleet: Fleet) -> _Bidders:
@@ -120,7 +126,8 @@ def _together(fleet: Fleet) -> _Bidders:
         rate=fleet.rate,
         uses=fleet.uses,
         worth=fleet.worth,
-        facts=lambda given: fleet_facts(fleet, given),
+        targets=lambda given: fleet_targets(fleet, given),
+        facts=lambda given, targets: fleet_facts(fleet, given, targets),
     )
 
 
@@ -131,9 +138,8 @@ def _alone(own: Wish) -> _Bidders:
         found = worth(own.at, own.eligible, own.bid, finish_prices[0], own.work)
         return found.surplus[None], np.array([found.nothing])
 
-    def facts(given: IntArray) -> Mapping[str, Facts]:
-        target = None if given[0] < 0 else every.allocation(int(given[0]))
-        return {own.job.id: facts_of(own, target)}
+    def targets(given: IntArray) -> Sequence[Allocation | None]:
+        return [None if given[0] < 0 else every.allocation(int(given[0]))]
 
     return _Bidders(
         jobs=[own.job],
@@ -146,7 +152,8 @@ def _alone(own: Wish) -> _Bidders:
         rate=every.rate[None],
         uses=every.uses[:, None],
         worth=worth_at,
-        facts=facts,
+        targets=targets,
+        facts=lambda _, found: iter([facts_of(own, found[0])]),
     )
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from autoscaler.economics.keeping import Kept, Same
+import numpy as np
+
+from autoscaler.economics.keeping import Kept, Rows, Same, with_rows
 
 
 def test_a_key_is_the_object_itself_and_no_equal_one() -> None:
@@ -29,3 +31,19 @@ def test_what_is_larger_than_all_room_is_not_kept() -> None:
     kept: Kept[str] = Kept(10)
     kept.put("key", "value", 11)
     assert kept.get("key") is None
+
+
+def test_rows_are_of_as_few_names_as_there_were_at_once() -> None:
+    rows = Rows()
+    assert rows.of(["a", "b", "c"]).tolist() == [0, 1, 2]
+    assert rows.of(["c", "d"]).tolist()[0] == 2
+    assert sorted(rows.of(["c", "d", "e"]).tolist()) == [0, 1, 2]
+    assert rows.of(["c", "d", "e", "f"]).max() == 3
+
+
+def test_an_array_is_made_longer_with_what_was_in_it() -> None:
+    array = np.arange(6).reshape(3, 2)
+    longer = with_rows(array, 8)
+    assert len(longer) >= 8
+    assert (longer[:3] == array).all()
+    assert with_rows(longer, 8) is longer

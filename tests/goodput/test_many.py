@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from autoscaler.domain.goodput import (
 from autoscaler.domain.snapshot import BatchErrors, SizeError, ThroughputModel
 from autoscaler.goodput import many
 from autoscaler.goodput.prediction import goodput_draws
+from autoscaler.goodput.throughput import FloatArray
 
 BOUNDS = BatchBounds(64, 2048, 96, adaptive=True)
 INSTANCES = np.array([1, 1, 1, 2, 3, 4, 8, 16])
@@ -42,29 +45,41 @@ def model_of(point: StepParameters, seed: int) -> ThroughputModel:
     )
 
 
+def drawn_of(
+    models: Sequence[ThroughputModel],
+    noise: FloatArray,
+    bounds: Sequence[BatchBounds] = (BOUNDS,) * 4,
+) -> many.Drawn:
+    which = many.Bounds(bounds, np.arange(len(models)))
+    return many.Drawn(models, many.theta_of(models, noise.shape[1]), noise, which)
+
+
 @pytest.mark.parametrize("point", [PLAIN, FAR, STAGED])
 def test_many_jobs_have_the_goodput_that_each_has(
-    point: StepParameters, monkeypatch: pytest.MonkeyPatch
+    point: StepParameters, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setattr(many, "_BATCHES", 1000)
     monkeypatch.setattr(many, "_BLOCK", 2)
+    monkeypatch.setattr(many, "_BATCHES", 1000)
+    many._few.cache_clear()
+    request.addfinalizer(many._few.cache_clear)
+    bounds = (BOUNDS, BatchBounds(32, 512, 96, adaptive=True), BatchBounds(100, 100, 8, False))
     models = [model_of(point, seed) for seed in range(3)]
     noise = np.random.default_rng(1).lognormal(6.0, 1.0, (3, 6))
     runs = np.flatnonzero(DEVICES % 2 == 0) if point is STAGED else np.arange(len(DEVICES))
-    chosen = np.stack([runs, runs[::-1], runs])
-    places = many.Places("card", INSTANCES, DEVICES, BOUNDS)
-    found = many.seconds_per_example(models, noise, places, chosen)
+    chosen = np.stack([runs[:-1], runs[1:], runs[:-1]])
+    places = many.Places("card", INSTANCES, DEVICES)
+    found = many.seconds_per_example(drawn_of(models, noise, bounds), places, chosen)
     for row, (one, own) in enumerate(zip(models, chosen, strict=True)):
-        expected = goodput_draws(one, noise[row], BOUNDS, INSTANCES[own], DEVICES[own])
+        expected = goodput_draws(one, noise[row], bounds[row], INSTANCES[own], DEVICES[own])
         assert found[row] == pytest.approx(1.0 / expected, rel=1e-5)
 
 
 def test_few_batches_lose_little() -> None:
     models = [model_of(PLAIN, seed) for seed in range(4)]
     noise = np.random.default_rng(2).lognormal(6.0, 1.5, (4, 6))
-    places = many.Places("card", INSTANCES, DEVICES, BOUNDS)
+    places = many.Places("card", INSTANCES, DEVICES)
     every = np.tile(np.arange(len(DEVICES)), (4, 1))
-    found = many.seconds_per_example(models, noise, places, every)
+    found = many.seconds_per_example(drawn_of(models, noise), places, every)
     for row, one in enumerate(models):
         least = 1.0 / goodput_draws(one, noise[row], BOUNDS, INSTANCES, DEVICES)
         assert (found[row] >= least * (1 - 1e-5)).all()
@@ -73,8 +88,8 @@ def test_few_batches_lose_little() -> None:
 
 def test_the_points_say_what_one_instance_less_leaves() -> None:
     one = model_of(PLAIN, 0)
-    places = many.Places("card", INSTANCES, DEVICES, BOUNDS)
-    found = many.one_less([one], np.array([500.0]), places)
+    places = many.Places("card", INSTANCES, DEVICES)
+    found = many.one_less([one], np.array([500.0]), many.Bounds([BOUNDS], np.array([0])), places)
     assert not found[0, INSTANCES == 1].any()
     assert (found <= 1.0).all()
     centre = ThroughputModel("card", PLAIN, (PLAIN,))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,12 +21,14 @@ from autoscaler.domain.offer import Limit, LimitUnit, Offer, Purchase
 from autoscaler.domain.plan import Decision, Plan
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts, ThroughputModel
-from autoscaler.economics import remembered
+from autoscaler.economics import remembered, speeds
 from autoscaler.economics.keeping import Kept
 from autoscaler.economics.supply import supply_of
 from autoscaler.economics.wishes import Wish, wish
+from autoscaler.goodput import many
 from autoscaler.goodput.fit import fit
 from autoscaler.goodput.prior import prior_for, prior_from_kind
+from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies import decomposition
 from autoscaler.policies.marginal import MarginalPolicy
 from autoscaler.policies.program import Effort
@@ -40,8 +43,13 @@ HELD = Allocation("t4-1-on-demand", 1, 1)
 def fleet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Any number of jobs is a fleet, and nothing is remembered."""
     monkeypatch.setattr("autoscaler.economics.supply.FLEET_JOBS", 0)
-    monkeypatch.setattr(remembered, "_KEPT", Kept(10**9))
+    forget(monkeypatch)
     yield
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (remembered, speeds):
+        monkeypatch.setattr(module, "_KEPT", Kept(10**9))
 
 
 def plan_as_fleet(moment: Snapshot) -> Plan:
@@ -212,8 +220,45 @@ def test_what_is_remembered_changes_no_decision(
     after.append(replace(before[0], id="new", switching=SwitchingCosts(9.0, 600.0)))
     moment = moment_of(after, devices(120))
     found = MarginalPolicy().plan(moment)
-    monkeypatch.setattr(remembered, "_KEPT", Kept(10**9))
+    forget(monkeypatch)
     assert found == MarginalPolicy().plan(moment)
+
+
+def test_prices_and_limits_move_nothing_that_was_measured(
+    fleet: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MarginalPolicy().plan(moment_of(jobs(), devices(120)))
+    dearer = tuple(
+        replace(each, usd_per_hour=each.usd_per_hour * Decimal("1.3"))
+        if each.id == "a100-1-spot"
+        else each
+        for each in offers()
+    )
+    moment = replace(moment_of(jobs(), devices(100)), offers=dearer)
+    looked: list[int] = []
+
+    def counted(drawn: many.Drawn, *places: Any) -> FloatArray:
+        looked.append(len(drawn.models))
+        return many.seconds_per_example(drawn, *places)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(speeds, "seconds_per_example", counted)
+        found = MarginalPolicy().plan(moment)
+    assert sum(looked) < len(jobs())
+    forget(monkeypatch)
+    assert found == MarginalPolicy().plan(moment)
+
+
+def test_jobs_with_batches_of_their_own_are_looked_at_together(fleet: None) -> None:
+    largest = (4096, 1024, 64)
+    some = [
+        replace(job, batch=BatchBounds(64, largest[index % 3], 128, adaptive=True))
+        for index, job in enumerate(jobs())
+    ]
+    together = targets(MarginalPolicy().plan(moment_of(some)))
+    for index in range(3):
+        apart = targets(MarginalPolicy().plan(moment_of(some[index::3])))
+        assert apart == {name: together[name] for name in apart}
 
 
 def test_what_is_not_listed_is_planned_as_by_itself(fleet: None) -> None:
