@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from decimal import Decimal
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from autoscaler.cli.output import write_json
 from autoscaler.cli.simulate_options import SimulateOptions
@@ -21,7 +22,7 @@ from autoscaler.domain.job import InstanceBounds
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy, require_ground
 from autoscaler.simulator.quirks import Quirks
-from autoscaler.simulator.results import Result, as_document, result_of
+from autoscaler.simulator.results import JobResult, Result, as_document, result_of
 from autoscaler.simulator.simulation import Ran, Scenario, Simulation, TimedPolicy
 from autoscaler.simulator.training import TrainingSettings
 from autoscaler.spec.objective_text import parse_objective_text
@@ -30,6 +31,8 @@ from autoscaler.store.store import Store, memory_store
 from providers.simulated.cloud import SimulatedCloud
 from providers.simulated.provider import SimulatedProvider
 from providers.simulated.settings import SimulatedSettings
+
+_MOST_STOPPED = 5
 
 
 def run_simulation(options: SimulateOptions, bars: Progress | None = None) -> Result:
@@ -58,29 +61,51 @@ def write_result(result: Result, path: Path) -> None:
 
 
 def print_result(result: Result, console: Console) -> None:
-    """The totals, as a table."""
-    totals = result.totals
+    """The totals, as a table, and why jobs were stopped."""
     table = Table(box=None, pad_edge=False, show_header=False)
-    for name, value in (
-        ("policy", result.policy),
-        ("jobs", str(len(result.jobs))),
-        ("average completion time", format_duration(totals.avg_jct_s)),
-        ("99th percentile", format_duration(totals.p99_jct_s)),
-        ("makespan", format_duration(totals.makespan_s)),
-        ("spent", money(Decimal(totals.cost_usd))),
-        ("device hours paid", number(totals.gpu_hours)),
-        ("devices at work", f"{totals.gpu_utilisation:.0%}"),
-        ("worst finish-time fairness", number(totals.worst_ftf_rho)),
-        ("jobs treated unfairly", share(totals.unfair_share)),
-        ("resizes", str(totals.restarts)),
-        (
-            "plans",
-            f"{totals.decisions}, {totals.decision_ms_p50:.1f} ms each, "
-            f"95th percentile {totals.decision_ms_p95:.1f} ms",
-        ),
-    ):
+    for name, value in _rows(result).items():
         table.add_row(name, value)
     console.print(table)
+    stopped = [job for job in result.jobs if job.stopped is not None]
+    for job in stopped[:_MOST_STOPPED]:
+        console.print(Text(f"{job.name} was stopped: {job.stopped}", style="yellow"))
+    if len(stopped) > _MOST_STOPPED:
+        console.print(f"and {len(stopped) - _MOST_STOPPED} more: --json FILE has all")
+
+
+def _rows(result: Result) -> dict[str, str]:
+    totals, jobs = result.totals, result.jobs
+    all_stopped = totals.stopped == len(jobs)
+    is_free = totals.cost_usd == 0  # a pool that is paid for
+    rows = {
+        "policy": result.policy,
+        "jobs": str(len(jobs)),
+        "stopped before their end": str(totals.stopped),
+        "finished in time": _in_time(jobs),
+        "average completion time": "-" if all_stopped else format_duration(totals.avg_jct_s),
+        "99th percentile": "-" if all_stopped else format_duration(totals.p99_jct_s),
+        "makespan": format_duration(totals.makespan_s),
+        "spent": money(Decimal(totals.cost_usd)),
+        "device hours held" if is_free else "device hours paid": number(totals.gpu_hours),
+        "devices at work": f"{totals.gpu_utilisation:.0%}",
+        "worst finish-time fairness": "-" if all_stopped else number(totals.worst_ftf_rho),
+        "jobs treated unfairly": "-" if all_stopped else share(totals.unfair_share),
+        "resizes": str(totals.restarts),
+        "plans": f"{totals.decisions}, {totals.decision_ms_p50:.1f} ms each, "
+        f"95th percentile {totals.decision_ms_p95:.1f} ms",
+    }
+    hidden = {
+        "stopped before their end": not totals.stopped,
+        "finished in time": all(job.deadline_s is None for job in jobs),
+        "spent": is_free,
+    }
+    return {name: value for name, value in rows.items() if not hidden.get(name)}
+
+
+def _in_time(jobs: Sequence[JobResult]) -> str:
+    asked = [job for job in jobs if job.deadline_s is not None]
+    kept = sum(job.stopped is None and job.finished_s <= (job.deadline_s or 0.0) for job in asked)
+    return f"{kept} of {len(asked)}"
 
 
 def _scenario(

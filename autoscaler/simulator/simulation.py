@@ -11,7 +11,7 @@ from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.goodput import BatchBounds
-from autoscaler.domain.job import BatchSpec, InstanceBounds, JobSpec
+from autoscaler.domain.job import BatchSpec, InstanceBounds, JobPhase, JobSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.report import StepObservation
@@ -72,7 +72,10 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One job as it ran; `exclusive_seconds` is what it takes alone on what it requested."""
+    """One job as it ran; `exclusive_seconds` is what it takes alone on what it requested.
+
+    `stopped` says why, where its objective ended it before its work was done.
+    """
 
     arrival: Arrival
     job: str
@@ -80,6 +83,7 @@ class Ran:
     starts: int
     spans: tuple[Span, ...]
     exclusive_seconds: float | None
+    stopped: str | None = None
 
     @property
     def started_seconds(self) -> float:
@@ -312,8 +316,17 @@ class Simulation:
             before = after
             if after:
                 self._moved_seconds = now_seconds
+        self._keep_stopped(now_seconds)
 
-    def _keep(self, job: str, now_seconds: float) -> None:
+    def _keep_stopped(self, now_seconds: float) -> None:
+        """A budget that is used up or a deadline out of reach may end a job."""
+        for job in list(self._trainings):
+            record = self._store.jobs.get(job)
+            if record.phase is JobPhase.STOPPED:
+                self._agents.forget(job)
+                self._keep(job, now_seconds, record.cause or "stopped")
+
+    def _keep(self, job: str, now_seconds: float, stopped: str | None = None) -> None:
         training = self._trainings.pop(job)
         ran = Ran(
             arrival=self._arrivals[job],
@@ -322,6 +335,7 @@ class Simulation:
             starts=training.starts,
             spans=tuple(training.spans),
             exclusive_seconds=training.exclusive_seconds,
+            stopped=stopped,
         )
         self._ran.append(ran)
         self.on_progress(ran)
