@@ -42,8 +42,7 @@ def run_simulation(options: SimulateOptions, bars: Progress | None = None) -> Re
         SpecError: what is to be simulated is wrong; the message names file and field.
     """
     options.check()
-    market = read_market(options)
-    work = read_work(options, market)
+    work, market = read_work(options, read_market(options))
     planner = create_policy(options.policy)
     require_ground(options.policy, planner, is_pool=options.cluster is not None)
     scenario = _scenario(options, market, work, planner)

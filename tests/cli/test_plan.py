@@ -94,3 +94,5 @@ def test_the_example_that_ships_can_be_planned(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
     assert result.exit_code == 0
     assert len(json.loads(result.stdout)["frontier"]) > 1
+    narrow = CliRunner().invoke(app, [str(word) for word in words[:-1]], env={"COLUMNS": "80"})
+    assert "1 x g4dn.12xlarge-on-demand  " in narrow.stdout, "names are whole where there is room"

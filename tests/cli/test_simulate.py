@@ -112,7 +112,14 @@ def test_a_run_is_drawn_and_its_decisions_are_kept(files: Path) -> None:
     ("options", "told"),
     [
         ((), "say what there is to train on"),
-        (("--cluster", "2x2"), "toy was not profiled on default, but on fast, slow"),
+        (("--cluster", "2x2"), r"profiled on fast, slow: .* --cluster FILE.yaml with nodes: "),
+        (("--cluster", "other.yaml"), "other.yaml: nodes: node-000: toy was not profiled on zorg"),
+        (("--offers", "other-offers.yaml"), "other-offers.yaml: offers: slow: toy was not prof"),
+        (("--offers", "offers.yaml", "--objective", "deadline=2099-01-01T00:00Z"), "as 2h"),
+        (("--offers", "offers.yaml", "--fleet-usd-per-hour", "0"), "0.0 must be above 0"),
+        (("--offers", "offers.yaml", "--workload", "far.csv"), "far.csv:2: time: 1e.12 s is more"),
+        (("--offers", "offers.yaml", "--workload", "big.csv"), "big.csv:2: batch_size: 9999 is"),
+        (("--offers", "offers.yaml", "--workload", "no.csv"), "no.csv:2: application: 'b' has no"),
         (("--cluster", "2by2"), "is no cluster"),
         (("--offers", "offers.yaml", "--interval", "0"), "--interval: 0.0 must be at least 1"),
         (("--offers", "offers.yaml", "--device-batch", "x"), "is not like yolov3=8"),
@@ -124,8 +131,27 @@ def test_what_can_not_be_simulated_is_named(
     files: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], told: str
 ) -> None:
     monkeypatch.chdir(files)
+    header = WORKLOAD.splitlines()[0]
+    for name, row in (("far", "a,1e12,toy,1,16"), ("big", "a,0,toy,1,9999"), ("no", "a,0,b,1,16")):
+        Path(f"{name}.csv").write_text(f"{header}\n{row}\n")
+    Path("other.yaml").write_text(CLUSTER.replace("slow", "zorg"))
+    Path("other-offers.yaml").write_text(OFFERS.replace("device_kind: slow", "device_kind: zorg"))
     with pytest.raises(SpecError, match=told):
         simulate(files, *options)
+
+
+def test_a_pool_of_a_shape_has_the_one_kind_that_was_profiled(files: Path) -> None:
+    (files / "profiles" / "toy" / "placements-fast.csv").unlink()
+    told = simulate(files, "--cluster", "2x2", "--policy", "gandiva_fair")
+    assert "average completion time" in told and "device hours held" in told
+
+
+def test_what_an_objective_ends_and_what_a_deadline_keeps_are_told(files: Path) -> None:
+    bought = ("--offers", str(files / "offers.yaml"))
+    told = simulate(files, *bought, "--objective", "budget=$0.01")
+    assert "a was stopped: " in told and "stopped before their end    2" in told
+    told = simulate(files, *bought, "--objective", "deadline=10h")
+    assert "finished in time            2 of 2" in told and "stopped" not in told
 
 
 RESERVED = """
