@@ -177,6 +177,11 @@ def _fleet_line(fleet: FleetView, now_seconds: float) -> Text:
         line.append(f"; {fleet.hands_off}: nothing is bought or given back", style="yellow")
     if fleet.trouble:
         line.append(f"; trouble: {fleet.trouble}", style="red")
+    if fleet.failed_plans:
+        words = f"; {fleet.failed_plans} plans failed: what was decided before stayed in force"
+        line.append(words, style="red")
+    if fleet.solver_failures:
+        line.append(f"; {fleet.solver_failures} plans made without the solver", style="yellow")
     if fleet.unavailable:
         line.append(f"; refused lately: {', '.join(sorted(fleet.unavailable))}", style="yellow")
     return line

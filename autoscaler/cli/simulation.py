@@ -92,11 +92,15 @@ def _rows(result: Result) -> dict[str, str]:
         "resizes": str(totals.restarts),
         "plans": f"{totals.decisions}, {totals.decision_ms_p50:.1f} ms each, "
         f"95th percentile {totals.decision_ms_p95:.1f} ms",
+        "plans that failed": str(totals.failed_plans),
+        "plans without the solver": str(totals.solver_failures),
     }
     hidden = {
         "stopped before their end": not totals.stopped,
         "finished in time": all(job.deadline_s is None for job in jobs),
         "spent": is_free,
+        "plans that failed": not totals.failed_plans,
+        "plans without the solver": not totals.solver_failures,
     }
     return {name: value for name, value in rows.items() if not hidden.get(name)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 
 import numpy as np
@@ -68,7 +68,8 @@ class Totals:
     `UNFAIR_RHO`; `sharing_incentive` is that of the jobs which were no worse off than with an
     equal share of their own, those with `ftf_rho_themis` up to the same bound. All that is about
     fairness is None where nothing is known. Completion and fairness are of the jobs that
-    finished, unless all were `stopped`.
+    finished, unless all were `stopped`. `failed_plans` and `solver_failures` are as in
+    `ControllerStatus`.
     """
 
     avg_jct_s: float
@@ -85,6 +86,8 @@ class Totals:
     decision_ms_p50: float
     decision_ms_p95: float
     stopped: int = 0
+    failed_plans: int = 0
+    solver_failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,11 @@ def result_of(
         )
         for ran, mean in zip(run.jobs, active, strict=True)
     )
-    totals = _totals(jobs, crowd.devices, run.decision_seconds)
+    totals = replace(
+        _totals(jobs, crowd.devices, run.decision_seconds),
+        failed_plans=run.failed_plans,
+        solver_failures=run.solver_failures,
+    )
     return Result(policy, seed, jobs, totals, _decisions(run, store))
 
 

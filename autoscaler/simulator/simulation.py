@@ -93,11 +93,16 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a scenario; `decision_seconds` is the real time that each plan took."""
+    """What came of a scenario; `decision_seconds` is the real time that each plan took.
+
+    `failed_plans` and `solver_failures` are as in `ControllerStatus`.
+    """
 
     jobs: tuple[Ran, ...]
     ended_seconds: float
     decision_seconds: tuple[float, ...]
+    failed_plans: int = 0
+    solver_failures: int = 0
 
 
 class TimedPolicy:
@@ -190,7 +195,14 @@ class Simulation:
             self._check_stuck()
         order = {arrival.name: place for place, arrival in enumerate(self._scenario.arrivals)}
         jobs = sorted(self._ran, key=lambda ran: order[ran.arrival.name])
-        return Run(tuple(jobs), self._clock.now(), tuple(self._policy.seconds))
+        status = self._controller.status
+        return Run(
+            jobs=tuple(jobs),
+            ended_seconds=self._clock.now(),
+            decision_seconds=tuple(self._policy.seconds),
+            failed_plans=status.failed_plans,
+            solver_failures=status.solver_failures,
+        )
 
     def _next_seconds(self) -> float:
         now_seconds, interval = self._clock.now(), self._scenario.interval_seconds

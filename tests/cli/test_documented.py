@@ -14,6 +14,7 @@ from autoscaler.cli.app import app
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
+
 def commands_in(document: Path, first: str) -> list[list[str]]:
     """The words of every line of a block, or in backticks, that begins with `first`."""
     text = re.sub(r" *\\\n *", " ", document.read_text())
