@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from decimal import Decimal
@@ -22,6 +23,7 @@ from autoscaler.domain.job import InstanceBounds
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy, require_ground
 from autoscaler.simulator.quirks import Quirks
+from autoscaler.simulator.reach import profiled_maxima
 from autoscaler.simulator.results import JobResult, Result, as_document, result_of
 from autoscaler.simulator.simulation import Ran, Scenario, Simulation, TimedPolicy
 from autoscaler.simulator.training import TrainingSettings
@@ -46,6 +48,8 @@ def run_simulation(options: SimulateOptions, bars: Progress | None = None) -> Re
     planner = create_policy(options.policy)
     require_ground(options.policy, planner, is_pool=options.cluster is not None)
     scenario = _scenario(options, market, work, planner)
+    for line in _reach(work, market, options.most_instances) if bars is None else ():
+        print(line, file=sys.stderr)
     with progress_bar() if bars is None else nullcontext(bars) as progress:
         task = progress.add_task(options.policy, total=len(work.arrivals))
         try:
@@ -148,6 +152,20 @@ def _scenario(
         remembers=options.remembers,
         fleet_usd_per_hour=options.fleet_usd_per_hour,
     )
+
+
+def _reach(work: SimulatedWork, market: SimulatedMarket, most: int) -> list[str]:
+    """Which offers are bounded because more of them were not profiled."""
+    bounded: dict[tuple[str, int], list[str]] = {}
+    for application in sorted({arrival.application for arrival in work.arrivals}):
+        profile = work.profiles.get(application)
+        if profile is not None:
+            for found in profiled_maxima(profile, market.equipment.values(), most):
+                bounded.setdefault(found, []).append(application)
+    return [
+        f"at most {count} x {offer} for a job of {', '.join(names)}: no more were profiled"
+        for (offer, count), names in bounded.items()
+    ]
 
 
 def _run(

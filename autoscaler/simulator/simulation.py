@@ -22,6 +22,7 @@ from autoscaler.simulator.exclusive import Request, exclusive_seconds
 from autoscaler.simulator.first_look import first_look
 from autoscaler.simulator.job_training import Span
 from autoscaler.simulator.profiles import Profile
+from autoscaler.simulator.reach import profiled_maxima
 from autoscaler.simulator.regime_training import RegimeTraining
 from autoscaler.simulator.regimes import Schedule
 from autoscaler.simulator.training import Training, TrainingSettings
@@ -155,6 +156,7 @@ class Simulation:
         self._waiting = deque(scenario.arrivals)
         self._arrivals: dict[str, Arrival] = {}
         self._trainings: dict[str, Training | RegimeTraining] = {}
+        self._maxima: dict[str, tuple[tuple[str, int], ...]] = {}
         self._ran: list[Ran] = []
         self._moved_seconds = clock.now()
         self.on_progress: Callable[[Ran], None] = lambda ran: None
@@ -235,7 +237,7 @@ class Simulation:
                 name=arrival.name,
                 command=("simulated",),
                 batch=self._batch(arrival, training.bounds),
-                instances=self._scenario.instances,
+                instances=self._instances(arrival),
                 objective=self._scenario.objective(now_seconds),
                 requested_devices=arrival.devices_requested,
                 program=arrival.application if self._scenario.remembers else None,
@@ -247,6 +249,17 @@ class Simulation:
             self._arrivals[job] = arrival
             self._trainings[job] = training
             self._agents.add(job, training)
+
+    def _instances(self, arrival: Arrival) -> InstanceBounds:
+        """As the scenario has it, and of no offer more than the application was profiled on."""
+        scenario, name = self._scenario, arrival.application
+        bounds, profile = scenario.instances, scenario.profiles.get(name)
+        if profile is None:
+            return bounds
+        if name not in self._maxima:
+            equipment = scenario.equipment.values()
+            self._maxima[name] = profiled_maxima(profile, equipment, bounds.maximum)
+        return replace(bounds, maxima=(*bounds.maxima, *self._maxima[name]))
 
     def _first_look(self, arrival: Arrival) -> tuple[StepObservation, ...]:
         scenario = self._scenario

@@ -194,3 +194,15 @@ def test_a_reservation_that_ends_is_left_in_time(files: Path) -> None:
     timeline = json.loads(out.read_text())["jobs"][0]["timeline"]
     assert timeline[0]["offer"] == "own" and timeline[-1]["offer"] == "slow"
     assert max(part["to_s"] for part in timeline if part["offer"] == "own") <= 240
+
+
+def test_no_more_instances_are_bought_than_were_profiled(files: Path) -> None:
+    """Up to 4 nodes were, which a quarter more of is answered; the owner does not care."""
+    out = files / "out.json"
+    options = ("--offers", str(files / "offers.yaml"), "--objective", "fastest")
+    words = ["simulate", "--workload", str(files / "workload.csv")]
+    words += ["--profiles", str(files / "profiles"), *options, "--json", str(out)]
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert "at most 5 x slow for a job of toy: no more were profiled" in result.stderr
+    jobs = json.loads(out.read_text())["jobs"]
+    assert max(part["instances"] for job in jobs for part in job["timeline"]) <= 5
