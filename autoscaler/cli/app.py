@@ -324,7 +324,7 @@ def unfreeze() -> None:
     from autoscaler.cli.connection import connect
 
     connect().unfreeze()
-    print("released: what is decided is done again")
+    print("released: what is decided is done again, unless the controller only observes")
 
 
 @app.command()
