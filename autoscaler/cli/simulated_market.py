@@ -33,7 +33,8 @@ class SimulatedMarket:
 
     `equipment` (offer id -> equipment) says as which kind of device each offer was profiled.
     `restart_seconds` and `slowdown` are by application, as the file of a pool has them, and so
-    is whether each was profiled on one device of each kind. `shape` is that of a pool whose kind
+    is whether each was profiled on one device of each kind. `traces` (offer id -> file) are of
+    offers of which there are not always as many. `shape` is that of a pool whose kind
     of device nobody named; `source` is where offers stand, for messages.
     """
 
@@ -43,6 +44,7 @@ class SimulatedMarket:
     restart_seconds: Mapping[str, float] = field(default_factory=dict)
     slowdown: Mapping[str, float] = field(default_factory=dict)
     is_profiled: bool = False
+    traces: Mapping[str, Path] = field(default_factory=dict)
     shape: ClusterSpec | None = None
     source: str = ""
 
@@ -132,7 +134,8 @@ def equipment_of(file: OffersFile) -> dict[str, Equipment]:
 
 def _elastic(path: Path) -> SimulatedMarket:
     file = load_offers(path, 0.0)
-    return SimulatedMarket(equipment_of(file), file.limits, source=f"{path}: offers: ")
+    source = f"{path}: offers: "
+    return SimulatedMarket(equipment_of(file), file.limits, traces=file.traces, source=source)
 
 
 def _pool(text: str) -> SimulatedMarket:

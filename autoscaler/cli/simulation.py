@@ -30,6 +30,7 @@ from autoscaler.simulator.training import TrainingSettings
 from autoscaler.spec.objective_text import parse_objective_text
 from autoscaler.spec.quantities import format_duration
 from autoscaler.store.store import Store, memory_store
+from providers.simulated.capacity import read_capacity_trace
 from providers.simulated.cloud import SimulatedCloud
 from providers.simulated.provider import SimulatedProvider
 from providers.simulated.settings import SimulatedSettings
@@ -188,7 +189,10 @@ def _run(
 def _cloud(
     market: SimulatedMarket, seed: int, store: Store, clock: VirtualClock
 ) -> SimulatedProvider:
-    settings = SimulatedSettings(offers=market.offers, limits=market.limits, seed=seed)
+    capacity = {offer: read_capacity_trace(path) for offer, path in market.traces.items()}
+    settings = SimulatedSettings(
+        offers=market.offers, limits=market.limits, capacity=capacity, seed=seed
+    )
     return SimulatedProvider(SimulatedCloud(settings, clock), store.settings.controller_id())
 
 

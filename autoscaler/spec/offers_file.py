@@ -22,7 +22,8 @@
       - {provider: aws, type: "g5*", factor: 0.8, reason: enterprise agreement}
 
 Of an offer: `id` is the type and the purchase unless given; `purchase` is on-demand unless it is
-spot, which needs `reclaims_per_hour`, or reserved; `zone` is the catalogue's region; `provider`
+spot, which needs `reclaims_per_hour` or, for simulations, `trace`, a file of how many there are
+when (`providers.simulated.capacity`), or reserved; `zone` is the catalogue's region; `provider`
 is the catalogue's or ``pool``; `boot` is 3m; `minimum_billed` is 60s of a type in the catalogue,
 else nothing; `max_instances` or `max_devices` bounds this offer alone; `profile` holds for every
 offer of the same kind of device.
@@ -79,13 +80,14 @@ class OffersFile:
 
     `profile_kinds` (offer id -> its device kind's name in files of measured profiles) has the
     offers whose kind the file gives one; `prices` (offer id -> price) say where each offer's price
-    is from, and of when.
+    is from, and of when. `traces` (offer id -> file) are of the offers that have one.
     """
 
     offers: tuple[Offer, ...]
     limits: tuple[Limit, ...]
     profile_kinds: Mapping[str, str]
     prices: Mapping[str, Price]
+    traces: Mapping[str, Path]
 
 
 def load_offers(path: Path, now_seconds: float) -> OffersFile:
@@ -125,6 +127,11 @@ def load_offers(path: Path, now_seconds: float) -> OffersFile:
             if offer.device_kind in profiles
         },
         prices={sale.offer.id: sale.price for sale in sales},
+        traces={
+            offer.offer_id: path.parent / Path(offer.trace).expanduser()
+            for offer in form.offers
+            if offer.trace
+        },
     )
 
 

@@ -206,3 +206,23 @@ def test_no_more_instances_are_bought_than_were_profiled(files: Path) -> None:
     assert "at most 5 x slow for a job of toy: no more were profiled" in result.stderr
     jobs = json.loads(out.read_text())["jobs"]
     assert max(part["instances"] for job in jobs for part in job["timeline"]) <= 5
+
+
+def test_spot_comes_and_goes_by_a_trace(files: Path) -> None:
+    """Two instances for ten minutes of each twenty; on-demand costs ten times as much."""
+    spot = OFFERS.replace("id: slow", "id: spot").replace("1.2,", "0.12, trace: there.json,")
+    spot = spot.replace("zone: here", "zone: here, purchase: spot")
+    (files / "offers.yaml").write_text(OFFERS + spot.replace("\noffers:\n", ""))
+    (files / "there.json").write_text('{"metadata": {"gap_seconds": 600}, "data": [2, 0]}')
+    out = files / "out.json"
+    bought = ("--offers", str(files / "offers.yaml"), "--objective", "cheapest")
+    simulate(files, *bought, "--json", str(out))
+    jobs = json.loads(out.read_text())["jobs"]
+    parts = [part for job in jobs for part in job["timeline"] if part["offer"] == "spot"]
+    assert parts
+    for part in parts:
+        assert part["from_s"] // 1200 == (part["to_s"] - 1e-6) // 1200
+        assert part["from_s"] % 1200 < 600 and (part["to_s"] - 1e-6) % 1200 < 600
+    (files / "there.json").write_text("[]")
+    with pytest.raises(SpecError, match=r"in .*there\.json"):
+        simulate(files, *bought)
