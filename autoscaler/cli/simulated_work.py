@@ -44,6 +44,9 @@ def read_work(
         _require_room(arrivals, market)
         regimes = read_regimes(options.regimes, options.workload, arrivals)
         return SimulatedWork(arrivals, regimes=regimes), market
+    if options.workload.suffix == ".trace":
+        message = "is of jobs with regimes: name where those are, --regimes DIR, not --profiles"
+        raise SpecError(message, str(options.workload))
     profiles = read_profiles(*options.profiles)
     arrivals = read_workload(options.workload)
     require_applications(arrivals, profiles)
