@@ -125,7 +125,7 @@ def published_growth() -> Iterator[None]:
         return np.maximum(devices - 2.0, 0.0) / 10.0
 
     with ExitStack() as stack:
-        for module in ("throughput", "likelihood"):
+        for module in ("throughput", "formulas"):
             stack.enter_context(
                 mock.patch(f"autoscaler.goodput.{module}.doublings_of", per_device)
             )

@@ -236,9 +236,10 @@ def outcomes(
     found = []
     for job in results[WARM:]:
         deadline = job.submitted_s + slack * TRAINING_SECONDS
-        trained = sum(entry.to_s - entry.from_s for entry in job.timeline)
+        at_work = [entry for entry in job.timeline if entry.gpus]
+        trained = sum(entry.to_s - entry.from_s for entry in at_work)
         on_demand = sum(
-            entry.to_s - entry.from_s for entry in job.timeline if "on-demand" in entry.offer
+            entry.to_s - entry.from_s for entry in at_work if "on-demand" in entry.offer
         )
         found.append(
             Outcome(

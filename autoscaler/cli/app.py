@@ -325,7 +325,7 @@ def unfreeze() -> None:
     from autoscaler.wire.connection import connect
 
     connect().unfreeze()
-    print("released: what is decided is done again")
+    print("released: what is decided is done again, unless the controller only observes")
 
 
 @app.command()

@@ -7,14 +7,16 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.progress import Progress
 from rich.table import Table
+from rich.text import Text
 
 from autoscaler.cli.live import print_whole
 from autoscaler.cli.output import write_json
 from autoscaler.cli.simulate_options import SimulateOptions
 from autoscaler.cli.simulation import progress_bar, run_simulation
-from autoscaler.cli.tables import money, number, share
+from autoscaler.cli.tables import fits, money, number, share, words_table
 from autoscaler.domain.errors import CastorError, SpecError
 from autoscaler.simulator.comparison import Estimate, Standing, compare
 from autoscaler.simulator.results import Result
@@ -81,16 +83,58 @@ def write_comparison(standings: Sequence[Standing], path: Path) -> None:
     write_json({"policies": [asdict(each) for each in standings]}, path)
 
 
+class ComparisonTable:
+    """Mean and 95 % confidence interval of each figure, and how many times the first policy's.
+
+    A row a policy or, where that is too wide, a row a figure and as many policies as there is
+    room for.
+    """
+
+    def __init__(self, standings: Sequence[Standing]) -> None:
+        self._standings = standings
+        self._shown = [
+            name for name in _COLUMNS if any(_is_told(each, name) for each in standings)
+        ]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The widest that fits."""
+        table = self._by_policy()
+        if fits(table, console, options):
+            yield table
+            return
+        for count in range(len(self._standings), 0, -1):
+            tables = [
+                self._by_figure(range(start, min(start + count, len(self._standings))))
+                for start in range(0, len(self._standings), count)
+            ]
+            if all(fits(each, console, options) for each in tables):
+                break
+        for place, each in enumerate(tables):
+            if place:
+                yield Text()
+            yield each
+
+    def _by_policy(self) -> Table:
+        headings = [_COLUMNS[name] for name in self._shown]
+        table = words_table("policy", *headings, right=headings)
+        for place, each in enumerate(self._standings):
+            table.add_row(each.policy, *(self._cell(place, name) for name in self._shown))
+        return table
+
+    def _by_figure(self, places: range) -> Table:
+        policies = [self._standings[place].policy for place in places]
+        table = words_table("", *policies, right=policies)
+        for name in self._shown:
+            table.add_row(_COLUMNS[name], *(self._cell(place, name) for place in places))
+        return table
+
+    def _cell(self, place: int, name: str) -> str:
+        return _cell(name, self._standings[place], is_first=not place)
+
+
 def print_comparison(standings: Sequence[Standing]) -> None:
-    """One row a policy: mean and 95 % confidence interval, and how many times the first's."""
-    shown = [name for name in _COLUMNS if any(_is_told(each, name) for each in standings)]
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("policy")
-    for name in shown:
-        table.add_column(_COLUMNS[name], justify="right")
-    for place, each in enumerate(standings):
-        table.add_row(each.policy, *(_cell(name, each, is_first=not place) for name in shown))
-    print_whole(table)
+    """All figures of all policies."""
+    print_whole(ComparisonTable(standings))
 
 
 def _run_all(cases: Sequence[SimulateOptions], workers: int) -> list[Result]:

@@ -53,11 +53,12 @@ def show(render: Callable[[], RenderableType], watch: bool, clock: Clock) -> Non
 
 
 def print_whole(view: RenderableType) -> None:
-    """Print so that nothing is cut off where this is no terminal, which has a width."""
+    """Print so that nothing is cut off where nobody says how wide it may be."""
     console = Console()
-    if not console.is_terminal and "COLUMNS" not in os.environ:
+    has_width = console.is_terminal or "COLUMNS" in os.environ
+    if not has_width:
         console = Console(width=_FILE_COLUMNS)
-    console.print(view, soft_wrap=not console.is_terminal)
+    console.print(view, soft_wrap=not has_width)
 
 
 def overview(jobs: Sequence[JobView], fleet: FleetView, now_seconds: float) -> RenderableType:
@@ -176,6 +177,11 @@ def _fleet_line(fleet: FleetView, now_seconds: float) -> Text:
         line.append(f"; {fleet.hands_off}: nothing is bought or given back", style="yellow")
     if fleet.trouble:
         line.append(f"; trouble: {fleet.trouble}", style="red")
+    if fleet.failed_plans:
+        words = f"; {fleet.failed_plans} plans failed: what was decided before stayed in force"
+        line.append(words, style="red")
+    if fleet.solver_failures:
+        line.append(f"; {fleet.solver_failures} plans made without the solver", style="yellow")
     if fleet.unavailable:
         line.append(f"; refused lately: {', '.join(sorted(fleet.unavailable))}", style="yellow")
     return line

@@ -7,16 +7,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from autoscaler.cli.tables import money
+from autoscaler.cli.tables import money, words_table
 from autoscaler.domain.offer import Offer, is_stale
 from autoscaler.spec.offers_file import load_offers
 from autoscaler.spec.quantities import format_duration
 from autoscaler.wire.messages import OffersView, OfferView
 
-_DIRECTORIES = re.compile(r"(?<!\S)\S*/(?=\S)")
+_DIRECTORIES = re.compile(r"(?<![^\s(])[^\s($]*/(?=\S)")
 
 
 def offers_in(path: Path, now_seconds: float) -> OffersView:
@@ -38,19 +37,19 @@ def offers_in(path: Path, now_seconds: float) -> OffersView:
 
 def offers_table(view: OffersView) -> RenderableType:
     """One row an offer, and a line for each that is left out."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("offer", "devices", "zone", "$/h", "price of", "from", ""):
-        table.add_column(heading, justify="right" if heading == "$/h" else "left")
+    columns = ("offer", "devices", "zone", "$/h", "price")
+    table = words_table(*columns, wraps=("price",), right=("$/h",))
     for row in view.offers:
         offer = row.offer
+        price = Text(f"{_age(row.price_age_seconds)}: {_without_directories(row.price_source)}")
+        for remark in _remarks(row):
+            price.append(f"; {remark}", style="yellow")
         table.add_row(
             offer.id,
             f"{offer.devices} x {offer.device_kind}",
             offer.zone,
-            "paid already" if offer.is_paid else money(offer.usd_per_hour),
-            _age(row.price_age_seconds),
-            _DIRECTORIES.sub("", row.price_source),
-            Text(", ".join(_remarks(row)), style="yellow"),
+            "paid" if offer.is_paid else money(offer.usd_per_hour),
+            price,
         )
     lines = [
         Text(f"{offer} is left out: {why}", style="red") for offer, why in view.refused.items()
@@ -58,14 +57,19 @@ def offers_table(view: OffersView) -> RenderableType:
     return Group(table, *lines)
 
 
+def _without_directories(source: str) -> str:
+    """The source, of files their names alone."""
+    return _DIRECTORIES.sub("", source)
+
+
 def _age(seconds: float | None) -> str:
-    return "an unknown day" if seconds is None else f"{format_duration(max(seconds, 0.0))} ago"
+    return "of an unknown day" if seconds is None else f"{format_duration(max(seconds, 0.0))} ago"
 
 
 def _remarks(row: OfferView) -> list[str]:
     remarks = [_until(row.offer)] if row.offer.until_seconds is not None else []
     if row.is_stale:
-        remarks.append("stale: it may have changed since")
+        remarks.append("stale, it may have moved")
     if row.is_unavailable:
         remarks.append("refused lately")
     return remarks

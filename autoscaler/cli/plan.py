@@ -12,7 +12,8 @@ Offers = Annotated[
     Path | None, Option(help="YAML of what can be bought; else a running controller is asked.")
 ]
 Profiles = Annotated[
-    list[Path] | None, Option(help="Directory of measured applications; may be repeated.")
+    list[Path] | None,
+    Option(help="Directory of measured applications; may be repeated.", metavar="<path>"),
 ]
 Application = Annotated[
     str | None, Option(help="Which of them the job is; its program's or its own name by default.")

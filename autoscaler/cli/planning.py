@@ -12,7 +12,7 @@ from rich.text import Text
 
 from autoscaler.cli.live import print_whole
 from autoscaler.cli.simulated_market import equipment_of
-from autoscaler.cli.tables import money, number
+from autoscaler.cli.tables import money, number, words_table
 from autoscaler.domain.errors import SpecError, Unavailable
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.program import ProgramMemory
@@ -138,12 +138,10 @@ def is_chosen(row: ProspectView, view: PlanView) -> bool:
 
 
 def _table(view: PlanView) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("allocation")
-    headings = ("devices", "best from a value of time of", "median time", "90 % within")
-    for heading in (*headings, "median cost", "90 % within"):
-        table.add_column(heading, justify="right")
-    table.add_column("")
+    # Two headings are the same but for a space: columns are told apart by them.
+    times = ("value of\ntime from", "median\ntime", "90 %\nwithin ")
+    right = ("devices", *times, "median\ncost", "90 %\nwithin")
+    table = words_table("allocation", *right, wraps=("allocation",), right=right)
     rows = list(view.frontier)
     if view.chosen is not None and not any(is_chosen(row, view) for row in rows):
         rows.append(view.chosen)
@@ -156,14 +154,16 @@ def _table(view: PlanView) -> Table:
 def _add(table: Table, row: ProspectView, mark: str) -> None:
     begins = row.from_value_of_time_usd_per_hour
     devices = dict.fromkeys(each.devices for each in (row.first, row.then))
+    marks = [mark] if mark else []
+    if not row.measured:
+        marks.append("not measured")
     table.add_row(
-        allocation_words(row),
+        "\n".join((allocation_words(row), *marks)),
         ", ".join(map(str, devices)),
         "" if begins is None else f"${number(begins)}/h",
         format_duration(row.seconds),
         format_duration(row.seconds_90),
         money(row.usd),
         money(row.usd_90),
-        mark if row.measured else f"not measured {mark}".rstrip(),
         style="bold" if mark else "",
     )

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from autoscaler.cli.live import print_whole
 from autoscaler.cli.output import write_json
-from autoscaler.cli.tables import clock_time, number
+from autoscaler.cli.tables import clock_time, number, words_table
 from autoscaler.controller.replaying import Choice, Moment, Replay, replay
 from autoscaler.domain.errors import SpecError
 from autoscaler.store.store import open_store
@@ -76,32 +76,22 @@ def print_replay(found: Replay, everything: bool) -> None:
 
 
 def _moments(moments: Sequence[Moment]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("time", "job", "decided", "would decide", "decided because", "would because"):
-        table.add_column(heading)
+    table = words_table("time", "job", "", "what, and why", wraps=("job", "what, and why"))
     for each in moments:
-        table.add_row(
-            clock_time(each.at_seconds),
-            each.job,
-            _words(each.decided),
-            _words(each.would),
-            each.decided.reason,
-            each.would.reason,
-        )
+        table.add_row(clock_time(each.at_seconds), each.job, "decided", _words(each.decided))
+        table.add_row("", "", "would", _words(each.would))
     return table
 
 
 def _words(choice: Choice) -> str:
-    return f"{choice.action}: {choice.holding}"
+    return f"{choice.action}: {choice.holding}; {choice.reason}"
 
 
 def _means(found: Replay) -> Table:
     """Over the moments of each job: what is paid an hour, and what the model expects of it."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("mean over a job's decisions")
-    headings = ("decisions", "$/h decided", "$/h would", "goodput decided", "goodput would")
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    right = ("decisions", "$/h\ndecided", "$/h\nwould", "goodput\ndecided", "goodput\nwould")
+    first = "mean over a job's decisions"
+    table = words_table(first, *right, wraps=(first,), right=right)
     for job in dict.fromkeys(each.job for each in found.moments):
         own = [each for each in found.moments if each.job == job]
         sides = [each.decided for each in own], [each.would for each in own]

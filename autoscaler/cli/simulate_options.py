@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 from typer import Option
 
 from autoscaler.domain.errors import SpecError
+from autoscaler.spec.objective_text import parse_objective_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class SimulateOptions:
 
     workload: Annotated[Path, Option(help="CSV, or .trace, of jobs and when they arrive.")]
     profiles: Annotated[
-        list[Path], Option(help="Directory of measured applications; may be repeated.")
+        list[Path],
+        Option(help="Directory of measured applications; may be repeated.", metavar="<path>"),
     ] = field(default_factory=list)
     regimes: Annotated[
         Path | None, Option(help="Directory of the regimes of a .trace: rigid jobs on a pool.")
@@ -31,10 +33,22 @@ class SimulateOptions:
         Path | None, Option(help="YAML of what can be bought: an elastic cloud.")
     ] = None
     cluster: Annotated[
-        str | None, Option(help="A pool paid for already: machines x devices, as 16x4.")
+        str | None,
+        Option(
+            help="A pool paid for already: machines x devices, as 16x4, or YAML of several kinds."
+        ),
     ] = None
-    policy: Annotated[str, Option(help="Who plans.")] = "marginal"
-    objective: Annotated[str, Option(help="Of every job: as for castor set.")] = "balanced"
+    policy: Annotated[
+        str,
+        Option(help="Who plans, as marginal, pollux, sia; of a wrong name all are told."),
+    ] = "marginal"
+    objective: Annotated[
+        str,
+        Option(
+            help="Of every job: cheapest, fastest, balanced, value_of_time=40, deadline=2h, "
+            "budget=5 or deadline=2h,budget=5."
+        ),
+    ] = "balanced"
     interval_seconds: Annotated[
         float, Option("--interval", help="Seconds between plans, at most.")
     ] = 60.0
@@ -69,7 +83,11 @@ class SimulateOptions:
     ] = False
     device_batches: Annotated[
         list[str],
-        Option("--device-batch", help="The most examples on one device, as yolov3=8; repeatable."),
+        Option(
+            "--device-batch",
+            help="The most examples on one device, as yolov3=8; repeatable.",
+            metavar="<application=number>",
+        ),
     ] = field(default_factory=list)
 
     def check(self) -> None:
@@ -89,6 +107,16 @@ class SimulateOptions:
         for option, (value, minimum) in least.items():
             if not minimum <= value < float("inf"):
                 raise SpecError(f"{value} must be at least {minimum:g}", option)
+        most_usd = self.fleet_usd_per_hour
+        if most_usd is not None and not 0 < most_usd < float("inf"):
+            raise SpecError(f"{most_usd} must be above 0", "--fleet-usd-per-hour")
+        deadlines = [
+            parse_objective_text(self.objective, now_seconds).deadline_seconds
+            for now_seconds in (0.0, 1.0)
+        ]
+        if deadlines[0] is not None and deadlines[0] == deadlines[1]:
+            message = "no simulation knows the date: write how long after submission, as 2h"
+            raise SpecError(message, "--objective: deadline")
         if not 0 <= self.interference < 1:
             raise SpecError(f"{self.interference} must be from 0 to below 1", "--interference")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from autoscaler.cli.simulate_options import SimulateOptions
 from autoscaler.cli.simulated_market import SimulatedMarket
@@ -12,6 +13,9 @@ from autoscaler.simulator.profiles import Profile, read_profiles
 from autoscaler.simulator.regimes import Schedule, read_regimes
 from autoscaler.simulator.trace import read_trace
 from autoscaler.simulator.workload import Arrival, read_workload, require_applications
+
+# So far outside of the batches that gradients were measured at, the nearest stands for it.
+BATCHES_WITHIN_FACTOR: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +27,10 @@ class SimulatedWork:
     regimes: Mapping[str, Schedule] = field(default_factory=dict)
 
 
-def read_work(options: SimulateOptions, market: SimulatedMarket) -> SimulatedWork:
-    """The work that the options name.
+def read_work(
+    options: SimulateOptions, market: SimulatedMarket
+) -> tuple[SimulatedWork, SimulatedMarket]:
+    """The work that the options name, and the market with the kinds that it was profiled on.
 
     Raises:
         SpecError: they name neither profiles nor regimes or both, a file can't be used, or jobs
@@ -37,12 +43,29 @@ def read_work(options: SimulateOptions, market: SimulatedMarket) -> SimulatedWor
         arrivals = read_trace(options.workload)
         _require_room(arrivals, market)
         regimes = read_regimes(options.regimes, options.workload, arrivals)
-        return SimulatedWork(arrivals, regimes=regimes)
+        return SimulatedWork(arrivals, regimes=regimes), market
+    if options.workload.suffix == ".trace":
+        message = "is of jobs with regimes: name where those are, --regimes DIR, not --profiles"
+        raise SpecError(message, str(options.workload))
     profiles = read_profiles(*options.profiles)
     arrivals = read_workload(options.workload)
     require_applications(arrivals, profiles)
-    market.require_profiles((arrival.application for arrival in arrivals), profiles)
-    return SimulatedWork(arrivals, profiles)
+    _require_batches(arrivals, profiles)
+    used = {arrival.application: profiles[arrival.application] for arrival in arrivals}
+    return SimulatedWork(arrivals, profiles), market.as_profiled(used)
+
+
+def _require_batches(arrivals: tuple[Arrival, ...], profiles: Mapping[str, Profile]) -> None:
+    """What a batch far from those that were measured is worth, nobody knows."""
+    for arrival in arrivals:
+        profile = profiles[arrival.application]
+        least, most = profile.initial_batch, profile.maximum_batch
+        if not least / BATCHES_WITHIN_FACTOR <= arrival.batch_size <= most * BATCHES_WITHIN_FACTOR:
+            message = (
+                f"{arrival.batch_size} is far from what {arrival.application} was measured at, "
+                f"{least} to {most}: at most {BATCHES_WITHIN_FACTOR:g} times beyond is answered"
+            )
+            raise arrival.error("batch_size", message)
 
 
 def _require_room(arrivals: tuple[Arrival, ...], market: SimulatedMarket) -> None:
@@ -53,4 +76,4 @@ def _require_room(arrivals: tuple[Arrival, ...], market: SimulatedMarket) -> Non
     for arrival in arrivals:
         if arrival.devices_requested > most:
             message = f"asks for {arrival.devices_requested} devices, and there are {most}"
-            raise SpecError(message, arrival.name)
+            raise arrival.error("scale_factor", message)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from decimal import Decimal
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from autoscaler.cli.output import write_json
 from autoscaler.cli.simulate_options import SimulateOptions
@@ -21,15 +23,19 @@ from autoscaler.domain.job import InstanceBounds
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy, require_ground
 from autoscaler.simulator.quirks import Quirks
-from autoscaler.simulator.results import Result, as_document, result_of
+from autoscaler.simulator.reach import profiled_maxima
+from autoscaler.simulator.results import JobResult, Result, as_document, result_of
 from autoscaler.simulator.simulation import Ran, Scenario, Simulation, TimedPolicy
 from autoscaler.simulator.training import TrainingSettings
 from autoscaler.spec.objective_text import parse_objective_text
 from autoscaler.spec.quantities import format_duration
 from autoscaler.store.store import Store, memory_store
+from providers.simulated.capacity import read_capacity_trace
 from providers.simulated.cloud import SimulatedCloud
 from providers.simulated.provider import SimulatedProvider
 from providers.simulated.settings import SimulatedSettings
+
+_MOST_STOPPED = 5
 
 
 def run_simulation(options: SimulateOptions, bars: Progress | None = None) -> Result:
@@ -39,11 +45,12 @@ def run_simulation(options: SimulateOptions, bars: Progress | None = None) -> Re
         SpecError: what is to be simulated is wrong; the message names file and field.
     """
     options.check()
-    market = read_market(options)
-    work = read_work(options, market)
+    work, market = read_work(options, read_market(options))
     planner = create_policy(options.policy)
     require_ground(options.policy, planner, is_pool=options.cluster is not None)
     scenario = _scenario(options, market, work, planner)
+    for line in _reach(work, market, options.most_instances) if bars is None else ():
+        print(line, file=sys.stderr)
     with progress_bar() if bars is None else nullcontext(bars) as progress:
         task = progress.add_task(options.policy, total=len(work.arrivals))
         try:
@@ -58,29 +65,55 @@ def write_result(result: Result, path: Path) -> None:
 
 
 def print_result(result: Result, console: Console) -> None:
-    """The totals, as a table."""
-    totals = result.totals
+    """The totals, as a table, and why jobs were stopped."""
     table = Table(box=None, pad_edge=False, show_header=False)
-    for name, value in (
-        ("policy", result.policy),
-        ("jobs", str(len(result.jobs))),
-        ("average completion time", format_duration(totals.avg_jct_s)),
-        ("99th percentile", format_duration(totals.p99_jct_s)),
-        ("makespan", format_duration(totals.makespan_s)),
-        ("spent", money(Decimal(totals.cost_usd))),
-        ("device hours paid", number(totals.gpu_hours)),
-        ("devices at work", f"{totals.gpu_utilisation:.0%}"),
-        ("worst finish-time fairness", number(totals.worst_ftf_rho)),
-        ("jobs treated unfairly", share(totals.unfair_share)),
-        ("resizes", str(totals.restarts)),
-        (
-            "plans",
-            f"{totals.decisions}, {totals.decision_ms_p50:.1f} ms each, "
-            f"95th percentile {totals.decision_ms_p95:.1f} ms",
-        ),
-    ):
+    for name, value in _rows(result).items():
         table.add_row(name, value)
     console.print(table)
+    stopped = [job for job in result.jobs if job.stopped is not None]
+    for job in stopped[:_MOST_STOPPED]:
+        console.print(Text(f"{job.name} was stopped: {job.stopped}", style="yellow"))
+    if len(stopped) > _MOST_STOPPED:
+        console.print(f"and {len(stopped) - _MOST_STOPPED} more: --json FILE has all")
+
+
+def _rows(result: Result) -> dict[str, str]:
+    totals, jobs = result.totals, result.jobs
+    all_stopped = totals.stopped == len(jobs)
+    is_free = totals.cost_usd == 0  # a pool that is paid for
+    rows = {
+        "policy": result.policy,
+        "jobs": str(len(jobs)),
+        "stopped before their end": str(totals.stopped),
+        "finished in time": _in_time(jobs),
+        "average completion time": "-" if all_stopped else format_duration(totals.avg_jct_s),
+        "99th percentile": "-" if all_stopped else format_duration(totals.p99_jct_s),
+        "makespan": format_duration(totals.makespan_s),
+        "spent": money(Decimal(totals.cost_usd)),
+        "device hours held" if is_free else "device hours paid": number(totals.gpu_hours),
+        "devices at work": f"{totals.gpu_utilisation:.0%}",
+        "worst finish-time fairness": "-" if all_stopped else number(totals.worst_ftf_rho),
+        "jobs treated unfairly": "-" if all_stopped else share(totals.unfair_share),
+        "resizes": str(totals.restarts),
+        "plans": f"{totals.decisions}, {totals.decision_ms_p50:.1f} ms each, "
+        f"95th percentile {totals.decision_ms_p95:.1f} ms",
+        "plans that failed": str(totals.failed_plans),
+        "plans without the solver": str(totals.solver_failures),
+    }
+    hidden = {
+        "stopped before their end": not totals.stopped,
+        "finished in time": all(job.deadline_s is None for job in jobs),
+        "spent": is_free,
+        "plans that failed": not totals.failed_plans,
+        "plans without the solver": not totals.solver_failures,
+    }
+    return {name: value for name, value in rows.items() if not hidden.get(name)}
+
+
+def _in_time(jobs: Sequence[JobResult]) -> str:
+    asked = [job for job in jobs if job.deadline_s is not None]
+    kept = sum(job.stopped is None and job.finished_s <= (job.deadline_s or 0.0) for job in asked)
+    return f"{kept} of {len(asked)}"
 
 
 def _scenario(
@@ -122,6 +155,20 @@ def _scenario(
     )
 
 
+def _reach(work: SimulatedWork, market: SimulatedMarket, most: int) -> list[str]:
+    """Which offers are bounded because more of them were not profiled."""
+    bounded: dict[tuple[str, int], list[str]] = {}
+    for application in sorted({arrival.application for arrival in work.arrivals}):
+        profile = work.profiles.get(application)
+        if profile is not None:
+            for found in profiled_maxima(profile, market.equipment.values(), most):
+                bounded.setdefault(found, []).append(application)
+    return [
+        f"at most {count} x {offer} for a job of {', '.join(names)}: no more were profiled"
+        for (offer, count), names in bounded.items()
+    ]
+
+
 def _run(
     options: SimulateOptions,
     market: SimulatedMarket,
@@ -142,7 +189,10 @@ def _run(
 def _cloud(
     market: SimulatedMarket, seed: int, store: Store, clock: VirtualClock
 ) -> SimulatedProvider:
-    settings = SimulatedSettings(offers=market.offers, limits=market.limits, seed=seed)
+    capacity = {offer: read_capacity_trace(path) for offer, path in market.traces.items()}
+    settings = SimulatedSettings(
+        offers=market.offers, limits=market.limits, capacity=capacity, seed=seed
+    )
     return SimulatedProvider(SimulatedCloud(settings, clock), store.settings.controller_id())
 
 

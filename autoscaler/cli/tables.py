@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -49,6 +49,26 @@ def money(usd: Decimal | float) -> str:
     return f"${usd:,.4f}" if -1 < usd < 1 else f"${usd:,.2f}"
 
 
+def words_table(*columns: str, wraps: Collection[str] = (), right: Collection[str] = ()) -> Table:
+    """A table of which the columns `wraps` give way where there is little room, the others never.
+
+    Headings may have lines.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for heading in columns:
+        justify: JustifyMethod = "right" if heading in right else "left"
+        table.add_column(
+            heading, justify=justify, vertical="top", no_wrap=heading not in wraps, overflow="fold"
+        )
+    return table
+
+
+def fits(table: Table, console: Console, options: ConsoleOptions) -> bool:
+    """Whether all of it can be seen."""
+    unlimited = options.update(max_width=_UNLIMITED_COLUMNS)
+    return Measurement.get(console, unlimited, table).maximum <= options.max_width
+
+
 class JobsTable:
     """One row a job, with as many columns as there is room for."""
 
@@ -63,10 +83,9 @@ class JobsTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The widest table that fits."""
-        unlimited = options.update(max_width=_UNLIMITED_COLUMNS)
         for count in range(len(self._LEFT_OUT_FIRST) + 1):
             table = self._table(self._LEFT_OUT_FIRST[:count])
-            if Measurement.get(console, unlimited, table).maximum <= options.max_width:
+            if fits(table, console, options):
                 break
         yield table
 

@@ -63,7 +63,12 @@ class Believed:
 
 @dataclass(slots=True)
 class ControllerStatus:
-    """How the controller is, for those who ask. Replaced field by field at the end of a tick."""
+    """How the controller is, for those who ask. Replaced field by field at the end of a tick.
+
+    Since it started, `failed_plans` were not made at all: what was decided before stayed in force.
+    `solver_failures` were made without the solver that the policy has, which failed, was missing
+    or took too long.
+    """
 
     offers: tuple[Offer, ...] = ()
     limits: tuple[Limit, ...] = ()
@@ -77,6 +82,8 @@ class ControllerStatus:
     ticked_seconds: float | None = None
     trouble: str | None = None
     hands_off: str | None = None
+    failed_plans: int = 0
+    solver_failures: int = 0
 
 
 class Controller:
@@ -179,8 +186,12 @@ class Controller:
         try:
             plan = self._policy.plan(snapshot)
         except Exception:  # the loop's edge: the last decisions stay in force
+            self.status.failed_plans += 1
             _log.exception("planning failed; what was decided before stays in force")
             return None, ()
+        self.status.solver_failures += bool(plan.notes)
+        for note in plan.notes:
+            _log.warning("planned without the solver: %s", note)
         self._news, self._planned_seconds = news, now_seconds
         for decision in plan.decisions if self._hands_off is None else ():
             self._note_reversal(decision, now_seconds)

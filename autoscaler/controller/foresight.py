@@ -99,8 +99,10 @@ def foresee(
     `memory` is what is remembered of its program; without one the models' priors alone speak.
 
     Raises:
-        SpecError: nobody knows how much there is to do, or nothing that is offered can run it.
+        SpecError: nobody knows how much there is to do, nobody sells an offer that the job names,
+            or nothing that is offered can run it.
     """
+    _require_sold(spec, now.offers)
     snapshot = _snapshot(spec, memory, now, now_seconds)
     job = snapshot.jobs[0]
     if job.remaining_examples is None:
@@ -114,6 +116,18 @@ def foresee(
             f"nothing that is offered can run {spec.name}: {_offered(now.offers)}", "instances"
         )
     return Foresight(found, policy.plan(snapshot).decisions[0], memory)
+
+
+def _require_sold(spec: JobSpec, offers: Sequence[Offer]) -> None:
+    known = {name for offer in offers for name in (offer.id, offer.instance_type)}
+    named = {
+        "instances.offers": spec.instances.offers or (),
+        "instances.max_of": tuple(name for name, _ in spec.instances.maxima),
+    }
+    for field, names in named.items():
+        unsold = [name for name in names if name not in known]
+        if unsold:
+            raise SpecError(f'nobody sells "{unsold[0]}": {_offered(offers)}', field)
 
 
 def _snapshot(

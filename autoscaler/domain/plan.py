@@ -48,7 +48,8 @@ class Plan:
     """Decisions for every job of a snapshot.
 
     `shadow_prices` (limit name -> $ per second of one more unit) are 0 where nothing binds;
-    `gap_usd_per_second` bounds what the plan may be short of the best one.
+    `gap_usd_per_second` bounds what the plan may be short of the best one. `notes` say what a
+    solver failed at, where the plan was made without it.
     """
 
     decisions: tuple[Decision, ...]

@@ -104,15 +104,17 @@ def frontier(job: JobSnapshot, snapshot: Snapshot) -> Frontier | None:
         if found.chance < ends.confidence:
             missed = f"{_only(found.chance, ends)}: {field.in_reach(ends, supply.replan_seconds)}"
         return Frontier(corners, others, chosen, asked * SECONDS_PER_HOUR, found.chance, missed)
-    late = job.objective.after_deadline
-    fallback = None
-    if ends.seconds is None:
-        asked, fallback = 0.0, field.best(0.0)
-    elif late is not AfterDeadline.STOP:
-        asked = value_of_time_when_late(job.objective, prices)
-        fallback = field.best(asked)
     text = f"{_missed(found, ends)}: {field.in_reach(ends, supply.replan_seconds)}"
-    return Frontier(corners, others, fallback, asked * SECONDS_PER_HOUR, 0.0, text)
+    late = job.objective.after_deadline
+    if ends.seconds is not None and late is AfterDeadline.STOP:
+        return Frontier(corners, others, None, asked * SECONDS_PER_HOUR, 0.0, text)
+    asked = 0.0 if ends.usd is not None else value_of_time_when_late(job.objective, prices)
+    instead = field.best(asked)
+    if ends.usd is not None:  # which stands, whatever becomes of the deadline
+        kept = stages_that_keep(replace(ends, seconds=None), at, work, supply.replan_seconds)
+        if isinstance(kept, Stages):
+            instead = field.drawn(field.prospect(kept.first, kept.then, kept.change_examples))
+    return Frontier(corners, others, instead, asked * SECONDS_PER_HOUR, 0.0, text)
 
 
 class _Field:

@@ -66,12 +66,14 @@ def policies() -> tuple[PolicyListing, ...]:
 
 
 def create_policy(name: str, parameters: object | None = None) -> Policy:
-    """The policy of that name, with its own parameters or its defaults.
+    """The policy of that name, - or _ alike, with its own parameters or its defaults.
 
     Raises:
         SpecError: there is no such policy, or it can't be imported.
     """
     places = _places()
+    if name not in places and name.replace("_", "-") in places:
+        name = name.replace("_", "-")
     if name not in places:
         known = ", ".join(sorted(places))
         raise SpecError(f'"{name}" is no policy: there are {known}', "policy")

@@ -109,6 +109,8 @@ class Views:
             ticked_seconds=status.ticked_seconds,
             trouble=status.trouble,
             hands_off=status.hands_off,
+            failed_plans=status.failed_plans,
+            solver_failures=status.solver_failures,
         )
 
     def offers(self, now_seconds: float) -> OffersView:

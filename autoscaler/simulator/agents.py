@@ -44,6 +44,11 @@ class SimulatedAgents:
         """Let there be a job."""
         self._trainings[job] = training
 
+    def forget(self, job: str) -> None:
+        """The job has ended."""
+        del self._trainings[job]
+        self._told.pop(job, None)
+
     def advance(self, to_seconds: float) -> None:
         """Let all jobs train."""
         for training in self._trainings.values():
@@ -59,8 +64,7 @@ class SimulatedAgents:
             held = [each for each in self._store.instances.of_job(job) if each.cloud_id in running]
             if training.is_complete:
                 self._tell_end(held, now_seconds)
-                del self._trainings[job]
-                self._told.pop(job, None)
+                self.forget(job)
                 complete.append(job)
             else:
                 self._go_on(job, training, held, now_seconds)

@@ -26,10 +26,18 @@ class Span:
 
     from_seconds: float
     to_seconds: float
-    offer: str
-    instances: int
-    devices: int
+    members: tuple[Member, ...]
     batch: Batch | None
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasted."""
+        return self.to_seconds - self.from_seconds
+
+    @property
+    def devices(self) -> int:
+        """Devices at work."""
+        return sum(each.devices for each in self.members)
 
 
 class JobTraining(ABC):
@@ -133,9 +141,7 @@ class JobTraining(ABC):
         span = Span(
             from_seconds=self.now_seconds,
             to_seconds=to_seconds,
-            offer="+".join(sorted({each.offer for each in self.members})),
-            instances=len(self.members),
-            devices=self.devices,
+            members=self.members,
             batch=batch,
         )
         if self.spans:

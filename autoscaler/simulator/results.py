@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 
 import numpy as np
@@ -19,22 +19,9 @@ from autoscaler.simulator.fairness import (
     share_above,
     worst,
 )
-from autoscaler.simulator.job_training import Span
 from autoscaler.simulator.simulation import Ran, Run
+from autoscaler.simulator.timeline import TimelineEntry, timeline_of
 from autoscaler.store.store import Store
-
-
-@dataclass(frozen=True, slots=True)
-class TimelineEntry:
-    """A stretch of one job's training; `batch_size` 0 while it was held up."""
-
-    from_s: float
-    to_s: float
-    offer: str
-    instances: int
-    gpus: int
-    batch_size: int
-    accumulation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +30,9 @@ class JobResult:
 
     `exclusive_s` is what it takes alone on what was requested (`exclusive_seconds`), and None
     where that was not profiled. `ftf_rho` is its completion time over that, by the number of jobs
-    in the workload, `ftf_rho_themis` by that while it was there (`fairness_ratio`).
+    in the workload, `ftf_rho_themis` by that while it was there (`fairness_ratio`). `stopped`
+    says why, where its objective ended it at `finished_s` with work left; `deadline_s` is when
+    it was to have finished.
     """
 
     name: str
@@ -61,6 +50,8 @@ class JobResult:
     ftf_rho: float | None
     ftf_rho_themis: float | None
     timeline: tuple[TimelineEntry, ...]
+    stopped: str | None = None
+    deadline_s: float | None = None
 
     @property
     def completion_seconds(self) -> float:
@@ -76,7 +67,9 @@ class Totals:
     until the last job ended. `unfair_share` is the share of jobs with `ftf_rho` above
     `UNFAIR_RHO`; `sharing_incentive` is that of the jobs which were no worse off than with an
     equal share of their own, those with `ftf_rho_themis` up to the same bound. All that is about
-    fairness is None where nothing is known.
+    fairness is None where nothing is known. Completion and fairness are of the jobs that
+    finished, unless all were `stopped`. `failed_plans` and `solver_failures` are as in
+    `ControllerStatus`.
     """
 
     avg_jct_s: float
@@ -92,6 +85,9 @@ class Totals:
     decisions: int
     decision_ms_p50: float
     decision_ms_p95: float
+    stopped: int = 0
+    failed_plans: int = 0
+    solver_failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +125,17 @@ def result_of(
     jobs = tuple(
         _job(
             ran,
-            _Paid(costs.get(ran.job, Decimal(0)), _paid_device_seconds(store, ran.job, offers)),
+            _record(costs.get(ran.job, Decimal(0)), ran, store, offers),
             crowd,
             float(mean),
         )
         for ran, mean in zip(run.jobs, active, strict=True)
     )
-    totals = _totals(jobs, crowd.devices, run.decision_seconds)
+    totals = replace(
+        _totals(jobs, crowd.devices, run.decision_seconds),
+        failed_plans=run.failed_plans,
+        solver_failures=run.solver_failures,
+    )
     return Result(policy, seed, jobs, totals, _decisions(run, store))
 
 
@@ -160,9 +160,13 @@ def _decisions(run: Run, store: Store) -> tuple[DecisionEntry, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Paid:
+class _Record:
+    """What the store knows of one job: what it was billed for, and its deadline."""
+
     usd: Decimal
     device_seconds: float
+    timeline: tuple[TimelineEntry, ...]
+    deadline_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +183,11 @@ def _pool_devices(offers: Mapping[str, Offer]) -> int | None:
     return sum(offer.devices for offer in offers.values())
 
 
-def _paid_device_seconds(store: Store, job: str, offers: Mapping[str, Offer]) -> float:
-    every = store.instances.of_job(job, include_ended=True)
-    return sum(_paid_seconds(held) * _devices(held, offers[held.offer]) for held in every)
+def _record(usd: Decimal, ran: Ran, store: Store, offers: Mapping[str, Offer]) -> _Record:
+    every = store.instances.of_job(ran.job, include_ended=True)
+    devices = sum(_paid_seconds(held) * _devices(held, offers[held.offer]) for held in every)
+    deadline_seconds = store.jobs.get(ran.job).spec.objective.deadline_seconds
+    return _Record(usd, devices, timeline_of(ran.spans, every, offers), deadline_seconds)
 
 
 def _devices(held: HeldInstance, offer: Offer) -> int:
@@ -189,7 +195,7 @@ def _devices(held: HeldInstance, offer: Offer) -> int:
     return held.devices_used if offer.shared else offer.devices
 
 
-def _job(ran: Ran, paid: _Paid, crowd: _Crowd, active: float) -> JobResult:
+def _job(ran: Ran, record: _Record, crowd: _Crowd, active: float) -> JobResult:
     arrival, exclusive = ran.arrival, ran.exclusive_seconds
     lasted = ran.finished_seconds - arrival.submitted_seconds
     return JobResult(
@@ -198,28 +204,32 @@ def _job(ran: Ran, paid: _Paid, crowd: _Crowd, active: float) -> JobResult:
         submitted_s=arrival.submitted_seconds,
         started_s=ran.started_seconds,
         finished_s=ran.finished_seconds,
-        cost_usd=float(paid.usd),
-        gpu_seconds=sum(_seconds(span) * span.devices for span in ran.spans),
-        paid_gpu_seconds=paid.device_seconds,
+        cost_usd=float(record.usd),
+        gpu_seconds=sum(span.seconds * span.devices for span in ran.spans),
+        paid_gpu_seconds=record.device_seconds,
         gpus_requested=arrival.devices_requested,
         restarts=max(ran.starts - 1, 0),
-        pause_s=sum(_seconds(span) for span in ran.spans if span.batch is None),
+        pause_s=sum(span.seconds for span in ran.spans if span.batch is None),
         exclusive_s=exclusive,
         ftf_rho=fairness_ratio(lasted, exclusive, crowd.jobs, crowd.devices),
         ftf_rho_themis=fairness_ratio(lasted, exclusive, active, crowd.devices),
-        timeline=tuple(_entry(span) for span in ran.spans),
+        timeline=record.timeline,
+        stopped=ran.stopped,
+        deadline_s=record.deadline_seconds,
     )
 
 
 def _totals(
     jobs: Sequence[JobResult], pool_devices: int | None, decision_seconds: Sequence[float]
 ) -> Totals:
-    completion = [job.completion_seconds for job in jobs]
+    finished = [job for job in jobs if job.stopped is None]
+    counted = finished or jobs
+    completion = [job.completion_seconds for job in counted]
     makespan = max(job.finished_s for job in jobs) - min(job.submitted_s for job in jobs)
     paid_seconds = sum(job.paid_gpu_seconds for job in jobs)
     there_seconds = paid_seconds if pool_devices is None else pool_devices * makespan
-    ratios = [job.ftf_rho for job in jobs]
-    above = share_above([job.ftf_rho_themis for job in jobs], UNFAIR_RHO)
+    ratios = [job.ftf_rho for job in counted]
+    above = share_above([job.ftf_rho_themis for job in counted], UNFAIR_RHO)
     milliseconds = 1e3 * np.asarray(decision_seconds or [0.0])
     return Totals(
         avg_jct_s=float(np.mean(completion)),
@@ -235,24 +245,8 @@ def _totals(
         decisions=len(decision_seconds),
         decision_ms_p50=float(np.percentile(milliseconds, 50)),
         decision_ms_p95=float(np.percentile(milliseconds, 95)),
+        stopped=len(jobs) - len(finished),
     )
-
-
-def _entry(span: Span) -> TimelineEntry:
-    batch = span.batch
-    return TimelineEntry(
-        from_s=span.from_seconds,
-        to_s=span.to_seconds,
-        offer=span.offer,
-        instances=span.instances,
-        gpus=span.devices,
-        batch_size=batch.total if batch else 0,
-        accumulation=batch.accumulation if batch else 0,
-    )
-
-
-def _seconds(span: Span) -> float:
-    return span.to_seconds - span.from_seconds
 
 
 def _paid_seconds(held: HeldInstance) -> float:

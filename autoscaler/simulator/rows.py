@@ -8,8 +8,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from autoscaler.domain.errors import SpecError
+
+# Far beyond any workload; what is larger still is an error that would take for ever.
+MOST_SECONDS: Final = 10 * 365.25 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,13 @@ class Row:
             raise self.error(column, f"{number:g} is below 0")
         return number
 
+    def moment(self, column: str) -> float:
+        """Seconds since the start, of at least 0 and at most ten years."""
+        seconds = self.not_negative(column)
+        if seconds > MOST_SECONDS:
+            raise self.error(column, f"{seconds:g} s is more than ten years")
+        return seconds
+
     def count(self, column: str) -> int:
         """A whole number of at least 1."""
         number = self.positive(column)
@@ -58,7 +69,12 @@ class Row:
 
     def error(self, column: str, message: str) -> SpecError:
         """What is wrong with a column of this row, to be raised."""
-        return SpecError(message, field=f"{self.path}:{self.line}: {column}")
+        return SpecError(message, field=f"{self.place}: {column}")
+
+    @property
+    def place(self) -> str:
+        """The file and the line."""
+        return f"{self.path}:{self.line}"
 
     def _number(self, column: str) -> float:
         text = self.text(column)

@@ -11,7 +11,7 @@ from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.goodput import BatchBounds
-from autoscaler.domain.job import BatchSpec, InstanceBounds, JobSpec
+from autoscaler.domain.job import BatchSpec, InstanceBounds, JobPhase, JobSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.report import StepObservation
@@ -22,6 +22,7 @@ from autoscaler.simulator.exclusive import Request, exclusive_seconds
 from autoscaler.simulator.first_look import first_look
 from autoscaler.simulator.job_training import Span
 from autoscaler.simulator.profiles import Profile
+from autoscaler.simulator.reach import profiled_maxima
 from autoscaler.simulator.regime_training import RegimeTraining
 from autoscaler.simulator.regimes import Schedule
 from autoscaler.simulator.training import Training, TrainingSettings
@@ -72,7 +73,10 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One job as it ran; `exclusive_seconds` is what it takes alone on what it requested."""
+    """One job as it ran; `exclusive_seconds` is what it takes alone on what it requested.
+
+    `stopped` says why, where its objective ended it before its work was done.
+    """
 
     arrival: Arrival
     job: str
@@ -80,6 +84,7 @@ class Ran:
     starts: int
     spans: tuple[Span, ...]
     exclusive_seconds: float | None
+    stopped: str | None = None
 
     @property
     def started_seconds(self) -> float:
@@ -89,11 +94,16 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a scenario; `decision_seconds` is the real time that each plan took."""
+    """What came of a scenario; `decision_seconds` is the real time that each plan took.
+
+    `failed_plans` and `solver_failures` are as in `ControllerStatus`.
+    """
 
     jobs: tuple[Ran, ...]
     ended_seconds: float
     decision_seconds: tuple[float, ...]
+    failed_plans: int = 0
+    solver_failures: int = 0
 
 
 class TimedPolicy:
@@ -146,6 +156,7 @@ class Simulation:
         self._waiting = deque(scenario.arrivals)
         self._arrivals: dict[str, Arrival] = {}
         self._trainings: dict[str, Training | RegimeTraining] = {}
+        self._maxima: dict[str, tuple[tuple[str, int], ...]] = {}
         self._ran: list[Ran] = []
         self._moved_seconds = clock.now()
         self.on_progress: Callable[[Ran], None] = lambda ran: None
@@ -186,7 +197,14 @@ class Simulation:
             self._check_stuck()
         order = {arrival.name: place for place, arrival in enumerate(self._scenario.arrivals)}
         jobs = sorted(self._ran, key=lambda ran: order[ran.arrival.name])
-        return Run(tuple(jobs), self._clock.now(), tuple(self._policy.seconds))
+        status = self._controller.status
+        return Run(
+            jobs=tuple(jobs),
+            ended_seconds=self._clock.now(),
+            decision_seconds=tuple(self._policy.seconds),
+            failed_plans=status.failed_plans,
+            solver_failures=status.solver_failures,
+        )
 
     def _next_seconds(self) -> float:
         now_seconds, interval = self._clock.now(), self._scenario.interval_seconds
@@ -219,7 +237,7 @@ class Simulation:
                 name=arrival.name,
                 command=("simulated",),
                 batch=self._batch(arrival, training.bounds),
-                instances=self._scenario.instances,
+                instances=self._instances(arrival),
                 objective=self._scenario.objective(now_seconds),
                 requested_devices=arrival.devices_requested,
                 program=arrival.application if self._scenario.remembers else None,
@@ -231,6 +249,17 @@ class Simulation:
             self._arrivals[job] = arrival
             self._trainings[job] = training
             self._agents.add(job, training)
+
+    def _instances(self, arrival: Arrival) -> InstanceBounds:
+        """As the scenario has it, and of no offer more than the application was profiled on."""
+        scenario, name = self._scenario, arrival.application
+        bounds, profile = scenario.instances, scenario.profiles.get(name)
+        if profile is None:
+            return bounds
+        if name not in self._maxima:
+            equipment = scenario.equipment.values()
+            self._maxima[name] = profiled_maxima(profile, equipment, bounds.maximum)
+        return replace(bounds, maxima=(*bounds.maxima, *self._maxima[name]))
 
     def _first_look(self, arrival: Arrival) -> tuple[StepObservation, ...]:
         scenario = self._scenario
@@ -312,8 +341,17 @@ class Simulation:
             before = after
             if after:
                 self._moved_seconds = now_seconds
+        self._keep_stopped(now_seconds)
 
-    def _keep(self, job: str, now_seconds: float) -> None:
+    def _keep_stopped(self, now_seconds: float) -> None:
+        """A budget that is used up or a deadline out of reach may end a job."""
+        for job in list(self._trainings):
+            record = self._store.jobs.get(job)
+            if record.phase is JobPhase.STOPPED:
+                self._agents.forget(job)
+                self._keep(job, now_seconds, record.cause or "stopped")
+
+    def _keep(self, job: str, now_seconds: float, stopped: str | None = None) -> None:
         training = self._trainings.pop(job)
         ran = Ran(
             arrival=self._arrivals[job],
@@ -322,6 +360,7 @@ class Simulation:
             starts=training.starts,
             spans=tuple(training.spans),
             exclusive_seconds=training.exclusive_seconds,
+            stopped=stopped,
         )
         self._ran.append(ran)
         self.on_progress(ran)

@@ -55,8 +55,9 @@ def _arrival(name: str, row: Row) -> Arrival:
     row.positive("duration")
     return Arrival(
         name=name,
-        submitted_seconds=row.not_negative("arrival"),
+        submitted_seconds=row.moment("arrival"),
         application=job_type["model"],
         devices_requested=row.count("scale_factor"),
         batch_size=int(job_type["batch"]),
+        place=row.place,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from autoscaler.domain.errors import SpecError
@@ -14,7 +14,8 @@ from autoscaler.simulator.rows import read_rows
 class Arrival:
     """One job of a workload: `submitted_seconds` after its start, a run of an application.
 
-    `devices_requested` and `batch_size` are what a user would ask for where neither adapts.
+    `devices_requested` and `batch_size` are what a user would ask for where neither adapts;
+    `place` is the file and line that it is from, if any.
     """
 
     name: str
@@ -22,6 +23,11 @@ class Arrival:
     application: str
     devices_requested: int
     batch_size: int
+    place: str = field(default="", compare=False)
+
+    def error(self, column: str, message: str) -> SpecError:
+        """What is wrong with a column of its row, to be raised."""
+        return SpecError(message, field=f"{self.place or self.name}: {column}")
 
 
 def read_workload(path: Path) -> tuple[Arrival, ...]:
@@ -36,10 +42,11 @@ def read_workload(path: Path) -> tuple[Arrival, ...]:
     for row in read_rows(path, ("name", "time", "application", "num_replicas", "batch_size")):
         arrival = Arrival(
             name=row.text("name"),
-            submitted_seconds=row.not_negative("time"),
+            submitted_seconds=row.moment("time"),
             application=row.text("application"),
             devices_requested=row.count("num_replicas"),
             batch_size=row.count("batch_size"),
+            place=row.place,
         )
         if arrival.name in arrivals:
             raise row.error("name", f"{arrival.name!r} stands twice: each job needs its own")
@@ -61,4 +68,4 @@ def require_applications(workload: Iterable[Arrival], profiles: Collection[str])
         if arrival.application not in profiles:
             known = ", ".join(sorted(profiles))
             message = f"{arrival.application!r} has no profile: there are {known}"
-            raise SpecError(message, field=f"{arrival.name}: application")
+            raise arrival.error("application", message)

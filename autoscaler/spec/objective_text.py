@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Self
@@ -17,6 +18,7 @@ from autoscaler.spec.quantities import (
     parse_money,
 )
 
+_NOTHING = re.compile(r"\$?0+(\.0*)?")
 _WORDS = tuple(word for word in Preference if word is not Preference.VALUE_OF_TIME)
 
 
@@ -34,6 +36,10 @@ def _money(value: object) -> Decimal:
     return parse_money(str(value))
 
 
+def _value_of_time(value: object) -> Decimal:
+    return Decimal(0) if _NOTHING.fullmatch(str(value).strip()) else parse_money(str(value))
+
+
 def _moment(value: object, info: ValidationInfo) -> float:
     assert info.context is not None, "deadlines are validated with the present time"
     return parse_moment(str(value), info.context["now_seconds"])
@@ -43,7 +49,7 @@ class ObjectiveForm(Form):
     """An objective in its long form. Validated with ``context={"now_seconds": ...}``."""
 
     preference: Annotated[Preference, BeforeValidator(_preference)] = Preference.BALANCED
-    value_of_time: Annotated[Decimal, BeforeValidator(_money)] | None = None
+    value_of_time: Annotated[Decimal, BeforeValidator(_value_of_time)] | None = None
     deadline: Annotated[float, BeforeValidator(_moment)] | None = None
     budget: Annotated[Decimal, BeforeValidator(_money)] | None = None
     confidence: Annotated[float, Field(ge=0.5, lt=1, allow_inf_nan=False)] = 0.9
@@ -65,8 +71,10 @@ class ObjectiveForm(Form):
         return self
 
     def objective(self) -> Objective:
-        """The objective that is meant."""
+        """The objective that is meant; time that is worth nothing is `cheapest`."""
         value_of_time = self.value_of_time
+        if value_of_time == 0:
+            return Objective(Preference.CHEAPEST)
         return Objective(
             preference=self.preference if value_of_time is None else Preference.VALUE_OF_TIME,
             value_of_time_usd_per_hour=None if value_of_time is None else float(value_of_time),

@@ -22,7 +22,8 @@
       - {provider: aws, type: "g5*", factor: 0.8, reason: enterprise agreement}
 
 Of an offer: `id` is the type and the purchase unless given; `purchase` is on-demand unless it is
-spot, which needs `reclaims_per_hour`, or reserved; `zone` is the catalogue's region; `provider`
+spot, which needs `reclaims_per_hour` or, for simulations, `trace`, a file of how many there are
+when (`providers.simulated.capacity`), or reserved; `zone` is the catalogue's region; `provider`
 is the catalogue's or ``pool``; `boot` is 3m; `minimum_billed` is 60s of a type in the catalogue,
 else nothing; `max_instances` or `max_devices` bounds this offer alone; `profile` holds for every
 offer of the same kind of device.
@@ -32,11 +33,12 @@ or not, so it costs nothing more unless `usd_per_hour` says so. It needs `max_in
 `max_devices`, as many as are reserved; `until` is when that ends, if it does: in time for another
 instance to boot, jobs leave it.
 
-Of all others the price is `usd_per_hour`; else, less the first of `discounts` that covers it, that
-of the first list in `prices_from` (what one is: `market.price_table`) that sells it in its zone;
-else, where no list has the type, the catalogue's on-demand price in the catalogue's region. A
-limit counts one of `devices`, `instances` and `usd_per_hour`, over all offers or those it names by
-id.
+Of all others the price is `usd_per_hour` (of spot at exactly a tenth or the whole of on-demand it
+is that of on-demand: no market has such a price); else, less the first of `discounts` that covers
+it, that of the first list in `prices_from` (what one is: `market.price_table`) that sells it in
+its zone; else, where no list has the type, the catalogue's on-demand price in the catalogue's
+region. A limit counts one of `devices`, `instances` and `usd_per_hour`, over all offers or those
+it names by id.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ from autoscaler.market.catalogue import (
     instance_type,
 )
 from autoscaler.market.price_table import PriceTable, is_in_region, parse_price_table
-from autoscaler.market.prices import Discount, Price, Quote, RefusedPrice, checked
+from autoscaler.market.prices import Discount, Price, Quote, RefusedPrice, checked, spot_price
 from autoscaler.spec.form_file import located, read_document, read_text, validated
 from autoscaler.spec.forms import Problem
 from autoscaler.spec.located_yaml import LocatedYaml
@@ -78,13 +80,14 @@ class OffersFile:
 
     `profile_kinds` (offer id -> its device kind's name in files of measured profiles) has the
     offers whose kind the file gives one; `prices` (offer id -> price) say where each offer's price
-    is from, and of when.
+    is from, and of when. `traces` (offer id -> file) are of the offers that have one.
     """
 
     offers: tuple[Offer, ...]
     limits: tuple[Limit, ...]
     profile_kinds: Mapping[str, str]
     prices: Mapping[str, Price]
+    traces: Mapping[str, Path]
 
 
 def load_offers(path: Path, now_seconds: float) -> OffersFile:
@@ -124,6 +127,11 @@ def load_offers(path: Path, now_seconds: float) -> OffersFile:
             if offer.device_kind in profiles
         },
         prices={sale.offer.id: sale.price for sale in sales},
+        traces={
+            offer.offer_id: path.parent / Path(offer.trace).expanduser()
+            for offer in form.offers
+            if offer.trace
+        },
     )
 
 
@@ -189,7 +197,8 @@ class _PriceSources:
         """
         if form.usd_per_hour is not None:
             quote = Quote(form.usd_per_hour, self.now_seconds, self.file_name)
-            return _accepted(checked(quote, shape.list_price), "usd_per_hour")
+            check = spot_price if form.purchase is Purchase.SPOT else checked
+            return _accepted(check(quote, shape.list_price), "usd_per_hour")
         if form.purchase is Purchase.RESERVED:
             source = f"{self.file_name}: paid already"
             return Price(Decimal(0), self.now_seconds, source, is_paid=True)

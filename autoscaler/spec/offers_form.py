@@ -71,6 +71,7 @@ class OfferForm(Form):
     max_instances: Count | None = None
     max_devices: Count | None = None
     until: Moment | None = None
+    trace: Text | None = None
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
@@ -83,8 +84,13 @@ class OfferForm(Form):
                 raise ValueError("is reserved: write max_instances, as many as are reserved")
         elif self.until is not None:
             raise ValueError(f"{self.purchase} has no end: leave until out, or it is reserved")
-        if self.purchase is Purchase.SPOT and self.reclaims_per_hour is None:
-            raise ValueError("spot is taken back: write reclaims_per_hour, 0 if it never is")
+        is_known = self.reclaims_per_hour is not None or self.trace is not None
+        if self.purchase is Purchase.SPOT and not is_known:
+            raise ValueError(
+                "spot is taken back: write reclaims_per_hour, 0 if it never is, or a trace"
+            )
+        if self.purchase is not Purchase.SPOT and self.trace is not None:
+            raise ValueError(f"{self.purchase} is always there: leave trace out")
         if self.purchase is not Purchase.SPOT and self.reclaims_per_hour:
             raise ValueError(
                 f"{self.purchase} is not taken back: leave reclaims_per_hour out, or write "

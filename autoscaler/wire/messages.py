@@ -172,7 +172,8 @@ class PlanView:
 class FleetView:
     """What is offered, what limits all jobs, what is held, and how the controller is.
 
-    `hands_off` says why it carries none of its decisions out, if it does not.
+    `hands_off` says why it carries none of its decisions out, if it does not. Since it started
+    `failed_plans` were not made, and `solver_failures` were made without their solver.
     """
 
     controller: str
@@ -186,6 +187,8 @@ class FleetView:
     ticked_seconds: float | None
     trouble: str | None
     hands_off: str | None = None
+    failed_plans: int = 0
+    solver_failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)

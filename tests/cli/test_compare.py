@@ -81,7 +81,7 @@ def test_several_processes_find_the_same(files: Path) -> None:
         (("--policies", " , "), "--policies: name each policy once"),
         (("--policies", "fifo", "--seeds", "0"), "--seeds: 0 must be at least 1"),
         (("--policies", "fifo", "--workers", "0"), "--workers: 0 must be at least 1"),
-        (("--policies", "smart", "--cluster", "2x2"), "toy was not profiled on default"),
+        (("--policies", "smart", "--cluster", "2x2"), "applications were profiled on fast, slow"),
     ],
 )
 def test_what_can_not_be_compared_is_named(

@@ -44,3 +44,17 @@ def test_the_same_for_scripts(file: Path) -> None:
     rows = json.loads(told(file, "--json"))["offers"]
     assert [row["is_stale"] for row in rows] == [False, True, False]
     assert rows[0]["offer"]["usd_per_hour"] == "0"
+
+
+def test_names_and_prices_are_whole_at_eighty_columns(file: Path) -> None:
+    result = CliRunner().invoke(app, ["offers", "--offers", str(file)], env={"COLUMNS": "80"})
+    assert max(map(len, result.stdout.splitlines())) <= 80 and "…" not in result.stdout
+    assert "g5.12xlarge-reserved  4 x a10g" in result.stdout and "$2.10" in result.stdout
+
+
+def test_spot_at_a_tenth_of_on_demand_is_told_as_on_demand(file: Path) -> None:
+    file.write_text(
+        "offers: [{type: g5.12xlarge, purchase: spot, reclaims_per_hour: 0, usd_per_hour: 0.5672}]"
+    )
+    (row,) = told(file).splitlines()[1:]
+    assert "$5.67 " in row and "since $0.5672/h (offers.yaml) is 10% of it" in row

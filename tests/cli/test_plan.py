@@ -74,6 +74,13 @@ def test_what_can_not_be_planned_is_named(
         plan(*options)
 
 
+@pytest.mark.parametrize("key", ["offers: [nobody]", "max_of: {nobody: 1}"])
+def test_an_offer_that_nobody_sells_is_named(files: Path, key: str) -> None:
+    (files / "job.yaml").write_text(JOB.replace("instances: 4", f"instances: {{max: 4, {key}}}"))
+    with pytest.raises(SpecError, match=r'instances\..*: nobody sells "nobody": there are slow'):
+        plan("--offers", "offers.yaml", "--profiles", "profiles")
+
+
 def test_without_matplotlib_the_way_to_it_is_told_before_anything_is_done(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,3 +101,5 @@ def test_the_example_that_ships_can_be_planned(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
     assert result.exit_code == 0
     assert len(json.loads(result.stdout)["frontier"]) > 1
+    narrow = CliRunner().invoke(app, [str(word) for word in words[:-1]], env={"COLUMNS": "80"})
+    assert "1 x g4dn.12xlarge-on-demand  " in narrow.stdout, "names are whole where there is room"

@@ -112,7 +112,15 @@ def test_a_run_is_drawn_and_its_decisions_are_kept(files: Path) -> None:
     ("options", "told"),
     [
         ((), "say what there is to train on"),
-        (("--cluster", "2x2"), "toy was not profiled on default, but on fast, slow"),
+        (("--cluster", "2x2"), r"profiled on fast, slow: .* --cluster FILE.yaml with nodes: "),
+        (("--cluster", "other.yaml"), "other.yaml: nodes: node-000: toy was not profiled on zorg"),
+        (("--offers", "other-offers.yaml"), "other-offers.yaml: offers: slow: toy was not prof"),
+        (("--offers", "offers.yaml", "--objective", "deadline=2099-01-01T00:00Z"), "as 2h"),
+        (("--offers", "offers.yaml", "--fleet-usd-per-hour", "0"), "0.0 must be above 0"),
+        (("--offers", "offers.yaml", "--workload", "far.csv"), "far.csv:2: time: 1e.12 s is more"),
+        (("--offers", "offers.yaml", "--workload", "big.csv"), "big.csv:2: batch_size: 9999 is"),
+        (("--offers", "offers.yaml", "--workload", "no.csv"), "no.csv:2: application: 'b' has no"),
+        (("--offers", "offers.yaml", "--workload", "jobs.trace"), "jobs.trace: .* --regimes DIR"),
         (("--cluster", "2by2"), "is no cluster"),
         (("--offers", "offers.yaml", "--interval", "0"), "--interval: 0.0 must be at least 1"),
         (("--offers", "offers.yaml", "--device-batch", "x"), "is not like yolov3=8"),
@@ -124,8 +132,27 @@ def test_what_can_not_be_simulated_is_named(
     files: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], told: str
 ) -> None:
     monkeypatch.chdir(files)
+    header = WORKLOAD.splitlines()[0]
+    for name, row in (("far", "a,1e12,toy,1,16"), ("big", "a,0,toy,1,9999"), ("no", "a,0,b,1,16")):
+        Path(f"{name}.csv").write_text(f"{header}\n{row}\n")
+    Path("other.yaml").write_text(CLUSTER.replace("slow", "zorg"))
+    Path("other-offers.yaml").write_text(OFFERS.replace("device_kind: slow", "device_kind: zorg"))
     with pytest.raises(SpecError, match=told):
         simulate(files, *options)
+
+
+def test_a_pool_of_a_shape_has_the_one_kind_that_was_profiled(files: Path) -> None:
+    (files / "profiles" / "toy" / "placements-fast.csv").unlink()
+    told = simulate(files, "--cluster", "2x2", "--policy", "gandiva_fair")
+    assert "average completion time" in told and "device hours held" in told
+
+
+def test_what_an_objective_ends_and_what_a_deadline_keeps_are_told(files: Path) -> None:
+    bought = ("--offers", str(files / "offers.yaml"))
+    told = simulate(files, *bought, "--objective", "budget=$0.01")
+    assert "a was stopped: " in told and "stopped before their end    2" in told
+    told = simulate(files, *bought, "--objective", "deadline=10h")
+    assert "finished in time            2 of 2" in told and "stopped" not in told
 
 
 RESERVED = """
@@ -168,3 +195,35 @@ def test_a_reservation_that_ends_is_left_in_time(files: Path) -> None:
     timeline = json.loads(out.read_text())["jobs"][0]["timeline"]
     assert timeline[0]["offer"] == "own" and timeline[-1]["offer"] == "slow"
     assert max(part["to_s"] for part in timeline if part["offer"] == "own") <= 240
+
+
+def test_no_more_instances_are_bought_than_were_profiled(files: Path) -> None:
+    """Up to 4 nodes were, which a quarter more of is answered; the owner does not care."""
+    out = files / "out.json"
+    options = ("--offers", str(files / "offers.yaml"), "--objective", "fastest")
+    words = ["simulate", "--workload", str(files / "workload.csv")]
+    words += ["--profiles", str(files / "profiles"), *options, "--json", str(out)]
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert "at most 5 x slow for a job of toy: no more were profiled" in result.stderr
+    jobs = json.loads(out.read_text())["jobs"]
+    assert max(part["instances"] for job in jobs for part in job["timeline"]) <= 5
+
+
+def test_spot_comes_and_goes_by_a_trace(files: Path) -> None:
+    """Two instances for ten minutes of each twenty; on-demand costs ten times as much."""
+    spot = OFFERS.replace("id: slow", "id: spot").replace("1.2,", "0.12, trace: there.json,")
+    spot = spot.replace("zone: here", "zone: here, purchase: spot")
+    (files / "offers.yaml").write_text(OFFERS + spot.replace("\noffers:\n", ""))
+    (files / "there.json").write_text('{"metadata": {"gap_seconds": 600}, "data": [2, 0]}')
+    out = files / "out.json"
+    bought = ("--offers", str(files / "offers.yaml"), "--objective", "cheapest")
+    simulate(files, *bought, "--json", str(out))
+    jobs = json.loads(out.read_text())["jobs"]
+    parts = [part for job in jobs for part in job["timeline"] if part["offer"] == "spot"]
+    assert parts
+    for part in parts:
+        assert part["from_s"] // 1200 == (part["to_s"] - 1e-6) // 1200
+        assert part["from_s"] % 1200 < 600 and (part["to_s"] - 1e-6) % 1200 < 600
+    (files / "there.json").write_text("[]")
+    with pytest.raises(SpecError, match=r"in .*there\.json"):
+        simulate(files, *bought)

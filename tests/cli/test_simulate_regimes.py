@@ -48,7 +48,10 @@ def test_rigid_jobs_with_regimes_share_a_pool(files: Path, policy: str) -> None:
     ("options", "message"),
     [
         (["--cluster", "1x2"], "--profiles DIR, or --regimes DIR"),
-        (["--cluster", "1x1", "--regimes", "."], "job-0: asks for 2 devices, and there are 1"),
+        (
+            ["--cluster", "1x1", "--regimes", "."],
+            ":1: scale_factor: asks for 2 devices, and there are 1",
+        ),
         (["--offers", "offers.yaml", "--regimes", "."], "use --cluster"),
     ],
 )

@@ -8,10 +8,12 @@ from decimal import Decimal
 import pytest
 from rich.console import Console
 
+from autoscaler.cli.comparison import print_comparison
 from autoscaler.cli.live import print_whole
 from autoscaler.cli.tables import JobsTable, objective_text
 from autoscaler.domain.job import InstanceBounds, JobPhase
 from autoscaler.domain.objective import Objective
+from autoscaler.simulator.comparison import Estimate, Figure, Standing
 from autoscaler.wire.messages import JobView
 
 JOB = JobView(
@@ -66,3 +68,18 @@ def test_weights_are_shown_where_they_differ() -> None:
         console.print(JobsTable([JOB, replace(JOB, weight=2.5)], 0.0))
     header, first, second = capture.get().splitlines()
     assert "weight" in header and first.split()[-1] == "1" and second.split()[-1] == "2.5"
+
+
+def test_reports_are_whole_at_eighty_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    figure = Figure(Estimate(12_345.0, 1_234.0), Estimate(1.5, 0.25))
+    names = ("avg_jct_s", "p99_jct_s", "makespan_s", "gpu_hours", "worst_ftf_rho", "restarts")
+    policies = [f"gandiva-fair-by-{number}" for number in range(5)]
+    print_comparison([Standing(name, dict.fromkeys(names, figure), ()) for name in policies])
+    told = capsys.readouterr().out
+    assert max(map(len, told.splitlines())) <= 80 and "…" not in told
+    assert all(name in told for name in policies)
+    assert told.count("12,300 s ± 1,230 s") == 3 * len(policies)
+    assert told.count("x1.50 ± 0.25") == len(names) * (len(policies) - 1)

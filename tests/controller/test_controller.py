@@ -321,6 +321,21 @@ def test_a_policy_that_raises_leaves_the_last_plan_in_force(world: World, caplog
     world.tick(6)
     assert len(world.training(job)) == 2
     assert "planning failed" in caplog.text
+    assert world.controller.status.failed_plans > 0
+
+
+def test_plans_that_a_solver_failed_at_are_done_counted_and_logged(world: World, caplog) -> None:
+    job = world.submit()
+    world.wish(job, 1)
+    plan = world.wishes.plan
+    world.wishes.plan = lambda snapshot: replace(  # type: ignore[method-assign]
+        plan(snapshot), notes=("planned greedily: time is up",)
+    )
+    world.tick(6)
+    assert len(world.training(job)) == 1
+    status = world.controller.status
+    assert status.solver_failures > 0 and status.failed_plans == 0
+    assert "planned without the solver: planned greedily: time is up" in caplog.text
 
 
 def test_a_fleet_cap_counts_what_is_still_leaving(tmp_path) -> None:

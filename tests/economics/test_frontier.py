@@ -112,6 +112,18 @@ def test_two_ends_of_which_only_one_can_be_kept_say_what_each_leaves_of_the_othe
     assert "within the budget it takes" in plan.shortfall
 
 
+def test_a_deadline_out_of_reach_leaves_the_budget_as_it_is() -> None:
+    corners = found(job()).corners
+    soon = cases.NOW + 60.0
+    much = Decimal(str(round(corners[-1].usd.ninety_percent * 2, 4)))
+    plan = found(job(objective=by(deadline_seconds=soon, budget_usd=much)))
+    assert plan.chosen is not None and plan.shortfall is not None
+    assert plan.chosen.first == found(job(objective=by(budget_usd=much))).chosen.first
+    plan = found(job(objective=by(deadline_seconds=soon, budget_usd=Decimal("0.0001"))))
+    assert plan.chosen is not None and plan.value_of_time == 0.0
+    assert plan.chosen.first == corners[0].first, "as far as it goes, for the least in all"
+
+
 def test_noise_that_is_remembered_to_grow_makes_large_sizes_faster() -> None:
     noise = NoiseScale(64, 1.0, 1.0, 0.1)
     growing = NoiseCurve((0.0, 2e6), (64.0, 64_000.0))

@@ -83,8 +83,7 @@ def test_a_pool_of_two_kinds_runs_to_the_end(profiles: dict[str, Profile], name:
     assert len(run.jobs) == len(ARRIVALS)
     for job in run.jobs:
         for span in job.spans:
-            kinds = {POOL[int(node[-1])].device_kind for node in span.offer.split("+")}
-            assert len(kinds) == 1
+            assert len({member.device_kind for member in span.members}) == 1
     # Each was measured on one device of each kind before it was planned for.
     first = heard[0].jobs[0]
     assert {kind: own.measured for kind, own in first.models.items()} == {

@@ -77,9 +77,9 @@ def progress_of(job: JobResult, profile: Profile, kinds: dict[str, str]) -> floa
     for entry in job.timeline:
         if not entry.batch_size:
             continue
-        placement = (entry.gpus // entry.instances,) * entry.instances
+        placement = tuple(each for devices in entry.placement.values() for each in devices)
         device_batch = -(-entry.batch_size // (entry.gpus * (entry.accumulation + 1)))
-        times = profile.step_times(kinds[entry.offer], placement, device_batch)
+        times = profile.step_times(kinds[next(iter(entry.placement))], placement, device_batch)
         step_seconds = times.accumulated_seconds(entry.accumulation)
         left_seconds = entry.to_s - entry.from_s
         while left_seconds > 1e-9:

@@ -20,6 +20,7 @@ FORMS = [
     ("balanced", "balanced", Objective()),
     ("cheapest", "cheapest", Objective(Preference.CHEAPEST)),
     ("fastest", {"preference": "fastest"}, Objective(Preference.FASTEST)),
+    ("value_of_time=0", {"value_of_time": 0}, Objective(Preference.CHEAPEST)),
     (
         "value_of_time=40",
         {"value_of_time": 40},

@@ -186,7 +186,7 @@ def test_prices_come_from_a_list(folder: Folder, how: str) -> None:
     assert prices == {
         "one": Decimal("2.1"),
         "two": Decimal("5.672"),
-        "by-hand": Decimal("0.5672"),
+        "by-hand": Decimal("5.672"),
         "x9.large-on-demand": Decimal("10"),
     }
     assert found.prices["one"].as_of_seconds is None

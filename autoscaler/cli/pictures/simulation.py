@@ -11,7 +11,8 @@ import numpy as np
 
 from autoscaler.cli.pictures.canvas import COLOURS, GREY, new_figure, save
 from autoscaler.domain.offer import Offer
-from autoscaler.simulator.results import JobResult, Result, TimelineEntry
+from autoscaler.simulator.results import JobResult, Result
+from autoscaler.simulator.timeline import TimelineEntry
 from autoscaler.spec.quantities import format_duration
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ def _allocation(axes: Axes, run: _Run, offers: Mapping[str, Offer]) -> None:
     weights: Counter[str] = Counter()
     for job in run.result.jobs:
         for entry in job.timeline:
+            if not entry.gpus:
+                continue
             name = series_of(job, entry)
             ends = ((entry.from_s, entry.gpus), (entry.to_s, -entry.gpus))
             held.setdefault(name, []).extend(ends)

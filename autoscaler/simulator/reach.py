@@ -1,0 +1,34 @@
+"""How far a profile reaches: of which offers a job may have how many instances in a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from autoscaler.simulator.agents import Equipment
+from autoscaler.simulator.profiles import Profile
+from autoscaler.simulator.step_times import Unprofiled
+
+
+def profiled_maxima(
+    profile: Profile, equipment: Iterable[Equipment], most: int
+) -> tuple[tuple[str, int], ...]:
+    """Offers of which fewer than `most` instances were profiled near enough, and how many were.
+
+    Machines that jobs share are not counted: placements on those have any number of devices each.
+    """
+    found = []
+    for each in equipment:
+        reach = 0 if each.offer.shared else _reach(profile, each, most)
+        if not each.offer.shared and reach < most:
+            found.append((each.offer.id, reach))
+    return tuple(found)
+
+
+def _reach(profile: Profile, equipment: Equipment, most: int) -> int:
+    for instances in range(1, most + 1):
+        try:
+            placement = (equipment.offer.devices,) * instances
+            profile.device_batches(equipment.profile_kind, placement)
+        except Unprofiled:
+            return instances - 1
+    return most
