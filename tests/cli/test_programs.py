@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console, RenderableType
 from typer.testing import CliRunner
 
-from autoscaler.cli import connection
+from autoscaler.wire import connection
 from autoscaler.cli.app import app
 from autoscaler.cli.remembered import program_detail, programs_table
 from autoscaler.domain.errors import NotFound
