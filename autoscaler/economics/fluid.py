@@ -14,16 +14,14 @@ from itertools import pairwise
 
 import numpy as np
 
+from autoscaler.economics.fluid_run import Segments, run_out
 from autoscaler.economics.price import price_of_progress
-from autoscaler.economics.supply import BoolArray, IntArray
 from autoscaler.goodput.throughput import FloatArray
 
 PASSES = 6
 DAMPING = 0.5
 # Passes end when no value of progress moves by more than this share.
 SETTLED = 0.01
-# With more jobs than this several finish at once: the price moves little with each.
-_PHASES = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,27 +41,6 @@ class FluidJob:
     usd_per_second: FloatArray
     rate: FloatArray
     uses: FloatArray
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Segments:
-    """Steps along the envelopes of all jobs, the worthiest first; D of them.
-
-    Attributes:
-        job: whose step it is, (D,).
-        density: $ per second of surplus for one unit of scaled use, (D,).
-        surplus: $ per second that the step adds, (D,).
-        rate: useful examples a second that it adds, (D,).
-        uses: of each limit that it adds, (R, D).
-        base_rate: what each job has without using any limit, (n,).
-    """
-
-    job: IntArray
-    density: FloatArray
-    surplus: FloatArray
-    rate: FloatArray
-    uses: FloatArray
-    base_rate: FloatArray
 
 
 def finish_prices(jobs: Sequence[FluidJob], maximum: FloatArray) -> FloatArray:
@@ -99,7 +76,7 @@ def settled(
     prices = np.zeros((len(work), len(maximum)))
     values = values_at(prices)
     for _ in range(PASSES):
-        prices = _run(work, segments_at(values), maximum)
+        prices = run_out(work, segments_at(values), maximum)
         moved = DAMPING * (values_at(prices) - values)
         values = values + moved
         if (np.abs(moved) <= SETTLED * DAMPING * values).all():
@@ -110,65 +87,6 @@ def settled(
 def _value_of_progress(job: FluidJob, prices: FloatArray) -> float:
     paid = job.usd_per_second + prices @ job.uses
     return float(price_of_progress(paid, job.value_of_time, job.rate).min())
-
-
-def _run(work: FloatArray, segments: Segments, maximum: FloatArray) -> FloatArray:
-    """Run to the end of all jobs; the prices when each finishes."""
-    count = len(work)
-    left = work
-    active = np.ones(count, dtype=np.bool_)
-    prices = np.zeros((count, len(maximum)))
-    while active.any():
-        rate, now = _fill(segments, active, maximum)
-        prices[active] = now
-        if not (rate[active] > 0).any():
-            break
-        runs = active & (rate > 0)
-        seconds = np.where(runs, left / np.where(runs, rate, 1.0), np.inf)
-        together = min(max(1, count // _PHASES), int(runs.sum()))
-        step = np.partition(seconds, together - 1)[together - 1]
-        left = left - rate * step
-        active = active & (seconds > step)
-    return prices
-
-
-def _fill(
-    segments: Segments, active: BoolArray, maximum: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Give the limits to the worthiest steps of active jobs: rates (n,) and prices (R,)."""
-    rate = np.where(active, segments.base_rate, 0.0)
-    prices = np.zeros(len(maximum))
-    room = maximum.copy()
-    (queue,) = np.nonzero(active[segments.job])
-    while len(queue):
-        total = np.cumsum(segments.uses[:, queue], axis=1)
-        over = (total > room[:, None] * (1.0 + 1e-12)).any(axis=0)
-        first = int(np.argmax(over)) if over.any() else len(queue)
-        given = queue[:first]
-        rate += np.bincount(segments.job[given], segments.rate[given], len(rate))
-        if first == len(queue):
-            break
-        if first:
-            room = np.maximum(room - total[:, first - 1], 0.0)
-        step = int(queue[first])
-        uses = segments.uses[:, step]
-        shares = np.where(uses > 0, room / np.where(uses > 0, uses, 1.0), np.inf)
-        full = int(np.argmin(shares))
-        rate[segments.job[step]] += shares[full] * segments.rate[step]
-        prices[full] = segments.surplus[step] / uses[full]
-        room = np.maximum(room - shares[full] * uses, 0.0)
-        queue = _still_open(segments, queue[first:], full)
-    return rate, prices
-
-
-def _still_open(segments: Segments, queue: IntArray, full: int) -> IntArray:
-    """Without the steps that need the full limit, nor those beyond them on their envelopes."""
-    (blocked,) = np.nonzero(segments.uses[full, queue] > 0)
-    job = segments.job[queue]
-    stops = np.full(len(segments.base_rate), len(queue))
-    stops[job[blocked[::-1]]] = blocked[::-1]
-    kept: IntArray = queue[np.arange(len(queue)) < stops[job]]
-    return kept
 
 
 def _segments(jobs: Sequence[FluidJob], values: FloatArray, maximum: FloatArray) -> Segments:

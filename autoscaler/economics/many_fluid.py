@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.economics.fluid import Segments, settled
+from autoscaler.economics.fluid import settled
+from autoscaler.economics.fluid_run import Segments
 from autoscaler.economics.supply import BoolArray, IntArray
 from autoscaler.goodput.throughput import FloatArray
 

@@ -300,18 +300,23 @@ class Simulation:
     def _turn(self) -> None:
         """Let the agents speak and the controller answer, until neither has anything to add."""
         now_seconds = self._clock.now()
-        before: object = None
-        for _ in range(_MOST_TURNS):
+        before = self._standing()
+        for turn in range(_MOST_TURNS):
             for job in self._agents.speak(now_seconds):
                 self._keep(job, now_seconds)
-            self._controller.tick(now_seconds)
-            alive = self._store.instances.alive()
-            after = [(held.id, held.desired, held.phase) for held in alive]
-            if after == before:
+            report = self._controller.tick(now_seconds)
+            after = self._standing()
+            if after == before and (turn or not report.calls_started):
                 break
             before = after
-            if after:
-                self._moved_seconds = now_seconds
+        if self._store.instances.alive():
+            self._moved_seconds = now_seconds
+
+    def _standing(self) -> object:
+        """What a turn of the controller may change: while it stays, another one adds nothing."""
+        jobs = [(job.id, job.phase, job.attempt) for job in self._store.jobs.alive()]
+        alive = self._store.instances.alive()
+        return jobs, [(held.id, held.desired, held.phase, held.devices_used) for held in alive]
 
     def _keep(self, job: str, now_seconds: float) -> None:
         training = self._trainings.pop(job)
