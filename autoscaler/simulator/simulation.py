@@ -300,23 +300,25 @@ class Simulation:
     def _turn(self) -> None:
         """Let the agents speak and the controller answer, until neither has anything to add."""
         now_seconds = self._clock.now()
-        before = self._standing()
+        moved, resized = self._standing()
         for turn in range(_MOST_TURNS):
             for job in self._agents.speak(now_seconds):
                 self._keep(job, now_seconds)
             report = self._controller.tick(now_seconds)
-            after = self._standing()
-            if after == before and (turn or not report.calls_started):
+            before, (moved, resized) = (moved, resized), self._standing()
+            is_answered = bool(turn) or (resized == before[1] and not report.calls_started)
+            if moved == before[0] and is_answered:
                 break
-            before = after
-        if self._store.instances.alive():
+        if moved:
             self._moved_seconds = now_seconds
 
-    def _standing(self) -> object:
-        """What a turn of the controller may change: while it stays, another one adds nothing."""
-        jobs = [(job.id, job.phase, job.attempt) for job in self._store.jobs.alive()]
-        alive = self._store.instances.alive()
-        return jobs, [(held.id, held.desired, held.phase, held.devices_used) for held in alive]
+    def _standing(self) -> tuple[object, object]:
+        """What of the instances a turn may change so that another has to follow, and what so that
+        the first must not be the last."""
+        alive, jobs = self._store.instances.alive(), self._store.jobs.alive()
+        moved = [(held.id, held.desired, held.phase) for held in alive]
+        sizes = [held.devices_used for held in alive]
+        return moved, (sizes, [(job.id, job.phase, job.attempt) for job in jobs])
 
     def _keep(self, job: str, now_seconds: float) -> None:
         training = self._trainings.pop(job)
