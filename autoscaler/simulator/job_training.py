@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autoscaler.domain.goodput import Batch, BatchBounds, StepParameters
@@ -130,17 +131,28 @@ class JobTraining(ABC):
         self.now_seconds = to_seconds
 
     def _extend_spans(self, to_seconds: float, batch: Batch | None) -> None:
-        span = Span(
-            from_seconds=self.now_seconds,
-            to_seconds=to_seconds,
-            offer="+".join(sorted({each.offer for each in self.members})),
-            instances=len(self.members),
-            devices=self.devices,
-            batch=batch,
+        last = self.spans[-1] if self.spans else None
+        if last is not None and self._goes_on(last, batch):
+            self.spans[-1] = replace(last, to_seconds=to_seconds)
+            return
+        self.spans.append(
+            Span(
+                from_seconds=self.now_seconds,
+                to_seconds=to_seconds,
+                offer=_offers(self.members),
+                instances=len(self.members),
+                devices=self.devices,
+                batch=batch,
+            )
         )
-        if self.spans:
-            longer = replace(self.spans[-1], to_seconds=span.to_seconds)
-            if longer == replace(span, from_seconds=longer.from_seconds):
-                self.spans[-1] = longer
-                return
-        self.spans.append(span)
+
+    def _goes_on(self, last: Span, batch: Batch | None) -> bool:
+        """Whether nothing has changed since the last span began."""
+        if last.batch != batch or last.instances != len(self.members):
+            return False
+        return last.devices == self.devices and last.offer == _offers(self.members)
+
+
+def _offers(members: Sequence[Member]) -> str:
+    """What the members are offered as."""
+    return "+".join(sorted({each.offer for each in members}))
