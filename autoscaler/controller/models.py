@@ -113,7 +113,8 @@ def _moved(
     """How far step times have moved at most, as logarithms; infinite where others are there."""
     if known.keys() != fresh.keys():
         return math.inf
-    return max((abs(math.log(fresh[key] / known[key])) for key in fresh), default=0.0)
+    ratios = [fresh[key] / known[key] for key in fresh]
+    return max(math.log(max(ratios)), -math.log(min(ratios))) if ratios else 0.0
 
 
 def _margin(known: _Fitted, observations: Sequence[StepObservation]) -> float:

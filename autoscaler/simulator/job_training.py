@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from autoscaler.domain.goodput import Batch, BatchBounds, StepParameters
 from autoscaler.domain.report import MembershipPause, StepObservation, TrainingReport
@@ -131,13 +131,12 @@ class JobTraining(ABC):
         self.now_seconds = to_seconds
 
     def _extend_spans(self, to_seconds: float, batch: Batch | None) -> None:
-        last = self.spans[-1] if self.spans else None
-        if last is not None and self._goes_on(last, batch):
-            self.spans[-1] = replace(last, to_seconds=to_seconds)
-            return
+        since_seconds = self.now_seconds
+        if self.spans and self._goes_on(self.spans[-1], batch):
+            since_seconds = self.spans.pop().from_seconds
         self.spans.append(
             Span(
-                from_seconds=self.now_seconds,
+                from_seconds=since_seconds,
                 to_seconds=to_seconds,
                 offer=_offers(self.members),
                 instances=len(self.members),
