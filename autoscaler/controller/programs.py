@@ -109,9 +109,10 @@ def informed(job: JobSnapshot, memory: ProgramMemory) -> JobSnapshot:
 
     A curve that has come no further than the job is no news to it: it may be its own.
     """
-    curve = thinned(memory.noise)
+    curve = memory.noise
     if curve is not None and curve.progress_examples[-1] <= job.progress_examples * _NOISE_SPACING:
         curve = None
+    curve = thinned(curve)
     if job.progress_examples > 0:
         return replace(job, noise_curve=curve)
     remaining = job.remaining_examples

@@ -56,9 +56,9 @@ class _Rows:
         rate: useful examples a second, (D,).
         uses: of the limits, (R, D).
         first: where each job's begin, (n,).
-        level: where those of a job and of equal scaled use begin, (L,).
+        level: which level, of one job and one scaled use, each is of, (D,); there are L of them.
         levels: of each job, which of those are its own.
-        scaled: the sum of the shares of all limits that each level uses.
+        scaled: the sum of the shares of all limits that each level uses, (L,).
     """
 
     value_of_time: FloatArray
@@ -98,8 +98,9 @@ def _rows(jobs: Sequence[FluidJob], maximum: FloatArray) -> _Rows:
     order = np.lexsort((scaled, job))
     scaled = scaled[order]
     is_next = np.diff(job, prepend=-1) != 0
-    level = np.flatnonzero(is_next | (np.diff(scaled, prepend=-1.0) != 0))
-    ends = np.searchsorted(job[level], np.arange(len(jobs)), side="right").tolist()
+    is_level = is_next | (np.diff(scaled, prepend=-1.0) != 0)
+    level = np.cumsum(is_level) - 1
+    ends = np.searchsorted(job[is_level], np.arange(len(jobs)), side="right").tolist()
     return _Rows(
         value_of_time=np.array([own.value_of_time for own in jobs]),
         job=job,
@@ -109,7 +110,7 @@ def _rows(jobs: Sequence[FluidJob], maximum: FloatArray) -> _Rows:
         first=np.flatnonzero(is_next),
         level=level,
         levels=[range(*each) for each in pairwise([0, *ends])],
-        scaled=scaled[level].tolist(),
+        scaled=scaled[is_level].tolist(),
     )
 
 
@@ -149,16 +150,18 @@ def _values_of_progress(rows: _Rows, prices: FloatArray) -> FloatArray:
 def _segments(rows: _Rows, values: FloatArray) -> Segments:
     """Steps of the upper hull of each job's surplus over scaled use, from corner to corner."""
     earned = values[rows.job] * rows.rate - rows.usd_per_second
-    best = np.maximum.reduceat(earned, rows.level).tolist()
-    ends = [*rows.level[1:].tolist(), len(earned)]
+    most = np.maximum.reduceat(earned, np.flatnonzero(np.diff(rows.level, prepend=-1)))
+    highest = np.flatnonzero(earned == most[rows.level])
+    row_of = highest[np.diff(rows.level[highest], prepend=-1) != 0].tolist()
+    best = most.tolist()
     parts: list[tuple[int, float, float, float, FloatArray]] = []
     base = np.zeros(len(values))
     nothing = 0.0, np.zeros(len(rows.uses))
     for job, levels in enumerate(rows.levels):
         corners = upper_hull((rows.scaled[level], best[level], level) for level in levels)
         places = []
-        for _, most, level in corners:
-            row = -1 if level < 0 else _first_of(earned, most, int(rows.level[level]), ends[level])
+        for _, _, level in corners:
+            row = -1 if level < 0 else row_of[level]
             places.append(nothing if row < 0 else (float(rows.rate[row]), rows.uses[:, row]))
         base[job] = places[0][0]
         for (before, after), (low, high) in zip(pairwise(corners), pairwise(places), strict=True):
@@ -174,8 +177,3 @@ def _segments(rows: _Rows, values: FloatArray) -> Segments:
         uses=np.array(columns[4], dtype=np.float64).reshape(-1, len(rows.uses)).T,
         base_rate=base,
     )
-
-
-def _first_of(earned: FloatArray, most: float, start: int, end: int) -> int:
-    """Where that is first earned between the two."""
-    return start + int(np.argmax(earned[start:end] == most))

@@ -74,7 +74,7 @@ def _run_few(work: FloatArray, segments: Segments, maximum: FloatArray) -> Float
         step_seconds = sorted(seconds.values())[together - 1]
         for job in active:
             left[job] -= rate[job] * step_seconds
-        active = {job for job in active if seconds.get(job, math.inf) > step_seconds}
+        active -= {job for job, own_seconds in seconds.items() if own_seconds <= step_seconds}
     return np.array(prices, dtype=np.float64).reshape(len(left), len(most))
 
 
