@@ -40,7 +40,8 @@ from autoscaler.service.nodes import Nodes
 from autoscaler.service.studies import Studies
 from autoscaler.service.submissions import Submissions
 from autoscaler.service.views import Views
-from autoscaler.store.store import Store, open_store
+from autoscaler.store.opening import open_store
+from autoscaler.store.store import Store
 from providers.base import Provider
 from providers.local.provider import LocalProvider
 from providers.local.settings import LocalSettings

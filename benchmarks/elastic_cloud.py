@@ -38,7 +38,7 @@ from autoscaler.simulator.simulation import Scenario, Simulation, TimedPolicy
 from autoscaler.simulator.training import TrainingSettings
 from autoscaler.simulator.workload import Arrival
 from autoscaler.spec.objective_text import parse_objective_text
-from autoscaler.store.store import memory_store
+from autoscaler.store.memory.store import memory_store
 from providers.simulated.cloud import SimulatedCloud
 from providers.simulated.provider import SimulatedProvider
 from providers.simulated.settings import SimulatedSettings

@@ -36,7 +36,7 @@ from autoscaler.simulator.results import JobResult, result_of
 from autoscaler.simulator.simulation import Scenario, Simulation, TimedPolicy
 from autoscaler.simulator.training import TrainingSettings
 from autoscaler.simulator.workload import Arrival
-from autoscaler.store.store import memory_store
+from autoscaler.store.memory.store import memory_store
 from providers.simulated.capacity import CapacityTrace, read_capacity_trace
 from providers.simulated.cloud import SimulatedCloud
 from providers.simulated.provider import SimulatedProvider

@@ -21,7 +21,7 @@ settings.load_profile("steady" if "CI" in os.environ else "untimed")
 @pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store in SQLite that is new and migrated, to be copied."""
-    from autoscaler.store.store import open_store
+    from autoscaler.store.opening import open_store
 
     path = tmp_path_factory.mktemp("template") / "castor.db"
     open_store(f"sqlite:///{path}").close()

@@ -16,7 +16,7 @@ from autoscaler.cli.output import write_json
 from autoscaler.cli.tables import clock_time, number, words_table
 from autoscaler.controller.replaying import Choice, Moment, Replay, replay
 from autoscaler.domain.errors import SpecError
-from autoscaler.store.store import open_store
+from autoscaler.store.opening import open_store
 
 _MEANING = (
     "What {policy} would have done at each moment that the run came to, not what would have "

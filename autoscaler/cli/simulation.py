@@ -29,7 +29,8 @@ from autoscaler.simulator.simulation import Ran, Scenario, Simulation, TimedPoli
 from autoscaler.simulator.training import TrainingSettings
 from autoscaler.spec.objective_text import parse_objective_text
 from autoscaler.spec.quantities import format_duration
-from autoscaler.store.store import Store, memory_store
+from autoscaler.store.memory.store import memory_store
+from autoscaler.store.store import Store
 from providers.simulated.capacity import read_capacity_trace
 from providers.simulated.cloud import SimulatedCloud
 from providers.simulated.provider import SimulatedProvider

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +14,17 @@ from autoscaler.domain.job import JobRecord
 class Crowds:
     """The jobs that there were until `now_seconds`."""
 
-    def __init__(self, jobs: Iterable[JobRecord], now_seconds: float) -> None:
-        lives = [(job.submitted_seconds, job.ended_seconds) for job in jobs]
-        self._now_seconds = now_seconds
-        self._begun = _sorted(begun for begun, _ in lives)
-        self._ended = _sorted(ended for _, ended in lives if ended is not None)
+    def __init__(self, jobs: Collection[JobRecord], now_seconds: float) -> None:
+        self._jobs, self._now_seconds = jobs, now_seconds
+
+    @cached_property
+    def _begun(self) -> NDArray[np.float64]:
+        return _sorted(job.submitted_seconds for job in self._jobs)
+
+    @cached_property
+    def _ended(self) -> NDArray[np.float64]:
+        ended = (job.ended_seconds for job in self._jobs)
+        return _sorted(seconds for seconds in ended if seconds is not None)
 
     def mean_jobs(self, since_seconds: float) -> float:
         """How many there were on average since then; at least 1."""

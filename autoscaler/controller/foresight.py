@@ -21,7 +21,8 @@ from autoscaler.domain.snapshot import Snapshot
 from autoscaler.economics.frontier import Frontier, frontier
 from autoscaler.goodput.memory import with_memory
 from autoscaler.policies.base import Policy
-from autoscaler.store.store import Store, memory_store
+from autoscaler.store.memory.store import memory_store
+from autoscaler.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)

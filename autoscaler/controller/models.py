@@ -23,16 +23,14 @@ _UNKNOWN_PARAMETER_BYTES = 100_000_000
 # Step times are compared with what was predicted this often.
 _LOOK_SECONDS = 10.0
 _REFIT_ERROR = 0.03
-# A configuration counts as measured once it has trained for this long.
-_MEASURED_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class _Fitted:
     """`errors` are what the fit left unexplained, by kind: more of that is no news.
 
-    `times` are the step times last looked at, at `looked_seconds`. Where none of them moves by
-    more than `margin`, as a logarithm, the models can't have come to be off.
+    `times` are those of the `observations` last looked at, at `looked_seconds`. Where none of them
+    moves by more than `margin`, as a logarithm, the models can't have come to be off.
     """
 
     models: Mapping[str, ThroughputModel]
@@ -40,6 +38,7 @@ class _Fitted:
     kinds: frozenset[str]
     parameter_bytes: int
     looked_seconds: float
+    observations: Sequence[StepObservation]
     times: Mapping[tuple[object, ...], float]
     errors: Mapping[str, float] = field(default_factory=dict)
     margin: float = _REFIT_ERROR
@@ -51,14 +50,6 @@ class Models:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._fitted: dict[str, _Fitted] = {}
-
-    def observations(self, job: JobRecord) -> tuple[StepObservation, ...]:
-        """The job's own step times that were measured for long enough to count."""
-        return tuple(
-            observation
-            for observation in self._store.measurements.observations(job.id)
-            if observation.steps * observation.step_seconds >= _MEASURED_SECONDS
-        )
 
     def of(
         self,
@@ -72,12 +63,18 @@ class Models:
         Kept while they predict what was measured since: estimates move only on measurements.
         """
         known = self._fitted.get(job.id)
+        parameter_bytes = job.report.parameter_bytes if job.report else _UNKNOWN_PARAMETER_BYTES
+        around = frozenset(offer.device_kind for offer in offers), parameter_bytes
+        as_before = known is not None and known.observations is observations
+        if known is not None and as_before and (known.kinds, known.parameter_bytes) == around:
+            return known.models
         fresh = _Fitted(
             models={},
             sizes=frozenset((o.device_kind, o.instances, o.devices) for o in observations),
-            kinds=frozenset(offer.device_kind for offer in offers),
-            parameter_bytes=job.report.parameter_bytes if job.report else _UNKNOWN_PARAMETER_BYTES,
+            kinds=around[0],
+            parameter_bytes=parameter_bytes,
             looked_seconds=now_seconds,
+            observations=observations,
             times={each.configuration: each.step_seconds for each in observations},
         )
         if known is not None and _is_like(known, fresh):
@@ -87,7 +84,7 @@ class Models:
             margin = _margin(known, observations)
             if margin >= 0:
                 self._fitted[job.id] = replace(
-                    known, times=fresh.times, looked_seconds=now_seconds, margin=margin
+                    fresh, models=known.models, errors=known.errors, margin=margin
                 )
                 return known.models
         models = _fit_all(
@@ -116,7 +113,8 @@ def _moved(
     """How far step times have moved at most, as logarithms; infinite where others are there."""
     if known.keys() != fresh.keys():
         return math.inf
-    return max((abs(math.log(fresh[key] / known[key])) for key in fresh), default=0.0)
+    ratios = [fresh[key] / known[key] for key in fresh]
+    return max(math.log(max(ratios)), -math.log(min(ratios))) if ratios else 0.0
 
 
 def _margin(known: _Fitted, observations: Sequence[StepObservation]) -> float:

@@ -11,6 +11,7 @@ from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import JobSnapshot
+from autoscaler.economics.keeping import Same
 from autoscaler.goodput.draws import is_usable
 from autoscaler.goodput.memory import (
     Lesson,
@@ -33,6 +34,7 @@ class Programs:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._taught: dict[str, tuple[object, ...]] = {}
+        self._looked_at: dict[str, tuple[Same, float]] = {}
 
     def of(self, job: JobRecord) -> ProgramMemory | None:
         """What is remembered of the job's program, if by what it has told it runs that."""
@@ -50,6 +52,9 @@ class Programs:
         if told is None or not observations:
             return
         progress = math.log(max(told.progress_examples, 1.0)) // math.log(_NOISE_SPACING)
+        if self._looked_at.get(job.id) == (Same(observations), progress):
+            return
+        self._looked_at[job.id] = Same(observations), progress
         sizes = frozenset((o.device_kind, o.instances, o.devices) for o in observations)
         news = (sizes, progress)
         if self._taught.get(job.id) == news:
@@ -79,6 +84,7 @@ class Programs:
         """Drop what is kept of all jobs but these."""
         kept = set(jobs)
         self._taught = {job: news for job, news in self._taught.items() if job in kept}
+        self._looked_at = {job: seen for job, seen in self._looked_at.items() if job in kept}
 
 
 def _curve(history: Sequence[NoisePoint]) -> NoiseCurve | None:
@@ -103,9 +109,10 @@ def informed(job: JobSnapshot, memory: ProgramMemory) -> JobSnapshot:
 
     A curve that has come no further than the job is no news to it: it may be its own.
     """
-    curve = thinned(memory.noise)
+    curve = memory.noise
     if curve is not None and curve.progress_examples[-1] <= job.progress_examples * _NOISE_SPACING:
         curve = None
+    curve = thinned(curve)
     if job.progress_examples > 0:
         return replace(job, noise_curve=curve)
     remaining = job.remaining_examples

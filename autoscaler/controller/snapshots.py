@@ -15,6 +15,7 @@ from autoscaler.controller.market import Market
 from autoscaler.controller.models import Models
 from autoscaler.controller.news import standing
 from autoscaler.controller.programs import Programs, informed
+from autoscaler.controller.step_times import KnownStepTimes
 from autoscaler.domain.allocation import Allocation, Placement
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase, by_job
@@ -30,7 +31,6 @@ from autoscaler.domain.snapshot import (
     Truth,
 )
 from autoscaler.economics.shares import weights
-from autoscaler.goodput.memory import with_memory
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.measurements import REVERSED_DURATION, START_DURATION, Mean, pause_name
 from autoscaler.store.store import Store
@@ -71,6 +71,7 @@ class Snapshots:
     ) -> None:
         self._store = store
         self._market = market
+        self._step_times = KnownStepTimes(store)
         self._models = Models(store)
         self._programs = Programs(store)
         self._experience = Experience(store)
@@ -124,9 +125,9 @@ class Snapshots:
         offers, now_seconds = self._market.offers, around.now_seconds
         usable = allowed_offers(job.spec.instances, offers) or offers
         memory = self._programs.of(job)
-        own = self._models.observations(job)
-        models = self._models.of(job, with_memory(own, memory), usable, now_seconds)
-        self._programs.learn(job, own, now_seconds)
+        times = self._step_times.of(job, memory)
+        models = self._models.of(job, times.all, usable, now_seconds)
+        self._programs.learn(job, times.own, now_seconds)
         stands = standing(job, instances, models, now_seconds), around.weights[job.id]
         before = self._taken.get(job.id)
         if not around.anew and before is not None and before[0] == stands:
@@ -168,6 +169,7 @@ class Snapshots:
         """Drop what is kept of all jobs but these."""
         kept = set(jobs)
         self._taken = {job: taken for job, taken in self._taken.items() if job in kept}
+        self._step_times.forget(kept)
         self._models.forget(kept)
         self._programs.forget(kept)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale
 
@@ -28,15 +29,15 @@ class StepObservation:
     @property
     def configuration(self) -> tuple[str, int, int, int, int]:
         """Kind of device, instances, devices, device batch, accumulation: what was measured."""
-        return (
-            *(self.device_kind, self.instances, self.devices),
-            *(self.device_batch, self.accumulation),
-        )
+        return _configuration(self)
 
     @property
     def compute_seconds(self) -> float:
         """One micro-step without synchronisation (T_compute of the throughput model)."""
         return max(self.step_seconds - self.sync_seconds, 1e-9) / (self.accumulation + 1)
+
+
+_configuration = attrgetter("device_kind", "instances", "devices", "device_batch", "accumulation")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from autoscaler.economics.spot import (
 )
 from autoscaler.economics.supply import SECONDS_PER_HOUR, BoolArray, IntArray, Supply, Terms
 from autoscaler.goodput.draws import noise_draws
-from autoscaler.goodput.prediction import goodput_draws
+from autoscaler.goodput.prediction import ThroughputDraws, throughput_draws
 from autoscaler.goodput.throughput import FloatArray
 
 # More devices than a job ever has.
@@ -31,6 +31,7 @@ _CODE = 1 << 32
 _COPIES = 3
 _KEPT_BYTES = 200_000_000
 _KEPT_TABLES_BYTES = 700_000_000
+_KEPT_THROUGHPUT_BYTES = 100_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,6 +139,7 @@ class Candidates:
 
 _KEPT: Kept[Candidates] = Kept(_KEPT_BYTES)
 _KEPT_TABLES: Kept[FloatArray] = Kept(_KEPT_TABLES_BYTES)
+_KEPT_THROUGHPUT: Kept[ThroughputDraws] = Kept(_KEPT_THROUGHPUT_BYTES)
 
 
 def candidates(job: JobSnapshot, supply: Supply) -> Candidates:
@@ -303,13 +305,13 @@ def _of_kind(
 ) -> tuple[FloatArray, BoolArray]:
     less = Sizes(sizes.offer, sizes.instances - 1, sizes.devices_used)
     full_codes, less_codes = _codes(sizes), _codes(less)
-    distinct, position = np.unique(np.concatenate([full_codes, less_codes]), return_inverse=True)
+    distinct, position = _distinct(full_codes.tobytes() + less_codes.tobytes())
     table = _table(model, job.noise, job.batch, distinct)
     of_full = table[:, position[: len(full_codes)]]
     of_less = table[:, position[len(full_codes) :]]
     of_less = np.where(less.instances >= job.instances.minimum, of_less, 0.0)
-    known = [instances * _CODE + devices for instances, devices in model.measured]
-    measured = np.isin(full_codes, np.array(known, dtype=np.int64))
+    known = {instances * _CODE + devices for instances, devices in model.measured}
+    measured = np.array([code in known for code in full_codes.tolist()], dtype=np.bool_)
     return _with_reclaims(job, supply, less, of_full, of_less), measured
 
 
@@ -353,9 +355,26 @@ def _table(
     kept = _KEPT_TABLES.get(key)
     if kept is not None:
         return kept
-    instances, devices = np.divmod(codes, _CODE)
     noise_examples = noise_draws(noise, batch.initial, len(model.draws))
-    table = goodput_draws(model, noise_examples, batch, instances, devices)
+    table = _throughput(model, batch, codes).goodput(noise_examples)
     table.setflags(write=False)
     _KEPT_TABLES.put(key, table, table.nbytes)
     return table
+
+
+def _throughput(model: ThroughputModel, batch: BatchBounds, codes: IntArray) -> ThroughputDraws:
+    """What `_table` needs beside the noise scale, kept: a job tells of that with each report."""
+    key = Same(model), batch, codes.tobytes()
+    kept = _KEPT_THROUGHPUT.get(key)
+    if kept is not None:
+        return kept
+    found = throughput_draws(model, batch, *np.divmod(codes, _CODE))
+    _KEPT_THROUGHPUT.put(key, found, found.nbytes)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _distinct(codes: bytes) -> tuple[IntArray, IntArray]:
+    """The different codes in their order, and where each stands among them."""
+    found = np.unique(np.frombuffer(codes, dtype=np.int64), return_inverse=True)
+    return found[0], found[1]

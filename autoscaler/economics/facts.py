@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -87,6 +88,7 @@ class Facts:
         return self.given.size == self.wished.size
 
 
+@lru_cache(maxsize=512)
 def facts_of(wish: Wish, target: Allocation | None) -> Facts:
     """Those of one job that gets `target`."""
     every, stages = wish.at.candidates, wish.aim.stages

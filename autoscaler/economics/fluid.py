@@ -14,16 +14,16 @@ from itertools import pairwise
 
 import numpy as np
 
+from autoscaler.economics.fluid_run import Segments, run_out
+from autoscaler.economics.hulls import upper_hull
 from autoscaler.economics.price import price_of_progress
-from autoscaler.economics.supply import BoolArray, IntArray
+from autoscaler.economics.supply import IntArray
 from autoscaler.goodput.throughput import FloatArray
 
 PASSES = 6
 DAMPING = 0.5
 # Passes end when no value of progress moves by more than this share.
 SETTLED = 0.01
-# With more jobs than this several finish at once: the price moves little with each.
-_PHASES = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,40 +46,72 @@ class FluidJob:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Segments:
-    """Steps along the envelopes of all jobs, the worthiest first; D of them.
+class _Rows:
+    """The D allocations of n jobs in a row: each job's together, by rising scaled use.
 
     Attributes:
-        job: whose step it is, (D,).
-        density: $ per second of surplus for one unit of scaled use, (D,).
-        surplus: $ per second that the step adds, (D,).
-        rate: useful examples a second that it adds, (D,).
-        uses: of each limit that it adds, (R, D).
-        base_rate: what each job has without using any limit, (n,).
+        value_of_time: $ per second, (n,).
+        job: whose each is, (D,).
+        usd_per_second: (D,).
+        rate: useful examples a second, (D,).
+        uses: of the limits, (R, D).
+        first: where each job's begin, (n,).
+        level: which level, of one job and one scaled use, each is of, (D,); there are L of them.
+        levels: of each job, which of those are its own.
+        scaled: the sum of the shares of all limits that each level uses, (L,).
     """
 
+    value_of_time: FloatArray
     job: IntArray
-    density: FloatArray
-    surplus: FloatArray
+    usd_per_second: FloatArray
     rate: FloatArray
     uses: FloatArray
-    base_rate: FloatArray
+    first: IntArray
+    level: IntArray
+    levels: Sequence[range]
+    scaled: Sequence[float]
 
 
 def finish_prices(jobs: Sequence[FluidJob], maximum: FloatArray) -> FloatArray:
     """mu_r(T_j), $ per second of a unit of limit r when job j finishes: (n, R).
 
     Args:
-        jobs: n of them.
+        jobs: n of them, each of at least one allocation.
         maximum: of each limit, (R,).
     """
-
-    def values_at(prices: FloatArray) -> FloatArray:
-        found = [_value_of_progress(job, own) for job, own in zip(jobs, prices, strict=True)]
-        return np.array(found, dtype=np.float64)
-
+    if not jobs:
+        return np.zeros((0, len(maximum)))
+    rows = _rows(jobs, maximum)
     work = np.array([job.work for job in jobs], dtype=np.float64)
-    return settled(work, maximum, values_at, lambda values: _segments(jobs, values, maximum))
+    return settled(
+        work,
+        maximum,
+        lambda prices: _values_of_progress(rows, prices),
+        lambda values: _segments(rows, values),
+    )
+
+
+def _rows(jobs: Sequence[FluidJob], maximum: FloatArray) -> _Rows:
+    uses = np.concatenate([own.uses for own in jobs], axis=1)
+    scaled = (uses / np.maximum(maximum, 1e-12)[:, None]).sum(axis=0)
+    job = np.repeat(np.arange(len(jobs)), [len(own.rate) for own in jobs])
+    order = np.lexsort((scaled, job))
+    scaled = scaled[order]
+    is_next = np.diff(job, prepend=-1) != 0
+    is_level = is_next | (np.diff(scaled, prepend=-1.0) != 0)
+    level = np.cumsum(is_level) - 1
+    ends = np.searchsorted(job[is_level], np.arange(len(jobs)), side="right").tolist()
+    return _Rows(
+        value_of_time=np.array([own.value_of_time for own in jobs]),
+        job=job,
+        usd_per_second=np.concatenate([own.usd_per_second for own in jobs])[order],
+        rate=np.concatenate([own.rate for own in jobs])[order],
+        uses=uses[:, order],
+        first=np.flatnonzero(is_next),
+        level=level,
+        levels=[range(*each) for each in pairwise([0, *ends])],
+        scaled=scaled[is_level].tolist(),
+    )
 
 
 def settled(
@@ -99,7 +131,7 @@ def settled(
     prices = np.zeros((len(work), len(maximum)))
     values = values_at(prices)
     for _ in range(PASSES):
-        prices = _run(work, segments_at(values), maximum)
+        prices = run_out(work, segments_at(values), maximum)
         moved = DAMPING * (values_at(prices) - values)
         values = values + moved
         if (np.abs(moved) <= SETTLED * DAMPING * values).all():
@@ -107,76 +139,34 @@ def settled(
     return prices
 
 
-def _value_of_progress(job: FluidJob, prices: FloatArray) -> float:
-    paid = job.usd_per_second + prices @ job.uses
-    return float(price_of_progress(paid, job.value_of_time, job.rate).min())
+def _values_of_progress(rows: _Rows, prices: FloatArray) -> FloatArray:
+    for_limits = (prices.T[:, rows.job] * rows.uses).sum(axis=0)
+    value_of_time = rows.value_of_time[rows.job]
+    price = price_of_progress(rows.usd_per_second + for_limits, value_of_time, rows.rate)
+    least: FloatArray = np.minimum.reduceat(price, rows.first)
+    return least
 
 
-def _run(work: FloatArray, segments: Segments, maximum: FloatArray) -> FloatArray:
-    """Run to the end of all jobs; the prices when each finishes."""
-    count = len(work)
-    left = work
-    active = np.ones(count, dtype=np.bool_)
-    prices = np.zeros((count, len(maximum)))
-    while active.any():
-        rate, now = _fill(segments, active, maximum)
-        prices[active] = now
-        if not (rate[active] > 0).any():
-            break
-        runs = active & (rate > 0)
-        seconds = np.where(runs, left / np.where(runs, rate, 1.0), np.inf)
-        together = min(max(1, count // _PHASES), int(runs.sum()))
-        step = np.partition(seconds, together - 1)[together - 1]
-        left = left - rate * step
-        active = active & (seconds > step)
-    return prices
-
-
-def _fill(
-    segments: Segments, active: BoolArray, maximum: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Give the limits to the worthiest steps of active jobs: rates (n,) and prices (R,)."""
-    rate = np.where(active, segments.base_rate, 0.0)
-    prices = np.zeros(len(maximum))
-    room = maximum.copy()
-    (queue,) = np.nonzero(active[segments.job])
-    while len(queue):
-        total = np.cumsum(segments.uses[:, queue], axis=1)
-        over = (total > room[:, None] * (1.0 + 1e-12)).any(axis=0)
-        first = int(np.argmax(over)) if over.any() else len(queue)
-        given = queue[:first]
-        rate += np.bincount(segments.job[given], segments.rate[given], len(rate))
-        if first == len(queue):
-            break
-        if first:
-            room = np.maximum(room - total[:, first - 1], 0.0)
-        step = int(queue[first])
-        uses = segments.uses[:, step]
-        shares = np.where(uses > 0, room / np.where(uses > 0, uses, 1.0), np.inf)
-        full = int(np.argmin(shares))
-        rate[segments.job[step]] += shares[full] * segments.rate[step]
-        prices[full] = segments.surplus[step] / uses[full]
-        room = np.maximum(room - shares[full] * uses, 0.0)
-        queue = _still_open(segments, queue[first:], full)
-    return rate, prices
-
-
-def _still_open(segments: Segments, queue: IntArray, full: int) -> IntArray:
-    """Without the steps that need the full limit, nor those beyond them on their envelopes."""
-    (blocked,) = np.nonzero(segments.uses[full, queue] > 0)
-    job = segments.job[queue]
-    stops = np.full(len(segments.base_rate), len(queue))
-    stops[job[blocked[::-1]]] = blocked[::-1]
-    kept: IntArray = queue[np.arange(len(queue)) < stops[job]]
-    return kept
-
-
-def _segments(jobs: Sequence[FluidJob], values: FloatArray, maximum: FloatArray) -> Segments:
+def _segments(rows: _Rows, values: FloatArray) -> Segments:
+    """Steps of the upper hull of each job's surplus over scaled use, from corner to corner."""
+    earned = values[rows.job] * rows.rate - rows.usd_per_second
+    most = np.maximum.reduceat(earned, np.flatnonzero(np.diff(rows.level, prepend=-1)))
+    highest = np.flatnonzero(earned == most[rows.level])
+    row_of = highest[np.diff(rows.level[highest], prepend=-1) != 0].tolist()
+    best = most.tolist()
     parts: list[tuple[int, float, float, float, FloatArray]] = []
-    base = np.zeros(len(jobs))
-    for index, (job, value) in enumerate(zip(jobs, values, strict=True)):
-        steps, base[index] = _envelope(job, float(value), maximum)
-        parts.extend((index, *step) for step in steps)
+    base = np.zeros(len(values))
+    nothing = 0.0, np.zeros(len(rows.uses))
+    for job, levels in enumerate(rows.levels):
+        corners = upper_hull((rows.scaled[level], best[level], level) for level in levels)
+        places = []
+        for _, _, level in corners:
+            row = -1 if level < 0 else row_of[level]
+            places.append(nothing if row < 0 else (float(rows.rate[row]), rows.uses[:, row]))
+        base[job] = places[0][0]
+        for (before, after), (low, high) in zip(pairwise(corners), pairwise(places), strict=True):
+            rise, run = after[1] - before[1], after[0] - before[0]
+            parts.append((job, rise / run, rise, high[0] - low[0], high[1] - low[1]))
     parts.sort(key=lambda part: -part[1])
     columns = list(zip(*parts, strict=True)) if parts else [(), (), (), (), ()]
     return Segments(
@@ -184,50 +174,6 @@ def _segments(jobs: Sequence[FluidJob], values: FloatArray, maximum: FloatArray)
         density=np.array(columns[1], dtype=np.float64),
         surplus=np.array(columns[2], dtype=np.float64),
         rate=np.array(columns[3], dtype=np.float64),
-        uses=np.array(columns[4], dtype=np.float64).reshape(-1, len(maximum)).T,
+        uses=np.array(columns[4], dtype=np.float64).reshape(-1, len(rows.uses)).T,
         base_rate=base,
     )
-
-
-def _envelope(
-    job: FluidJob, value: float, maximum: FloatArray
-) -> tuple[list[tuple[float, float, float, FloatArray]], float]:
-    """Steps (density, surplus, rate, uses) of the upper hull of surplus over scaled use.
-
-    Scaled use is the sum of the shares of all limits. The second is the rate at no use.
-    """
-    earned = value * job.rate - job.usd_per_second
-    scaled = (job.uses / np.maximum(maximum, 1e-12)[:, None]).sum(axis=0)
-    order = np.lexsort((-earned, scaled))
-    best_before = np.concatenate([[0.0], np.maximum.accumulate(earned[order])[:-1]])
-    rises = order[earned[order] > np.maximum(best_before, 0.0)]
-    corners: list[tuple[float, float, int]] = [(0.0, 0.0, -1)]
-    for index in rises.tolist():
-        corner = (float(scaled[index]), float(earned[index]), index)
-        while corners and (corner[0] <= corners[-1][0] or _sags(corners, corner)):
-            corners.pop()
-        corners.append(corner)
-    return _steps(job, corners)
-
-
-def _sags(corners: list[tuple[float, float, int]], new: tuple[float, float, int]) -> bool:
-    """Whether the last corner lies on or beneath the line from the one before it to the new."""
-    if len(corners) < 2:
-        return False
-    (x0, y0, _), (x1, y1, _) = corners[-2:]
-    return (y1 - y0) * (new[0] - x0) <= (new[1] - y0) * (x1 - x0)
-
-
-def _steps(
-    job: FluidJob, corners: list[tuple[float, float, int]]
-) -> tuple[list[tuple[float, float, float, FloatArray]], float]:
-    def at(index: int) -> tuple[float, FloatArray]:
-        if index < 0:
-            return 0.0, np.zeros(len(job.uses))
-        return float(job.rate[index]), job.uses[:, index]
-
-    steps = []
-    for (x0, y0, before), (x1, y1, after) in pairwise(corners):
-        (slow, little), (fast, much) = at(before), at(after)
-        steps.append(((y1 - y0) / (x1 - x0), y1 - y0, fast - slow, much - little))
-    return steps, at(corners[0][2])[0]

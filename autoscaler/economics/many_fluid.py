@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaler.economics.fluid import Segments, settled
+from autoscaler.economics.fluid import settled
+from autoscaler.economics.fluid_run import Segments
 from autoscaler.economics.supply import BoolArray, IntArray
 from autoscaler.goodput.throughput import FloatArray
 

@@ -15,7 +15,7 @@ from autoscaler.goodput.throughput import FloatArray
 
 
 def price_of_progress(
-    usd_per_second: ArrayLike, value_of_time: float, rate: ArrayLike
+    usd_per_second: ArrayLike, value_of_time: ArrayLike, rate: ArrayLike
 ) -> FloatArray:
     """``(p + v) / G``: $ per useful example, waiting included.
 
@@ -24,7 +24,7 @@ def price_of_progress(
         value_of_time: $ that a second of waiting costs the job's owner, v.
         rate: useful examples a second, G.
     """
-    price: FloatArray = (np.asarray(usd_per_second) + value_of_time) / np.asarray(rate)
+    price: FloatArray = (np.asarray(usd_per_second) + np.asarray(value_of_time)) / np.asarray(rate)
     return price
 
 

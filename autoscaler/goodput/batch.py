@@ -61,6 +61,43 @@ class Candidates:
     runs: NDArray[np.bool_]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Block:
+    """B of the allocations, `which` says those: their batches, (B, G), examples a second at each,
+    (K, B, G), and whether any runs, (B,)."""
+
+    which: IntArray
+    total: IntArray
+    throughput: FloatArray
+    runs: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Throughputs:
+    """K draws of the throughput of A allocations at every batch worth a look."""
+
+    initial_batch: int
+    draws: int
+    allocations: int
+    blocks: tuple[_Block, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """What the numbers take."""
+        return sum(block.throughput.nbytes for block in self.blocks)
+
+    def goodput(self, noise_examples: ArrayLike) -> FloatArray:
+        """Goodput at the best batch as `goodput_table` has it, (..., K, A)."""
+        noise = np.asarray(noise_examples, dtype=np.float64)
+        noise = np.broadcast_to(noise, (*noise.shape[:-1], self.draws))
+        table = np.empty((*noise.shape, self.allocations))
+        for block in self.blocks:
+            useful = efficiency(noise[..., None, None], self.initial_batch, block.total)
+            best = (block.throughput * useful).max(axis=-1)
+            table[..., block.which] = np.where(block.runs, best, 0.0)
+        return table
+
+
 def best_batch(
     parameters: StepParameters,
     noise_examples: float,
@@ -125,11 +162,21 @@ def goodput_table(
         (..., K, A), never NaN; 0 where an allocation has more devices than the batch has
         examples, or devices that no whole replicas can be made of.
     """
+    known = throughputs(predictor, bounds, instances, devices, batch_errors)
+    return known.goodput(noise_examples)
+
+
+def throughputs(
+    predictor: Predictor,
+    bounds: BatchBounds,
+    instances: ArrayLike,
+    devices: ArrayLike,
+    batch_errors: BatchErrors | None = None,
+) -> Throughputs:
+    """What of `goodput_table` does not depend on the noise scale; the arguments are the same."""
     count, total = (np.asarray(value, dtype=np.int64) for value in (instances, devices))
-    noise = np.asarray(noise_examples, dtype=np.float64)
-    noise = np.broadcast_to(noise, (*noise.shape[:-1], len(predictor.theta)))
-    table = np.empty((*noise.shape, len(total)))
     order = np.argsort(total, kind="stable")
+    blocks = []
     for start in range(0, len(total), _BLOCK):
         block = order[start : start + _BLOCK]
         choices = candidates(bounds, total[block])
@@ -139,11 +186,9 @@ def goodput_table(
         throughput = choices.total / seconds
         if batch_errors is not None:
             throughput = throughput * np.exp(-batch_log_errors(batch_errors, choices.device))
-        useful = efficiency(noise[..., None, None], bounds.initial, choices.total)
-        best = (throughput * useful).max(axis=-1)
         runs = choices.runs[:, 0] & predictor.formula.runs(total[block])
-        table[..., block] = np.where(runs, best, 0.0)
-    return table
+        blocks.append(_Block(block, choices.total, throughput, runs))
+    return Throughputs(bounds.initial, len(predictor.theta), len(total), tuple(blocks))
 
 
 def batch_log_errors(errors: BatchErrors, device_batch: ArrayLike) -> FloatArray:

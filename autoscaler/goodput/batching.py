@@ -7,7 +7,7 @@ at its present membership, and now and then tries a batch far from those.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from statistics import fmean
 
@@ -55,12 +55,11 @@ def next_batch_total(
     devices = members[1]
     if devices > bounds.maximum:
         return current
-    total, device, seconds = _choices(bounds, throughput, members, current)
+    total, _, seconds = _choices(bounds, throughput, members, current)
     goodput = total * efficiency(noise.examples, bounds.initial, total) / seconds
     if measured:
-        keys = tuple(measured)
-        errors = np.log(list(measured.values())) - _log_seconds(throughput, members, keys)
-        goodput = goodput * _promise(device, [batch for batch, _ in keys], errors)
+        known = tuple(measured.items())
+        goodput = goodput * _promise(bounds, throughput, members, current, known)
     best = int(np.argmax(goodput))
     return int(total[best]) if goodput[best] > _WORTH_CHANGING * goodput[-1] else current
 
@@ -77,16 +76,6 @@ def _choices(
     device = np.append(choices.device[0], now.device)
     accumulation = np.append(choices.accumulation[0], now.accumulation)
     return total, device, predictor_of(throughput).step_seconds(*members, device, accumulation)
-
-
-@lru_cache(maxsize=4096)
-def _log_seconds(
-    throughput: StepParameters, members: tuple[int, int], keys: tuple[tuple[int, int], ...]
-) -> FloatArray:
-    """Logarithms of predicted step times at (device batch, accumulation), in their order."""
-    batch, accumulation = np.array(keys).T
-    seconds: FloatArray = predictor_of(throughput).step_seconds(*members, batch, accumulation)
-    return np.log(seconds)
 
 
 def batch_to_look_at(bounds: BatchBounds, devices: int, measured: StepTimes) -> int | None:
@@ -116,20 +105,29 @@ def split_batch(total: int, devices: int, device_maximum: int) -> Batch:
     return Batch(total=total, device=-(-share // (accumulation + 1)), accumulation=accumulation)
 
 
-def _promise(device: FloatArray, batches: Sequence[int], errors: FloatArray) -> FloatArray:
-    """What goodput at each device batch is multiplied by: measured over predicted, and hope.
-
-    `errors` are the logarithms of measured over predicted step times at `batches`.
+@lru_cache(maxsize=1024)
+def _promise(
+    bounds: BatchBounds,
+    throughput: StepParameters,
+    members: tuple[int, int],
+    current: int,
+    measured: tuple[tuple[tuple[int, int], float], ...],
+) -> FloatArray:
+    """What goodput at each of `_choices` is multiplied by: measured over predicted, and hope.
 
     Between measured device batches the error of the model is interpolated, beyond it is that of
     the nearest; several accumulations of one device batch share theirs.
     """
+    _, device, _ = _choices(bounds, throughput, members, current)
+    batch, accumulation = np.array([key for key, _ in measured]).T
+    predicted = predictor_of(throughput).step_seconds(*members, batch, accumulation)
+    errors = np.log([seconds for _, seconds in measured]) - np.log(predicted)
     of_batch: dict[int, list[float]] = {}
-    for batch, own in zip(batches, errors.tolist(), strict=True):
-        of_batch.setdefault(batch, []).append(own)
+    for own, error_of_one in zip(batch.tolist(), errors.tolist(), strict=True):
+        of_batch.setdefault(own, []).append(error_of_one)
     known = sorted(of_batch)
     doublings, at = np.log2(known), np.log2(device)
-    error = np.interp(at, doublings, [fmean(of_batch[batch]) for batch in known])
+    error = np.interp(at, doublings, [fmean(of_batch[each]) for each in known])
     distance = np.abs(at[:, None] - doublings).min(axis=1)
     promise: FloatArray = np.exp(_HOPE_PER_DOUBLING * np.minimum(distance, 1.0) - error)
     return promise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
-from autoscaler.goodput.batch import batch_log_errors, goodput_table
+from autoscaler.goodput.batch import Throughputs, batch_log_errors, throughputs
 from autoscaler.goodput.draws import size_normals
 from autoscaler.goodput.formulas import predictor_of
 from autoscaler.goodput.likelihood import SIZE_LOG_DEVIATION, Measurements, measurements
@@ -30,9 +31,33 @@ def goodput_draws(
     `goodput_table` of the model's draws, each with the error of its size: as measured, or drawn.
     The arguments are those of `goodput_table`; the bounds count as they are on the model's kind.
     """
+    return throughput_draws(model, bounds, instances, devices).goodput(noise_examples)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ThroughputDraws:
+    """All of `goodput_draws` but the noise scale: `errors` are factors of sizes, (K, A)."""
+
+    known: Throughputs
+    errors: FloatArray
+
+    @property
+    def nbytes(self) -> int:
+        """What the numbers take."""
+        return self.known.nbytes + self.errors.nbytes
+
+    def goodput(self, noise_examples: ArrayLike) -> FloatArray:
+        """As `goodput_draws`, (K, A)."""
+        return self.known.goodput(noise_examples) * self.errors
+
+
+def throughput_draws(
+    model: ThroughputModel, bounds: BatchBounds, instances: ArrayLike, devices: ArrayLike
+) -> ThroughputDraws:
+    """What `goodput_draws` needs beside the noise scale, which moves while the model stays."""
     drawn, bounds = predictor_of(model.draws), bounds.on(model.device_kind)
-    table = goodput_table(drawn, noise_examples, bounds, instances, devices, model.batch_errors)
-    return table * np.exp(-size_log_errors(model, instances, devices))
+    known = throughputs(drawn, bounds, instances, devices, model.batch_errors)
+    return ThroughputDraws(known, np.exp(-size_log_errors(model, instances, devices)))
 
 
 def size_log_errors(

@@ -18,6 +18,7 @@ from scipy.sparse import csr_array, vstack
 from autoscaler.domain.errors import SolverError
 from autoscaler.economics.supply import BoolArray, IntArray, fits
 from autoscaler.goodput.throughput import FloatArray
+from autoscaler.policies.relaxation import best_mixture
 
 # HiGHS counts differences below 1e-6 as none; values are scaled so that the largest is this.
 _SCALE = 1e3
@@ -183,12 +184,18 @@ def _no_less(first: FloatArray, second: FloatArray) -> BoolArray:
 
 def _relaxed(columns: _Columns) -> tuple[FloatArray, FloatArray, float]:
     """Shares of each column, (D,), prices of the limits, (R,), and the value of that mixture."""
+    binding = _binding(columns)
+    prices = np.zeros(len(columns.room))
+    if len(binding) <= 1:
+        use, room = columns.uses[binding].sum(axis=0), float(columns.room[binding].sum())
+        mixture = best_mixture(columns.job, columns.value, use, room)
+        prices[binding] = mixture.price
+        return mixture.share, prices, mixture.value
     scale = _scale(columns)
-    matrix, most, binding = _constraints(columns)
+    matrix, most = _constraints(columns, binding)
     found = linprog(-scale * columns.value, A_ub=matrix, b_ub=most, bounds=(0.0, 1.0))
     if found.status != 0 or found.x is None:
         raise SolverError(f"the linear relaxation failed: {found.message}")
-    prices = np.zeros(len(columns.room))
     jobs = len(most) - len(binding)
     prices[binding] = np.maximum(-found.ineqlin.marginals[jobs:], 0.0) / scale
     share: FloatArray = found.x
@@ -198,7 +205,7 @@ def _relaxed(columns: _Columns) -> tuple[FloatArray, FloatArray, float]:
 def _exact(columns: _Columns, seconds: float) -> tuple[_Choices, float]:
     """The best choices, and a bound on their value."""
     scale = _scale(columns)
-    matrix, most, _ = _constraints(columns)
+    matrix, most = _constraints(columns, _binding(columns))
     found = milp(
         -scale * columns.value,
         integrality=np.ones(len(columns.value), dtype=np.int64),
@@ -218,19 +225,24 @@ def _scale(columns: _Columns) -> float:
     return _SCALE / max(float(columns.value.max()), sys.float_info.min * _SCALE)
 
 
-def _constraints(columns: _Columns) -> tuple[Any, FloatArray, IntArray]:
+def _binding(columns: _Columns) -> IntArray:
+    """The indices of the limits that do not bear the largest of every job together."""
+    first = np.flatnonzero(np.diff(columns.job, prepend=-1))
+    largest = np.maximum.reduceat(columns.uses, first, axis=1)
+    binding: IntArray = np.flatnonzero(~fits(largest.sum(axis=1), columns.room))
+    return binding
+
+
+def _constraints(columns: _Columns, binding: IntArray) -> tuple[Any, FloatArray]:
     """Rows of at most one column for each job, then of the limits that could bind; their maxima.
 
-    The third are the indices of those limits. The matrix is sparse, of which the stubs of
-    `linprog` do not know.
+    The matrix is sparse, of which the stubs of `linprog` do not know.
     """
-    _, first, job = np.unique(columns.job, return_index=True, return_inverse=True)
+    _, job = np.unique(columns.job, return_inverse=True)
     count = len(job)
     rows = csr_array((np.ones(count), (job, np.arange(count))))
-    largest = np.maximum.reduceat(columns.uses, first, axis=1)
-    (binding,) = np.nonzero(~fits(largest.sum(axis=1), columns.room))
     matrix = vstack([rows, csr_array(columns.uses[binding])], format="csr")
-    return matrix, np.concatenate([np.ones(rows.shape[0]), columns.room[binding]]), binding
+    return matrix, np.concatenate([np.ones(rows.shape[0]), columns.room[binding]])
 
 
 def _rounded(columns: _Columns, share: FloatArray) -> _Choices:

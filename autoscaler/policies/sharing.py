@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -101,6 +102,7 @@ def kept_unknown(wishes: Sequence[Wish], supply: Supply) -> dict[str, Allocation
     return kept
 
 
+@lru_cache(maxsize=512)
 def _fluid(wish: Wish) -> FluidJob:
     every, which = wish.at.candidates, wish.eligible
     return FluidJob(

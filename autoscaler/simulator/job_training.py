@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from autoscaler.domain.goodput import Batch, BatchBounds, StepParameters
 from autoscaler.domain.report import MembershipPause, StepObservation, TrainingReport
@@ -138,15 +138,18 @@ class JobTraining(ABC):
         self.now_seconds = to_seconds
 
     def _extend_spans(self, to_seconds: float, batch: Batch | None) -> None:
-        span = Span(
-            from_seconds=self.now_seconds,
-            to_seconds=to_seconds,
-            members=self.members,
-            batch=batch,
+        since_seconds = self.now_seconds
+        if self.spans and self._goes_on(self.spans[-1], batch):
+            since_seconds = self.spans.pop().from_seconds
+        self.spans.append(
+            Span(
+                from_seconds=since_seconds,
+                to_seconds=to_seconds,
+                members=self.members,
+                batch=batch,
+            )
         )
-        if self.spans:
-            longer = replace(self.spans[-1], to_seconds=span.to_seconds)
-            if longer == replace(span, from_seconds=longer.from_seconds):
-                self.spans[-1] = longer
-                return
-        self.spans.append(span)
+
+    def _goes_on(self, last: Span, batch: Batch | None) -> bool:
+        """Whether nothing has changed since the last span began."""
+        return last.batch == batch and last.members == self.members

@@ -329,19 +329,26 @@ class Simulation:
     def _turn(self) -> None:
         """Let the agents speak and the controller answer, until neither has anything to add."""
         now_seconds = self._clock.now()
-        before: object = None
-        for _ in range(_MOST_TURNS):
+        moved, resized = self._standing()
+        for turn in range(_MOST_TURNS):
             for job in self._agents.speak(now_seconds):
                 self._keep(job, now_seconds)
-            self._controller.tick(now_seconds)
-            alive = self._store.instances.alive()
-            after = [(held.id, held.desired, held.phase) for held in alive]
-            if after == before:
+            report = self._controller.tick(now_seconds)
+            before, (moved, resized) = (moved, resized), self._standing()
+            is_answered = bool(turn) or (resized == before[1] and not report.calls_started)
+            if moved == before[0] and is_answered:
                 break
-            before = after
-            if after:
-                self._moved_seconds = now_seconds
+        if moved:
+            self._moved_seconds = now_seconds
         self._keep_stopped(now_seconds)
+
+    def _standing(self) -> tuple[object, object]:
+        """What of the instances a turn may change so that another has to follow, and what so that
+        the first must not be the last."""
+        alive, jobs = self._store.instances.alive(), self._store.jobs.alive()
+        moved = [(held.id, held.desired, held.phase) for held in alive]
+        sizes = [held.devices_used for held in alive]
+        return moved, (sizes, [(job.id, job.phase, job.attempt) for job in jobs])
 
     def _keep_stopped(self, now_seconds: float) -> None:
         """A budget that is used up or a deadline out of reach may end a job."""

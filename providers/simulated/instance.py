@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 
 from autoscaler.domain.instance import CloudInstance, CloudState, Interruption, LaunchRequest
@@ -21,6 +21,7 @@ class SimulatedInstance:
     launched_seconds: float
     notice_seconds: float
     end_seconds: float
+    _told: CloudInstance | None = field(default=None, init=False)
 
     @property
     def running_seconds(self) -> float:
@@ -40,15 +41,21 @@ class SimulatedInstance:
     def described(self, now_seconds: float) -> CloudInstance:
         """What the cloud tells of it at that moment."""
         has_ended = self.end_seconds <= now_seconds
-        return CloudInstance(
+        state = CloudState.TERMINATED if has_ended else self._living_state(now_seconds)
+        ended_seconds = self.end_seconds if has_ended else None
+        told = self._told
+        if told is not None and (told.state, told.ended_seconds) == (state, ended_seconds):
+            return told
+        self._told = CloudInstance(
             id=self.id,
             token=self.request.token,
             offer=self.offer.id,
-            state=CloudState.TERMINATED if has_ended else self._living_state(now_seconds),
+            state=state,
             tags=self.request.tags,
             launched_seconds=self.launched_seconds,
-            ended_seconds=self.end_seconds if has_ended else None,
+            ended_seconds=ended_seconds,
         )
+        return self._told
 
     def interruption(self, now_seconds: float) -> Interruption | None:
         """Its notice, once it is given; until then None."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autoscaler.clock import SystemClock
-from autoscaler.store.store import open_store
+from autoscaler.store.opening import open_store
 from providers.local.provider import LocalProvider
 from providers.local.settings import LocalSettings
 from tests.cli.conftest import Terminal

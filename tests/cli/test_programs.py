@@ -9,13 +9,13 @@ import pytest
 from rich.console import Console, RenderableType
 from typer.testing import CliRunner
 
-from autoscaler.wire import connection
 from autoscaler.cli.app import app
 from autoscaler.cli.remembered import program_detail, programs_table
 from autoscaler.domain.errors import NotFound
 from autoscaler.domain.goodput import NoiseCurve
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.report import StepObservation
+from autoscaler.wire import connection
 from tests.conformance.store_programs import memory
 
 DIGITS = replace(

@@ -18,7 +18,8 @@ import pytest
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.spending import EntryKind
 from autoscaler.store.events import Event
-from autoscaler.store.store import Store, open_store
+from autoscaler.store.opening import open_store
+from autoscaler.store.store import Store
 from tests.conformance.store_database import RecordsConformance
 from tests.conformance.store_examples import NOW, add_job, end, launch, order
 from tests.conformance.store_instances import (
@@ -170,7 +171,7 @@ class DatabaseConformance(StoreConformance, RecordsConformance, ProcessesConform
 def _child(url: str, program: str) -> subprocess.Popen[str]:
     head = f"""
         import sys
-        from autoscaler.store.store import open_store
+        from autoscaler.store.opening import open_store
         from tests.conformance.store_examples import NOW, end, launch, offer, order
         store = open_store({url!r})
     """

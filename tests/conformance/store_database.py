@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from autoscaler.store.store import Store, open_store
+from autoscaler.store.opening import open_store
+from autoscaler.store.store import Store
 from tests.conformance.store_examples import (
     NOW,
     add_job,

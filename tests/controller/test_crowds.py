@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from autoscaler.controller.crowds import Crowds
 from autoscaler.domain.job import JobRecord
-from autoscaler.store.store import memory_store
+from autoscaler.store.memory.store import memory_store
 from tests.conformance.store_examples import spec
 
 NOW = 100.0

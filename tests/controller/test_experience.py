@@ -14,7 +14,8 @@ from autoscaler.domain.instance import (
 )
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.offer import Offer, Purchase
-from autoscaler.store.store import Store, memory_store
+from autoscaler.store.memory.store import memory_store
+from autoscaler.store.store import Store
 
 NOW = 1_000_000.0
 HOUR = 3600.0

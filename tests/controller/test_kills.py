@@ -34,7 +34,8 @@ from autoscaler.ledger.ledger import Ledger
 from autoscaler.lighthouse.host import LighthouseHost
 from autoscaler.spec.bundle import pack
 from autoscaler.spec.job_file import load_job
-from autoscaler.store.store import Store, open_store
+from autoscaler.store.opening import open_store
+from autoscaler.store.store import Store
 from autoscaler.wire.client import Client
 from autoscaler.wire.connection import connect
 from providers.local.provider import LocalProvider

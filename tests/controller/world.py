@@ -21,7 +21,9 @@ from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import Snapshot
 from autoscaler.ledger.ledger import Ledger
-from autoscaler.store.store import Store, memory_store, open_store
+from autoscaler.store.memory.store import memory_store
+from autoscaler.store.opening import open_store
+from autoscaler.store.store import Store
 from tests.controller.cloud import FileCloud
 
 START_SECONDS = 1_000_000.0

@@ -20,7 +20,7 @@ from autoscaler.simulator.profiles import Profile
 from autoscaler.simulator.simulation import Run, Scenario, Simulation, TimedPolicy
 from autoscaler.simulator.training import TrainingSettings
 from autoscaler.simulator.workload import Arrival
-from autoscaler.store.store import memory_store
+from autoscaler.store.memory.store import memory_store
 from providers.simulated.cloud import SimulatedCloud
 from providers.simulated.provider import SimulatedProvider
 from providers.simulated.settings import SimulatedSettings

@@ -16,7 +16,8 @@ from autoscaler.simulator.results import JobResult, Result, result_of
 from autoscaler.simulator.simulation import Scenario, Simulation, Stuck, TimedPolicy
 from autoscaler.simulator.training import TrainingSettings
 from autoscaler.simulator.workload import Arrival
-from autoscaler.store.store import Store, memory_store
+from autoscaler.store.memory.store import memory_store
+from autoscaler.store.store import Store
 from providers.simulated.capacity import CapacityTrace
 from providers.simulated.cloud import SimulatedCloud
 from providers.simulated.provider import SimulatedProvider

@@ -11,8 +11,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from autoscaler.store.opening import open_store
 from autoscaler.store.schema import Table
-from autoscaler.store.store import open_store
 from tests.conformance.store_examples import execute
 
 Create = Callable[[], str]

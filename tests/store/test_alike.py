@@ -19,7 +19,9 @@ from autoscaler.domain.job import JobPhase
 from autoscaler.domain.report import Failure, ReportOrigin
 from autoscaler.domain.spending import EntryKind
 from autoscaler.ledger.ledger import Ledger
-from autoscaler.store.store import Store, memory_store, open_store
+from autoscaler.store.memory.store import memory_store
+from autoscaler.store.opening import open_store
+from autoscaler.store.store import Store
 from tests.conformance.store_examples import (
     NOW,
     add_job,

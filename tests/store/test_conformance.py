@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.store.store import Store, memory_store
+from autoscaler.store.memory.store import memory_store
+from autoscaler.store.store import Store
 from tests.conformance.store import DatabaseConformance, StoreConformance
 from tests.store.conftest import empty
 

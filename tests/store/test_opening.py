@@ -16,8 +16,8 @@ from sqlalchemy import Pool, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
 from autoscaler.domain.errors import StoreError
+from autoscaler.store.opening import open_store
 from autoscaler.store.schema import Table
-from autoscaler.store.store import open_store
 from tests.conformance.store_examples import execute, spec
 from tests.store.conftest import Create
 
@@ -106,7 +106,7 @@ def test_a_directory_without_rights(tmp_path: Path) -> None:
     program = """
 import os, sys
 from autoscaler.domain.errors import StoreError
-from autoscaler.store.store import open_store
+from autoscaler.store.opening import open_store
 directory = sys.argv[1]
 open_store(f"sqlite:///{directory}/first.db").close()
 os.chmod(directory, 0o500)
@@ -162,7 +162,7 @@ def test_a_damaged_row_is_told(tmp_path: Path) -> None:
 
 _WRITER = """
 import os, sys
-from autoscaler.store.store import open_store
+from autoscaler.store.opening import open_store
 from tests.conformance.store_examples import spec
 
 store = open_store(sys.argv[1])

@@ -75,14 +75,13 @@ class MemoryBook(Book):
         self.durations: dict[tuple[str | None, str], Mean] = {}
         self.noise: list[NoisePoint] = []
         self._times: dict[Configuration, StepTimes] = {}
+        self._means: dict[Configuration, StepObservation] = {}
         self._latest_first: tuple[StepObservation, ...] | None = ()
 
     def latest_first(self) -> tuple[StepObservation, ...]:
         """The means of each configuration. The tuple is kept until the next change."""
         if self._latest_first is None:
-            self._latest_first = tuple(
-                self._times[each].observation(each) for each in self._in_order()
-            )
+            self._latest_first = tuple(self._means[each] for each in self._in_order())
         return self._latest_first
 
     def _in_order(self) -> list[Configuration]:
@@ -92,13 +91,15 @@ class MemoryBook(Book):
         self, configuration: Configuration, new: StepObservation, now_seconds: float
     ) -> None:
         known = self._times.get(configuration, StepTimes())
-        self._times[configuration] = known.with_more(new, now_seconds)
+        times = known.with_more(new, now_seconds)
+        self._times[configuration] = times
+        self._means[configuration] = times.observation(configuration)
         self._latest_first = None
 
     def _forget_all_but(self, maximum: int) -> None:
         if len(self._times) > maximum:
             for configuration in self._in_order()[maximum:]:
-                del self._times[configuration]
+                del self._times[configuration], self._means[configuration]
 
     def _merge_duration(self, offer: str | None, what: str, seconds: float) -> None:
         known = self.durations.get((offer or None, what), Mean())

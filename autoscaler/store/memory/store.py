@@ -1,0 +1,48 @@
+"""The store in memory."""
+
+from __future__ import annotations
+
+from autoscaler.store.memory.capacity import MemoryCapacity
+from autoscaler.store.memory.events import MemoryEvents
+from autoscaler.store.memory.instances import MemoryInstances
+from autoscaler.store.memory.intents import MemoryIntents
+from autoscaler.store.memory.jobs import MemoryJobs
+from autoscaler.store.memory.journal import MemoryJournal
+from autoscaler.store.memory.ledger import MemoryLedgerLines
+from autoscaler.store.memory.measurements import MemoryMeasurements
+from autoscaler.store.memory.programs import MemoryPrograms
+from autoscaler.store.memory.reports import MemoryReports
+from autoscaler.store.memory.settings import MemorySettings
+from autoscaler.store.memory.tables import Tables
+from autoscaler.store.memory.tokens import MemoryTokens
+from autoscaler.store.memory.trials import MemoryLeases, MemoryTrials
+from autoscaler.store.store import Store
+
+
+def memory_store(inputs_kept: int = 100) -> Store:
+    """A new store in memory, for simulations: it dies with its process, and a call costs little.
+
+    Args:
+        inputs_kept: of how many plans, the last ones, the journal keeps the snapshot.
+    """
+    tables = Tables()
+    measurements = MemoryMeasurements(tables)
+    return Store(
+        url="memory",
+        version="memory",
+        jobs=MemoryJobs(tables),
+        reports=MemoryReports(tables, measurements),
+        instances=MemoryInstances(tables),
+        intents=MemoryIntents(tables),
+        capacity=MemoryCapacity(tables),
+        measurements=measurements,
+        programs=MemoryPrograms(tables),
+        trials=MemoryTrials(tables),
+        leases=MemoryLeases(tables),
+        journal=MemoryJournal(tables, inputs_kept),
+        events=MemoryEvents(tables),
+        ledger=MemoryLedgerLines(tables),
+        tokens=MemoryTokens(tables),
+        settings=MemorySettings(tables),
+        close=lambda: None,
+    )

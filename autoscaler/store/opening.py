@@ -1,0 +1,57 @@
+"""The store in a database."""
+
+from __future__ import annotations
+
+from autoscaler.store.database import Database
+from autoscaler.store.migration import migrate
+from autoscaler.store.sql.capacity import SqlCapacity
+from autoscaler.store.sql.events import SqlEvents
+from autoscaler.store.sql.instances import SqlInstances
+from autoscaler.store.sql.intents import SqlIntents
+from autoscaler.store.sql.jobs import SqlJobs
+from autoscaler.store.sql.journal import SqlJournal
+from autoscaler.store.sql.ledger import SqlLedgerLines
+from autoscaler.store.sql.measurements import SqlMeasurements
+from autoscaler.store.sql.programs import SqlPrograms
+from autoscaler.store.sql.reports import SqlReports
+from autoscaler.store.sql.settings import SqlSettings
+from autoscaler.store.sql.tokens import SqlTokens
+from autoscaler.store.sql.trials import SqlLeases, SqlTrials
+from autoscaler.store.store import Store
+
+
+def open_store(url: str) -> Store:
+    """Open a store, and bring its tables to the version of this code.
+
+    Args:
+        url: `sqlite:////path/to/castor.db`, made if it is missing, or
+            `postgresql://user@host/database`, which must exist.
+
+    Raises:
+        StoreError: the database can't be opened, is no database, or a newer Castor wrote it.
+    """
+    database = Database(url)
+    try:
+        version = migrate(database)
+    except BaseException:
+        database.close()
+        raise
+    return Store(
+        url=database.name,
+        version=version,
+        jobs=SqlJobs(database),
+        reports=SqlReports(database),
+        instances=SqlInstances(database),
+        intents=SqlIntents(database),
+        capacity=SqlCapacity(database),
+        measurements=SqlMeasurements(database),
+        programs=SqlPrograms(database),
+        trials=SqlTrials(database),
+        leases=SqlLeases(database),
+        journal=SqlJournal(database),
+        events=SqlEvents(database),
+        ledger=SqlLedgerLines(database),
+        tokens=SqlTokens(database),
+        settings=SqlSettings(database),
+        close=database.close,
+    )
