@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from autoscaler.economics.candidates import Candidates
-from autoscaler.economics.supply import BoolArray
+from autoscaler.economics.supply import BoolArray, IntArray
 from autoscaler.goodput.throughput import FloatArray
 
 # Between two sizes that were both measured, a change must be for the better in so many draws.
@@ -16,22 +16,34 @@ SURE_SHARE = 0.6
 
 
 def expected_cost(
-    candidates: Candidates, cost: FloatArray, way_back: FloatArray | None
+    candidates: Candidates, cost: FloatArray, by_way_of: FloatArray
 ) -> FloatArray:
     """V of each candidate, $ until the work is done, (A,): what to minimise.
 
-    The mean of J; for a size that was not measured, of what it may cost or the way back, draw by
-    draw: ``mean_k min(J_k(b), J_k(a by way of b))``. A purchase can be undone.
+    The mean of J; for a size that was not measured, of what it may cost or going on from there,
+    draw by draw: ``mean_k min(J_k(b), J_k(by way of b))``. A purchase can be undone.
 
     Args:
         candidates: A of them.
         cost: J, (K, A).
-        way_back: J of going there for a look and back to what is held, (K, A); None where
-            nothing is held.
+        by_way_of: J of going there for a look and on to one of `ways_on`, (K, A).
     """
-    if way_back is None:
-        return _mean(cost)
-    return _mean(np.where(candidates.measured, cost, np.minimum(cost, way_back)))
+    return _mean(np.where(candidates.measured, cost, np.minimum(cost, by_way_of)))
+
+
+def ways_on(candidates: Candidates, cost: FloatArray) -> IntArray:
+    """Where to after a look at a size: back to what is held.
+
+    Where nothing is held, on to what is best of what was measured. Where nothing was, to what
+    turns out best: the first look tells most of all sizes.
+    """
+    if candidates.held is not None:
+        return np.array([candidates.held])
+    known = candidates.allowed & candidates.measured
+    if known.any():
+        return np.array([np.argmin(np.where(known, cost.mean(axis=0), np.inf))])
+    best = np.where(candidates.allowed, cost, np.inf).argmin(axis=1)
+    return np.unique(best)
 
 
 def surely_better(candidates: Candidates, cost: FloatArray) -> BoolArray:
@@ -51,13 +63,13 @@ def surely_better(candidates: Candidates, cost: FloatArray) -> BoolArray:
 def worth_starting_on(candidates: Candidates, value_of_time: float) -> BoolArray:
     """What a job may start on of which nothing was measured, (A,); something must be allowed.
 
-    The fewest instances of the cheapest, and of those dearer by less than waiting on the cheapest
-    costs: buying one of them wrongly is then the smaller loss.
+    What is no dearer than the cheapest by more than waiting costs: buying one of them wrongly is
+    then the smaller loss.
     """
-    few = fewest(candidates)
-    price = candidates.usd_per_second
-    dearer = price - price[few].min()
-    worth: BoolArray = few & np.logical_or(dearer <= 0, dearer < value_of_time)
+    price, allowed = candidates.usd_per_second, candidates.allowed
+    allowed = fewest(candidates)
+    dearer = price - price[allowed].min()
+    worth: BoolArray = allowed & np.logical_or(dearer <= 0, dearer < value_of_time)
     return worth
 
 

@@ -14,6 +14,7 @@ from autoscaler.economics.exploration import (
     expected_cost,
     fewest,
     surely_better,
+    ways_on,
     worth_starting_on,
 )
 from autoscaler.economics.keeping import Kept, Same
@@ -22,9 +23,11 @@ from autoscaler.economics.sequence import best_sequences, due_now
 from autoscaler.economics.supply import BoolArray, Supply
 from autoscaler.economics.switching import (
     Ground,
+    cost_by_way_of,
     cost_to_finish,
-    cost_with_way_back,
+    knows_the_end,
     remaining_work,
+    unknown_work,
     work_ahead,
 )
 from autoscaler.goodput.throughput import FloatArray
@@ -123,16 +126,18 @@ def _wish(job: JobSnapshot, supply: Supply, room: FloatArray, most_times: float)
     asked = aim(job, at, supply, prices)
     remaining = remaining_work(job, supply, every)
     work = work_ahead(job, remaining, every)
-    cost = cost_to_finish(at, asked.value_of_time, work)
-    way_back = None
-    if every.held is not None:
-        way_back = cost_with_way_back(at, asked.value_of_time, work)
+    over: float | FloatArray = work
+    if not (knows_the_end(job) or _was_measured(job)) and len(every):
+        over = unknown_work(every)
+    cost = cost_to_finish(at, asked.value_of_time, over)
+    onward = ways_on(every, cost) if len(every) else np.zeros(0, dtype=np.int64)
+    by_way_of = cost_by_way_of(at, asked.value_of_time, over, onward)
     due = None
     if every.ahead is not None:
         sequences = best_sequences(at, asked.value_of_time, work)
         due = due_now(at, sequences, supply.replan_seconds)
-        if way_back is not None and every.held is not None:
-            way_back = way_back + (sequences.cost - cost)[:, [every.held]]
+        if len(onward) == 1:
+            by_way_of = by_way_of + (sequences.cost - cost)[:, onward]
         cost = sequences.cost
     unchosen = Wish(
         job=job,
@@ -144,7 +149,7 @@ def _wish(job: JobSnapshot, supply: Supply, room: FloatArray, most_times: float)
         why=Why.LEAST_COST,
         target=None,
         eligible=every.allowed,
-        expected_usd=expected_cost(every, cost, way_back),
+        expected_usd=expected_cost(every, cost, by_way_of),
         cost=cost,
         due=due,
     )
@@ -212,7 +217,9 @@ def _starting(open_wish: Wish) -> Wish:
     every = open_wish.at.candidates
     worth = worth_starting_on(every, open_wish.aim.value_of_time)
     target = int(np.argmin(np.where(worth, open_wish.expected_usd, np.inf)))
-    return replace(open_wish, why=Why.FIRST_START, target=target, eligible=fewest(every))
+    eligible = fewest(every)
+    eligible[target] = True
+    return replace(open_wish, why=Why.FIRST_START, target=target, eligible=eligible)
 
 
 def _improving(open_wish: Wish) -> Wish:

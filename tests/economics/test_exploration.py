@@ -12,9 +12,10 @@ from autoscaler.domain.snapshot import Snapshot
 from autoscaler.economics.exploration import (
     expected_cost,
     surely_better,
+    ways_on,
     worth_starting_on,
 )
-from autoscaler.economics.switching import cost_to_finish, cost_with_way_back
+from autoscaler.economics.switching import cost_to_finish, cost_by_way_of
 from tests.economics.cases import LARGE, SMALL, job, model, snapshot
 from tests.economics.strategies import snapshots
 from tests.economics.test_switching import ground_of
@@ -28,10 +29,7 @@ def test_optimism_comes_from_the_way_back_alone(moment: Snapshot, value: float) 
     at = ground_of(one, moment)
     every = at.candidates
     cost = cost_to_finish(at, value, 1e4)
-    if every.held is None:
-        assert expected_cost(every, cost, None) == pytest.approx(cost.mean(axis=0))
-        return
-    back = cost_with_way_back(at, value, 1e4)
+    back = cost_by_way_of(at, value, 1e4, ways_on(every, cost))
     expected = expected_cost(every, cost, back)
     mean = cost.mean(axis=0)
     assert (expected <= mean * (1 + 1e-12)).all()
@@ -71,6 +69,20 @@ def test_a_job_starts_on_the_cheapest_unless_waiting_costs_more() -> None:
     cheapest = ["1 x local-small", "1 x z"]
     assert started_on(0.0) == cheapest
     assert started_on(0.08) == cheapest
-    assert started_on(0.10) == ["1 x local-large", "1 x local-large", *cheapest]
-    assert started_on(100.0) == started_on(0.10)
-    assert started_on(0.0, "local-large") == ["1 x local-large", "1 x local-large"]
+    two = ["2 x local-small", "2 x z"]
+    large = ["1 x local-large", "1 x local-large"]
+    assert sorted(started_on(0.11)) == sorted([*large, *cheapest, *two])
+    assert set(started_on(0.11)) < set(started_on(100.0))
+    assert started_on(0.0, "local-large") == large
+
+
+def test_where_to_after_a_look() -> None:
+    one = job(models=model(draws=3, measured=()))
+    every = ground_of(one, snapshot(one, offers=(SMALL,))).candidates
+    cost = np.full((3, len(every)), 9.0)
+    cost[0, 3], cost[1, 1], cost[2, 3] = 1.0, 2.0, 3.0
+    assert ways_on(every, cost).tolist() == [1, 3]
+    known = replace(every, measured=np.array([True, False, True, False]))
+    cost[:, 2] = 8.0
+    assert ways_on(known, cost).tolist() == [2]
+    assert ways_on(replace(known, held=0), cost).tolist() == [0]
