@@ -9,10 +9,13 @@ import numpy as np
 
 from autoscaler.economics.candidates import Candidates
 from autoscaler.economics.supply import BoolArray, IntArray
+from autoscaler.economics.switching import WaysOn
 from autoscaler.goodput.throughput import FloatArray
 
 # Between two sizes that were both measured, a change must be for the better in so many draws.
 SURE_SHARE = 0.6
+# Of what may turn out best after a look, so many are looked at.
+_WAYS_ON = 6
 
 
 def expected_cost(
@@ -31,19 +34,47 @@ def expected_cost(
     return _mean(np.where(candidates.measured, cost, np.minimum(cost, by_way_of)))
 
 
-def ways_on(candidates: Candidates, cost: FloatArray) -> IntArray:
-    """Where to after a look at a size: back to what is held.
+def ways_on(candidates: Candidates, cost: FloatArray) -> WaysOn:
+    """Where to after a look at a size: back to what is held, or on to what turns out best.
 
     Where nothing is held, on to what is best of what was measured. Where nothing was, to what
-    turns out best: the first look tells most of all sizes.
+    turns out best of all: the first look tells most of every size.
     """
+    everywhere = np.ones((1, len(candidates)), dtype=np.bool_)
     if candidates.held is not None:
-        return np.array([candidates.held])
+        to, is_open = _told_by_a_look(candidates, cost)
+        back = np.array([candidates.held])
+        return WaysOn(np.append(back, to), np.concatenate([everywhere, is_open]))
     known = candidates.allowed & candidates.measured
     if known.any():
-        return np.array([np.argmin(np.where(known, cost.mean(axis=0), np.inf))])
-    best = np.where(candidates.allowed, cost, np.inf).argmin(axis=1)
-    return np.unique(best)
+        best = np.array([np.argmin(np.where(known, cost.mean(axis=0), np.inf))])
+        return WaysOn(best, everywhere)
+    best = _best_of_draws(cost, candidates.allowed)
+    return WaysOn(best, np.repeat(everywhere, len(best), axis=0))
+
+
+def _told_by_a_look(candidates: Candidates, cost: FloatArray) -> tuple[IntArray, BoolArray]:
+    """What a first look at one instance of a kind of device tells of the others on one, and what
+    one at several does of several: the best of them in any draw, and from where it is told."""
+    sizes = candidates.sizes
+    kinds = sorted({offer.device_kind for offer in candidates.offers})
+    of_offer = np.array([kinds.index(offer.device_kind) for offer in candidates.offers])
+    group = 2 * of_offer[sizes.offer] + (sizes.instances > 1)
+    to, is_open = [np.zeros(0, dtype=np.int64)], [np.zeros((0, len(group)), dtype=np.bool_)]
+    for each in np.setdiff1d(group, group[candidates.measured]).tolist():
+        alike = candidates.allowed & (group == each)
+        if alike.any():
+            best = _best_of_draws(cost, alike)
+            to.append(best)
+            is_open.append(np.repeat(alike[None], len(best), axis=0))
+    return np.concatenate(to), np.concatenate(is_open)
+
+
+def _best_of_draws(cost: FloatArray, among: BoolArray) -> IntArray:
+    """Those that are best in most draws."""
+    best, draws = np.unique(np.where(among, cost, np.inf).argmin(axis=1), return_counts=True)
+    most: IntArray = best[np.argsort(-draws, kind="stable")[:_WAYS_ON]]
+    return most
 
 
 def surely_better(candidates: Candidates, cost: FloatArray) -> BoolArray:

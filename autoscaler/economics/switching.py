@@ -143,6 +143,26 @@ def switches(
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class WaysOn:
+    """Where to after a look at a size.
+
+    Attributes:
+        to: candidates, (W,).
+        is_open: from which of all candidates each is gone on to, (W, A).
+        beyond_usd: what of the rest of each candidate costs more or less than at its price of
+            progress, (K, A), if anything does.
+    """
+
+    to: IntArray
+    is_open: BoolArray
+    beyond_usd: FloatArray | None = None
+
+    def beyond(self, then: int) -> FloatArray | float:
+        """That of one candidate, (K, 1)."""
+        return 0.0 if self.beyond_usd is None else self.beyond_usd[:, [then]]
+
+
 @dataclass(frozen=True, slots=True)
 class Halts:
     """Seconds that a change of membership takes, and that a start from a checkpoint adds."""
@@ -288,14 +308,13 @@ def cost_to_finish(
 
 
 def cost_by_way_of(
-    at: Ground, value_of_time: float, work: float | FloatArray, onward: IntArray
+    at: Ground, value_of_time: float, work: float | FloatArray, ways: WaysOn
 ) -> FloatArray:
-    """As `cost_to_finish`, of being measured at each candidate and going on with another, (K, A).
+    """As `cost_to_finish`, of being measured at each candidate and going on from there, (K, A).
 
-    With which of `onward`, each draw knows by then. Of what is held, that is the way back.
+    Each draw takes the best of the ways that are open.
     """
     candidates = at.candidates
-    everything = np.arange(len(candidates))
     there = at.from_held(value_of_time)
     paid = candidates.usd_per_second
     price = (paid + value_of_time) * candidates.seconds_per_example
@@ -304,16 +323,20 @@ def cost_by_way_of(
     if candidates.held is not None:
         before = done_meanwhile(candidates.goodput[:, [candidates.held]], there, work)
         begun = begun + before * price[:, [candidates.held]]
+    left = work - before
     least = np.full(candidates.goodput.shape, np.inf)
-    for then in onward.tolist():
-        on = switches(at, everything, np.full(len(candidates), then), value_of_time)
+    for then, is_open in zip(ways.to.tolist(), ways.is_open, strict=True):
+        (via,) = np.nonzero(is_open)
+        on = switches(at, via, np.full(len(via), then), value_of_time)
         looked_seconds = at.switching.measure_seconds + np.where(
             on.works_on, on.ready_seconds, 0.0
         )
-        tried = np.minimum(looked_seconds * candidates.goodput, work - before)
-        fixed = begun + on.boot_usd + standing_usd(on, paid[then], value_of_time)
-        rest = (work - before - tried) * price[:, [then]]
-        least = np.minimum(least, fixed + tried * price + rest)
+        of_via = np.broadcast_to(left, least.shape)[:, via]
+        tried = np.minimum(looked_seconds * candidates.goodput[:, via], of_via)
+        fixed = np.broadcast_to(begun, least.shape)[:, via] + on.boot_usd
+        fixed = fixed + standing_usd(on, paid[then], value_of_time) + ways.beyond(then)
+        cost = fixed + tried * price[:, via] + (of_via - tried) * price[:, [then]]
+        least[:, via] = np.minimum(least[:, via], cost)
     return least
 
 

@@ -130,15 +130,14 @@ def _wish(job: JobSnapshot, supply: Supply, room: FloatArray, most_times: float)
     if not (knows_the_end(job) or _was_measured(job)) and len(every):
         over = unknown_work(every)
     cost = cost_to_finish(at, asked.value_of_time, over)
-    onward = ways_on(every, cost) if len(every) else np.zeros(0, dtype=np.int64)
-    by_way_of = cost_by_way_of(at, asked.value_of_time, over, onward)
+    ways = ways_on(every, cost)
     due = None
     if every.ahead is not None:
         sequences = best_sequences(at, asked.value_of_time, work)
         due = due_now(at, sequences, supply.replan_seconds)
-        if len(onward) == 1:
-            by_way_of = by_way_of + (sequences.cost - cost)[:, onward]
+        ways = replace(ways, beyond_usd=sequences.cost - cost)
         cost = sequences.cost
+    by_way_of = cost_by_way_of(at, asked.value_of_time, over, ways)
     unchosen = Wish(
         job=job,
         at=at,
