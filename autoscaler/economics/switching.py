@@ -150,17 +150,13 @@ class WaysOn:
     Attributes:
         to: candidates, (W,).
         is_open: from which of all candidates each is gone on to, (W, A).
-        beyond_usd: what of the rest of each candidate costs more or less than at its price of
-            progress, (K, A), if anything does.
+        usd_per_example: what the rest costs on each candidate, (K, A), where it is known better
+            than by its price of progress.
     """
 
     to: IntArray
     is_open: BoolArray
-    beyond_usd: FloatArray | None = None
-
-    def beyond(self, then: int) -> FloatArray | float:
-        """That of one candidate, (K, 1)."""
-        return 0.0 if self.beyond_usd is None else self.beyond_usd[:, [then]]
+    usd_per_example: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +320,7 @@ def cost_by_way_of(
         before = done_meanwhile(candidates.goodput[:, [candidates.held]], there, work)
         begun = begun + before * price[:, [candidates.held]]
     left = work - before
+    onward = price if ways.usd_per_example is None else ways.usd_per_example
     least = np.full(candidates.goodput.shape, np.inf)
     for then, is_open in zip(ways.to.tolist(), ways.is_open, strict=True):
         (via,) = np.nonzero(is_open)
@@ -334,8 +331,8 @@ def cost_by_way_of(
         of_via = np.broadcast_to(left, least.shape)[:, via]
         tried = np.minimum(looked_seconds * candidates.goodput[:, via], of_via)
         fixed = np.broadcast_to(begun, least.shape)[:, via] + on.boot_usd
-        fixed = fixed + standing_usd(on, paid[then], value_of_time) + ways.beyond(then)
-        cost = fixed + tried * price[:, via] + (of_via - tried) * price[:, [then]]
+        fixed = fixed + standing_usd(on, paid[then], value_of_time)
+        cost = fixed + tried * price[:, via] + (of_via - tried) * onward[:, [then]]
         least[:, via] = np.minimum(least[:, via], cost)
     return least
 

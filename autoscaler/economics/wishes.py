@@ -135,7 +135,9 @@ def _wish(job: JobSnapshot, supply: Supply, room: FloatArray, most_times: float)
     if every.ahead is not None:
         sequences = best_sequences(at, asked.value_of_time, work)
         due = due_now(at, sequences, supply.replan_seconds)
-        ways = replace(ways, beyond_usd=sequences.cost - cost)
+        price = (every.usd_per_second + asked.value_of_time) * every.seconds_per_example
+        saved = (cost - sequences.cost) / max(work, 1e-9)
+        ways = replace(ways, usd_per_example=price - saved)
         cost = sequences.cost
     by_way_of = cost_by_way_of(at, asked.value_of_time, over, ways)
     unchosen = Wish(
