@@ -14,7 +14,7 @@ import numpy as np
 
 from autoscaler.economics.candidates import Candidates
 from autoscaler.economics.supply import IntArray
-from autoscaler.economics.switching import Ground, switches
+from autoscaler.economics.switching import Ground, done_meanwhile, switches
 from autoscaler.goodput.throughput import FloatArray
 
 # Of each piece, so many of the cheapest allocations are gone on with; the first may be any.
@@ -59,19 +59,34 @@ def best_sequences(at: Ground, value_of_time: float, work: float) -> Sequences:
     onward = _onward(at, value_of_time, pieces)
     everything = np.arange(len(every))
     entry = _switch_usd(at, value_of_time, every.held, everything)
-    cost: FloatArray = entry + pieces[0]
     stays = pieces[1:].sum(axis=0)
     if onward is None:
-        return Sequences(cost + stays, everything, work)
+        cost = entry + _entered(at, pieces[0] + stays, work)
+        return Sequences(cost, everything, work)
     following = _switch_usd_pairs(at, value_of_time, everything, onward.among)
     chosen = (following + onward.cost.mean(axis=0)).argmin(axis=1)
     changes = following[everything, chosen] + onward.cost[:, chosen]
     is_to_stay = stays.mean(axis=0) <= changes.mean(axis=0)
+    rest = pieces[0] + np.where(is_to_stay, stays, changes)
     return Sequences(
-        cost=cost + np.where(is_to_stay, stays, changes),
+        cost=entry + _entered(at, rest, work),
         following=np.where(is_to_stay, everything, onward.among[chosen]),
         change_examples=float(lengths[0]),
     )
+
+
+def _entered(at: Ground, rest: FloatArray, work: float) -> FloatArray:
+    """The rest of the work, of which what is held does a part while the first one boots, (K, A).
+
+    Near the end that is all of it, and a change comes too late.
+    """
+    every = at.candidates
+    if every.held is None or not work > 0:
+        return rest
+    taken = switches(at, every.held, np.arange(len(every)))
+    share = done_meanwhile(every.goodput[:, [every.held]], taken, work) / work
+    entered: FloatArray = share * rest[:, [every.held]] + (1.0 - share) * rest
+    return entered
 
 
 def due_now(at: Ground, sequences: Sequences, replan_seconds: float) -> int | None:
