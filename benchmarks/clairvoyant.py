@@ -117,10 +117,16 @@ def ground_of(offers: OffersFile, profile: Profile) -> Ground:
         kind = offers.profile_kinds.get(offer.id, offer.device_kind)
         own = [limit for limit in offers.limits if limit.offers == frozenset([offer.id])]
         most = min((int(limit.maximum / limit.use(offer)) for limit in own), default=_MOST)
-        found = range(1, most + 1)
-        whole = takewhile(lambda n: _is_profiled(profile, kind, (offer.devices,) * n), found)
-        machines.append(Machine(offer, kind, len(list(whole))))
+        machines.append(Machine(offer, kind, _most_profiled(profile, kind, offer.devices, most)))
     return Ground(tuple(each for each in machines if each.most))
+
+
+def _most_profiled(profile: Profile, kind: str, devices: int, most: int) -> int:
+    """How many whole nodes at most, from one on."""
+    counts = takewhile(
+        lambda count: _is_profiled(profile, kind, (devices,) * count), range(1, most + 1)
+    )
+    return max(counts, default=0)
 
 
 def _is_profiled(profile: Profile, kind: str, placement: tuple[int, ...]) -> bool:

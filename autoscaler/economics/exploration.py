@@ -18,9 +18,7 @@ SURE_SHARE = 0.6
 _WAYS_ON = 6
 
 
-def expected_cost(
-    candidates: Candidates, cost: FloatArray, by_way_of: FloatArray
-) -> FloatArray:
+def expected_cost(candidates: Candidates, cost: FloatArray, by_way_of: FloatArray) -> FloatArray:
     """V of each candidate, $ until the work is done, (A,): what to minimise.
 
     The mean of J; for a size that was not measured, of what it may cost or going on from there,
@@ -41,6 +39,8 @@ def ways_on(candidates: Candidates, cost: FloatArray) -> WaysOn:
     turns out best of all: the first look tells most of every size.
     """
     everywhere = np.ones((1, len(candidates)), dtype=np.bool_)
+    if not candidates.allowed.any():
+        return WaysOn(np.zeros(0, dtype=np.int64), everywhere[:0])
     if candidates.held is not None:
         to, is_open = _told_by_a_look(candidates, cost)
         back = np.array([candidates.held])

@@ -35,11 +35,13 @@ class Sequences:
 
     Attributes:
         cost: $ for all the work, waiting included, (K, A).
+        entry_usd: of that, what coming there costs, (A,).
         following: the candidate that comes next, (A,); itself where nothing changes then.
         change_examples: after how much work that is.
     """
 
     cost: FloatArray
+    entry_usd: FloatArray
     following: IntArray
     change_examples: float
 
@@ -59,34 +61,35 @@ def best_sequences(at: Ground, value_of_time: float, work: float) -> Sequences:
     onward = _onward(at, value_of_time, pieces)
     everything = np.arange(len(every))
     entry = _switch_usd(at, value_of_time, every.held, everything)
+    cost: FloatArray = entry + pieces[0]
     stays = pieces[1:].sum(axis=0)
     if onward is None:
-        cost = entry + _entered(at, pieces[0] + stays, work)
-        return Sequences(cost, everything, work)
+        return Sequences(cost + stays, entry, everything, work)
     following = _switch_usd_pairs(at, value_of_time, everything, onward.among)
     chosen = (following + onward.cost.mean(axis=0)).argmin(axis=1)
     changes = following[everything, chosen] + onward.cost[:, chosen]
     is_to_stay = stays.mean(axis=0) <= changes.mean(axis=0)
-    rest = pieces[0] + np.where(is_to_stay, stays, changes)
     return Sequences(
-        cost=entry + _entered(at, rest, work),
+        cost=cost + np.where(is_to_stay, stays, changes),
+        entry_usd=entry,
         following=np.where(is_to_stay, everything, onward.among[chosen]),
         change_examples=float(lengths[0]),
     )
 
 
-def _entered(at: Ground, rest: FloatArray, work: float) -> FloatArray:
-    """The rest of the work, of which what is held does a part while the first one boots, (K, A).
+def cost_of_changing_now(at: Ground, sequences: Sequences, work: float) -> FloatArray:
+    """What each sequence costs, (K, A), if what is held does a part of it while the first boots.
 
     Near the end that is all of it, and a change comes too late.
     """
     every = at.candidates
     if every.held is None or not work > 0:
-        return rest
+        return sequences.cost
     taken = switches(at, every.held, np.arange(len(every)))
     share = done_meanwhile(every.goodput[:, [every.held]], taken, work) / work
-    entered: FloatArray = share * rest[:, [every.held]] + (1.0 - share) * rest
-    return entered
+    rest = sequences.cost - sequences.entry_usd
+    cost: FloatArray = sequences.entry_usd + share * rest[:, [every.held]] + (1.0 - share) * rest
+    return cost
 
 
 def due_now(at: Ground, sequences: Sequences, replan_seconds: float) -> int | None:

@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.snapshot import Snapshot
+from autoscaler.economics.candidates import Candidates
 from autoscaler.economics.exploration import (
     expected_cost,
     surely_better,
     ways_on,
     worth_starting_on,
 )
-from autoscaler.economics.switching import cost_to_finish, cost_by_way_of
+from autoscaler.economics.switching import cost_by_way_of, cost_to_finish, unknown_work
+from autoscaler.goodput.throughput import FloatArray
 from tests.economics.cases import LARGE, SMALL, job, model, snapshot
 from tests.economics.strategies import snapshots
 from tests.economics.test_switching import ground_of
@@ -69,20 +71,39 @@ def test_a_job_starts_on_the_cheapest_unless_waiting_costs_more() -> None:
     cheapest = ["1 x local-small", "1 x z"]
     assert started_on(0.0) == cheapest
     assert started_on(0.08) == cheapest
-    two = ["2 x local-small", "2 x z"]
-    large = ["1 x local-large", "1 x local-large"]
-    assert sorted(started_on(0.11)) == sorted([*large, *cheapest, *two])
-    assert set(started_on(0.11)) < set(started_on(100.0))
-    assert started_on(0.0, "local-large") == large
+    assert started_on(0.10) == ["1 x local-large", "1 x local-large", *cheapest]
+    assert started_on(100.0) == started_on(0.10)
+    assert started_on(0.0, "local-large") == ["1 x local-large", "1 x local-large"]
+
+
+def ways_of(every: Candidates, cost: FloatArray) -> dict[int, list[int]]:
+    """Where to, and from where."""
+    ways = ways_on(every, cost)
+    return {
+        to: np.flatnonzero(is_open).tolist()
+        for to, is_open in zip(ways.to.tolist(), ways.is_open, strict=True)
+    }
 
 
 def test_where_to_after_a_look() -> None:
     one = job(models=model(draws=3, measured=()))
     every = ground_of(one, snapshot(one, offers=(SMALL,))).candidates
-    cost = np.full((3, len(every)), 9.0)
+    everywhere = [0, 1, 2, 3]
+    cost = np.full((3, 4), 9.0)
     cost[0, 3], cost[1, 1], cost[2, 3] = 1.0, 2.0, 3.0
-    assert ways_on(every, cost).tolist() == [1, 3]
-    known = replace(every, measured=np.array([True, False, True, False]))
-    cost[:, 2] = 8.0
-    assert ways_on(known, cost).tolist() == [2]
-    assert ways_on(replace(known, held=0), cost).tolist() == [0]
+    assert ways_of(every, cost) == {3: everywhere, 1: everywhere}
+    one_known = replace(every, measured=np.array([True, False, False, False]))
+    assert ways_of(one_known, cost) == {0: everywhere}
+    # On one instance all is known; the first look at several tells of several.
+    assert ways_of(replace(one_known, held=0), cost) == {0: everywhere, 3: [1, 2, 3], 1: [1, 2, 3]}
+    several_known = replace(every, measured=np.array([True, False, True, False]), held=0)
+    assert ways_of(several_known, cost) == {0: everywhere}
+    assert ways_of(replace(every, allowed=np.zeros(4, dtype=bool)), cost) == {}
+
+
+def test_an_unknown_job_is_as_long_whether_it_is_fast_or_slow() -> None:
+    one = job(models=model(draws=3, measured=()))
+    every = ground_of(one, snapshot(one, offers=(SMALL, LARGE))).candidates
+    cheapest = int(np.argmin(every.usd_per_second))
+    seconds = unknown_work(every) * every.seconds_per_example[:, [cheapest]]
+    assert seconds == pytest.approx(np.full((3, 1), 3600.0))

@@ -16,8 +16,9 @@ from autoscaler.economics.supply import supply_of
 from autoscaler.economics.switching import (
     Ground,
     Switches,
-    cost_to_finish,
+    WaysOn,
     cost_by_way_of,
+    cost_to_finish,
     remaining_work,
     switches,
     work_ahead,
@@ -152,6 +153,10 @@ def test_the_old_instances_stop_at_once_exactly_where_working_on_is_dearer(
             assert found.works_on[0] == (works_on < stops)
 
 
+def back_to(at: Ground) -> WaysOn:
+    return WaysOn(np.array([at.candidates.held]), np.ones((1, len(at.candidates)), dtype=bool))
+
+
 @given(snapshots(draws=5), st.floats(0.0, 0.01))
 def test_the_way_back_costs_more_than_staying(moment: Snapshot, value: float) -> None:
     (one,) = moment.jobs
@@ -161,7 +166,7 @@ def test_the_way_back_costs_more_than_staying(moment: Snapshot, value: float) ->
         return
     # What is tried and turns out worse is a loss, whatever it is, once there is time to come back.
     stays = cost_to_finish(at, value, 1e9)[:, [held]]
-    back = cost_by_way_of(at, value, 1e9, np.array([held]))
+    back = cost_by_way_of(at, value, 1e9, back_to(at))
     worse = at.candidates.goodput * (at.candidates.usd_per_second[held] + value) < (
         at.candidates.goodput[:, [held]] * (at.candidates.usd_per_second + value)
     )
@@ -178,7 +183,7 @@ def test_the_way_back_by_hand() -> None:
     done = 6 * slow + 30 * fast
     expected = 6 * 0.10 + 6 * 0.20 + 30 * 0.30 + 1 * 0.30 + 1 * 0.20
     expected += (work - done) / slow * 0.20
-    back = cost_by_way_of(at, value, work, np.array([at.candidates.held]))
+    back = cost_by_way_of(at, value, work, back_to(at))
     assert back[0, index] * 3600 == pytest.approx(expected)
 
 
