@@ -12,7 +12,7 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.snapshot import SwitchingCosts
 from autoscaler.economics.candidates import Ahead
-from autoscaler.economics.sequence import best_sequences, cost_of_changing_now, due_now, Sequences
+from autoscaler.economics.sequence import Sequences, best_sequences, cost_of_changing_now, due_now
 from autoscaler.economics.switching import Ground, switches
 from tests.economics.cases import SMALL, devices, job, snapshot
 from tests.economics.test_switching import ground_of
