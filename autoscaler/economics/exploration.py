@@ -33,7 +33,7 @@ def expected_cost(candidates: Candidates, cost: FloatArray, by_way_of: FloatArra
 
 
 def ways_on(candidates: Candidates, cost: FloatArray) -> WaysOn:
-    """Where to after a look at a size: back to what is held, or on to what turns out best.
+    """Where to after a look at a size: back to what is held.
 
     Where nothing is held, on to what is best of what was measured. Where nothing was, to what
     turns out best of all: the first look tells most of every size.
@@ -42,32 +42,13 @@ def ways_on(candidates: Candidates, cost: FloatArray) -> WaysOn:
     if not candidates.allowed.any():
         return WaysOn(np.zeros(0, dtype=np.int64), everywhere[:0])
     if candidates.held is not None:
-        to, is_open = _told_by_a_look(candidates, cost)
-        back = np.array([candidates.held])
-        return WaysOn(np.append(back, to), np.concatenate([everywhere, is_open]))
+        return WaysOn(np.array([candidates.held]), everywhere)
     known = candidates.allowed & candidates.measured
     if known.any():
         best = np.array([np.argmin(np.where(known, cost.mean(axis=0), np.inf))])
         return WaysOn(best, everywhere)
     best = _best_of_draws(cost, candidates.allowed)
     return WaysOn(best, np.repeat(everywhere, len(best), axis=0))
-
-
-def _told_by_a_look(candidates: Candidates, cost: FloatArray) -> tuple[IntArray, BoolArray]:
-    """What a first look at one instance of a kind of device tells of the others on one, and what
-    one at several does of several: the best of them in any draw, and from where it is told."""
-    sizes = candidates.sizes
-    kinds = sorted({offer.device_kind for offer in candidates.offers})
-    of_offer = np.array([kinds.index(offer.device_kind) for offer in candidates.offers])
-    group = 2 * of_offer[sizes.offer] + (sizes.instances > 1)
-    to, is_open = [np.zeros(0, dtype=np.int64)], [np.zeros((0, len(group)), dtype=np.bool_)]
-    for each in np.setdiff1d(group, group[candidates.measured]).tolist():
-        alike = candidates.allowed & (group == each)
-        if alike.any():
-            best = _best_of_draws(cost, alike)
-            to.append(best)
-            is_open.append(np.repeat(alike[None], len(best), axis=0))
-    return np.concatenate(to), np.concatenate(is_open)
 
 
 def _best_of_draws(cost: FloatArray, among: BoolArray) -> IntArray:
