@@ -38,17 +38,14 @@ def ways_on(candidates: Candidates, cost: FloatArray) -> WaysOn:
     Where nothing is held, on to what is best of what was measured. Where nothing was, to what
     turns out best of all: the first look tells most of every size.
     """
-    everywhere = np.ones((1, len(candidates)), dtype=np.bool_)
     if not candidates.allowed.any():
-        return WaysOn(np.zeros(0, dtype=np.int64), everywhere[:0])
+        return WaysOn(np.zeros(0, dtype=np.int64))
     if candidates.held is not None:
-        return WaysOn(np.array([candidates.held]), everywhere)
+        return WaysOn(np.array([candidates.held]))
     known = candidates.allowed & candidates.measured
     if known.any():
-        best = np.array([np.argmin(np.where(known, cost.mean(axis=0), np.inf))])
-        return WaysOn(best, everywhere)
-    best = _best_of_draws(cost, candidates.allowed)
-    return WaysOn(best, np.repeat(everywhere, len(best), axis=0))
+        return WaysOn(np.array([np.argmin(np.where(known, cost.mean(axis=0), np.inf))]))
+    return WaysOn(_best_of_draws(cost, candidates.allowed))
 
 
 def _best_of_draws(cost: FloatArray, among: BoolArray) -> IntArray:
@@ -75,13 +72,13 @@ def surely_better(candidates: Candidates, cost: FloatArray) -> BoolArray:
 def worth_starting_on(candidates: Candidates, value_of_time: float) -> BoolArray:
     """What a job may start on of which nothing was measured, (A,); something must be allowed.
 
-    What is no dearer than the cheapest by more than waiting costs: buying one of them wrongly is
-    then the smaller loss.
+    The fewest instances of the cheapest, and of those dearer by less than waiting on the cheapest
+    costs: buying one of them wrongly is then the smaller loss.
     """
-    price, allowed = candidates.usd_per_second, candidates.allowed
-    allowed = fewest(candidates)
-    dearer = price - price[allowed].min()
-    worth: BoolArray = allowed & np.logical_or(dearer <= 0, dearer < value_of_time)
+    few = fewest(candidates)
+    price = candidates.usd_per_second
+    dearer = price - price[few].min()
+    worth: BoolArray = few & np.logical_or(dearer <= 0, dearer < value_of_time)
     return worth
 
 

@@ -149,13 +149,11 @@ class WaysOn:
 
     Attributes:
         to: candidates, (W,).
-        is_open: from which of all candidates each is gone on to, (W, A).
         usd_per_example: what the rest costs on each candidate, (K, A), where it is known better
             than by its price of progress.
     """
 
     to: IntArray
-    is_open: BoolArray
     usd_per_example: FloatArray | None = None
 
 
@@ -308,7 +306,7 @@ def cost_by_way_of(
 ) -> FloatArray:
     """As `cost_to_finish`, of being measured at each candidate and going on from there, (K, A).
 
-    Each draw takes the best of the ways that are open.
+    Each draw takes the best of the ways.
     """
     candidates = at.candidates
     there = at.from_held(value_of_time)
@@ -321,19 +319,17 @@ def cost_by_way_of(
         begun = begun + before * price[:, [candidates.held]]
     left = work - before
     onward = price if ways.usd_per_example is None else ways.usd_per_example
+    everywhere = np.arange(len(candidates))
     least = np.full(candidates.goodput.shape, np.inf)
-    for then, is_open in zip(ways.to.tolist(), ways.is_open, strict=True):
-        (via,) = np.nonzero(is_open)
-        on = switches(at, via, np.full(len(via), then), value_of_time)
+    for then in ways.to.tolist():
+        on = switches(at, everywhere, np.full(len(candidates), then), value_of_time)
         looked_seconds = at.switching.measure_seconds + np.where(
             on.works_on, on.ready_seconds, 0.0
         )
-        of_via = np.broadcast_to(left, least.shape)[:, via]
-        tried = np.minimum(looked_seconds * candidates.goodput[:, via], of_via)
-        fixed = np.broadcast_to(begun, least.shape)[:, via] + on.boot_usd
-        fixed = fixed + standing_usd(on, paid[then], value_of_time)
-        cost = fixed + tried * price[:, via] + (of_via - tried) * onward[:, [then]]
-        least[:, via] = np.minimum(least[:, via], cost)
+        tried = np.minimum(looked_seconds * candidates.goodput, left)
+        fixed = begun + on.boot_usd + standing_usd(on, paid[then], value_of_time)
+        cost = fixed + tried * price + (left - tried) * onward[:, [then]]
+        least = np.minimum(least, cost)
     return least
 
 

@@ -236,9 +236,7 @@ def _starting(open_wish: Wish) -> Wish:
     every = open_wish.at.candidates
     worth = worth_starting_on(every, open_wish.aim.value_of_time)
     target = int(np.argmin(np.where(worth, open_wish.expected_usd, np.inf)))
-    eligible = fewest(every)
-    eligible[target] = True
-    return replace(open_wish, why=Why.FIRST_START, target=target, eligible=eligible)
+    return replace(open_wish, why=Why.FIRST_START, target=target, eligible=fewest(every))
 
 
 def _improving(open_wish: Wish) -> Wish:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.snapshot import Snapshot
-from autoscaler.economics.candidates import Candidates
 from autoscaler.economics.exploration import (
     expected_cost,
     surely_better,
@@ -17,7 +16,6 @@ from autoscaler.economics.exploration import (
     worth_starting_on,
 )
 from autoscaler.economics.switching import cost_by_way_of, cost_to_finish, unknown_work
-from autoscaler.goodput.throughput import FloatArray
 from tests.economics.cases import LARGE, SMALL, job, model, snapshot
 from tests.economics.strategies import snapshots
 from tests.economics.test_switching import ground_of
@@ -76,26 +74,17 @@ def test_a_job_starts_on_the_cheapest_unless_waiting_costs_more() -> None:
     assert started_on(0.0, "local-large") == ["1 x local-large", "1 x local-large"]
 
 
-def ways_of(every: Candidates, cost: FloatArray) -> dict[int, list[int]]:
-    """Where to, and from where."""
-    ways = ways_on(every, cost)
-    return {
-        to: np.flatnonzero(is_open).tolist()
-        for to, is_open in zip(ways.to.tolist(), ways.is_open, strict=True)
-    }
-
-
 def test_where_to_after_a_look() -> None:
     one = job(models=model(draws=3, measured=()))
     every = ground_of(one, snapshot(one, offers=(SMALL,))).candidates
-    everywhere = [0, 1, 2, 3]
     cost = np.full((3, 4), 9.0)
     cost[0, 3], cost[1, 1], cost[2, 3] = 1.0, 2.0, 3.0
-    assert ways_of(every, cost) == {3: everywhere, 1: everywhere}
+    assert ways_on(every, cost).to.tolist() == [3, 1]
     one_known = replace(every, measured=np.array([True, False, False, False]))
-    assert ways_of(one_known, cost) == {0: everywhere}
-    assert ways_of(replace(one_known, held=2), cost) == {2: everywhere}
-    assert ways_of(replace(every, allowed=np.zeros(4, dtype=bool)), cost) == {}
+    assert ways_on(one_known, cost).to.tolist() == [0]
+    assert ways_on(replace(one_known, held=2), cost).to.tolist() == [2]
+    nowhere = replace(every, allowed=np.zeros(4, dtype=bool))
+    assert ways_on(nowhere, cost).to.tolist() == []
 
 
 def test_an_unknown_job_is_as_long_whether_it_is_fast_or_slow() -> None:

@@ -154,7 +154,7 @@ def test_the_old_instances_stop_at_once_exactly_where_working_on_is_dearer(
 
 
 def back_to(at: Ground) -> WaysOn:
-    return WaysOn(np.array([at.candidates.held]), np.ones((1, len(at.candidates)), dtype=bool))
+    return WaysOn(np.array([at.candidates.held]))
 
 
 @given(snapshots(draws=5), st.floats(0.0, 0.01))
