@@ -14,15 +14,19 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 from data_folder import data_folder
 from numpy.typing import NDArray
 
+from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.goodput.batching import split_batch
 from autoscaler.goodput.efficiency import efficiency
+from autoscaler.market.catalogue import MINIMUM_BILLED_SECONDS, instance_type
 from autoscaler.simulator.profiles import Profile, read_profiles
 from autoscaler.simulator.step_times import Unprofiled
+from autoscaler.spec.offers_file import OffersFile
 
 FloatArray = NDArray[np.float64]
 
@@ -30,27 +34,37 @@ VALUES_OF_TIME = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 APPLICATIONS = ("bert", "cifar10", "deepspeech2", "yolov3", "imagenet")
 # A run is cut into so many pieces at least, an epoch into whole ones.
 _LEAST_PIECES = 40
+# Of an offer that nothing limits, and from the order of an instance until it trains.
+_MOST = 64
+_BOOT_SECONDS = 180.0
 # Batches tried between the least and the largest.
 _BATCHES = 60
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What can be bought: its kind as profiled, devices, $/h, and how many there are."""
+    """What can be bought, its kind as profiled, and how many there are at most."""
 
-    offer: str
+    offer: Offer
     kind: str
-    devices: int
-    usd_per_hour: float
     most: int
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Of one instance."""
+        return float(self.offer.usd_per_hour)
+
+    @property
+    def boot_usd(self) -> float:
+        """What the boot of one instance costs."""
+        return self.offer.usd_per_second * self.offer.boot_seconds
 
 
 @dataclass(frozen=True)
 class Ground:
-    """The cloud and what changes cost; `boot_seconds` and `pause_seconds` as simulated."""
+    """The cloud and what changes cost beside boots."""
 
     machines: Sequence[Machine]
-    boot_seconds: float = 180.0
     pause_seconds: float = 1.0
 
 
@@ -77,14 +91,54 @@ class Limit:
     plan: tuple[str, ...]
 
 
-# The published prices of us-east-1 (g4dn.12xlarge and p4d.24xlarge); A100 nodes were measured in
-# twos at most.
-CLOUD = Ground(
-    (
-        Machine("g4dn.12xlarge", "aws", 4, 3.912, 16),
-        Machine("p4d.24xlarge", "dgx-ext", 8, 21.957642, 2),
+def machine(type_name: str, kind: str, most: int) -> Machine:
+    """A type of the catalogue, on-demand at its price there."""
+    known = instance_type(type_name)
+    offer = Offer(
+        id=known.name,
+        provider=known.provider,
+        instance_type=known.name,
+        zone=known.region,
+        purchase=Purchase.ON_DEMAND,
+        devices=known.devices,
+        device_kind=known.device_kind,
+        usd_per_hour=known.price.usd_per_hour,
+        boot_seconds=_BOOT_SECONDS,
+        network_bytes_per_second=known.network_bytes_per_second,
+        minimum_billed_seconds=MINIMUM_BILLED_SECONDS,
     )
-)
+    return Machine(offer, kind, most)
+
+
+def ground_of(offers: OffersFile, profile: Profile) -> Ground:
+    """The cloud of a file of offers, of each as much as its own limits allow and was profiled."""
+    machines = []
+    for offer in offers.offers:
+        kind = offers.profile_kinds.get(offer.id, offer.device_kind)
+        own = [limit for limit in offers.limits if limit.offers == frozenset([offer.id])]
+        most = min((int(limit.maximum / limit.use(offer)) for limit in own), default=_MOST)
+        machines.append(Machine(offer, kind, _most_profiled(profile, kind, offer.devices, most)))
+    return Ground(tuple(each for each in machines if each.most))
+
+
+def _most_profiled(profile: Profile, kind: str, devices: int, most: int) -> int:
+    """How many whole nodes at most, from one on."""
+    counts = takewhile(
+        lambda count: _is_profiled(profile, kind, (devices,) * count), range(1, most + 1)
+    )
+    return max(counts, default=0)
+
+
+def _is_profiled(profile: Profile, kind: str, placement: tuple[int, ...]) -> bool:
+    try:
+        profile.device_batches(kind, placement)
+    except Unprofiled:
+        return False
+    return True
+
+
+# The published prices of us-east-1; A100 nodes were measured in twos at most.
+CLOUD = Ground((machine("g4dn.12xlarge", "aws", 16), machine("p4d.24xlarge", "dgx-ext", 2)))
 
 
 def limit(profile: Profile, ground: Ground, value_of_time: float) -> Limit:
@@ -100,7 +154,8 @@ def limit(profile: Profile, ground: Ground, value_of_time: float) -> Limit:
         by_next = switch + ahead[None, :]
         best.append(by_next.argmin(axis=1))
         ahead = seconds[piece] * (price + value) + by_next.min(axis=1)
-    start = (ground.boot_seconds + ground.pause_seconds) * (price + value) + ahead
+    starts = np.array([choice.machine.offer.boot_seconds for choice in choices])
+    start = (starts + ground.pause_seconds) * (price + value) + ahead
     return _followed(choices, seconds, best[::-1], ground, (int(start.argmin()), start.min()))
 
 
@@ -112,11 +167,11 @@ def _followed(
     start: tuple[int, float],
 ) -> Limit:
     at, cost = start
-    total = ground.boot_seconds + ground.pause_seconds
+    total = choices[at].machine.offer.boot_seconds + ground.pause_seconds
     plan: list[str] = []
     for piece, following in enumerate(best):
         choice = choices[at]
-        words = f"{choice.instances} x {choice.used} of {choice.machine.offer}"
+        words = f"{choice.instances} x {choice.used} of {choice.machine.offer.id}"
         if not plan or plan[-1] != words:
             plan.append(words)
         total += seconds[piece, at]
@@ -130,14 +185,12 @@ def _choices(profile: Profile, ground: Ground) -> list[Choice]:
     """Every allocation that was profiled: whole instances, and a part of a single one."""
     found = []
     for machine in ground.machines:
-        parts = [Choice(machine, 1, used) for used in range(1, machine.devices)]
-        whole = [Choice(machine, count, machine.devices) for count in range(1, machine.most + 1)]
+        parts = [Choice(machine, 1, used) for used in range(1, machine.offer.devices)]
+        devices = machine.offer.devices
+        whole = [Choice(machine, count, devices) for count in range(1, machine.most + 1)]
         for choice in (*parts, *whole):
-            try:
-                profile.device_batches(machine.kind, (choice.used,) * choice.instances)
-            except Unprofiled:
-                continue
-            found.append(choice)
+            if _is_profiled(profile, machine.kind, (choice.used,) * choice.instances):
+                found.append(choice)
     return found
 
 
@@ -184,8 +237,7 @@ def _switches(choices: Sequence[Choice], ground: Ground, price: FloatArray) -> F
                 continue
             kept = old.instances if old.machine is new.machine else 0
             extra = max(new.instances - kept, 0)
-            boot_usd = extra * new.machine.usd_per_hour / 3600.0 * ground.boot_seconds
-            cost[i, j] = boot_usd + ground.pause_seconds * price[j]
+            cost[i, j] = extra * new.machine.boot_usd + ground.pause_seconds * price[j]
     return cost
 
 

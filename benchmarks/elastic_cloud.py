@@ -6,31 +6,42 @@ measured with a log standard deviation of 0.03, noise scales with 0.10. The limi
 `clairvoyant.py`, on the same cloud. Prints Markdown.
 
     CASTOR_DATA=... python benchmarks/elastic_cloud.py [--application imagenet] [--seeds 5]
+    python benchmarks/elastic_cloud.py --cases FOLDER
+
+A folder of cases has one for each: the sub-folder of an application with its profiles in the
+published format, and an `offers.yaml` beside it (docs/simulator.md). `held_out.py` makes one.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from clairvoyant import APPLICATIONS, CLOUD, VALUES_OF_TIME, Ground, Limit, Machine, limit
+from clairvoyant import (
+    APPLICATIONS,
+    CLOUD,
+    VALUES_OF_TIME,
+    Ground,
+    Limit,
+    Machine,
+    ground_of,
+    limit,
+)
 from data_folder import data_folder
 
 from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit as SharedLimit
-from autoscaler.domain.offer import LimitUnit, Offer, Purchase
+from autoscaler.domain.offer import LimitUnit
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.ledger.ledger import Ledger
-from autoscaler.market.catalogue import instance_type
 from autoscaler.policies.registry import create_policy
 from autoscaler.simulator.agents import Equipment
 from autoscaler.simulator.profiles import Profile, read_profiles
@@ -38,6 +49,7 @@ from autoscaler.simulator.simulation import Scenario, Simulation, TimedPolicy
 from autoscaler.simulator.training import TrainingSettings
 from autoscaler.simulator.workload import Arrival
 from autoscaler.spec.objective_text import parse_objective_text
+from autoscaler.spec.offers_file import load_offers
 from autoscaler.store.memory.store import memory_store
 from providers.simulated.cloud import SimulatedCloud
 from providers.simulated.provider import SimulatedProvider
@@ -50,10 +62,18 @@ _LOOK_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Case:
-    """One application at one value of time ($/h), with one seed."""
+class Subject:
+    """An application, and the cloud that it may use."""
 
-    application: str
+    profile: Profile
+    cloud: Ground
+
+
+@dataclass(frozen=True)
+class Case:
+    """One subject at one value of time ($/h), with one seed."""
+
+    subject: str
     value_of_time: float
     seed: int
 
@@ -68,32 +88,45 @@ class Paid:
 
 @dataclass(frozen=True)
 class Row:
-    """All seeds of one application at one value of time, in shares of the limit's cost."""
+    """All seeds of one subject at one value of time, in shares of the limit's cost."""
 
-    application: str
+    name: str
+    cloud: Ground
     value_of_time: float
     least: Limit
     first: Sequence[float]
     again: Sequence[float]
 
     @property
-    def look_share(self) -> float:
-        """One look at each kind of device that the limit's plan does not begin with."""
+    def is_long(self) -> bool:
+        """Whether the limit's plan takes an hour or more."""
+        return self.least.seconds >= 3600.0
+
+    @property
+    def first_allowed(self) -> float:
+        """What is aimed at: one look at each offer that the limit's plan does not begin with."""
         begins = self.least.plan[0].rsplit(" ", 1)[-1]
-        others = [each for each in CLOUD.machines if each.offer != begins]
-        return sum(map(_look_usd, others)) / self.least.cost_usd
+        others = [each for each in self.cloud.machines if each.offer.id != begins]
+        looks = sum(map(_look_usd, others)) / self.least.cost_usd
+        return 1.10 + looks if self.is_long else 1.5
+
+    @property
+    def again_allowed(self) -> float:
+        """What is aimed at, above five looks at the dearest and below."""
+        dearest = max(map(_look_usd, self.cloud.machines))
+        return 1.10 if self.least.cost_usd >= 5 * dearest else 1.35
 
 
 def _look_usd(machine: Machine) -> float:
-    return machine.usd_per_hour * (CLOUD.boot_seconds + _LOOK_SECONDS) / 3600.0
+    return machine.boot_usd + machine.offer.usd_per_second * _LOOK_SECONDS
 
 
-def run_case(data: Path, policy: str, case: Case) -> Paid:
+def run_case(subjects: Mapping[str, Subject], policy: str, case: Case) -> Paid:
     """Two runs of one program, one after the other."""
-    profile = _profiles(data)[case.application]
-    setup = Setup(CLOUD, policy, case.value_of_time, 1000 * case.seed)
-    first = run_job(profile, setup)
-    again = run_job(profile, replace(setup, seed=setup.seed + 500), first.memory)
+    subject = subjects[case.subject]
+    setup = Setup(subject.cloud, policy, case.value_of_time, 1000 * case.seed)
+    first = run_job(subject.profile, setup)
+    again = run_job(subject.profile, replace(setup, seed=setup.seed + 500), first.memory)
     return Paid(first.cost_usd(case.value_of_time), again.cost_usd(case.value_of_time))
 
 
@@ -126,9 +159,9 @@ def run_job(profile: Profile, setup: Setup, memory: ProgramMemory | None = None)
     if memory is not None:
         store.programs.remember(memory)
     machines = setup.cloud.machines
-    equipment = {each.offer: Equipment(_offer(each), each.kind) for each in machines}
+    equipment = {each.offer.id: Equipment(each.offer, each.kind) for each in machines}
     limits = tuple(
-        SharedLimit(each.offer, LimitUnit.INSTANCES, each.most, frozenset([each.offer]))
+        SharedLimit(each.offer.id, LimitUnit.INSTANCES, each.most, frozenset([each.offer.id]))
         for each in machines
     )
     settings = SimulatedSettings(
@@ -162,25 +195,21 @@ def _objective(value_of_time: float, now_seconds: float) -> Objective:
     return parse_objective_text(text, now_seconds)
 
 
-def _offer(machine: Machine) -> Offer:
-    known = instance_type(machine.offer)
-    return Offer(
-        id=machine.offer,
-        provider="aws",
-        instance_type=machine.offer,
-        zone="us-east-1",
-        purchase=Purchase.ON_DEMAND,
-        devices=machine.devices,
-        device_kind=known.device_kind,
-        usd_per_hour=Decimal(str(machine.usd_per_hour)),
-        boot_seconds=CLOUD.boot_seconds,
-        network_bytes_per_second=known.network_bytes_per_second,
-        minimum_billed_seconds=60,
-    )
+def published_subjects() -> dict[str, Subject]:
+    """The applications that were published, on T4 and A100 nodes."""
+    data = data_folder("hetero and pollux")
+    profiles = read_profiles(data / "hetero", data / "pollux" / "app-profiles")
+    return {name: Subject(profiles[name], CLOUD) for name in APPLICATIONS}
 
 
-def _profiles(data: Path) -> dict[str, Profile]:
-    return read_profiles(data / "hetero", data / "pollux" / "app-profiles")
+def subjects_in(folder: Path) -> dict[str, Subject]:
+    """Those of a folder of cases: each its own, with its `offers.yaml` beside its profiles."""
+    found = {}
+    for place in sorted(folder.iterdir()):
+        offers = load_offers(place / "offers.yaml", 0.0)
+        for name, profile in read_profiles(place).items():
+            found[name] = Subject(profile, ground_of(offers, profile))
+    return found
 
 
 def print_rows(rows: Sequence[Row]) -> None:
@@ -190,19 +219,17 @@ def print_rows(rows: Sequence[Row]) -> None:
         "| allowed |\n|---|---|---|---|---|---|---|---|---|---|"
     )
     kept: dict[str, list[bool]] = {"first, 1 h or more": [], "first, shorter": [], "again": []}
-    dearest_look_usd = max(map(_look_usd, CLOUD.machines))
     for row in rows:
-        is_long = row.least.seconds >= 3600.0
-        first_allowed = 1.10 + row.look_share if is_long else 1.5
-        again_allowed = 1.10 if row.least.cost_usd >= 5 * dearest_look_usd else 1.35
         first, again = fmean(row.first), fmean(row.again)
-        kept["first, 1 h or more" if is_long else "first, shorter"].append(first <= first_allowed)
-        kept["again"].append(again <= again_allowed)
+        length = "first, 1 h or more" if row.is_long else "first, shorter"
+        kept[length].append(first <= row.first_allowed)
+        kept["again"].append(again <= row.again_allowed)
         print(
-            f"| {row.application} | {row.value_of_time:g} | {row.least.cost_usd:.2f} "
-            f"| {row.least.seconds / 3600:.2f} | {_mark(first, first_allowed)} "
-            f"| {max(row.first):.2f} | {first_allowed:.2f} | {_mark(again, again_allowed)} "
-            f"| {max(row.again):.2f} | {again_allowed:.2f} |"
+            f"| {row.name} | {row.value_of_time:g} | {row.least.cost_usd:.2f} "
+            f"| {row.least.seconds / 3600:.2f} | {_mark(first, row.first_allowed)} "
+            f"| {max(row.first):.2f} | {row.first_allowed:.2f} "
+            f"| {_mark(again, row.again_allowed)} "
+            f"| {max(row.again):.2f} | {row.again_allowed:.2f} |"
         )
     print()
     for name, each in kept.items():
@@ -218,29 +245,29 @@ def _mark(value: float, allowed: float) -> str:
 def main() -> int:
     """Run all cases, in as many processes as asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--application", choices=APPLICATIONS, action="append")
+    parser.add_argument("--cases", type=Path, help="in place of what was published")
+    parser.add_argument("--application", action="append")
     parser.add_argument("--value-of-time", type=float, action="append")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--policy", default="marginal")
     parser.add_argument("--workers", type=int, default=2)
     asked = parser.parse_args()
-    data = data_folder("hetero and pollux")
-    profiles = _profiles(data)
-    applications = asked.application or APPLICATIONS
+    subjects = published_subjects() if asked.cases is None else subjects_in(asked.cases)
+    wanted = asked.application or list(subjects)
     values = asked.value_of_time or VALUES_OF_TIME
-    cases = [Case(a, v, seed) for a in applications for v in values for seed in range(asked.seeds)]
+    cases = [Case(a, v, seed) for a in wanted for v in values for seed in range(asked.seeds)]
     with ProcessPoolExecutor(asked.workers) as workers:
-        paid = dict(
-            zip(cases, workers.map(partial(run_case, data, asked.policy), cases), strict=True)
-        )
+        run = partial(run_case, subjects, asked.policy)
+        paid = dict(zip(cases, workers.map(run, cases), strict=True))
     rows = []
-    for application in applications:
+    for name in wanted:
         for value in values:
-            least = limit(profiles[application], CLOUD, value)
-            own = [paid[Case(application, value, seed)] for seed in range(asked.seeds)]
+            subject = subjects[name]
+            least = limit(subject.profile, subject.cloud, value)
+            own = [paid[Case(name, value, seed)] for seed in range(asked.seeds)]
             first = [each.first_usd / least.cost_usd for each in own]
             again = [each.again_usd / least.cost_usd for each in own]
-            rows.append(Row(application, value, least, first, again))
+            rows.append(Row(name, subject.cloud, value, least, first, again))
     print_rows(rows)
     return 0
 

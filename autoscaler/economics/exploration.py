@@ -8,30 +8,51 @@ from __future__ import annotations
 import numpy as np
 
 from autoscaler.economics.candidates import Candidates
-from autoscaler.economics.supply import BoolArray
+from autoscaler.economics.supply import BoolArray, IntArray
+from autoscaler.economics.switching import WaysOn
 from autoscaler.goodput.throughput import FloatArray
 
 # Between two sizes that were both measured, a change must be for the better in so many draws.
 SURE_SHARE = 0.6
+# Of what may turn out best after a look, so many are looked at.
+_WAYS_ON = 6
 
 
-def expected_cost(
-    candidates: Candidates, cost: FloatArray, way_back: FloatArray | None
-) -> FloatArray:
+def expected_cost(candidates: Candidates, cost: FloatArray, by_way_of: FloatArray) -> FloatArray:
     """V of each candidate, $ until the work is done, (A,): what to minimise.
 
-    The mean of J; for a size that was not measured, of what it may cost or the way back, draw by
-    draw: ``mean_k min(J_k(b), J_k(a by way of b))``. A purchase can be undone.
+    The mean of J; for a size that was not measured, of what it may cost or going on from there,
+    draw by draw: ``mean_k min(J_k(b), J_k(by way of b))``. A purchase can be undone.
 
     Args:
         candidates: A of them.
         cost: J, (K, A).
-        way_back: J of going there for a look and back to what is held, (K, A); None where
-            nothing is held.
+        by_way_of: J of going there for a look and on to one of `ways_on`, (K, A).
     """
-    if way_back is None:
-        return _mean(cost)
-    return _mean(np.where(candidates.measured, cost, np.minimum(cost, way_back)))
+    return _mean(np.where(candidates.measured, cost, np.minimum(cost, by_way_of)))
+
+
+def ways_on(candidates: Candidates, cost: FloatArray) -> WaysOn:
+    """Where to after a look at a size: back to what is held.
+
+    Where nothing is held, on to what is best of what was measured. Where nothing was, to what
+    turns out best of all: the first look tells most of every size.
+    """
+    if not candidates.allowed.any():
+        return WaysOn(np.zeros(0, dtype=np.int64))
+    if candidates.held is not None:
+        return WaysOn(np.array([candidates.held]))
+    known = candidates.allowed & candidates.measured
+    if known.any():
+        return WaysOn(np.array([np.argmin(np.where(known, cost.mean(axis=0), np.inf))]))
+    return WaysOn(_best_of_draws(cost, candidates.allowed))
+
+
+def _best_of_draws(cost: FloatArray, among: BoolArray) -> IntArray:
+    """Those that are best in most draws."""
+    best, draws = np.unique(np.where(among, cost, np.inf).argmin(axis=1), return_counts=True)
+    most: IntArray = best[np.argsort(-draws, kind="stable")[:_WAYS_ON]]
+    return most
 
 
 def surely_better(candidates: Candidates, cost: FloatArray) -> BoolArray:

@@ -14,7 +14,7 @@ import numpy as np
 
 from autoscaler.economics.candidates import Candidates
 from autoscaler.economics.supply import IntArray
-from autoscaler.economics.switching import Ground, switches
+from autoscaler.economics.switching import Ground, done_meanwhile, switches
 from autoscaler.goodput.throughput import FloatArray
 
 # Of each piece, so many of the cheapest allocations are gone on with; the first may be any.
@@ -35,11 +35,13 @@ class Sequences:
 
     Attributes:
         cost: $ for all the work, waiting included, (K, A).
+        entry_usd: of that, what coming there costs, (A,).
         following: the candidate that comes next, (A,); itself where nothing changes then.
         change_examples: after how much work that is.
     """
 
     cost: FloatArray
+    entry_usd: FloatArray
     following: IntArray
     change_examples: float
 
@@ -62,16 +64,32 @@ def best_sequences(at: Ground, value_of_time: float, work: float) -> Sequences:
     cost: FloatArray = entry + pieces[0]
     stays = pieces[1:].sum(axis=0)
     if onward is None:
-        return Sequences(cost + stays, everything, work)
+        return Sequences(cost + stays, entry, everything, work)
     following = _switch_usd_pairs(at, value_of_time, everything, onward.among)
     chosen = (following + onward.cost.mean(axis=0)).argmin(axis=1)
     changes = following[everything, chosen] + onward.cost[:, chosen]
     is_to_stay = stays.mean(axis=0) <= changes.mean(axis=0)
     return Sequences(
         cost=cost + np.where(is_to_stay, stays, changes),
+        entry_usd=entry,
         following=np.where(is_to_stay, everything, onward.among[chosen]),
         change_examples=float(lengths[0]),
     )
+
+
+def cost_of_changing_now(at: Ground, sequences: Sequences, work: float) -> FloatArray:
+    """What each sequence costs, (K, A), if what is held does a part of it while the first boots.
+
+    Near the end that is all of it, and a change comes too late.
+    """
+    every = at.candidates
+    if every.held is None or not work > 0:
+        return sequences.cost
+    taken = switches(at, every.held, np.arange(len(every)))
+    share = done_meanwhile(every.goodput[:, [every.held]], taken, work) / work
+    rest = sequences.cost - sequences.entry_usd
+    cost: FloatArray = sequences.entry_usd + share * rest[:, [every.held]] + (1.0 - share) * rest
+    return cost
 
 
 def due_now(at: Ground, sequences: Sequences, replan_seconds: float) -> int | None:

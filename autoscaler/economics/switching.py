@@ -143,6 +143,20 @@ def switches(
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class WaysOn:
+    """Where to after a look at a size.
+
+    Attributes:
+        to: candidates, (W,).
+        usd_per_example: what the rest costs on each candidate, (K, A), where it is known better
+            than by its price of progress.
+    """
+
+    to: IntArray
+    usd_per_example: FloatArray | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Halts:
     """Seconds that a change of membership takes, and that a start from a checkpoint adds."""
@@ -217,9 +231,9 @@ def is_sure(offer: Offer) -> bool:
 def _fit_beside(at: Ground, source: IntArray, target: IntArray) -> BoolArray:
     """Whether all of `target` has room beside `source`, if everything else stays as it is."""
     candidates = at.candidates
-    uses = candidates.uses[:, target]
+    uses = candidates.uses[:, target] + candidates.uses[:, source]
     if candidates.held is not None:
-        uses = uses + candidates.uses[:, source] - candidates.uses[:, [candidates.held]]
+        uses = uses - candidates.uses[:, [candidates.held]]
     return np.asarray(fits(uses, at.room).all(axis=0))
 
 
@@ -243,6 +257,15 @@ def knows_the_end(job: JobSnapshot) -> bool:
     return job.remaining_examples is not None and math.isfinite(job.remaining_examples)
 
 
+def unknown_work(candidates: Candidates) -> FloatArray:
+    """Useful examples of a job of which nothing is known, (K, 1): an hour's in each draw.
+
+    Fast or slow, it is as long: or what is bought would go by the draws in which it takes days.
+    """
+    cheapest = int(np.argmin(candidates.usd_per_second))
+    return UNKNOWN_REMAINING_SECONDS / candidates.seconds_per_example[:, [cheapest]]
+
+
 def _reference_rate(candidates: Candidates) -> float:
     """Useful examples a second of what is held, or else of the cheapest; 0 without candidates."""
     if not len(candidates):
@@ -252,7 +275,10 @@ def _reference_rate(candidates: Candidates) -> float:
 
 
 def cost_to_finish(
-    at: Ground, value_of_time: float, work: float, limit_prices: FloatArray | None = None
+    at: Ground,
+    value_of_time: float,
+    work: float | FloatArray,
+    limit_prices: FloatArray | None = None,
 ) -> FloatArray:
     """J of each candidate from what is held: $ for `work`, waiting included, (K, A).
 
@@ -275,29 +301,36 @@ def cost_to_finish(
     return fixed + done * price[:, [candidates.held]] + (work - done) * price
 
 
-def cost_with_way_back(at: Ground, value_of_time: float, work: float) -> FloatArray:
-    """As `cost_to_finish`, of being measured at each candidate and coming back, (K, A).
+def cost_by_way_of(
+    at: Ground, value_of_time: float, work: float | FloatArray, ways: WaysOn
+) -> FloatArray:
+    """As `cost_to_finish`, of being measured at each candidate and going on from there, (K, A).
 
-    Raises:
-        ValueError: nothing is held, so there is no way back.
+    Each draw takes the best of the ways.
     """
     candidates = at.candidates
-    held = candidates.held
-    if held is None:
-        raise ValueError("nothing is held: there is no way back")
-    everything = np.arange(len(candidates))
     there = at.from_held(value_of_time)
-    back = switches(at, everything, np.full(len(candidates), held), value_of_time)
-    price = (candidates.usd_per_second + value_of_time) * candidates.seconds_per_example
-    before = done_meanwhile(candidates.goodput[:, [held]], there, work)
-    looked_seconds = at.switching.measure_seconds + np.where(
-        back.works_on, back.ready_seconds, 0.0
-    )
-    tried = np.minimum(looked_seconds * candidates.goodput, work - before)
     paid = candidates.usd_per_second
-    fixed = there.boot_usd + standing_usd(there, paid, value_of_time)
-    fixed = fixed + back.boot_usd + standing_usd(back, paid[held], value_of_time)
-    return fixed + tried * price + (work - tried) * price[:, [held]]
+    price = (paid + value_of_time) * candidates.seconds_per_example
+    begun = there.boot_usd + standing_usd(there, paid, value_of_time)
+    before: FloatArray | float = 0.0
+    if candidates.held is not None:
+        before = done_meanwhile(candidates.goodput[:, [candidates.held]], there, work)
+        begun = begun + before * price[:, [candidates.held]]
+    left = work - before
+    onward = price if ways.usd_per_example is None else ways.usd_per_example
+    everywhere = np.arange(len(candidates))
+    least = np.full(candidates.goodput.shape, np.inf)
+    for then in ways.to.tolist():
+        on = switches(at, everywhere, np.full(len(candidates), then), value_of_time)
+        looked_seconds = at.switching.measure_seconds + np.where(
+            on.works_on, on.ready_seconds, 0.0
+        )
+        tried = np.minimum(looked_seconds * candidates.goodput, left)
+        fixed = begun + on.boot_usd + standing_usd(on, paid[then], value_of_time)
+        cost = fixed + tried * price + (left - tried) * onward[:, [then]]
+        least = np.minimum(least, cost)
+    return least
 
 
 def standing_usd(
@@ -309,7 +342,9 @@ def standing_usd(
     return paused + idle_seconds * value_of_time
 
 
-def done_meanwhile(goodput: FloatArray | float, taken: Switches, work: float) -> FloatArray:
+def done_meanwhile(
+    goodput: FloatArray | float, taken: Switches, work: float | FloatArray
+) -> FloatArray:
     """Useful examples that the old instances do while the new ones boot, (K, B).
 
     `goodput` is that of the old ones, (K, 1); of one number it is (B,).

@@ -14,17 +14,20 @@ from autoscaler.economics.exploration import (
     expected_cost,
     fewest,
     surely_better,
+    ways_on,
     worth_starting_on,
 )
 from autoscaler.economics.keeping import Kept, Same
 from autoscaler.economics.objectives import MOST_TIMES_DEAREST, PriceRange, price_range
-from autoscaler.economics.sequence import best_sequences, due_now
+from autoscaler.economics.sequence import best_sequences, cost_of_changing_now, due_now
 from autoscaler.economics.supply import BoolArray, Supply
 from autoscaler.economics.switching import (
     Ground,
+    cost_by_way_of,
     cost_to_finish,
-    cost_with_way_back,
+    knows_the_end,
     remaining_work,
+    unknown_work,
     work_ahead,
 )
 from autoscaler.goodput.throughput import FloatArray
@@ -32,6 +35,8 @@ from autoscaler.goodput.throughput import FloatArray
 # So much is kept of wishes, each of about so many tables of a number for each draw and candidate.
 _KEPT_BYTES = 100_000_000
 _TABLES = 3
+# Useful examples: of less a price is nothing to go by.
+_SMALLEST_WORK = 1e-9
 
 
 class Why(Enum):
@@ -123,17 +128,7 @@ def _wish(job: JobSnapshot, supply: Supply, room: FloatArray, most_times: float)
     asked = aim(job, at, supply, prices)
     remaining = remaining_work(job, supply, every)
     work = work_ahead(job, remaining, every)
-    cost = cost_to_finish(at, asked.value_of_time, work)
-    way_back = None
-    if every.held is not None:
-        way_back = cost_with_way_back(at, asked.value_of_time, work)
-    due = None
-    if every.ahead is not None:
-        sequences = best_sequences(at, asked.value_of_time, work)
-        due = due_now(at, sequences, supply.replan_seconds)
-        if way_back is not None and every.held is not None:
-            way_back = way_back + (sequences.cost - cost)[:, [every.held]]
-        cost = sequences.cost
+    costs = _costs(job, at, (asked.value_of_time, work), supply.replan_seconds)
     unchosen = Wish(
         job=job,
         at=at,
@@ -144,9 +139,9 @@ def _wish(job: JobSnapshot, supply: Supply, room: FloatArray, most_times: float)
         why=Why.LEAST_COST,
         target=None,
         eligible=every.allowed,
-        expected_usd=expected_cost(every, cost, way_back),
-        cost=cost,
-        due=due,
+        expected_usd=expected_cost(every, costs.cost, costs.by_way_of),
+        cost=costs.cost,
+        due=costs.due,
     )
     if asked.stop is not None:
         return replace(unchosen, why=Why.STOPS, eligible=np.zeros_like(every.allowed))
@@ -155,6 +150,35 @@ def _wish(job: JobSnapshot, supply: Supply, room: FloatArray, most_times: float)
     if not every.allowed.any():
         return replace(unchosen, why=Why.NOTHING_ALLOWED)
     return _chosen(unchosen)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Costs:
+    """J of each candidate, (K, A), and J by way of each; what is `due` as `Wish` has it."""
+
+    cost: FloatArray
+    by_way_of: FloatArray
+    due: int | None = None
+
+
+def _costs(
+    job: JobSnapshot, at: Ground, task: tuple[float, float], replan_seconds: float
+) -> _Costs:
+    """`task` is the value of time and the work over which a choice counts."""
+    every, (value, known) = at.candidates, task
+    work: float | FloatArray = known
+    if len(every) and not (knows_the_end(job) or _was_measured(job)):
+        work = unknown_work(every)
+    cost = cost_to_finish(at, value, work)
+    ways = ways_on(every, cost)
+    if every.ahead is None:
+        return _Costs(cost, cost_by_way_of(at, value, work, ways))
+    sequences = best_sequences(at, value, known)
+    sequenced = cost_of_changing_now(at, sequences, known)
+    price = (every.usd_per_second + value) * every.seconds_per_example
+    rest = price - (cost - sequenced) / max(known, _SMALLEST_WORK)
+    by_way_of = cost_by_way_of(at, value, work, replace(ways, usd_per_example=rest))
+    return _Costs(sequenced, by_way_of, due_now(at, sequences, replan_seconds))
 
 
 def _holds_unknown(job: JobSnapshot, supply: Supply) -> bool:

@@ -60,8 +60,8 @@ class _DataParallel:
     def beliefs(self, scale: Scale) -> tuple[Belief, ...]:
         return (
             *compute_beliefs(scale.example_seconds, scale.example_log_deviation),
-            *sync_beliefs(scale.sync_seconds, 2),
-            *sync_beliefs(scale.sync_seconds, 4),
+            *sync_beliefs(scale.across_seconds, 2),
+            *sync_beliefs(scale.within_seconds, 4),
             GAMMA_BELIEF,
         )
 
@@ -89,7 +89,7 @@ class _Localities(_DataParallel):
 
     def beliefs(self, scale: Scale) -> tuple[Belief, ...]:
         *near, gamma = DATA_PARALLEL.beliefs(scale)
-        return (*near, *sync_beliefs(scale.sync_seconds, len(near)), gamma)
+        return (*near, *sync_beliefs(scale.across_seconds, len(near)), gamma)
 
     def sync_features(self, instances: FloatArray, devices: FloatArray) -> Features:
         groups = np.ceil(instances / self.near_instances)
@@ -115,8 +115,8 @@ class _Pipeline:
             overhead,
             example,
             Belief(_HANDOVER * overhead.median, _HANDOVER_LOG_DEVIATION, follows=1),
-            *sync_beliefs(scale.sync_seconds / self.stages, 3),
-            *sync_beliefs(scale.sync_seconds / self.stages, 5),
+            *sync_beliefs(scale.across_seconds / self.stages, 3),
+            *sync_beliefs(scale.within_seconds / self.stages, 5),
             GAMMA_BELIEF,
         )
 

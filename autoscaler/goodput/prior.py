@@ -21,6 +21,9 @@ UNKNOWN_EXAMPLE_LOG_DEVIATION = 2.5
 # A ring all-reduce moves every byte of the gradient about twice, at half the line rate.
 BYTES_MOVED_PER_BYTE = 2.0
 USABLE_BANDWIDTH = 0.5
+# What links the devices of one instance at least: PCIe 3.0 x16. Links of their own go with fast
+# networks; of what they do beyond, nobody says.
+WITHIN_BYTES_PER_SECOND = 1e10
 # Another kind of device: all seconds by one ratio, and each parameter by one of its own.
 KIND_RATIO_LOG_DEVIATION = 0.8
 KIND_SHAPE_LOG_DEVIATION = 0.8
@@ -76,8 +79,10 @@ def prior_for(
     if seconds_per_example is not None:
         _require_positive("seconds_per_example", seconds_per_example)
         example, example_deviation = seconds_per_example, EXAMPLE_LOG_DEVIATION
-    sync = BYTES_MOVED_PER_BYTE * parameter_bytes / (USABLE_BANDWIDTH * network_bytes_per_second)
-    beliefs = formula.beliefs(Scale(example, example_deviation, sync))
+    moved = BYTES_MOVED_PER_BYTE * parameter_bytes / USABLE_BANDWIDTH
+    across = moved / network_bytes_per_second
+    within = moved / max(network_bytes_per_second, WITHIN_BYTES_PER_SECOND)
+    beliefs = formula.beliefs(Scale(example, example_deviation, across, within))
     spread = np.diag([belief.deviation for belief in beliefs])
     for place, belief in enumerate(beliefs):
         if belief.follows is not None:

@@ -29,12 +29,14 @@ class Scale:
     """What is known of a job before it has run: the order of magnitude of its times.
 
     `example_seconds` are those of one example on one device, `example_log_deviation` how unsure
-    they are; `sync_seconds` are those of exchanging the whole gradient between two devices.
+    they are; `across_seconds` are those of exchanging the whole gradient between two devices of
+    different instances, `within_seconds` of one.
     """
 
     example_seconds: float
     example_log_deviation: float
-    sync_seconds: float
+    across_seconds: float
+    within_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

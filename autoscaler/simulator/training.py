@@ -19,6 +19,7 @@ from autoscaler.goodput.batching import batch_to_look_at, next_batch_total, spli
 from autoscaler.simulator.job_training import JobTraining, Member
 from autoscaler.simulator.profiles import Profile
 from autoscaler.simulator.quirks import Quirks
+from autoscaler.simulator.step_times import Unprofiled
 from autoscaler.simulator.truth import MachineKind, RigidRun
 
 # How sure a trainer is of its noise scale at best.
@@ -76,11 +77,31 @@ class _Here:
     times: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
 
 
-def _placements(members: Sequence[Member]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def _placements(
+    members: Sequence[Member], profile: Profile
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Devices on each instance by kind; where nothing like that was measured, for a job moves
+    from instances of one size to those of another, by kind and size."""
     found: dict[str, tuple[int, ...]] = {}
     for each in members:
         found[each.profile_kind] = (*found.get(each.profile_kind, ()), each.devices)
-    return tuple(sorted(found.items()))
+    parts = (part for kind, own in sorted(found.items()) for part in _measured(profile, kind, own))
+    return tuple(parts)
+
+
+def _measured(
+    profile: Profile, kind: str, placement: tuple[int, ...]
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    sizes = sorted(set(placement))
+    try:
+        profile.device_batches(kind, placement)
+    except Unprofiled:
+        if len(sizes) == 1:
+            raise
+        for size in sizes:
+            yield kind, (size,) * placement.count(size)
+        return
+    yield kind, placement
 
 
 def _look_seconds(step_seconds: float) -> float:
@@ -224,7 +245,7 @@ class Training(JobTraining):
             kinds = {each.device_kind for each in self.members}
             on_each = [self.bounds.on(kind) for kind in kinds]
             bounds = min(on_each, key=lambda own: own.device_maximum, default=self.bounds)
-            placements = _placements(self.members)
+            placements = _placements(self.members, self._profile)
             measured = (self._profile.device_batches(*each)[1] for each in placements)
             most = min(bounds.device_maximum, int(min(measured)))
             self._here = _Here("+".join(sorted(kinds)), bounds, placements, most)

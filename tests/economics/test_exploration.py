@@ -12,9 +12,10 @@ from autoscaler.domain.snapshot import Snapshot
 from autoscaler.economics.exploration import (
     expected_cost,
     surely_better,
+    ways_on,
     worth_starting_on,
 )
-from autoscaler.economics.switching import cost_to_finish, cost_with_way_back
+from autoscaler.economics.switching import cost_by_way_of, cost_to_finish, unknown_work
 from tests.economics.cases import LARGE, SMALL, job, model, snapshot
 from tests.economics.strategies import snapshots
 from tests.economics.test_switching import ground_of
@@ -28,10 +29,7 @@ def test_optimism_comes_from_the_way_back_alone(moment: Snapshot, value: float) 
     at = ground_of(one, moment)
     every = at.candidates
     cost = cost_to_finish(at, value, 1e4)
-    if every.held is None:
-        assert expected_cost(every, cost, None) == pytest.approx(cost.mean(axis=0))
-        return
-    back = cost_with_way_back(at, value, 1e4)
+    back = cost_by_way_of(at, value, 1e4, ways_on(every, cost))
     expected = expected_cost(every, cost, back)
     mean = cost.mean(axis=0)
     assert (expected <= mean * (1 + 1e-12)).all()
@@ -74,3 +72,24 @@ def test_a_job_starts_on_the_cheapest_unless_waiting_costs_more() -> None:
     assert started_on(0.10) == ["1 x local-large", "1 x local-large", *cheapest]
     assert started_on(100.0) == started_on(0.10)
     assert started_on(0.0, "local-large") == ["1 x local-large", "1 x local-large"]
+
+
+def test_where_to_after_a_look() -> None:
+    one = job(models=model(draws=3, measured=()))
+    every = ground_of(one, snapshot(one, offers=(SMALL,))).candidates
+    cost = np.full((3, 4), 9.0)
+    cost[0, 3], cost[1, 1], cost[2, 3] = 1.0, 2.0, 3.0
+    assert ways_on(every, cost).to.tolist() == [3, 1]
+    one_known = replace(every, measured=np.array([True, False, False, False]))
+    assert ways_on(one_known, cost).to.tolist() == [0]
+    assert ways_on(replace(one_known, held=2), cost).to.tolist() == [2]
+    nowhere = replace(every, allowed=np.zeros(4, dtype=bool))
+    assert ways_on(nowhere, cost).to.tolist() == []
+
+
+def test_an_unknown_job_is_as_long_whether_it_is_fast_or_slow() -> None:
+    one = job(models=model(draws=3, measured=()))
+    every = ground_of(one, snapshot(one, offers=(SMALL, LARGE))).candidates
+    cheapest = int(np.argmin(every.usd_per_second))
+    seconds = unknown_work(every) * every.seconds_per_example[:, [cheapest]]
+    assert seconds == pytest.approx(np.full((3, 1), 3600.0))

@@ -12,7 +12,7 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.snapshot import SwitchingCosts
 from autoscaler.economics.candidates import Ahead
-from autoscaler.economics.sequence import Sequences, best_sequences, due_now
+from autoscaler.economics.sequence import Sequences, best_sequences, cost_of_changing_now, due_now
 from autoscaler.economics.switching import Ground, switches
 from tests.economics.cases import SMALL, devices, job, snapshot
 from tests.economics.test_switching import ground_of
@@ -128,7 +128,24 @@ def test_what_is_not_allowed_does_not_follow() -> None:
 def leading_to(at: Ground, following: int, change_examples: float) -> Sequences:
     """From every candidate to `following`, after so much work."""
     count = len(at.candidates)
-    return Sequences(np.zeros((DRAWS, count)), np.full(count, following), change_examples)
+    return Sequences(
+        np.zeros((DRAWS, count)), np.zeros(count), np.full(count, following), change_examples
+    )
+
+
+def test_a_change_comes_too_late_for_what_is_done_while_it_boots() -> None:
+    at = ground(pieces=4, held=Allocation("local-small", 1, 1))
+    found = best_sequences(at, 0.001, WORK)
+    boot_seconds = float(switches(at, 0, np.array([2])).ready_seconds[0])
+    rest = found.cost - found.entry_usd
+    for work in (1e-3 * boot_seconds, WORK):
+        done = np.minimum(at.candidates.goodput[:, 0] * boot_seconds, work) / work
+        by_hand = found.entry_usd[2] + done * rest[:, 0] + (1 - done) * rest[:, 2]
+        assert cost_of_changing_now(at, found, work)[:, 2] == pytest.approx(by_hand)
+        assert cost_of_changing_now(at, found, work)[:, 0] == pytest.approx(found.cost[:, 0])
+    nothing = ground(pieces=4)
+    alone = best_sequences(nothing, 0.001, WORK)
+    assert cost_of_changing_now(nothing, alone, WORK) == pytest.approx(alone.cost)
 
 
 def test_what_follows_is_ordered_when_it_can_not_wait_for_the_next_plan() -> None:

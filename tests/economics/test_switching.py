@@ -16,8 +16,9 @@ from autoscaler.economics.supply import supply_of
 from autoscaler.economics.switching import (
     Ground,
     Switches,
+    WaysOn,
+    cost_by_way_of,
     cost_to_finish,
-    cost_with_way_back,
     remaining_work,
     switches,
     work_ahead,
@@ -152,18 +153,20 @@ def test_the_old_instances_stop_at_once_exactly_where_working_on_is_dearer(
             assert found.works_on[0] == (works_on < stops)
 
 
+def back_to(at: Ground) -> WaysOn:
+    return WaysOn(np.array([at.candidates.held]))
+
+
 @given(snapshots(draws=5), st.floats(0.0, 0.01))
 def test_the_way_back_costs_more_than_staying(moment: Snapshot, value: float) -> None:
     (one,) = moment.jobs
     at = ground_of(one, moment)
     held = at.candidates.held
     if held is None:
-        with pytest.raises(ValueError, match="no way back"):
-            cost_with_way_back(at, value, 1e9)
         return
     # What is tried and turns out worse is a loss, whatever it is, once there is time to come back.
     stays = cost_to_finish(at, value, 1e9)[:, [held]]
-    back = cost_with_way_back(at, value, 1e9)
+    back = cost_by_way_of(at, value, 1e9, back_to(at))
     worse = at.candidates.goodput * (at.candidates.usd_per_second[held] + value) < (
         at.candidates.goodput[:, [held]] * (at.candidates.usd_per_second + value)
     )
@@ -180,7 +183,8 @@ def test_the_way_back_by_hand() -> None:
     done = 6 * slow + 30 * fast
     expected = 6 * 0.10 + 6 * 0.20 + 30 * 0.30 + 1 * 0.30 + 1 * 0.20
     expected += (work - done) / slow * 0.20
-    assert cost_with_way_back(at, value, work)[0, index] * 3600 == pytest.approx(expected)
+    back = cost_by_way_of(at, value, work, back_to(at))
+    assert back[0, index] * 3600 == pytest.approx(expected)
 
 
 def test_a_job_of_unknown_length_has_an_hour_or_its_age_to_go() -> None:

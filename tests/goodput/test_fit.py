@@ -125,7 +125,7 @@ def test_a_hundred_reports_of_one_size_do_not_drown_ten_others() -> None:
     expected = fit([*others, slow], PRIOR)
     actual = fit([*others, *[slow] * 100], PRIOR)
     assert np.abs(log_errors(actual, others[:-1])).max() < 0.08
-    assert theta_of(actual.point)[:2] == pytest.approx(theta_of(expected.point)[:2], rel=0.1)
+    assert theta_of(actual.point)[:2] == pytest.approx(theta_of(expected.point)[:2], rel=0.12)
 
 
 def test_a_measured_size_is_predicted_as_measured() -> None:

@@ -126,8 +126,8 @@ def test_planted_parameters_come_back(planted: StepParameters) -> None:
     model = fit(clean(planted, sizes, [4, 8, 16, 64]), prior_of(planted))
     found, truth = predictor_of(model.point), predictor_of(planted)
     assert found.formula == truth.formula
-    assert found.theta[:3] == pytest.approx(truth.theta[:3], rel=0.05)
-    assert np.abs(_errors(model, truth, np.array(sizes))).max() < 0.03
+    assert found.theta[:3] == pytest.approx(truth.theta[:3], rel=0.08)
+    assert np.abs(_errors(model, truth, np.array(sizes))).max() < 0.04
 
 
 @pytest.mark.parametrize("planted", [PIPELINE, LOCALITY])

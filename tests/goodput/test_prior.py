@@ -18,7 +18,7 @@ PRIOR = prior_for("t4", parameter_bytes=100_000_000, network_bytes_per_second=1e
 def test_medians_are_of_the_network_and_the_bytes() -> None:
     (median,) = parameters_of(by_data(to_theta(PRIOR.mean)))
     assert median.alpha_across_seconds == pytest.approx(0.4)
-    assert median.alpha_within_seconds == pytest.approx(0.4)
+    assert median.alpha_within_seconds == pytest.approx(0.04)
     assert median.beta_across_seconds_per_doubling == pytest.approx(0.12)
     assert median.gamma == pytest.approx(1.5)
 

@@ -11,6 +11,7 @@ from autoscaler.domain.goodput import Batch, BatchBounds, ThroughputParameters
 from autoscaler.simulator.job_training import Member
 from autoscaler.simulator.profiles import Profile
 from autoscaler.simulator.quirks import Quirks
+from autoscaler.simulator.step_times import Unprofiled
 from autoscaler.simulator.training import Training, TrainingSettings
 from autoscaler.simulator.truth import MachineKind
 from tests.simulator import toy
@@ -177,6 +178,21 @@ def test_kinds_that_train_together_go_at_the_slower_pace(profile: Profile) -> No
     mixed.train_on((*members(1), Member("j0", "fast", "fast", "fast", 2)))
     batch = alone.report().batch
     assert mixed.step_seconds(batch) == alone.step_seconds(batch)
+
+
+def test_sizes_of_a_kind_that_were_not_measured_together_go_at_the_slower_pace(
+    profile: Profile,
+) -> None:
+    alone, mixed = training(profile), training(profile)
+    alone.train_on(members(4))
+    single = tuple(Member(f"j{number}", "one", "slow", "slow", 1) for number in range(2))
+    mixed.train_on((*members(4), *single))
+    batch = Batch(total=64, device=8, accumulation=0)
+    assert mixed.step_seconds(batch) == alone.step_seconds(batch)
+    endless = training(profile)
+    endless.train_on(members(9))
+    with pytest.raises(Unprofiled):
+        endless.step_seconds(batch)
 
 
 def test_the_truth_is_that_of_the_requested_batch(profile: Profile, tmp_path: Path) -> None:
