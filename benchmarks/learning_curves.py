@@ -8,8 +8,8 @@ go wrong. Only the tasks in `DEVELOPMENT` were looked at in making the model. A 
 after a few reports, by itself and with siblings that went all the way, that were pruned by
 successive halving, or that run beside it and know no more than it does; for three times as many
 reports and for the last. CRPS (Gneiting & Raftery 2007, less is better) and widths are in % of
-the range of nine tenths of a set's last values. CASTOR_DATA must name the folder that holds hpo and
-pollux. Prints Markdown.
+the range of nine tenths of a set's values. CASTOR_DATA must name the folder that holds hpo
+and pollux. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ REPORTS = (1, 3, 9, 27)
 SIBLINGS = (0, 1, 3, 10, 40)
 TARGETS = 4
 MADE = 80
+ODD = 20
 # Successive halving: one in three goes on, after so many reports.
 RUNGS = (1, 3, 9, 27)
 POWERS = np.array([0.25, 0.5, 0.75, 1.0, 1.5, 2.0])
@@ -49,12 +50,13 @@ class Set:
     progress: Sequence[FloatArray]
     values: Sequence[FloatArray]
     targets: Sequence[int] | None = None
+    best: float | None = None
 
     @property
     def unit(self) -> float:
-        """The range of nine tenths of the last values."""
-        last = np.array([row[-1] for row in self.values])
-        low, high = np.quantile(last[np.isfinite(last)], [0.05, 0.95])
+        """The range of nine tenths of all values."""
+        values = np.concatenate(self.values)
+        low, high = np.quantile(values[np.isfinite(values)], [0.05, 0.95])
         return float(high - low)
 
 
@@ -83,7 +85,7 @@ class Row:
     baselines: tuple[float, float, float]
 
 
-def lcbench(data: Path, noise: float, seed: int) -> Iterator[Set]:
+def lcbench(data: Path, noise: float, seed: int, best: float | None = None) -> Iterator[Set]:
     """256 configurations of each task."""
     held = np.load(data / "hpo" / "lcbench-surrogate.npz")
     generator = np.random.default_rng(seed)
@@ -92,8 +94,10 @@ def lcbench(data: Path, noise: float, seed: int) -> Iterator[Set]:
         values += noise * generator.standard_normal(values.shape)
         role = "development" if task in DEVELOPMENT else "held out"
         kind = f"LCBench {task}" + ("" if noise else ", no noise")
+        if best is not None:
+            kind, role = f"{kind}, best known", f"{role}, best known"
         progress = np.arange(1.0, values.shape[1] + 1.0)
-        yield Set(kind, role, True, [progress] * len(values), list(values))
+        yield Set(kind, role, True, [progress] * len(values), list(values), best=best)
 
 
 def pollux(data: Path) -> Iterator[Set]:
@@ -102,7 +106,9 @@ def pollux(data: Path) -> Iterator[Set]:
         progress, values = [], []
         for file in sorted(folder.glob("validation-*.csv")):
             with file.open() as lines:
-                rows = [(float(row["progress"]), float(row["metric"])) for row in csv.DictReader(lines)]
+                rows = [
+                    (float(row["progress"]), float(row["metric"])) for row in csv.DictReader(lines)
+                ]
             progress.append(np.array([row[0] for row in rows]))
             values.append(np.array([row[1] for row in rows]))
         maximize = folder.name not in ("deepspeech2", "yolov3")
@@ -110,7 +116,7 @@ def pollux(data: Path) -> Iterator[Set]:
 
 
 def made(seed: int) -> Iterator[Set]:
-    """Losses of which half go as one expects and the others do not: those are forecast."""
+    """Losses of which a quarter do not go as one expects: those are forecast."""
     progress = np.arange(1.0, 41.0)
     share = progress / progress[-1]
 
@@ -125,7 +131,8 @@ def made(seed: int) -> Iterator[Set]:
         return usual(generator) + np.where(share < generator.uniform(0.3, 0.7), 0.6, 0.0)
 
     def exploding(generator: np.random.Generator) -> FloatArray:
-        return usual(generator) * np.exp(progress * generator.uniform(0.05, 0.5))
+        values: FloatArray = usual(generator) * np.exp(progress * generator.uniform(0.05, 0.5))
+        return values
 
     def gaps(generator: np.random.Generator) -> FloatArray:
         return np.where(generator.random(40) < 0.3, np.nan, usual(generator))
@@ -139,10 +146,10 @@ def made(seed: int) -> Iterator[Set]:
     }
     for name, kind in kinds.items():
         generator = np.random.default_rng(seed)
-        rows = [kind(generator) for _ in range(MADE // 2)]
-        rows += [usual(generator) for _ in range(MADE // 2)]
+        rows = [kind(generator) for _ in range(ODD)]
+        rows += [usual(generator) for _ in range(MADE - ODD)]
         values = [row + 0.02 * generator.standard_normal(40) for row in rows]
-        targets = range(MADE // 2)
+        targets = range(ODD)
         yield Set(f"made: {name}", "made", False, [progress] * MADE, values, targets)
 
 
@@ -213,7 +220,7 @@ def _pruned(curves: Set, others: NDArray[np.intp]) -> list[int]:
 
 def judged(case: Case) -> Iterator[Row]:
     """The forecast of each value, beside those of simpler ones."""
-    study = Study([*case.known, case.trial], case.curves.maximize)
+    study = Study([*case.known, case.trial], case.curves.maximize, case.curves.best)
     found = forecast(study, [len(case.known)], case.horizons)
     low, high = found.band(0.9)
     unit = case.curves.unit
@@ -224,7 +231,11 @@ def judged(case: Case) -> Iterator[Row]:
             bool(low[0, place] <= truth <= high[0, place]),
             float(high[0, place] - low[0, place]) / unit,
             crps(found.draws[0, :, place], truth) / unit,
-            (crps(simple[0], truth) / unit, crps(simple[1], truth) / unit, crps(simple[2], truth) / unit),
+            (
+                crps(simple[0], truth) / unit,
+                crps(simple[1], truth) / unit,
+                crps(simple[2], truth) / unit,
+            ),
         )
 
 
@@ -271,7 +282,10 @@ def power_law(case: Case, horizon: float) -> FloatArray:
 
 def table(title: str, rows: Sequence[Row], key: Callable[[Row], str]) -> None:
     """Print one line for each value of the key."""
-    print(f"\n| {title} | forecasts | 90 % band held | width | CRPS | last value | like siblings | power law |")
+    print(
+        f"\n| {title} | forecasts | 90 % band held | width | CRPS "
+        "| last value | like siblings | power law |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     for name in dict.fromkeys(map(key, rows)):
         found = [row for row in rows if key(row) == name]
@@ -280,6 +294,17 @@ def table(title: str, rows: Sequence[Row], key: Callable[[Row], str]) -> None:
         scores = 100.0 * np.array([[row.crps, *row.baselines] for row in found]).mean(axis=0)
         said = " | ".join(f"{score:.3g}" for score in scores)
         print(f"| {name} | {len(found)} | {held:.0f} % | {width:.3g} | {said} |")
+
+
+def situations(rows: Sequence[Row]) -> None:
+    """Print how many bands held, for each set by what its siblings did."""
+    names = list(dict.fromkeys(row.case.situation for row in rows))
+    print("\n| 90 % band held, by siblings | " + " | ".join(names) + " |")
+    print("|---" * (1 + len(names)) + "|")
+    for curves in dict.fromkeys(row.case.curves.name for row in rows):
+        some = [row for row in rows if row.case.curves.name == curves]
+        shares = [np.mean([row.held for row in some if row.case.situation == n]) for n in names]
+        print(f"| {curves} | " + " | ".join(f"{100.0 * share:.0f} %" for share in shares) + " |")
 
 
 def seconds_of_many() -> float:
@@ -305,14 +330,16 @@ def main() -> None:
     rows = []
     for seed in seeds:
         sets = [*lcbench(data, NOISE, seed), *lcbench(data, 0.0, seed), *pollux(data), *made(seed)]
+        sets += lcbench(data, NOISE, seed, best=100.0)
         rows += [row for curves in sets for case in cases(curves, seed) for row in judged(case)]
     table("curves", rows, lambda row: f"{row.case.curves.group}: {row.case.curves.name}")
-    for group in ("development", "held out", "made"):
+    for group in dict.fromkeys(row.case.curves.group for row in rows):
         some = [row for row in rows if row.case.curves.group == group]
         table(f"{group}, all", some, lambda row: "")
         table(f"{group}, reports so far", some, lambda row: str(row.case.reports))
         table(f"{group}, siblings", some, lambda row: row.case.siblings)
         table(f"{group}, siblings went", some, lambda row: row.case.situation)
+    situations(rows)
     print(f"\n200 trials of 50 reports: {1000.0 * seconds_of_many():.0f} ms of one core")
 
 

@@ -148,8 +148,8 @@ def posterior(
 def weights(log_weight: FloatArray) -> FloatArray:
     """Of choices and shapes, (K, T, M), as shares that add up to 1 for each trial."""
     share = np.exp(log_weight - log_weight.max(axis=(0, 2), keepdims=True))
-    share /= share.sum(axis=(0, 2), keepdims=True)
-    return share
+    shares: FloatArray = share / share.sum(axis=(0, 2), keepdims=True)
+    return shares
 
 
 def _beforehand(shapes: Shapes) -> Belief:
@@ -191,7 +191,8 @@ def _typical(belief: Belief, means: FloatArray) -> FloatArray:
     away = means - belief.mean[:, None]
     distance = np.einsum("it,ij,jt->t", away, np.linalg.inv(belief.covariance), away)
     counts = (_DEGREES_OF_TRIALS + 3.0) / (_DEGREES_OF_TRIALS + distance)
-    return np.minimum(counts, 1.0)[:, None]
+    typical: FloatArray = np.minimum(counts, 1.0)[:, None]
+    return typical
 
 
 def _squares(share: FloatArray, parts: Sequence[FloatArray]) -> FloatArray:

@@ -163,15 +163,16 @@ def _forerunners(evidence: Evidence, shapes: Shapes, trials: NDArray[np.intp]) -
     return gone
 
 
-def _picked(
-    found: Posterior, uniform: FloatArray
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _picked(found: Posterior, uniform: FloatArray) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """A choice and a shape for each draw, (T, D) each, as often as they are likely."""
     share = weights(found.log_weight).transpose(1, 0, 2)
     up_to = np.cumsum(share.reshape(len(share), -1), axis=1)
     up_to /= up_to[:, -1:]
     picked = np.stack(
-        [np.searchsorted(row, wanted, side="right") for row, wanted in zip(up_to, uniform, strict=True)]
+        [
+            np.searchsorted(row, wanted, side="right")
+            for row, wanted in zip(up_to, uniform, strict=True)
+        ]
     )
     picked = np.minimum(picked, up_to.shape[1] - 1)
     return np.divmod(picked, share.shape[2])

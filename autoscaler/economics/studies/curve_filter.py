@@ -1,4 +1,4 @@
-"""How curves err: noise, a random walk and a wandering slope, and what is left when they are removed.
+"""How curves err: noise, a random walk, a wandering slope; and what is left without them.
 
 Beside its shape a curve has an error with a level W and a slope V on the axis of progress u::
 
@@ -30,7 +30,7 @@ COMMON = 3
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The error from one place to another, of any shape: ``W += reach V, V *= lasting``, and noise.
+    """The error between two places, of any shape: ``W += reach V, V *= lasting``, and noise.
 
     The noise of W has variance `level`, that of V `slope`, and `both` is their covariance.
     """
@@ -160,4 +160,3 @@ class _State:
         for column in range(COMMON):
             self.mixed[:, column] += shared[..., column, None] * shapes
         self.square += weighted[..., COMMON:] * shapes
-

@@ -14,18 +14,24 @@ BINS = 16
 # Values count in full up to about so many scales from the centre, and from there by magnitude.
 _LINEAR_SCALES = 10.0
 # No value counts as further away than this.
-_MOST_SCALES = 60.0
-# From the 5th to the 95th percentile of a normal distribution are so many standard deviations.
+_MOST_SCALES = 200.0
+# So many standard deviations lie between the 5th and the 95th percentile of a normal distribution,
+# and between its quartiles.
 _DEVIATIONS_OF_NINE_TENTHS = 3.29
-# Where nobody has been near the end, what is to come may be as large as the values themselves.
+_DEVIATIONS_OF_HALF = 1.35
+# Nine tenths that spread more than so many times as far as half of them have exploded.
+_MOST_SPREAD = 10.0
+# Where nobody has been near the end, what is to come may be as large as the values themselves, or
+# this share of the way to the best that there can be.
 _UNSEEN_POWER = 2.0
+_SHARE_OF_BEST = 1.0 / 3.0
 # The longest course counts as at least so many times the first report.
 _LEAST_LENGTH = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Progress without unit, ``u = log(progress / unit + 1/2)``; a study's first reports are at 1 unit.
+    """Progress without unit, ``u = log(progress / unit + 1/2)``; first reports are at 1 unit.
 
     `start` is where nothing has been done, `first` where the first reports are, `end` the last
     report or horizon of all.
@@ -57,7 +63,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """Reports one after the other, each (N,): whose, at what progress, and what; more is better."""
+    """Reports in a row, each (N,): whose, at what progress, and what; more is better."""
 
     trial: NDArray[np.intp]
     progress: FloatArray
@@ -96,7 +102,8 @@ class Units:
 
     def outward(self, values: FloatArray) -> FloatArray:
         """In the metric's own unit, of any shape."""
-        away = np.clip(values / _LINEAR_SCALES, -2.0 * _MOST_SCALES, 2.0 * _MOST_SCALES)
+        most = 2.0 * _MOST_SCALES / _LINEAR_SCALES
+        away = np.clip(values / _LINEAR_SCALES, -most, most)
         within: FloatArray = self.centre + _LINEAR_SCALES * self.scale * np.sinh(away)
         return within
 
@@ -117,19 +124,29 @@ def binned(reports: Reports, trials: int, furthest: float) -> BinnedReports:
     return BinnedReports(axis, count, total(place) / held, total(reports.value) / held)
 
 
-def scaled(reports: BinnedReports) -> Units:
-    """The median of all values, and how far they spread; of few that went not far, how large."""
+def scaled(reports: BinnedReports, best: float | None) -> Units:
+    """The median of all values, and how far they spread; of such as went not far, how large.
+
+    `best` is the most that a value can be, where that is known.
+    """
     held = reports.count > 0
     values = reports.value[held]
     if not len(values):
         return Units(0.0, 1.0)
     centre = float(np.median(values))
-    low, high = np.quantile(values, [0.05, 0.95])
     axis = reports.axis
     unseen = (axis.end - reports.place[held].max()) / (axis.end - axis.start)
-    to_come = abs(centre) * np.clip(unseen, 0.0, 1.0) ** _UNSEEN_POWER
-    scale = float(np.hypot((high - low) / _DEVIATIONS_OF_NINE_TENTHS, to_come))
+    room = abs(centre) if best is None else _SHARE_OF_BEST * max(best - centre, 0.0)
+    scale = float(np.hypot(_spread(values), room * np.clip(unseen, 0.0, 1.0) ** _UNSEEN_POWER))
     return Units(centre, scale or float(np.ptp(values)) or abs(centre) or 1.0)
+
+
+def _spread(values: FloatArray) -> float:
+    """The standard deviation, but for those that explode."""
+    lowest, low, high, highest = np.quantile(values, [0.05, 0.25, 0.75, 0.95])
+    wide = float(highest - lowest) / _DEVIATIONS_OF_NINE_TENTHS
+    narrow = float(high - low) / _DEVIATIONS_OF_HALF
+    return min(wide, _MOST_SPREAD * narrow) if narrow > 0.0 else wide
 
 
 def _axis(reports: Reports, trials: int, furthest: float) -> Axis:

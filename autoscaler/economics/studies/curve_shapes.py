@@ -1,9 +1,8 @@
 """The shapes that a learning curve may have: families of formulas, and the courses of siblings.
 
-A shape is 0 at a study's first reports and 1 at its end (or as far from it as it gets), so that its
-factor is the gain, whatever the family. Power law, exponential (also stretched) and Hill are of
-Domhan et al. (IJCAI'15, table 1) and Viering & Loog (TPAMI'22, table 1); courses of siblings, moved
-and stretched, of Chandrashekaran & Lane (ECML'17).
+A shape goes from 0 at a study's first reports to 1 at its end, so that its factor is the gain,
+whatever the family. Power law, exponential (also stretched) and Hill are of Domhan et al.
+(IJCAI'15, table 1); courses of siblings, moved and stretched, of Chandrashekaran & Lane (ECML'17).
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ def _courses(
 def _normalised(
     rows: FloatArray, places: FloatArray, first: float
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """As columns from 0 to 1, rising from the first to the last; which of them are no flat lines."""
+    """As columns that rise from 0 to 1, and which of the rows were no flat lines."""
     begin = int(np.searchsorted(places, first - 1e-9))
     height = np.ptp(rows[:, begin:], axis=1)
     useful = height > 1e-9 * np.abs(rows).max(axis=1, initial=1e-300)

@@ -67,10 +67,16 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """All trials of one study, ended and running: each is a sibling of the others."""
+    """All trials of one study, ended and running: each is a sibling of the others.
+
+    `best` is the best that the metric can be, where there is such a thing: 1 or 100 of an
+    accuracy, 0 of most losses. Nothing is forecast beyond it, and where nobody has been far the
+    band is the narrower for it. Reports that are better all the same are taken as they are.
+    """
 
     curves: Sequence[Curve]
     maximize: bool
+    best: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +162,14 @@ def forecast(
         len(finite),
         float(where.max(initial=0.0)),
     )
-    units = scaled(reports)
+    best = None if study.best is None else sign * study.best
+    units = scaled(reports, best)
     shapes = shapes_of(reports, units)
     evidence = evidence_of(reports, units, shapes)
     belief = learn(evidence, shapes)
     found = draw(evidence, shapes, belief, Wanted(index, reports.axis.at(where), draws, seed))
-    values = sign * units.outward(found)
-    _recall(values, [study.curves[trial] for trial in index], where)
+    values = sign * np.minimum(units.outward(found), np.inf if best is None else best)
+    _recall(values, [study.curves[trial] for trial in index.tolist()], where)
     return Forecast(values, study.maximize)
 
 
