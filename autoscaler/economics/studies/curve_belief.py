@@ -21,7 +21,7 @@ from autoscaler.economics.studies.curve_shapes import Shapes
 from autoscaler.goodput.throughput import FloatArray
 
 # Noise of a report that is tried, in scales of the study's values.
-NOISE = 0.002 * 2.6 ** np.arange(6)
+NOISE = 0.004 * 2.6 ** np.arange(5)
 # Level, drift and gain before any trial, in scales: curves are to improve, and go on improving.
 MEAN = np.array([0.0, 0.2, 2.0])
 DEVIATION = np.array([1.0, 0.3, 1.5])

@@ -12,8 +12,10 @@ from autoscaler.economics.studies.curve_filter import COMMON, ROUGH, SMOOTH, Evi
 from autoscaler.economics.studies.curve_shapes import Shapes
 from autoscaler.goodput.throughput import FloatArray
 
-# How unsure a forecast is was learnt from so many curves beside the study's own.
+# How unsure a forecast is was learnt from so many curves beside the study's own; and as trials of
+# one study differ in it, it does not get surer than if they were so many.
 _DEGREES_BEFOREHAND = 2.0
+_MOST_DEGREES = 8.0
 # chi^2 / degrees is no less than its third power: no draw is further off than this makes it.
 _LEAST_ROOT = 0.25
 # Normal numbers of a draw: gain, level, drift, error, its slope, and the scale of all of them; and
@@ -55,7 +57,8 @@ def draw(evidence: Evidence, shapes: Shapes, belief: Belief, wanted: Wanted) -> 
     trials, places = wanted.trials, wanted.places
     if not len(trials):
         return np.zeros((0, wanted.draws, places.shape[1]))
-    chance = _chance(wanted, _DEGREES_BEFOREHAND + _forerunners(evidence, shapes, trials))
+    degrees = _DEGREES_BEFOREHAND + _forerunners(evidence, shapes, trials)
+    chance = _chance(wanted, np.minimum(degrees, _MOST_DEGREES))
     found = posterior(evidence, shapes, belief, trials)
     choice, shape = _picked(found, chance.uniform)
     course = _Course(evidence, found, belief, _Picked(trials, choice, shape), chance.normal)

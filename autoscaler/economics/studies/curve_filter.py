@@ -20,7 +20,7 @@ from autoscaler.economics.studies.curve_shapes import Shapes
 from autoscaler.goodput.throughput import FloatArray
 
 # Errors that are tried, as multiples of the noise of a report: (rough, smooth).
-ROUGH = np.array([0.1, 1.0, 5.0, 0.1, 0.1, 0.1])
+ROUGH = np.array([0.3, 1.0, 5.0, 0.3, 0.3, 0.3])
 SMOOTH = np.array([0.0, 0.0, 0.0, 2.0, 15.0, 120.0])
 # How long a slope lasts on the axis, l: until progress is e times as far.
 _MEMORY = 1.0
