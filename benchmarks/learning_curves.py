@@ -1,6 +1,6 @@
 """Whether forecasts of learning curves hold as many reports as they say, and how sharp they are.
 
-    CASTOR_DATA=... python benchmarks/learning_curves.py [--seeds 2]
+    CASTOR_DATA=... python benchmarks/learning_curves.py [--seeds 2] [--plot FILE]
 
 Curves: four tasks of LCBench (by YAHPO's surrogate) with and without noise of half a point in each
 report, the validation metrics that Pollux's authors measured, and made-up ones of the kinds that
@@ -23,6 +23,8 @@ from pathlib import Path
 
 import numpy as np
 from data_folder import data_folder
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from autoscaler.economics.studies.curves import DRAWS, Curve, Study, forecast
@@ -35,6 +37,7 @@ SIBLINGS = (0, 1, 3, 10, 40)
 TARGETS = 4
 MADE = 80
 ODD = 20
+SHOWN = ("LCBench 126026", "LCBench 167200", "Pollux imagenet", "Pollux yolov3")
 # Successive halving: one in three goes on, after so many reports.
 RUNGS = (1, 3, 9, 27)
 POWERS = np.array([0.25, 0.5, 0.75, 1.0, 1.5, 2.0])
@@ -307,6 +310,38 @@ def situations(rows: Sequence[Row]) -> None:
         print(f"| {curves} | " + " | ".join(f"{100.0 * share:.0f} %" for share in shares) + " |")
 
 
+def picture(data: Path, file: Path) -> None:
+    """Draw bands of some trials after three and after nine reports, beside what came."""
+    sets = [*lcbench(data, NOISE, 0), *pollux(data)]
+    shown = [curves for curves in sets if curves.name in SHOWN]
+    figure = Figure(figsize=(4.0 * len(shown), 6.0), layout="constrained")
+    for column, curves in enumerate(shown):
+        for row, reports in enumerate((3, 9)):
+            axes = figure.add_subplot(2, len(shown), row * len(shown) + column + 1)
+            _panel(axes, curves, reports)
+    figure.savefig(file, dpi=70)
+
+
+def _panel(axes: Axes, curves: Set, reports: int) -> None:
+    """Three trials among siblings that went all the way."""
+    siblings = [
+        Curve(*course) for course in zip(curves.progress[3:23], curves.values[3:23], strict=True)
+    ]
+    for sibling in siblings:
+        axes.plot(sibling.progress, sibling.values, color="0.85", linewidth=0.6)
+    running = [Curve(curves.progress[k][:reports], curves.values[k][:reports]) for k in range(3)]
+    study = Study([*running, *siblings], curves.maximize)
+    for trial, color in enumerate(("C0", "C1", "C2")):
+        progress, values = curves.progress[trial], curves.values[trial]
+        found = forecast(study, [trial], progress[reports - 1 :])
+        low, high = found.band()
+        axes.fill_between(progress[reports - 1 :], low[0], high[0], color=color, alpha=0.25, lw=0)
+        axes.plot(progress, values, color=color, linewidth=0.8)
+        axes.plot(progress[:reports], values[:reports], ".", color=color)
+    axes.set_xscale("log")
+    axes.set_title(f"{curves.name}, {reports} reports", fontsize=9)
+
+
 def seconds_of_many() -> float:
     """Processor time of forecasting 200 trials of 50 reports each, two horizons."""
     generator = np.random.default_rng(0)
@@ -325,8 +360,13 @@ def main() -> None:
     """Run, and print tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=2)
-    seeds = range(parser.parse_args().seeds)
+    parser.add_argument("--plot", type=Path, help="only draw some of them, to this file")
+    options = parser.parse_args()
     data = data_folder("hpo and pollux")
+    if options.plot is not None:
+        picture(data, options.plot)
+        return
+    seeds = range(options.seeds)
     rows = []
     for seed in seeds:
         sets = [*lcbench(data, NOISE, seed), *lcbench(data, 0.0, seed), *pollux(data), *made(seed)]
