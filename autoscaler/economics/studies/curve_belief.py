@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoscaler.economics.studies.curve_filter import ROUGH, SMOOTH, Evidence
+from autoscaler.economics.studies.curve_reports import BinnedReports
 from autoscaler.economics.studies.curve_shapes import Shapes
 from autoscaler.goodput.throughput import FloatArray
 
@@ -85,11 +86,15 @@ class Posterior:
     covariance: FloatArray
 
 
-def learn(evidence: Evidence, shapes: Shapes) -> Belief:
-    """What is usual among these trials; of many, of some that lie evenly among them."""
-    total = len(evidence.count)
-    some = np.linspace(0, total - 1, min(total, _MOST_TRIALS)).astype(np.intp)
-    some = some[evidence.count[some] > 0]
+def sample(reports: BinnedReports) -> NDArray[np.intp]:
+    """The trials to learn from: all that have reported, or of many some that lie evenly."""
+    started = np.flatnonzero((reports.count > 0).any(axis=1))
+    even = np.linspace(0, len(started) - 1, min(len(started), _MOST_TRIALS))
+    return started[even.astype(np.intp)]
+
+
+def learn(evidence: Evidence, shapes: Shapes, some: NDArray[np.intp]) -> Belief:
+    """What is usual among some of these trials."""
     belief = prior = _beforehand(shapes)
     if len(some):
         for _ in range(_ROUNDS):

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from autoscaler.economics.studies.curve_belief import Belief, Posterior, posterior, weights
 from autoscaler.economics.studies.curve_filter import COMMON, ROUGH, SMOOTH, Evidence, step
+from autoscaler.economics.studies.curve_reports import BinnedReports
 from autoscaler.economics.studies.curve_shapes import Shapes
 from autoscaler.goodput.throughput import FloatArray
 
@@ -26,9 +27,16 @@ _NORMALS_OF_HORIZON = 3
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Of which trials (T,), at which places on the axis (T, H), how many draws, by which seed."""
+    """Draws of T trials at H places each.
+
+    `trials` are places in the study (a trial keeps its draws, whoever else is asked for), `rows`
+    places in the evidence, `forerunners` how many siblings went ahead, all (T,); `places` (T, H)
+    are on the axis of progress.
+    """
 
     trials: NDArray[np.intp]
+    rows: NDArray[np.intp]
+    forerunners: FloatArray
     places: FloatArray
     draws: int
     seed: int
@@ -48,16 +56,25 @@ class _Chance:
     normal_of_horizon: FloatArray
 
 
+def forerunners(reports: BinnedReports, trials: NDArray[np.intp]) -> FloatArray:
+    """How many siblings have gone the way that each trial (T,) still has to go, parts as parts."""
+    last = reports.last
+    here = last[trials, None]
+    way = np.maximum(reports.axis.end - here, 1e-9)
+    gone: FloatArray = np.clip((last - here) / way, 0.0, 1.0).sum(axis=1)
+    return gone
+
+
 def draw(evidence: Evidence, shapes: Shapes, belief: Belief, wanted: Wanted) -> FloatArray:
     """Reports without unit that may come, (T, D, H).
 
     About their median they are spread as a t distribution is about a normal one: the scale of what
     is unsure was learnt from no more than the siblings that have been further.
     """
-    trials, places = wanted.trials, wanted.places
+    trials, places = wanted.rows, wanted.places
     if not len(trials):
         return np.zeros((0, wanted.draws, places.shape[1]))
-    degrees = _DEGREES_BEFOREHAND + _forerunners(evidence, shapes, trials)
+    degrees = _DEGREES_BEFOREHAND + wanted.forerunners
     chance = _chance(wanted, np.minimum(degrees, _MOST_DEGREES))
     found = posterior(evidence, shapes, belief, trials)
     choice, shape = _picked(found, chance.uniform)
@@ -156,14 +173,6 @@ def _inflation(normal: FloatArray, degrees: FloatArray) -> FloatArray:
     small = 2.0 / (9.0 * degrees)
     share = np.maximum(1.0 - small + normal * np.sqrt(small), _LEAST_ROOT)
     return share**-1.5
-
-
-def _forerunners(evidence: Evidence, shapes: Shapes, trials: NDArray[np.intp]) -> FloatArray:
-    """How many siblings have gone the way that each trial (T,) still has to go, parts as parts."""
-    here = evidence.last[trials, None]
-    way = np.maximum(shapes.places[-1] - here, 1e-9)
-    gone: FloatArray = np.clip((evidence.last - here) / way, 0.0, 1.0).sum(axis=1)
-    return gone
 
 
 def _picked(found: Posterior, uniform: FloatArray) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

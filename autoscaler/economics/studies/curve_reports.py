@@ -84,6 +84,18 @@ class BinnedReports:
     place: FloatArray
     value: FloatArray
 
+    @property
+    def last(self) -> FloatArray:
+        """How far each trial got on the axis, (T,); where the first reports are if nowhere."""
+        held = self.count > 0
+        furthest = np.where(held, self.place, -np.inf).max(axis=1, initial=-np.inf)
+        last: FloatArray = np.where(held.any(axis=1), furthest, self.axis.first)
+        return last
+
+    def of(self, trials: NDArray[np.intp]) -> BinnedReports:
+        """Those of some trials."""
+        return BinnedReports(self.axis, self.count[trials], self.place[trials], self.value[trials])
+
 
 @dataclass(frozen=True, slots=True)
 class Units:

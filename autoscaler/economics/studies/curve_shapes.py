@@ -7,7 +7,7 @@ whatever the family. Power law, exponential (also stretched) and Hill are of Dom
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,10 @@ class Shapes:
         value: FloatArray = self.table[below] * (1.0 - share) + self.table[below + 1] * share
         return value
 
+    def of(self, trials: NDArray[np.intp]) -> Shapes:
+        """The same for some of the trials."""
+        return replace(self, own=self.own[trials])
+
     def drift(self, place: FloatArray) -> FloatArray:
         """What goes on evenly with the logarithm of progress, of any shape: 0 first, 1 at last."""
         away: FloatArray = (place - self.first) / (self.places[-1] - self.first)
@@ -99,8 +103,8 @@ def _courses(
 ) -> tuple[FloatArray, NDArray[np.intp]]:
     """The courses of siblings that went all the way, one a row, and whose they are."""
     held = reports.count > 0
-    last = np.where(held, reports.place, -np.inf).max(axis=1, initial=-np.inf)
-    long = (last >= reports.axis.end - _NEAR_THE_END) & (held.sum(axis=1) >= _LEAST_BINS)
+    long = reports.last >= reports.axis.end - _NEAR_THE_END
+    long &= held.sum(axis=1) >= _LEAST_BINS
     trials = np.flatnonzero(long)
     if len(trials) > MOST_SIBLINGS:
         trials = trials[np.linspace(0, len(trials) - 1, MOST_SIBLINGS).astype(np.intp)]

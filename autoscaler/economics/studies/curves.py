@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from autoscaler.domain.errors import CurveError
-from autoscaler.economics.studies.curve_belief import learn
-from autoscaler.economics.studies.curve_draws import Wanted, draw
+from autoscaler.economics.studies.curve_belief import learn, sample
+from autoscaler.economics.studies.curve_draws import Wanted, draw, forerunners
 from autoscaler.economics.studies.curve_filter import evidence_of
 from autoscaler.economics.studies.curve_reports import Reports, binned, scaled
 from autoscaler.economics.studies.curve_shapes import shapes_of
@@ -164,10 +164,14 @@ def forecast(
     )
     best = None if study.best is None else sign * study.best
     units = scaled(reports, best)
-    shapes = shapes_of(reports, units)
-    evidence = evidence_of(reports, units, shapes)
-    belief = learn(evidence, shapes)
-    found = draw(evidence, shapes, belief, Wanted(index, reports.axis.at(where), draws, seed))
+    some = sample(reports)
+    kept = np.union1d(some, index)
+    shapes = shapes_of(reports, units).of(kept)
+    evidence = evidence_of(reports.of(kept), units, shapes)
+    belief = learn(evidence, shapes, np.searchsorted(kept, some))
+    rows, ahead = np.searchsorted(kept, index), forerunners(reports, index)
+    wanted = Wanted(index, rows, ahead, reports.axis.at(where), draws, seed)
+    found = draw(evidence, shapes, belief, wanted)
     values = sign * np.minimum(units.outward(found), np.inf if best is None else best)
     _recall(values, [study.curves[trial] for trial in index.tolist()], where)
     return Forecast(values, study.maximize)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autoscaler.economics.studies import curve_belief, curve_filter
-from autoscaler.economics.studies.curve_belief import Belief, Choices, learn, posterior
+from autoscaler.economics.studies.curve_belief import Belief, Choices, learn, posterior, sample
 from autoscaler.economics.studies.curve_filter import Evidence, evidence_of
 from autoscaler.economics.studies.curve_reports import (
     BinnedReports,
@@ -112,7 +112,7 @@ def test_what_is_usual_is_learnt_from_many_trials() -> None:
     )
     units = scaled(reports, None)
     shapes = shapes_of(reports, units)
-    belief = learn(evidence_of(reports, units, shapes), shapes)
+    belief = learn(evidence_of(reports, units, shapes), shapes, sample(reports))
     usual = 3.0 * (np.exp(-1 / 8.0) - np.exp(-30 / 8.0)) / units.scale
     gained = belief.mean[1] + belief.mean[2]
     assert gained == pytest.approx(usual, rel=0.1)
