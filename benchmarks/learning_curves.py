@@ -119,7 +119,7 @@ def pollux(data: Path) -> Iterator[Set]:
 
 
 def made(seed: int) -> Iterator[Set]:
-    """Losses of which a quarter do not go as one expects: those are forecast."""
+    """Losses of which a quarter do not go as one expects: all are forecast, and those alone."""
     progress = np.arange(1.0, 41.0)
     share = progress / progress[-1]
 
@@ -152,8 +152,9 @@ def made(seed: int) -> Iterator[Set]:
         rows = [kind(generator) for _ in range(ODD)]
         rows += [usual(generator) for _ in range(MADE - ODD)]
         values = [row + 0.02 * generator.standard_normal(40) for row in rows]
-        targets = range(ODD)
-        yield Set(f"made: {name}", "made", False, [progress] * MADE, values, targets)
+        whole = [progress] * MADE
+        yield Set(f"a quarter: {name}", "made", False, whole, values)
+        yield Set(f"only these: {name}", "made, the odd ones", False, whole, values, range(ODD))
 
 
 def usual(generator: np.random.Generator) -> FloatArray:
