@@ -5,7 +5,7 @@ Beside its shape a curve has an error with a level W and a slope V on the axis o
     dW = V du + rough dB        dV = -V du / l + smooth dB'        report = shape + W + noise
 
 both 0 at its first report. A Kalman filter makes its reports independent of each other; being
-linear, it is applied to reports and shapes alike (Harvey 1989, 3.4.2), all trials at once.
+linear, it is applied to reports and shapes alike (Harvey 1989), all trials at once.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A shape goes from 0 at a study's first reports to 1 at its end, so that its factor is the gain,
 whatever the family. Power law, exponential (also stretched) and Hill are of Domhan et al.
-(IJCAI'15, table 1); courses of siblings, moved and stretched, of Chandrashekaran & Lane (ECML'17).
+(IJCAI'15); courses of siblings, moved and stretched, of Chandrashekaran & Lane (ECML'17).
 """
 
 from __future__ import annotations
