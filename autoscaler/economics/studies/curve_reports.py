@@ -13,10 +13,10 @@ from autoscaler.goodput.throughput import FloatArray
 BINS = 16
 # Values count in full up to about so many scales from the centre, and from there by magnitude.
 _LINEAR_SCALES = 10.0
-# No value counts as further away than this, nor is one foreseen that is further than the furthest
-# that was reported by more than that.
+# No value counts as further away than this, nor is one foreseen that is beyond all that were
+# reported by more than that.
 _MOST_SCALES = 200.0
-_FURTHER = 20.0
+_BEYOND = 10.0
 # So many standard deviations lie between the 5th and the 95th percentile of a normal distribution,
 # and between its quartiles.
 _DEVIATIONS_OF_NINE_TENTHS = 3.29
@@ -102,12 +102,13 @@ class Units:
     """Values without unit: ``z = c asinh((value - centre) / (c scale))`` with c = 10.
 
     Next to linear where trials are alike, logarithmic where one of them explodes. What is foreseen
-    is no further from the centre than `furthest`.
+    is no less than `lowest` and no more than `highest`.
     """
 
     centre: float
     scale: float
-    furthest: float = _MOST_SCALES
+    lowest: float = -_MOST_SCALES
+    highest: float = _MOST_SCALES
 
     def inward(self, values: FloatArray) -> FloatArray:
         """Without unit, of any shape."""
@@ -118,7 +119,7 @@ class Units:
 
     def outward(self, values: FloatArray) -> FloatArray:
         """In the metric's own unit, of any shape."""
-        away = np.clip(values, -self.furthest, self.furthest) / _LINEAR_SCALES
+        away = np.clip(values, self.lowest, self.highest) / _LINEAR_SCALES
         within: FloatArray = self.centre + _LINEAR_SCALES * self.scale * np.sinh(away)
         return within
 
@@ -147,14 +148,16 @@ def scaled(reports: BinnedReports, best: float | None) -> Units:
     held = reports.count > 0
     values = reports.value[held]
     if not len(values):
-        return Units(0.0, 1.0, _FURTHER)
+        return Units(0.0, 1.0, -_BEYOND, _BEYOND)
     centre = float(np.median(values))
     axis = reports.axis
     unseen = (axis.end - reports.place[held].max()) / (axis.end - axis.start)
     room = abs(centre) if best is None else _SHARE_OF_BEST * max(best - centre, 0.0)
     scale = float(np.hypot(_spread(values), room * np.clip(unseen, 0.0, 1.0) ** _UNSEEN_POWER))
     units = Units(centre, scale or float(np.ptp(values)) or abs(centre) or 1.0)
-    return replace(units, furthest=float(np.abs(units.inward(values)).max()) + _FURTHER)
+    known = units.inward(values)
+    lowest, highest = float(known.min()) - _BEYOND, float(known.max()) + _BEYOND
+    return replace(units, lowest=lowest, highest=highest)
 
 
 def _spread(values: FloatArray) -> float:

@@ -119,6 +119,8 @@ def test_one_that_explodes_does_not_blind_the_others() -> None:
     beside = forecast(study(values, 9), [0], EPOCHS[[-1]])
     assert width(beside)[0, 0] < 3.0 * calm[0, 0]
     assert beside.median()[0, 0] == pytest.approx(values[0, -1], abs=0.05)
+    exploding = Study([Curve(EPOCHS[:5], bad[:5]), *study(values, 9).curves], maximize=True)
+    assert forecast(exploding, [0, 1], EPOCHS[[-1]]).expected_improvement(0.8).max() < 0.5
 
 
 def test_a_flat_curve_stays_where_it_is() -> None:
