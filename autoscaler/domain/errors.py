@@ -47,6 +47,10 @@ class SolverError(CastorError):
     """The solver found no plan. A coarser method is to be used."""
 
 
+class CurveError(CastorError):
+    """The reports of a trial make no learning curve, or more was asked of it than it can say."""
+
+
 class ProviderError(CastorError):
     """A cloud said no. The subclasses say what kind of no."""
 
