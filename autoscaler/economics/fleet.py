@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -276,13 +277,14 @@ class Fleet:
     def _costs(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """V, the mean of J, and where it is below that of what is held; as `wish` has them."""
         taken, ends, value = self.taken, self.ends, self.value_of_time[:, None]
-        back = between(self.ends, self.held, self.halts, self._fits_beside, value)
-        paid, held_paid = ends.usd_per_second, self.held.usd_per_second
+        paid = ends.usd_per_second
         fixed = taken.boot_usd + standing_usd(taken, paid, value)
-        looks = fixed + back.boot_usd + standing_usd(back, held_paid, value)
+        then, has_way = self._ways_on(fixed)
+        on = between(ends, _at(ends, then), self.halts, self._fits_beside_each(then), value)
+        looks = fixed + on.boot_usd + standing_usd(on, _along(paid, then), value)
         measure = np.array([[job.switching.measure_seconds] for job in self.jobs])
-        looked = measure + np.where(back.works_on, back.ready_seconds, 0.0)
-        known = self.lists.measured | ~self.has_held[:, None]
+        looked = measure + np.where(on.works_on, on.ready_seconds, 0.0)
+        known = self.lists.measured | ~has_way[:, None]
         work = np.broadcast_to(self.work[:, None], known.shape)
         meanwhile = self._meanwhile(taken)
         found = np.empty((3, *known.shape))
@@ -292,12 +294,31 @@ class Fleet:
             done = np.minimum(meanwhile[block] / held_seconds, work[block])
             cost = fixed[block] + done * held_price + (work[block] - done) * price
             tried = np.minimum(looked[block] / seconds, work[block] - done)
-            way_back = looks[block] + tried * price + (work[block] - tried) * held_price
-            least = np.where(known[block], cost, np.minimum(cost, way_back))
+            onward = _along(price, then[block])
+            by_way_of = looks[block] + tried * price + (work[block] - done - tried) * onward
+            by_way_of = by_way_of + done * held_price
+            least = np.where(known[block], cost, np.minimum(cost, by_way_of))
             found[0, block] = least.mean(axis=0)
             found[1, block] = cost.mean(axis=0)
             found[2, block] = (cost < _spread(cost)).mean(axis=0)
         return found[0], found[1], found[2]
+
+    def _ways_on(self, fixed: FloatArray) -> tuple[IntArray, BoolArray]:
+        """Where to after a look, (J, 1), as `ways_on` of one job, and whether there is a way, (J,).
+
+        Back to what is held, or where nothing is on to the best of what was measured.
+        """
+        lists, value = self.lists, self.value_of_time[:, None]
+        price = (self.ends.usd_per_second + value) * lists.mean_seconds
+        known = lists.allowed & lists.measured
+        cost = np.where(known, fixed + self.work[:, None] * price, np.inf)
+        then = np.where(self.has_held, 0, cost.argmin(axis=1))[:, None]
+        return then, self.has_held | known.any(axis=1)
+
+    def _fits_beside_each(self, then: IntArray) -> BoolArray:
+        """Whether each candidate has room beside where it is gone on to, (J, M)."""
+        uses = self.uses + np.where(self.has_held[:, None], 0.0, _along(self.uses, then))
+        return np.asarray(fits(uses, self.room).all(axis=0))
 
     def _meanwhile(self, taken: Switches) -> FloatArray:
         """For how long what is held works on, (J, M)."""
@@ -339,6 +360,17 @@ class Fleet:
         best = np.where(among, surplus, -np.inf).max(axis=1)
         nothing = np.minimum(np.minimum(0.0, kept), best) - back_usd[:, 0] / seconds
         return np.where(self.has_held, nothing, 0.0)
+
+
+def _along(values: Any, then: IntArray) -> Any:
+    """Of each job, `values` (..., J, M) at one candidate: (..., J, 1), of the same type."""
+    one_of_each = np.broadcast_to(then, (*values.shape[:-1], 1))
+    return np.take_along_axis(values, one_of_each, axis=-1)
+
+
+def _at(ends: End, then: IntArray) -> End:
+    """One candidate of each job as an end of changes, (J, 1)."""
+    return End(*(_along(getattr(ends, each.name), then) for each in fields(End)))
 
 
 def _spread(draws: FloatArray) -> FloatArray:
