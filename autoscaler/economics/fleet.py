@@ -304,7 +304,7 @@ class Fleet:
         return found[0], found[1], found[2]
 
     def _ways_on(self, fixed: FloatArray) -> tuple[IntArray, BoolArray]:
-        """Where to after a look, (J, 1), as `ways_on` of one job, and whether there is a way, (J,).
+        """Where to after a look, (J, 1), as `ways_on` of one job, and which have a way, (J,).
 
         Back to what is held, or where nothing is on to the best of what was measured.
         """
