@@ -46,9 +46,16 @@ def running_courses(
 
 def waiting_courses(trials: tuple[RungTrial, ...], supply: StudySupply, caution: float) -> Courses:
     """Trials that hold nothing: from the first step on an instance that is ready."""
-    seconds = [_work_seconds(trial, supply) for trial in trials]
+    seconds = [work_seconds(trial, supply) for trial in trials]
     usd = [took.mean(axis=0) * supply.usd_per_second for took in seconds]
     return _stacked(seconds, usd, supply, caution)
+
+
+def work_seconds(trial: RungTrial, supply: StudySupply) -> FloatArray:
+    """Seconds of what is left on every size without any change, (K, A)."""
+    rate = supply.with_reclaims(trial.goodput)
+    took: FloatArray = np.where(rate > 0, trial.work / np.maximum(rate, 1e-300), NEVER)
+    return np.minimum(took, NEVER)
 
 
 def _stacked(
@@ -62,16 +69,10 @@ def _stacked(
     return Courses(every, cautious, np.stack(usd))
 
 
-def _work_seconds(trial: RungTrial, supply: StudySupply) -> FloatArray:
-    rate = supply.with_reclaims(trial.goodput)
-    took: FloatArray = np.where(rate > 0, trial.work / np.maximum(rate, 1e-300), NEVER)
-    return np.minimum(took, NEVER)
-
-
 def _seconds(trial: RungTrial, supply: StudySupply, freed: bool) -> FloatArray:
     """Seconds to the barrier on every size, (K, A)."""
     held = _held(trial)
-    left = _work_seconds(trial, supply)
+    left = work_seconds(trial, supply)
     stays = trial.ready_seconds + left[:, [held]]
     waits = np.zeros_like(left[0]) if freed else supply.boot_seconds
     is_less = _kept(held, supply) == supply.instances

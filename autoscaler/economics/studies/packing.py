@@ -19,6 +19,7 @@ from autoscaler.economics.studies.courses import (
     Courses,
     running_courses,
     waiting_courses,
+    work_seconds,
 )
 from autoscaler.economics.studies.rung import FreedInstances, Rung, StudySupply
 from autoscaler.economics.supply import IntArray
@@ -76,7 +77,12 @@ class Packing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackingTask:
-    """A rung made ready to be packed at many barriers."""
+    """A rung made ready to be packed at many barriers.
+
+    `running` and `waiting` are places in the rung, the rows of the courses: of those that train,
+    growing by instances that boot or that are ready, and of those that wait, longest first.
+    `alone` are the seconds of each trial's work on each size without any change, (K, N, A).
+    """
 
     rung: Rung
     supply: StudySupply
@@ -85,6 +91,7 @@ class PackingTask:
     booting: Courses
     ready: Courses
     idle: Courses
+    alone: FloatArray
 
     @property
     def draws(self) -> int:
@@ -108,6 +115,7 @@ def packing_task(rung: Rung, supply: StudySupply, caution: float) -> PackingTask
         running_courses(running, supply, caution, freed=False),
         running_courses(running, supply, caution, freed=True),
         idle,
+        np.stack([work_seconds(trial, supply) for trial in rung.trials], axis=1),
     )
 
 
@@ -127,6 +135,7 @@ def keep(task: PackingTask) -> Packing | None:
     for row, index in enumerate(task.running.tolist()):
         held = task.rung.trials[index].held
         packer.put_on(row, index, int(held or 0), is_ready=False)
+    packer.barrier = max(lane.end_seconds for lane in packer.lanes)
     return packer.packing()
 
 
@@ -139,6 +148,7 @@ class _Packer:
         self.barrier = barrier_seconds * (1.0 + _ROUNDING)
         self.places: dict[int, Place] = {}
         self.ends: dict[int, FloatArray] = {}
+        self.begins: dict[int, FloatArray] = {}
         self.lanes: list[_Lane] = []
         self.usd = np.zeros(task.draws)
         self.free: dict[str, list[FreedInstances]] = {}
@@ -190,6 +200,8 @@ class _Packer:
         self.ends[index] = courses.seconds[:, row, size]
         price = float(self.supply.usd_per_second[size])
         self._pay(float(courses.usd[row, size]), price, self.ends[index])
+        ready = self.task.rung.trials[index].ready_seconds
+        self.begins[index] = np.full(self.task.draws, ready)
         end = float(courses.cautious[row, size])
         self.lanes.append(_Lane(size, end, index, 0.0))
 
@@ -201,12 +213,36 @@ class _Packer:
         """What has come of it."""
         order = range(len(self.task.rung.trials))
         left = {offer: len(free) for offer, free in self.free.items() if free}
-        return Packing(
-            tuple(self.places[index] for index in order),
-            self.usd,
-            np.stack([self.ends[index] for index in order], axis=1),
-            left,
-        )
+        ends = np.stack([self.ends[index] for index in order], axis=1)
+        begins = np.stack([self.begins[index] for index in order], axis=1)
+        places = tuple(self.places[index] for index in order)
+        usd = self.usd
+        if (ends > self.barrier).any():
+            ends, more = self._rescued(places, begins, ends)
+            usd = usd + more
+        return Packing(places, usd, ends, left)
+
+    def _rescued(
+        self, places: tuple[Place, ...], begins: FloatArray, ends: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Ends and added cost where trials that turn out late grow once that is known.
+
+        A trial's speed is known as soon as it trains. In draws in which it would miss the barrier
+        it takes the cheapest size that does not, or the fastest, a boot and a pause later.
+        """
+        supply = self.supply
+        change = supply.boot_seconds + supply.switching.pause_seconds
+        took = change + self.task.alone
+        late = ends > self.barrier
+        in_time = begins[:, :, None] + took <= self.barrier
+        usd = took * supply.usd_per_second
+        chosen = np.where(in_time, usd, np.inf).argmin(axis=2)
+        chosen = np.where(in_time.any(axis=2), chosen, took.argmin(axis=2))[:, :, None]
+        grown = begins + np.take_along_axis(took, chosen, axis=2)[:, :, 0]
+        price = supply.usd_per_second[[place.size for place in places]]
+        more = np.take_along_axis(usd, chosen, axis=2)[:, :, 0] - (ends - begins) * price
+        grows = late & (grown < ends)
+        return np.where(grows, grown, ends), np.where(grows, more, 0.0).sum(axis=1)
 
     def _put(self, row: int, index: int) -> bool:
         over = self._least_takeover(row)
@@ -242,6 +278,7 @@ class _Packer:
         mean = float(took.mean())
         self._pay(max(mean - lane.spare_seconds, 0.0) * price, price, took)
         self.ends[index] = self.ends[lane.last] + took
+        self.begins[index] = np.minimum(self.ends[lane.last], lane.end_seconds) + wait
         self.places[index] = Place(lane.size, Beginning.AFTER, lane.last)
         lane.end_seconds += wait + float(idle.cautious[row, lane.size])
         lane.spare_seconds = max(lane.spare_seconds - mean, 0.0)
@@ -295,6 +332,7 @@ class _Packer:
         billed = max(mean, least)
         self._pay(billed * price - min(billed, paid[0]) * paid[1], price, took)
         self.ends[index] = took
+        self.begins[index] = np.full(self.task.draws, waits)
         beginning = Beginning.FREED if len(free) == needed else Beginning.NEW
         self.places[index] = Place(size, beginning)
         end = waits + float(self.task.idle.cautious[row, size])
