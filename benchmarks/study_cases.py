@@ -55,7 +55,7 @@ class Market:
     boot_seconds: float = 120.0
     pause_seconds: float = 60.0
     start_seconds: float = 30.0
-    handover_seconds: float = 30.0
+    handover_seconds: float = 10.0
     minimum_billed_seconds: int = 60
     reclaims_per_hour: float = 0.0
     lost_seconds: float = 150.0

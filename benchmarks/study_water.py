@@ -38,6 +38,10 @@ class Knowledge(Protocol):
         """Units a second of all trials of the study in each draw."""
         ...
 
+    def known(self, view: View) -> frozenset[int]:
+        """Trials whose own speed is known."""
+        ...
+
     def future(self, view: View, rates: Array) -> tuple[FutureRung, ...]:
         """The rungs to come."""
         ...
@@ -52,6 +56,10 @@ class Truth:
     def rates(self, view: View) -> Array:
         """One draw, the true one."""
         return self.case.rate[None]
+
+    def known(self, view: View) -> frozenset[int]:
+        """All."""
+        return frozenset(range(len(self.case.rate)))
 
     def future(self, view: View, rates: Array) -> tuple[FutureRung, ...]:
         """Those who will be there."""
@@ -80,6 +88,10 @@ class Learnt:
             self._cache.clear()
             self._cache[view.measured] = self._rates(view.measured)
         return self._cache[view.measured]
+
+    def known(self, view: View) -> frozenset[int]:
+        """Those that were measured."""
+        return frozenset(trial for trial, _ in view.measured)
 
     def future(self, view: View, rates: Array) -> tuple[FutureRung, ...]:
         """Any of those in the race."""
@@ -129,9 +141,16 @@ class WaterArm:
         """The plan of the product, as orders."""
         supply = self.case.market.supply
         rates = self.knowledge.rates(view)
+        known = self.knowledge.known(view)
         trials = tuple(
             RungTrial(
-                str(t.trial), t.work, rates[:, t.trial], t.held, t.ready_seconds, t.paid_seconds
+                str(t.trial),
+                t.work,
+                rates[:, t.trial],
+                t.held,
+                t.ready_seconds,
+                t.paid_seconds,
+                t.trial in known,
             )
             for t in view.trials
         )
@@ -147,6 +166,7 @@ class WaterArm:
             for one in plan.decisions
             if one.action is not TrialAction.WAIT
         }
+        sizes |= {int(one.trial): -1 for one in plan.decisions if one.action is TrialAction.PAUSE}
         standby = plan.standby
         if standby is None:
             return Orders(sizes)

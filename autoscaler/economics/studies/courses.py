@@ -23,11 +23,13 @@ class Courses:
 
     Attributes:
         seconds: from now, changing included, (K, N, A). Of one that waits, from a ready instance.
+        mean: over the draws, (N, A).
         cautious: what they pass only in a few draws, (N, A).
         usd: mean cost, (N, A); of one that waits, of its time alone.
     """
 
     seconds: FloatArray
+    mean: FloatArray
     cautious: FloatArray
     usd: FloatArray
 
@@ -63,10 +65,10 @@ def _stacked(
 ) -> Courses:
     if not seconds:
         none = np.zeros((0, len(supply.sizes)))
-        return Courses(np.zeros((1, *none.shape)), none, none)
+        return Courses(np.zeros((1, *none.shape)), none, none, none)
     every = np.stack(seconds, axis=1)
     cautious = np.quantile(every, caution, axis=0, method="higher")
-    return Courses(every, cautious, np.stack(usd))
+    return Courses(every, every.mean(axis=0), cautious, np.stack(usd))
 
 
 def _seconds(trial: RungTrial, supply: StudySupply, freed: bool) -> FloatArray:

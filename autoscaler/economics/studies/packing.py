@@ -14,15 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoscaler.economics.studies.courses import (
-    NEVER,
-    Courses,
-    running_courses,
-    waiting_courses,
-    work_seconds,
-)
-from autoscaler.economics.studies.rung import FreedInstances, Rung, StudySupply
-from autoscaler.economics.supply import IntArray
+from autoscaler.economics.studies.courses import NEVER
+from autoscaler.economics.studies.packing_task import PackingTask
+from autoscaler.economics.studies.rung import FreedInstances
 from autoscaler.goodput.throughput import FloatArray
 
 _ROUNDING = 1e-9
@@ -46,6 +40,19 @@ class Place(NamedTuple):
     after: int | None = None
 
 
+class _Opening(NamedTuple):
+    """Beginning on instances of its own: the seconds to the first step, what is paid and billed.
+
+    `paid_seconds` of it are, at `unit` $ a second; at least `least_seconds` are billed.
+    """
+
+    is_ready: bool
+    waits_seconds: float
+    paid_seconds: float
+    least_seconds: float
+    unit: float
+
+
 @dataclass(slots=True)
 class _Lane:
     """Instances of one size and who trains on them, one after the other."""
@@ -60,63 +67,21 @@ class _Lane:
 class Packing:
     """Where each trial of the rung is put, what that costs (K,), when each is done (K, N).
 
-    `unused` are the free instances of each offer that nobody takes.
+    `unused` are the free instances of each offer that nobody takes; `barrier_seconds` is when all
+    were to be done.
     """
 
     places: tuple[Place, ...]
     usd: FloatArray
     ends: FloatArray
     unused: dict[str, int]
+    barrier_seconds: float
 
     @property
     def seconds(self) -> FloatArray:
         """When the barrier is reached, (K,)."""
         latest: FloatArray = self.ends.max(axis=1)
         return latest
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PackingTask:
-    """A rung made ready to be packed at many barriers.
-
-    `running` and `waiting` are places in the rung, the rows of the courses: of those that train,
-    growing by instances that boot or that are ready, and of those that wait, longest first.
-    `alone` are the seconds of each trial's work on each size without any change, (K, N, A).
-    """
-
-    rung: Rung
-    supply: StudySupply
-    running: IntArray
-    waiting: IntArray
-    booting: Courses
-    ready: Courses
-    idle: Courses
-    alone: FloatArray
-
-    @property
-    def draws(self) -> int:
-        """K."""
-        return int(self.rung.trials[0].goodput.shape[0])
-
-
-def packing_task(rung: Rung, supply: StudySupply, caution: float) -> PackingTask:
-    """All that packings at different barriers have in common."""
-    holds = [index for index, trial in enumerate(rung.trials) if trial.held is not None]
-    waits = [index for index, trial in enumerate(rung.trials) if trial.held is None]
-    running = tuple(rung.trials[index] for index in holds)
-    idle = waiting_courses(tuple(rung.trials[index] for index in waits), supply, caution)
-    order = np.argsort(-idle.cautious.min(axis=1), kind="stable")
-    idle = Courses(idle.seconds[:, order], idle.cautious[order], idle.usd[order])
-    return PackingTask(
-        rung,
-        supply,
-        np.array(holds, dtype=np.int64),
-        np.array(waits, dtype=np.int64)[order],
-        running_courses(running, supply, caution, freed=False),
-        running_courses(running, supply, caution, freed=True),
-        idle,
-        np.stack([work_seconds(trial, supply) for trial in rung.trials], axis=1),
-    )
 
 
 def pack(task: PackingTask, barrier_seconds: float) -> Packing | None:
@@ -146,6 +111,9 @@ class _Packer:
         self.task = task
         self.supply = task.supply
         self.barrier = barrier_seconds * (1.0 + _ROUNDING)
+        self.offers: list[int] = self.supply.offer_of.tolist()
+        self.needs: list[int] = self.supply.instances.tolist()
+        self.prices: list[float] = self.supply.usd_per_second.tolist()
         self.places: dict[int, Place] = {}
         self.ends: dict[int, FloatArray] = {}
         self.begins: dict[int, FloatArray] = {}
@@ -167,17 +135,16 @@ class _Packer:
 
     def put_running(self) -> bool:
         """Each trial that trains on the cheapest size in time; whether there is one for all."""
-        booting, ready = self.task.booting, self.task.ready
-        for row in np.argsort(-booting.usd.min(axis=1), kind="stable").tolist():
+        order = sorted(
+            range(len(self.task.running)), key=lambda row: -self.task.resizes[row][0].usd
+        )
+        for row in order:
             index = int(self.task.running[row])
-            late = booting.cautious[row] > self.barrier
-            choices = [(usd, size, False) for size, usd in _allowed(booting.usd[row], late)]
-            if self.free:
-                late = ready.cautious[row] > self.barrier
-                choices += [(usd, size, True) for size, usd in _allowed(ready.usd[row], late)]
-            for _, size, is_ready in sorted(choices):
-                if self._can_have(index, size, is_ready):
-                    self.put_on(row, index, size, is_ready)
+            for option in self.task.resizes[row]:
+                if option.end_seconds > self.barrier or (option.is_ready and not self.free):
+                    continue
+                if self._can_have(index, option.size, option.is_ready):
+                    self.put_on(row, index, option.size, option.is_ready)
                     break
             else:
                 return False
@@ -187,19 +154,18 @@ class _Packer:
         """A trial that trains goes on, on this size."""
         courses = self.task.ready if is_ready else self.task.booting
         held = int(self.task.rung.trials[index].held or 0)
-        more = self._more(held, size)
-        offer = int(self.supply.offer_of[size])
+        added, offer = self._more(held, size), self.offers[size]
         if is_ready:
-            for _ in range(more):
+            for _ in range(added):
                 self._take_free(self.supply.offers[offer].id)
         else:
-            self._use(offer, more)
-        self._use(int(self.supply.offer_of[held]), -self._more(size, held))
+            self._use(offer, added)
+        self._use(self.offers[held], -self._more(size, held))
         beginning = Beginning.HOLDS if size == held else Beginning.RESIZES
         self.places[index] = Place(size, beginning)
         self.ends[index] = courses.seconds[:, row, size]
-        price = float(self.supply.usd_per_second[size])
-        self._pay(float(courses.usd[row, size]), price, self.ends[index])
+        more = self.ends[index] - courses.mean[row, size]
+        self._pay(float(courses.usd[row, size]), self.prices[size], more)
         ready = self.task.rung.trials[index].ready_seconds
         self.begins[index] = np.full(self.task.draws, ready)
         end = float(courses.cautious[row, size])
@@ -220,7 +186,7 @@ class _Packer:
         if (ends > self.barrier).any():
             ends, more = self._rescued(places, begins, ends)
             usd = usd + more
-        return Packing(places, usd, ends, left)
+        return Packing(places, usd, ends, left, self.barrier)
 
     def _rescued(
         self, places: tuple[Place, ...], begins: FloatArray, ends: FloatArray
@@ -259,14 +225,14 @@ class _Packer:
     def _least_takeover(self, row: int) -> tuple[float, _Lane] | None:
         """The lane with time left where it adds least; of equals the one that ends last."""
         idle, wait = self.task.idle, self.supply.switching.handover_seconds
-        work, usd = idle.cautious[row], idle.usd[row]
+        work, usd = idle.cautious[row].tolist(), idle.usd[row].tolist()
         best: tuple[float, float, _Lane] | None = None
         for lane in self.lanes:
             if lane.end_seconds + wait + work[lane.size] > self.barrier:
                 continue
-            price = float(self.supply.usd_per_second[lane.size])
-            adds = float(usd[lane.size]) + wait * price
-            adds -= min(lane.spare_seconds, adds / price if price else 0.0) * price
+            price = self.prices[lane.size]
+            adds = usd[lane.size] + wait * price
+            adds -= min(lane.spare_seconds * price, adds)
             if best is None or (adds, -lane.end_seconds) < best[:2]:
                 best = adds, -lane.end_seconds, lane
         return None if best is None else (best[0], best[2])
@@ -274,9 +240,8 @@ class _Packer:
     def _take_over(self, row: int, index: int, lane: _Lane) -> None:
         idle, wait = self.task.idle, self.supply.switching.handover_seconds
         took = wait + idle.seconds[:, row, lane.size]
-        price = float(self.supply.usd_per_second[lane.size])
-        mean = float(took.mean())
-        self._pay(max(mean - lane.spare_seconds, 0.0) * price, price, took)
+        price, mean = self.prices[lane.size], wait + float(idle.mean[row, lane.size])
+        self._pay(max(mean - lane.spare_seconds, 0.0) * price, price, took - mean)
         self.ends[index] = self.ends[lane.last] + took
         self.begins[index] = np.minimum(self.ends[lane.last], lane.end_seconds) + wait
         self.places[index] = Place(lane.size, Beginning.AFTER, lane.last)
@@ -286,76 +251,82 @@ class _Packer:
 
     def _least_opening(self, row: int) -> tuple[float, int] | None:
         """The size on instances of its own that costs least and is in time."""
-        idle, best = self.task.idle, None
-        for size in range(len(self.supply.sizes)):
-            opening = self._opening(size)
-            if opening is None:
-                continue
-            waits, paid, least = opening
-            if waits + idle.cautious[row, size] > self.barrier:
-                continue
-            seconds = waits + float(idle.seconds[:, row, size].mean())
-            billed = max(seconds, least)
-            usd = billed * float(self.supply.usd_per_second[size]) - min(billed, paid[0]) * paid[1]
-            if best is None or usd < best[0]:
-                best = usd, size
+        best = None
+        for option in self.task.openings[row]:
+            if option.end_seconds <= self.barrier and self._opening(option.size) is not None:
+                best = option.usd, option.size
+                break
+        if self.free:
+            most = max(len(free) for free in self.free.values())
+            sizes = (size for size, needed in enumerate(self.needs) if needed <= most)
+            ready = (self._ready_opening(row, size) for size in sizes)
+            best = min([one for one in (best, *ready) if one is not None], default=None)
         return best
 
-    def _opening(self, size: int) -> tuple[float, tuple[float, float], float] | None:
-        """Seconds to the first step, what is paid (seconds, $ a second), the least billed."""
-        supply, offer = self.supply, int(self.supply.offer_of[size])
-        needed = int(supply.instances[size])
-        free = self.free.get(supply.offers[offer].id, [])[:needed]
-        unit = float(supply.unit_usd_per_second[size])
+    def _ready_opening(self, row: int, size: int) -> tuple[float, int] | None:
+        """What a size costs on instances that are free, if there are enough, in time."""
+        opening = self._opening(size)
+        if opening is None or not opening.is_ready:
+            return None
+        if opening.waits_seconds + self.task.idle.cautious[row, size] > self.barrier:
+            return None
+        seconds = opening.waits_seconds + float(self.task.idle.mean[row, size])
+        return seconds * self.prices[size] - min(
+            seconds, opening.paid_seconds
+        ) * opening.unit, size
+
+    def _opening(self, size: int) -> _Opening | None:
+        """What beginning on a size means; None where the limits leave no room."""
+        supply, offer, needed = self.supply, self.offers[size], self.needs[size]
+        free = self.free.get(supply.offers[offer].id, ())[:needed]
         if len(free) == needed:
             ready = max(one.ready_seconds for one in free)
             paid = sum(one.paid_seconds for one in free) / needed
-            return ready + supply.switching.handover_seconds, (paid, unit * needed), 0.0
+            wait = ready + supply.switching.handover_seconds
+            return _Opening(
+                True, wait, paid, 0.0, float(supply.unit_usd_per_second[size]) * needed
+            )
         if not self._has_room(offer, needed - len(free)):
             return None
         starts = float(supply.boot_seconds[size]) + supply.switching.start_seconds
-        return starts, (0.0, 0.0), float(supply.minimum_billed_seconds[size])
+        return _Opening(False, starts, 0.0, float(supply.minimum_billed_seconds[size]), 0.0)
 
     def _open(self, row: int, index: int, size: int) -> None:
         opening = self._opening(size)
         assert opening is not None
-        waits, paid, least = opening
-        supply, offer = self.supply, int(self.supply.offer_of[size])
-        needed = int(supply.instances[size])
-        free = self.free.get(supply.offers[offer].id, [])[:needed]
-        for _ in free:
-            self._take_free(supply.offers[offer].id)
-        self._use(offer, needed - len(free))
-        took = waits + self.task.idle.seconds[:, row, size]
-        mean = float(took.mean())
-        price = float(supply.usd_per_second[size])
-        billed = max(mean, least)
-        self._pay(billed * price - min(billed, paid[0]) * paid[1], price, took)
+        offer, needed = self.offers[size], self.needs[size]
+        taken = min(len(self.free.get(self.supply.offers[offer].id, ())), needed)
+        for _ in range(taken):
+            self._take_free(self.supply.offers[offer].id)
+        self._use(offer, needed - taken)
+        took = opening.waits_seconds + self.task.idle.seconds[:, row, size]
+        mean = opening.waits_seconds + float(self.task.idle.mean[row, size])
+        billed = max(mean, opening.least_seconds)
+        credit = min(billed, opening.paid_seconds) * opening.unit
+        self._pay(billed * self.prices[size] - credit, self.prices[size], took - mean)
         self.ends[index] = took
-        self.begins[index] = np.full(self.task.draws, waits)
-        beginning = Beginning.FREED if len(free) == needed else Beginning.NEW
-        self.places[index] = Place(size, beginning)
-        end = waits + float(self.task.idle.cautious[row, size])
-        spare = max(max(least, paid[0]) - mean, 0.0)
+        self.begins[index] = np.full(self.task.draws, opening.waits_seconds)
+        self.places[index] = Place(size, Beginning.FREED if opening.is_ready else Beginning.NEW)
+        end = opening.waits_seconds + float(self.task.idle.cautious[row, size])
+        spare = max(max(opening.least_seconds, opening.paid_seconds) - mean, 0.0)
         self.lanes.append(_Lane(size, end, index, spare))
 
-    def _pay(self, usd: float, usd_per_second: float, seconds: FloatArray) -> None:
-        """A mean cost, and by how much more or less a draw's seconds are than their mean."""
-        self.usd = self.usd + usd + usd_per_second * (seconds - seconds.mean())
+    def _pay(self, usd: float, usd_per_second: float, more_seconds: FloatArray) -> None:
+        """A mean cost, and by how much more a draw's seconds are than their mean."""
+        self.usd = self.usd + (usd + usd_per_second * more_seconds)
 
     def _can_have(self, index: int, size: int, is_ready: bool) -> bool:
         held = int(self.task.rung.trials[index].held or 0)
-        more, offer = self._more(held, size), int(self.supply.offer_of[size])
+        more, offer = self._more(held, size), self.offers[size]
         if not is_ready or not more:
             return not is_ready and self._has_room(offer, more)
         return len(self.free.get(self.supply.offers[offer].id, [])) >= more
 
     def _more(self, held: int, size: int) -> int:
         """How many instances `size` has beyond what `held` has of the same offer."""
-        needed = int(self.supply.instances[size])
-        if self.supply.offer_of[held] != self.supply.offer_of[size]:
-            return needed
-        return max(needed - int(self.supply.instances[held]), 0)
+        if self.offers[held] != self.offers[size]:
+            return self.needs[size]
+        return max(self.needs[size] - self.needs[held], 0)
 
     def _has_room(self, offer: int, instances: int) -> bool:
         if instances == 0 or not len(self.used):
@@ -373,7 +344,3 @@ class _Packer:
 
     def _offer(self, name: str) -> int:
         return next(i for i, offer in enumerate(self.supply.offers) if offer.id == name)
-
-
-def _allowed(usd: FloatArray, late: FloatArray) -> list[tuple[int, float]]:
-    return [(size, float(usd[size])) for size in np.flatnonzero(~late.astype(bool)).tolist()]

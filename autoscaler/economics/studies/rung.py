@@ -29,12 +29,14 @@ class TrialSwitching:
         start_seconds: from an instance that has booted to the first step.
         handover_seconds: from an instance that another trial left, ready, to the first step.
         lost_seconds: of training that a reclaim undoes where nothing is left to go on with.
+        look_seconds: of training until a trial's speed is known.
     """
 
     pause_seconds: float
     start_seconds: float
     handover_seconds: float
     lost_seconds: float = 0.0
+    look_seconds: float = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +154,7 @@ class RungTrial:
         held: which size it holds; None: it waits.
         ready_seconds: until what it holds trains: a boot or a start that goes on.
         paid_seconds: of what it holds that are paid for already (the billing minimum).
+        is_measured: its own speed was measured, on whatever size.
     """
 
     id: str
@@ -160,6 +163,7 @@ class RungTrial:
     held: int | None = None
     ready_seconds: float = 0.0
     paid_seconds: float = 0.0
+    is_measured: bool = True
 
     def __post_init__(self) -> None:
         if not self.work > 0:

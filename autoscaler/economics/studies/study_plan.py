@@ -34,11 +34,15 @@ class TrialAction(StrEnum):
     START = "start"
     TAKE_OVER = "take over"
     WAIT = "wait"
+    PAUSE = "pause"
 
 
 @dataclass(frozen=True, slots=True)
 class TrialDecision:
-    """One trial's part: it goes to `size` now, or, waiting, after the trial `after` is done."""
+    """One trial's part: it goes to `size` now, or, waiting, after the trial `after` is done.
+
+    One that pauses leaves what it holds to another and waits.
+    """
 
     trial: str
     action: TrialAction

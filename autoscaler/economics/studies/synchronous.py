@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Offer
 from autoscaler.economics.forecast import range_of
 from autoscaler.economics.stages import quantile
+from autoscaler.economics.studies.looks import with_looks
 from autoscaler.economics.studies.packing import Beginning, Place
 from autoscaler.economics.studies.rung import Rung, StudySupply
 from autoscaler.economics.studies.study_plan import (
@@ -43,6 +45,7 @@ def plan_rung(rung: Rung, supply: StudySupply, aim: StudyAim) -> StudyPlan:
     prospects = water_fill(rung, supply, aim)
     chosen = prospects.chosen
     decisions = tuple(_decision(index, rung, supply, chosen) for index in range(len(rung.trials)))
+    decisions = with_looks(decisions, rung, supply, chosen)
     standby = _standby(rung, supply, chosen)
     kept = {standby.offer: standby.keep}
     release = tuple(
@@ -70,7 +73,7 @@ def _decision(index: int, rung: Rung, supply: StudySupply, chosen: Filling) -> T
     what = _what(trial.id, trial.held, place, supply, after)
     return TrialDecision(
         trial.id,
-        _ACTIONS[place.beginning],
+        _action(trial.held, place),
         supply.sizes[place.size],
         after,
         range_of(ends),
@@ -78,25 +81,39 @@ def _decision(index: int, rung: Rung, supply: StudySupply, chosen: Filling) -> T
     )
 
 
+def _action(held: int | None, place: Place) -> TrialAction:
+    """What a place means to a trial: one that may stay where it is does not take over."""
+    if held is None:
+        return _ACTIONS[place.beginning]
+    if place.beginning is Beginning.AFTER:
+        return TrialAction.PAUSE
+    return TrialAction.HOLD if place.size == held else TrialAction.RESIZE
+
+
 def _what(
     trial: str, held: int | None, place: Place, supply: StudySupply, after: str | None
 ) -> str:
     size = supply.sizes[place.size]
-    match place.beginning:
-        case Beginning.HOLDS:
+    match _action(held, place):
+        case TrialAction.HOLD:
             return f"hold {trial} at {size}"
-        case Beginning.RESIZES:
-            old = supply.sizes[held if held is not None else place.size]
-            verb = "grow" if size.devices > old.devices else "shrink"
-            if size.offer != old.offer:
-                return f"move {trial} {old} -> {size}"
-            return f"{verb} {trial} {old.instances} -> {size}"
-        case Beginning.NEW:
+        case TrialAction.RESIZE:
+            return f"{_change(supply.sizes[held or 0], size).format(trial)}"
+        case TrialAction.START:
             return f"start {trial} on {size}"
-        case Beginning.FREED:
+        case TrialAction.TAKE_OVER:
             return f"start {trial} on {size} that another trial left"
-        case Beginning.AFTER:
+        case TrialAction.WAIT:
             return f"{trial} waits for {after} and takes over its {size}"
+        case TrialAction.PAUSE:
+            return f"pause {trial}, whose turn comes after {after} on its {size}"
+
+
+def _change(old: Allocation, new: Allocation) -> str:
+    if new.offer != old.offer:
+        return f"move {{}} {old} -> {new}"
+    verb = "grow" if new.devices > old.devices else "shrink"
+    return f"{verb} {{}} {old.instances} -> {new}"
 
 
 def _why(index: int, rung: Rung, supply: StudySupply, chosen: Filling) -> str:

@@ -18,16 +18,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autoscaler.economics.studies.future import Hereafter, hereafter
-from autoscaler.economics.studies.packing import Packing, PackingTask, keep, pack, packing_task
-from autoscaler.economics.studies.rung import Rung, StudySupply
+from autoscaler.economics.studies.packing import Packing, keep, pack
+from autoscaler.economics.studies.packing_task import PackingTask, packing_task
+from autoscaler.economics.studies.rung import FreedInstances, Rung, StudySupply
 from autoscaler.economics.studies.study_plan import StudyAim
 from autoscaler.economics.supply import SECONDS_PER_HOUR, BoolArray
 from autoscaler.goodput.throughput import FloatArray
 
 # What a trial passes in one of five draws stands for its time when it is packed.
 _CAUTION = 0.8
-_BARRIERS = 32
-_NEAR = np.geomspace(0.85, 1.15, 12)
+_BARRIERS = 16
+_NEAR = np.geomspace(0.88, 1.12, 6)
 # What is held is kept unless this share of all that is still to be paid is saved.
 _HYSTERESIS = 0.02
 _ROUNDING = 1e-6
@@ -74,9 +75,39 @@ class Prospects:
 def water_fill(rung: Rung, supply: StudySupply, aim: StudyAim) -> Prospects:
     """The packing of the present rung that is best for the whole study.
 
+    While some wait, trials may also change places: the rung that is packed is then one in which
+    all wait and what they hold is free.
+
     Raises:
         ValueError: there is no trial in the rung, or the limits leave no room for one.
     """
+    prospects = _water_fill(rung, supply, aim)
+    held = [one for one in rung.trials if one.held is not None]
+    if not held or len(held) == len(rung.trials):
+        return prospects
+    others = _water_fill(_loosened(rung, supply), supply, aim)
+    stays = _kept_if_as_good(prospects.chosen, others.chosen, aim)
+    return prospects if stays is prospects.chosen else others
+
+
+def _loosened(rung: Rung, supply: StudySupply) -> Rung:
+    """The same rung with all that its trials hold free to be taken over."""
+    held = [one for one in rung.trials if one.held is not None]
+    freed = tuple(
+        FreedInstances(
+            supply.sizes[one.held].offer,
+            supply.sizes[one.held].instances,
+            one.paid_seconds,
+            one.ready_seconds,
+        )
+        for one in held
+        if one.held is not None
+    )
+    waiting = tuple(replace(one, held=None, ready_seconds=0.0) for one in rung.trials)
+    return replace(rung, trials=waiting, freed=rung.freed + freed)
+
+
+def _water_fill(rung: Rung, supply: StudySupply, aim: StudyAim) -> Prospects:
     if not rung.trials:
         raise ValueError("a rung without trials has nothing to plan")
     task = packing_task(rung, supply, _CAUTION)
@@ -85,7 +116,7 @@ def water_fill(rung: Rung, supply: StudySupply, aim: StudyAim) -> Prospects:
     if not fillings:
         raise ValueError("the limits leave no room for a trial of this rung")
     first = _best(fillings, aim)
-    around = float(np.quantile(first.packing.seconds, _CAUTION)) * _NEAR
+    around = first.packing.barrier_seconds * _NEAR
     fillings += _fillings(task, around, later, aim)
     chosen = _best(fillings, aim)
     stays = keep(task)
