@@ -17,6 +17,7 @@ from autoscaler.economics.studies.rung import (
     RungTrial,
     SurvivorDraws,
     future_rungs,
+    settled,
 )
 from autoscaler.economics.studies.siblings import (
     SiblingPrior,
@@ -140,8 +141,9 @@ class WaterArm:
     def decide(self, view: View) -> Orders:
         """The plan of the product, as orders."""
         supply = self.case.market.supply
-        rates = self.knowledge.rates(view)
         known = self.knowledge.known(view)
+        is_known = np.isin(np.arange(len(self.case.rate)), list(known))
+        rates = settled(self.knowledge.rates(view), is_known)
         trials = tuple(
             RungTrial(
                 str(t.trial),

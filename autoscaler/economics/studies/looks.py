@@ -1,86 +1,136 @@
 """A look at trials whose speed nobody knows yet, before they are put in an order.
 
-A trial that waits may turn out to be the slow one that all will wait for. A few seconds of its
-training tell. A look costs its seconds, a hand-over to it and one back; not looking costs the
-study the time by which the barrier is passed on average, at what its time is worth.
+A trial that waits may turn out to be the slow one that all will wait for, found too late to do
+anything about it. A few seconds of its training tell. So trials are looked at if the study could
+not bear that one of them is ten times as slow as believed, or if the time by which the barrier is
+passed on average is worth more than all looks: their seconds, a hand-over to each and one back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from autoscaler.economics.studies.rung import Rung, StudySupply
-from autoscaler.economics.studies.study_plan import TrialAction, TrialDecision
-from autoscaler.economics.studies.water_filling import Filling
+from autoscaler.economics.stages import quantile
+from autoscaler.economics.studies.rung import Rung, RungTrial, StudySupply
+from autoscaler.economics.studies.study_plan import StudyAim, TrialAction, TrialDecision
+from autoscaler.economics.studies.water_filling import Prospects
 from autoscaler.economics.wording import duration, money
 
-_SPREAD = 0.2
+# Hyper-parameters change the speed of a program by about so much (LCBench: up to 20 times).
+_SURPRISE = 10.0
 
 
-def with_looks(
-    decisions: tuple[TrialDecision, ...], rung: Rung, supply: StudySupply, chosen: Filling
-) -> tuple[TrialDecision, ...]:
-    """The decisions, those of trials to be looked at next and of who makes room in their place.
+def looks(
+    decisions: tuple[TrialDecision, ...],
+    rung: Rung,
+    supply: StudySupply,
+    aim: StudyAim,
+    prospects: Prospects,
+) -> tuple[TrialDecision, ...] | None:
+    """The decisions while looks are worth it; None if they are not, or all have been looked at.
 
-    Room is made by a trial that trains, was measured and was to go on as it is. The longest first
-    of those that wait: where least is known, and what is likely to be in the way.
+    Room is made by trials that train and were measured, and nothing else is
+    changed. Looked at first is what is believed to take longest.
     """
-    unknown = _unknown(decisions, rung)
-    room = [
-        index
-        for index, (trial, decision) in enumerate(zip(rung.trials, decisions, strict=True))
-        if trial.held is not None and trial.is_measured and decision.action is TrialAction.HOLD
+    pairs = list(zip(rung.trials, decisions, strict=True))
+    unknown = [
+        place
+        for place, (trial, _) in enumerate(pairs)
+        if not trial.is_measured and trial.held is None
     ]
+    hosts = [
+        place
+        for place, (trial, _) in enumerate(pairs)
+        if trial.held is not None and trial.is_measured and trial.ready_seconds == 0
+    ]
+    room = len(hosts) + sum(one.instances for one in rung.freed)
     if not unknown or not room:
-        return decisions
-    costs, saves = _worth(len(unknown), len(room), supply, chosen)
-    if saves <= costs:
-        return decisions
-    order = sorted(unknown, key=lambda index: -_slow_seconds(rung, supply, index))
-    changed = list(decisions)
-    for index, host in zip(order, room, strict=False):
-        look = duration(supply.switching.look_seconds)
-        why = f"a look of {look}: all looks cost {money(costs)}, not knowing {money(saves)}"
-        trial, holder = rung.trials[index].id, rung.trials[host].id
-        changed[index] = replace(
-            decisions[index],
+        return None
+    why = _why(unknown, room, (rung, supply), aim, prospects)
+    if why is None:
+        return None
+    unknown.sort(key=lambda place: -_seconds(rung, supply, place))
+    size_of = _rooms(rung, supply, hosts)
+    changed = [_as_it_is(trial, one, supply) for trial, one in pairs]
+    for place, (host, size) in zip(unknown, size_of, strict=False):
+        trial = rung.trials[place].id
+        changed[place] = replace(
+            decisions[place],
             action=TrialAction.TAKE_OVER,
-            size=decisions[host].size,
+            size=supply.sizes[size],
             after=None,
-            reason=f"start {trial} on {decisions[host].size} of {holder}: {why}",
+            reason=f"start {trial} on {supply.sizes[size]}: {why}",
         )
-        changed[host] = replace(
-            decisions[host],
-            action=TrialAction.PAUSE,
-            after=trial,
-            reason=f"pause {holder} for a look at {trial}",
-        )
+        if host is not None:
+            changed[host] = replace(
+                changed[host],
+                action=TrialAction.PAUSE,
+                after=trial,
+                reason=f"pause {rung.trials[host].id} for a look at {trial}",
+            )
     return tuple(changed)
 
 
-def _unknown(decisions: Sequence[TrialDecision], rung: Rung) -> list[int]:
-    return [
-        index
-        for index, (trial, decision) in enumerate(zip(rung.trials, decisions, strict=True))
-        if not trial.is_measured and decision.action is TrialAction.WAIT
-    ]
+def _rooms(rung: Rung, supply: StudySupply, hosts: list[int]) -> list[tuple[int | None, int]]:
+    """Where looks can be taken: (the trial that makes room, a size), free instances first."""
+    rooms: list[tuple[int | None, int]] = []
+    for freed in rung.freed:
+        sizes = [
+            index
+            for index, size in enumerate(supply.sizes)
+            if size.offer == freed.offer and size.instances == 1
+        ]
+        if sizes and freed.ready_seconds == 0:
+            rooms += [(None, max(sizes, key=lambda one: supply.sizes[one].devices))] * (
+                freed.instances
+            )
+    return rooms + [(host, rung.trials[host].held or 0) for host in hosts]
 
 
-def _worth(looks: int, lanes: int, supply: StudySupply, chosen: Filling) -> tuple[float, float]:
-    """What all looks cost, their time counted, and what they are likely to save, in US dollars."""
-    switching, late = supply.switching, chosen.packing.seconds
+def _as_it_is(trial: RungTrial, decision: TrialDecision, supply: StudySupply) -> TrialDecision:
+    """Nothing else is changed while there are looks: in a minute more will be known."""
+    if trial.held is None:
+        reason = f"{trial.id} waits until all have been looked at"
+        return replace(decision, action=TrialAction.WAIT, after=None, reason=reason)
+    size = supply.sizes[trial.held]
+    reason = f"hold {trial.id} at {size} until all have been looked at"
+    return replace(decision, action=TrialAction.HOLD, size=size, after=None, reason=reason)
+
+
+def _why(
+    unknown: list[int],
+    hosts: int,
+    of: tuple[Rung, StudySupply],
+    aim: StudyAim,
+    prospects: Prospects,
+) -> str | None:
+    """Why looks are worth what they cost; None if they are not."""
+    rung, supply = of
+    switching, chosen = supply.switching, prospects.chosen
     each = switching.look_seconds + 2.0 * switching.handover_seconds
-    price = float(supply.usd_per_second.min())
-    rounds = -(-looks // lanes)
-    costs = each * (looks * price + rounds * chosen.usd_per_second)
-    over = np.maximum(late - chosen.packing.barrier_seconds, 0.0).mean()
-    return costs, float(over) * chosen.usd_per_second
+    rounds = -(-len(unknown) // hosts)
+    costs = each * len(unknown) * float(supply.usd_per_second.min())
+    text = f"a look of {duration(switching.look_seconds)}, {money(costs)} for all {len(unknown)}"
+    late = np.maximum(chosen.packing.seconds - chosen.packing.barrier_seconds, 0.0).mean()
+    saves = float(late) * chosen.usd_per_second
+    if saves > costs + rounds * each * chosen.usd_per_second:
+        return f"{text}, where not knowing costs {money(saves)}"
+    if aim.deadline_seconds is None:
+        return None
+    after = quantile(prospects.later_seconds, 0.5)
+    changes = float(supply.boot_seconds.min()) + switching.pause_seconds
+    for place in unknown:
+        seconds = _seconds(rung, supply, place)
+        begins = quantile(chosen.packing.ends[:, place], 0.5) - seconds
+        if begins + changes + _SURPRISE * seconds + after > aim.deadline_seconds:
+            trial = rung.trials[place].id
+            return f"{text}; were {trial} ten times as slow as believed, it would be too late"
+    return None
 
 
-def _slow_seconds(rung: Rung, supply: StudySupply, index: int) -> float:
-    trial = rung.trials[index]
-    rate = trial.goodput.max(axis=1)
-    return float(np.quantile(trial.work / rate, 1.0 - _SPREAD))
+def _seconds(rung: Rung, supply: StudySupply, place: int) -> float:
+    """The work of a trial where it is fastest."""
+    rate = supply.with_reclaims(rung.trials[place].goodput)
+    return quantile(rung.trials[place].work / rate.max(axis=1), 0.5)

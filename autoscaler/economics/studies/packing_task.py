@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoscaler.economics.studies.courses import (
+    NEVER,
     Courses,
     running_courses,
     waiting_courses,
@@ -59,6 +60,11 @@ def packing_task(rung: Rung, supply: StudySupply, caution: float) -> PackingTask
     waits = [index for index, trial in enumerate(rung.trials) if trial.held is None]
     running = tuple(rung.trials[index] for index in holds)
     idle = waiting_courses(tuple(rung.trials[index] for index in waits), supply, caution)
+    for row, index in enumerate(waits):
+        if not rung.trials[index].is_measured:
+            # Growing once its speed is known costs a boot; growing before is a bet on a guess.
+            dearer = np.arange(len(supply.sizes)) != idle.usd[row].argmin()
+            idle.cautious[row, dearer] = NEVER
     order = np.argsort(-idle.cautious.min(axis=1), kind="stable")
     idle = Courses(idle.seconds[:, order], idle.mean[order], idle.cautious[order], idle.usd[order])
     booting = running_courses(running, supply, caution, freed=False)

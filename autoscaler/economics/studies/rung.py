@@ -16,7 +16,7 @@ import numpy as np
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.economics.spot import goodput_with_reclaims, price_with_refills
-from autoscaler.economics.supply import SECONDS_PER_HOUR, IntArray
+from autoscaler.economics.supply import SECONDS_PER_HOUR, BoolArray, IntArray
 from autoscaler.goodput.throughput import FloatArray
 
 
@@ -210,6 +210,17 @@ class SurvivorDraws:
 
     weights: FloatArray | None = None
     seed: int = 0
+
+
+def settled(goodput: FloatArray, is_measured: BoolArray) -> FloatArray:
+    """Draws (K, N, A) to plan by until all trials have been looked at.
+
+    What a trial's own speed is will be known as soon as it trains, long before what is bought on
+    a guess of it is ready. So one that nobody measured counts with its median, in all draws.
+    """
+    median = np.median(goodput, axis=0, keepdims=True)
+    draws: FloatArray = np.where(is_measured[:, None], goodput, median)
+    return draws
 
 
 def future_rungs(

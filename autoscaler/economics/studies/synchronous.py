@@ -8,7 +8,7 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Offer
 from autoscaler.economics.forecast import range_of
 from autoscaler.economics.stages import quantile
-from autoscaler.economics.studies.looks import with_looks
+from autoscaler.economics.studies.looks import looks
 from autoscaler.economics.studies.packing import Beginning, Place
 from autoscaler.economics.studies.rung import Rung, StudySupply
 from autoscaler.economics.studies.study_plan import (
@@ -45,16 +45,17 @@ def plan_rung(rung: Rung, supply: StudySupply, aim: StudyAim) -> StudyPlan:
     prospects = water_fill(rung, supply, aim)
     chosen = prospects.chosen
     decisions = tuple(_decision(index, rung, supply, chosen) for index in range(len(rung.trials)))
-    decisions = with_looks(decisions, rung, supply, chosen)
-    standby = _standby(rung, supply, chosen)
-    kept = {standby.offer: standby.keep}
+    standby, unused = _standby(rung, supply, chosen), dict(chosen.packing.unused)
+    looked = looks(decisions, rung, supply, aim, prospects)
+    if looked is not None:
+        standby, unused = _kept_meanwhile(rung, looked, standby), {}
     release = tuple(
-        (offer, count - kept.get(offer, 0))
-        for offer, count in sorted(chosen.packing.unused.items())
-        if count > kept.get(offer, 0)
+        (offer, count - (standby.keep if offer == standby.offer else 0))
+        for offer, count in sorted(unused.items())
+        if count > (standby.keep if offer == standby.offer else 0)
     )
     return StudyPlan(
-        decisions=decisions,
+        decisions=looked or decisions,
         release=release,
         standby=standby if standby.keep or standby.order else None,
         usd_per_hour=chosen.usd_per_second * SECONDS_PER_HOUR,
@@ -163,6 +164,15 @@ def _standby(rung: Rung, supply: StudySupply, chosen: Filling) -> Standby:
         f"{staying} will be there; a boot takes {duration(boots)}"
     )
     return Standby(offer.id, keeps, max(orders, 0), max(barrier - boots, 0.0), reason)
+
+
+def _kept_meanwhile(rung: Rung, looked: tuple[TrialDecision, ...], standby: Standby) -> Standby:
+    """What is free stays as it is until all have been looked at."""
+    pauses = sum(one.action is TrialAction.PAUSE for one in looked)
+    taken = sum(one.action is TrialAction.TAKE_OVER for one in looked) - pauses
+    free = sum(one.instances for one in rung.freed if one.offer == standby.offer)
+    reason = "kept until all trials have been looked at"
+    return Standby(standby.offer, max(free - taken, 0), 0, 0.0, reason)
 
 
 def _lanes(rung: Rung, supply: StudySupply, chosen: Filling) -> list[tuple[str, int, float]]:

@@ -61,12 +61,14 @@ class Prospects:
 
     Attributes:
         chosen: the filling that counts.
+        later_seconds: what later rungs take at the least, (K,).
         earliest: when the study is done if nothing is too dear, (K,).
         least_usd: what it costs if nothing is too late, (K,).
         possible: the share of draws in which deadline and budget can be kept at all.
     """
 
     chosen: Filling
+    later_seconds: FloatArray
     earliest: FloatArray
     least_usd: FloatArray
     possible: float
@@ -126,6 +128,7 @@ def _water_fill(rung: Rung, supply: StudySupply, aim: StudyAim) -> Prospects:
     slope = _value_of_time(chosen, fillings, later, aim)
     return Prospects(
         replace(chosen, usd_per_second=slope),
+        later.seconds[:, 0],
         np.min([one.packing.seconds for one in fillings], axis=0) + later.seconds[:, 0],
         np.min([one.packing.usd for one in fillings], axis=0) + later.usd[:, -1],
         max(float(one.kept.mean()) for one in fillings),
