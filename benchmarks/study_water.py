@@ -79,7 +79,7 @@ class Learnt:
 
     case: Case
     has_pilot: bool = True
-    draws: int = 24
+    draws: int = 27
     prior: SiblingPrior = SiblingPrior()  # noqa: RUF009
     _cache: dict[frozenset[tuple[int, int]], Array] = field(default_factory=dict)
 

@@ -2,8 +2,9 @@
 
 A trial that waits may turn out to be the slow one that all will wait for, found too late to do
 anything about it. A few seconds of its training tell. So trials are looked at if the study could
-not bear that one of them is ten times as slow as believed, or if the time by which the barrier is
-passed on average is worth more than all looks: their seconds, a hand-over to each and one back.
+not bear that one of them is 20 times as slow as believed, or if the time by which the barrier is
+passed on average is worth more than all looks: a hand-over to each and one back. (What is trained
+in a look is not lost.)
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from autoscaler.economics.studies.water_filling import Prospects
 from autoscaler.economics.wording import duration, money
 
 # Hyper-parameters change the speed of a program by about so much (LCBench: up to 20 times).
-_SURPRISE = 10.0
+_SURPRISE = 20.0
+# Insurance for no more than this share of what is still to be paid.
+_CHEAP = 0.05
 
 
 def looks(
@@ -111,22 +114,22 @@ def _why(
     switching, chosen = supply.switching, prospects.chosen
     each = switching.look_seconds + 2.0 * switching.handover_seconds
     rounds = -(-len(unknown) // hosts)
-    costs = each * len(unknown) * float(supply.usd_per_second.min())
+    costs = 2.0 * switching.handover_seconds * len(unknown) * float(supply.usd_per_second.min())
     text = f"a look of {duration(switching.look_seconds)}, {money(costs)} for all {len(unknown)}"
     late = np.maximum(chosen.packing.seconds - chosen.packing.barrier_seconds, 0.0).mean()
     saves = float(late) * chosen.usd_per_second
     if saves > costs + rounds * each * chosen.usd_per_second:
         return f"{text}, where not knowing costs {money(saves)}"
-    if aim.deadline_seconds is None:
+    if aim.deadline_seconds is None or costs > _CHEAP * float(chosen.usd.mean()):
         return None
-    after = quantile(prospects.later_seconds, 0.5)
+    after = quantile(prospects.later_seconds, aim.confidence)
     changes = float(supply.boot_seconds.min()) + switching.pause_seconds
     for place in unknown:
         seconds = _seconds(rung, supply, place)
         begins = quantile(chosen.packing.ends[:, place], 0.5) - seconds
         if begins + changes + _SURPRISE * seconds + after > aim.deadline_seconds:
             trial = rung.trials[place].id
-            return f"{text}; were {trial} ten times as slow as believed, it would be too late"
+            return f"{text}; were {trial} 20 times as slow as believed, it would be too late"
     return None
 
 

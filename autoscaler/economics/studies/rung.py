@@ -233,7 +233,8 @@ def future_rungs(
 
     In each draw the trials are put in an order of survival, drawn without replacement by their
     weights (Efraimidis and Spirakis 2006: least exponential over weight first), and rung r is
-    the first `counts[r]` of it.
+    the first `counts[r]` of it. Who comes first is stratified: each trial does in its share of
+    the draws, so that with as many draws as trials the slowest is once the one that remains.
 
     Args:
         goodput: of the n trials in the race, (K, n, A).
@@ -246,9 +247,21 @@ def future_rungs(
     weights = np.ones(trials) if chances.weights is None else np.maximum(chances.weights, 1e-12)
     rng = np.random.default_rng(chances.seed)
     order = np.argsort(rng.exponential(size=(draws, trials)) / weights, axis=1)
+    order = _with_each_best(order, weights / weights.sum())
     rungs = []
     for count, work in zip(counts, works, strict=True):
         chosen = order[:, : min(count, trials)]
         rate = np.take_along_axis(goodput, chosen[:, :, None], axis=1)
         rungs.append(FutureRung(np.full(chosen.shape, float(work)), rate))
     return tuple(rungs)
+
+
+def _with_each_best(order: IntArray, share: FloatArray) -> IntArray:
+    """The orders with who is first set anew, by systematic sampling of the shares."""
+    draws = len(order)
+    points = (np.arange(draws) + 0.5) / draws
+    first = np.searchsorted(np.cumsum(share), points, side="right").clip(max=len(share) - 1)
+    rest = order != first[:, None]
+    kept = order[rest].reshape(draws, -1)
+    stratified: IntArray = np.concatenate([first[:, None], kept], axis=1)
+    return stratified

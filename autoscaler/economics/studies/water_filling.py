@@ -31,6 +31,8 @@ _BARRIERS = 16
 _NEAR = np.geomspace(0.88, 1.12, 6)
 # What is held is kept unless this share of all that is still to be paid is saved.
 _HYSTERESIS = 0.02
+# A chance is known from few draws: so much more of it is no reason to change.
+_NO_SURER = 0.1
 _ROUNDING = 1e-6
 
 
@@ -217,7 +219,7 @@ def _score(filling: Filling, aim: StudyAim) -> float:
 
 def _kept_if_as_good(held: Filling, best: Filling, aim: StudyAim) -> Filling:
     """What is held, unless the best keeps the aim more surely or is better by a margin."""
-    enough = min(aim.confidence, float(best.kept.mean()))
+    enough = min(aim.confidence, float(best.kept.mean())) - _NO_SURER
     if float(held.kept.mean()) < enough:
         return best
     return held if _score(held, aim) <= _score(best, aim) * (1.0 + _HYSTERESIS) else best
