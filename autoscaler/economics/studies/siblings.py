@@ -89,17 +89,19 @@ class SpeedModel:
         mean: (N, A).
         sd: (N, A).
         covariance: of all, trial by trial, (N * A, N * A).
+        sizes: what the columns are.
     """
 
     mean: FloatArray
     sd: FloatArray
     covariance: FloatArray
+    sizes: StudySizes
 
     def draws(self, count: int, seed: int = 0) -> FloatArray:
         """Units a second in `count` equally likely cases, (K, N, A): the same for a seed.
 
-        Drawn in pairs around the mean, so that the mean of logarithms is exact; the deviations of
-        each trial have the tails of Student's distribution.
+        The deviations of each trial have the tails of Student's distribution. A device more never
+        adds more than those before it did on average: else the luckiest of many sizes would win.
         """
         half, size, trials = (count + 1) // 2, len(self.covariance), len(self.mean)
         rng = np.random.default_rng(seed)
@@ -108,8 +110,7 @@ class SpeedModel:
         root = np.linalg.cholesky(self.covariance + _JITTER * np.eye(size))
         deviations = (normal @ root.T).reshape(half, *self.mean.shape) * tails
         both = np.concatenate([deviations, -deviations])[:count]
-        drawn: FloatArray = np.exp(self.mean + both)
-        return drawn
+        return np.exp(_diminishing(self.mean + both, self.sizes))
 
 
 def hyper_parameter_features(values: FloatArray) -> FloatArray:
@@ -156,7 +157,21 @@ def sibling_speeds(
         covariance = covariance - across @ cho_solve(factor, across.T)
     sd = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     shape = trials, size_count
-    return SpeedModel(mean.reshape(shape), sd.reshape(shape), (covariance + covariance.T) / 2)
+    return SpeedModel(
+        mean.reshape(shape), sd.reshape(shape), (covariance + covariance.T) / 2, sizes
+    )
+
+
+def _diminishing(log_rate: FloatArray, sizes: StudySizes) -> FloatArray:
+    """Units a second a device that never rise with devices of a kind, (..., A), in logarithms."""
+    devices = np.log(sizes.devices)
+    capped = log_rate - devices
+    for kind in np.unique(sizes.kind):
+        places = np.flatnonzero(sizes.kind == kind)
+        places = places[np.argsort(sizes.devices[places], kind="stable")]
+        capped[..., places] = np.minimum.accumulate(capped[..., places], axis=-1)
+    most: FloatArray = capped + devices
+    return most
 
 
 def _standardised(column: FloatArray) -> FloatArray:

@@ -154,7 +154,8 @@ def _standby(rung: Rung, supply: StudySupply, chosen: Filling) -> Standby:
     boots = offer.boot_seconds + offer.fill_seconds
     staying = sum(n for name, n, end in lanes if name == offer.id and end >= barrier - boots)
     free = chosen.packing.unused.get(offer.id, 0)
-    needed = int(np.median(chosen.next_instances)) if rung.future else 0
+    kept = chosen.kept if chosen.kept.any() else np.ones_like(chosen.kept)
+    needed = int(np.median(chosen.next_instances[kept])) if rung.future else 0
     keeps = 0
     if barrier <= max(boots * _RELUCTANCE, _paid_seconds(rung, offer.id)):
         keeps = min(free, max(needed - staying, 0))

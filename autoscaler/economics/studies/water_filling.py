@@ -233,8 +233,8 @@ def _value_of_time(
     if aim.deadline_seconds is None and aim.budget_usd is None:
         return asked
     if later.seconds[:, -1].any():
-        left = chosen.seconds - chosen.packing.seconds
-        return max(float(later.value_of_time(left).mean()), asked)
+        slopes = later.value_of_time(chosen.seconds - chosen.packing.seconds)
+        return max(float(slopes[chosen.kept].mean()) if chosen.kept.any() else 0.0, asked)
     seconds, usd = float(chosen.seconds.mean()), float(chosen.usd.mean())
     saves = [
         (usd - float(one.usd.mean())) / (float(one.seconds.mean()) - seconds)
