@@ -44,6 +44,8 @@ MEDIAN_SECONDS = 2 * 3600.0
 DEVICES = (1, 2, 3, 4, 6, 8, 12, 16)
 REPORT_NOISE = 0.5
 MEASUREMENT_NOISE = 0.03
+# Trials of an earlier study of the same program that were measured on all sizes.
+PILOTS = 4
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,8 @@ class Case:
         values: what each trial reports at the end of each rung, (R, N): the same for all arms.
         features: hyper-parameters, (N, H), logarithms where a parameter is above 0.
         noise: what measurements of each rate are off by, in logarithms, (N, A).
-        pilot: epochs a second of one more trial on each size, measured before, (A,).
-        pilot_features: its hyper-parameters, (H,).
+        pilots: epochs a second of trials of an earlier study, as measured on each size, (P, A).
+        pilot_features: their hyper-parameters, (P, H).
         seed: of all that is drawn besides.
     """
 
@@ -114,7 +116,7 @@ class Case:
     values: Array
     features: Array
     noise: Array
-    pilot: Array
+    pilots: Array
     pilot_features: Array
     seed: int
 
@@ -176,7 +178,7 @@ def make_case(source: Source, market: Market, of: tuple[int, str], seed: int) ->
     """One study: which configurations it tries and how they are measured depends on the seed."""
     task, application = of
     rng = np.random.default_rng([seed, task, APPLICATIONS.index(application)])
-    chosen = rng.permutation(source.features.shape[0])[: RUNG_TRIALS[0] + 1]
+    chosen = rng.permutation(source.features.shape[0])[: RUNG_TRIALS[0] + PILOTS]
     epoch = source.seconds[task] / RUNG_ENDS[-1]
     epoch = epoch * MEDIAN_SECONDS / np.median(source.seconds[task])
     profile = source.profiles[application]
@@ -188,12 +190,12 @@ def make_case(source: Source, market: Market, of: tuple[int, str], seed: int) ->
     return Case(
         name=f"{source.tasks[task]} x {application} #{seed}",
         market=market,
-        rate=rate[:-1],
-        values=values[:, :-1],
-        features=source.features[chosen[:-1]],
-        noise=noise[:-1],
-        pilot=rate[-1] * np.exp(noise[-1]),
-        pilot_features=source.features[chosen[-1]],
+        rate=rate[:-PILOTS],
+        values=values[:, :-PILOTS],
+        features=source.features[chosen[:-PILOTS]],
+        noise=noise[:-PILOTS],
+        pilots=(rate * np.exp(noise))[-PILOTS:],
+        pilot_features=source.features[chosen[-PILOTS:]],
         seed=seed,
     )
 

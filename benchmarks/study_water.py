@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-from study_cases import MEDIAN_SECONDS, RUNG_ENDS, RUNG_TRIALS, Array, Case
+from study_cases import MEDIAN_SECONDS, PILOTS, RUNG_ENDS, RUNG_TRIALS, Array, Case
 from study_cloud import Orders, View
 
 from autoscaler.economics.studies.rung import (
@@ -75,10 +75,10 @@ class Truth:
 
 @dataclass(frozen=True, eq=False)
 class Learnt:
-    """What was measured of trials so far, and of one more before the study if `has_pilot`."""
+    """What was measured of trials so far, and of `pilots` trials of an earlier study."""
 
     case: Case
-    has_pilot: bool = True
+    pilots: int = PILOTS
     draws: int = 27
     prior: SiblingPrior = SiblingPrior()  # noqa: RUF009
     _cache: dict[frozenset[tuple[int, int]], Array] = field(default_factory=dict)
@@ -95,13 +95,17 @@ class Learnt:
         return frozenset(trial for trial, _ in view.measured)
 
     def future(self, view: View, rates: Array) -> tuple[FutureRung, ...]:
-        """Any of those in the race."""
+        """Any of those in the race; after a barrier the better the likelier."""
         alive = list(self.case.survivors[view.rung])
+        weights = np.ones(len(alive))
+        if view.rung:
+            # Survivors stand in the order of what they reported at the barrier.
+            weights = 1.0 / (1.0 + np.arange(len(alive)))
         return future_rungs(
             rates[:, alive],
             RUNG_TRIALS[view.rung + 1 :],
             self.case.work[view.rung + 1 :],
-            SurvivorDraws(seed=view.rung),
+            SurvivorDraws(weights, seed=view.rung),
         )
 
     def _rates(self, measured: frozenset[tuple[int, int]]) -> Array:
@@ -110,17 +114,18 @@ class Learnt:
         trial = [t for t, _ in known]
         size = [s for _, s in known]
         rate = [math.log(case.rate[t, s]) + case.noise[t, s] for t, s in known]
-        if self.has_pilot:
-            possible = np.flatnonzero(case.pilot > 0).tolist()
-            trial += [len(case.rate)] * len(possible)
+        for pilot, measured_rate in enumerate(case.pilots[: self.pilots]):
+            possible = np.flatnonzero(measured_rate > 0).tolist()
+            trial += [len(case.rate) + pilot] * len(possible)
             size += possible
-            rate += np.log(case.pilot[possible]).tolist()
-        features = hyper_parameter_features(np.vstack([case.features, case.pilot_features]))
+            rate += np.log(measured_rate[possible]).tolist()
+        every = np.vstack([case.features, case.pilot_features[: self.pilots]])
+        features = hyper_parameter_features(every)
         seen = SpeedMeasurements(
             np.array(trial, dtype=np.int64), np.array(size, dtype=np.int64), np.array(rate)
         )
         model = sibling_speeds(features, sizes, seen, self.prior)
-        return model.draws(self.draws, case.seed)[:, :-1]
+        return model.draws(self.draws, case.seed)[:, : len(case.rate)]
 
     def _sizes(self) -> StudySizes:
         devices = np.array([float(one.devices) for one in self.case.market.supply.sizes])
