@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 from study_cases import RUNG_TRIALS, Case
 from study_cloud import Orders, Outcome, StudyCloud, View
 from study_pools import lane_seconds, longest_first
+from study_water import Learnt
 
 
 @dataclass(frozen=True)
@@ -89,20 +91,55 @@ class StageArm:
         return max(wait + least, self._seconds_left(view))
 
 
-def best_stages(case: Case, deadline_seconds: float, releases: bool) -> Outcome | None:
+@dataclass(eq=False)
+class LearntStages:
+    """Uniform with release, planned anew at each barrier by what was learnt until then.
+
+    Survivors of later rungs are guessed to be the best so far; a tenth of the time is kept.
+    """
+
+    case: Case
+    knowledge: Learnt
+    deadline_seconds: float
+    arm: StageArm | None = None
+    rung: int = -1
+
+    def decide(self, view: View) -> Orders:
+        """As the plan of this rung has it."""
+        if self.arm is None or view.rung != self.rung:
+            self.rung, self.arm = view.rung, self._planned(view)
+        return self.arm.decide(view)
+
+    def _planned(self, view: View) -> StageArm:
+        rate = np.median(self.knowledge.rates(view), axis=0)
+        values = self.case.values.copy()
+        values[view.rung :] = values[view.rung - 1] if view.rung else 0.0
+        guess = replace(self.case, rate=rate, values=values)
+        left = (self.deadline_seconds - view.now) * 0.9
+        possible = courses(guess, True, view.rung)
+        in_time = [one for one in possible if one.seconds <= left]
+        chosen = in_time[0] if in_time else min(possible, key=lambda one: one.seconds)
+        unused = (chosen.stages[0],) * view.rung
+        return StageArm(guess, unused + chosen.stages, True)
+
+
+def best_stages(
+    case: Case, deadline_seconds: float, releases: bool, found: list[Course]
+) -> Outcome | None:
     """The cheapest course that is done in time when it is simulated; None if there is none."""
-    in_time = [one for one in courses(case, releases) if one.seconds <= deadline_seconds * 1.05]
-    for course in in_time:
+    for course in found:
+        if course.seconds > deadline_seconds * 1.05:
+            continue
         outcome = StudyCloud(case, StageArm(case, course.stages, releases)).run()
         if outcome.seconds <= deadline_seconds:
             return outcome
     return None
 
 
-def courses(case: Case, releases: bool) -> list[Course]:
-    """All courses that are best at some deadline, the cheapest first."""
+def courses(case: Case, releases: bool, first: int = 0) -> list[Course]:
+    """All courses from a rung on that are best at some deadline, the cheapest first."""
     best = [Course(0.0, 0.0, ())]
-    for rung in range(len(RUNG_TRIALS)):
+    for rung in range(first, len(RUNG_TRIALS)):
         options = list(_options(case, rung, releases))
         best = _pareto(_after(case, one, option) for one in best for option in options)
     return sorted(best, key=lambda one: one.usd)

@@ -52,10 +52,10 @@ class SiblingPrior:
 
     study_level: float = 1.0
     feature_level: float = 1.0
-    own_level: float = 0.3
+    own_level: float = 0.4
     study_scaling: float = 0.2
     feature_scaling: float = 0.4
-    own_scaling: float = 0.1
+    own_scaling: float = 0.15
     kind_level: float = 0.8
     noise: float = 0.03
 

@@ -23,7 +23,7 @@ class StudyAim:
     deadline_seconds: float | None = None
     budget_usd: float | None = None
     usd_per_hour: float = 0.0
-    confidence: float = 0.98
+    confidence: float = 0.95
 
 
 class TrialAction(StrEnum):
