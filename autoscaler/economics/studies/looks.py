@@ -2,9 +2,9 @@
 
 A trial that waits may turn out to be the slow one that all will wait for, found too late to do
 anything about it. A few seconds of its training tell. So trials are looked at if the study could
-not bear that one of them is 20 times as slow as believed, or if the time by which the barrier is
-passed on average is worth more than all looks: a hand-over to each and one back. (What is trained
-in a look is not lost.)
+not bear that all are twice or one of them 20 times as slow as believed, or if the time by which
+the barrier is passed on average is worth more than all looks: a hand-over to each and one back.
+(What is trained in a look is not lost.)
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from autoscaler.economics.studies.study_plan import StudyAim, TrialAction, Trial
 from autoscaler.economics.studies.water_filling import Prospects
 from autoscaler.economics.wording import duration, money
 
-# Hyper-parameters change the speed of a program by about so much (LCBench: up to 20 times).
+# Hyper-parameters change the speed of one trial by up to so much, and the guess of all by less.
 _SURPRISE = 20.0
+_ALL_SLOWER = 2.0
 # Insurance for no more than this share of what is still to be paid.
 _CHEAP = 0.05
 
@@ -123,6 +124,9 @@ def _why(
     if aim.deadline_seconds is None or costs > _CHEAP * float(chosen.usd.mean()):
         return None
     after = quantile(prospects.later_seconds, aim.confidence)
+    barrier = quantile(chosen.packing.seconds, 0.5)
+    if _ALL_SLOWER * (barrier + after) > aim.deadline_seconds:
+        return f"{text}; were all twice as slow as believed, it would be too late"
     changes = float(supply.boot_seconds.min()) + switching.pause_seconds
     for place in unknown:
         seconds = _seconds(rung, supply, place)
