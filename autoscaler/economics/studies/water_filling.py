@@ -31,6 +31,9 @@ _BARRIERS = 16
 _NEAR = np.geomspace(0.88, 1.12, 6)
 # What is held is kept unless this share of all that is still to be paid is saved.
 _HYSTERESIS = 0.02
+# To keep the aim in one draw of a hundred more may cost so many hundredths of the cheapest study:
+# a deadline that is all but lost does not take whatever there is.
+_MISS = 5.0
 # A chance is known from few draws: so much more of it is no reason to change.
 _NO_SURER = 0.1
 _ROUNDING = 1e-6
@@ -198,15 +201,19 @@ def _filling(packing: Packing, later: Hereafter, aim: StudyAim) -> Filling:
 
 
 def _best(fillings: list[Filling], aim: StudyAim) -> Filling:
-    """The best of those that keep what can be kept, in as many draws as the aim asks."""
+    """The best, where a draw less than the aim asks, of those that can be kept, has its price."""
     chances = [float(one.kept.mean()) for one in fillings]
     asked = aim.confidence * max(chances)
     if max(chances) == 0.0:
         cheapest = min(fillings, key=lambda one: float(one.usd.mean()))
         late = float(cheapest.usd.mean() / cheapest.seconds.mean()) * SECONDS_PER_HOUR
         aim = StudyAim(usd_per_hour=max(late, aim.usd_per_hour))
-    good = [one for one, chance in zip(fillings, chances, strict=True) if chance >= asked]
-    return min(good, key=lambda one: _score(one, aim))
+    least = min(_score(one, aim) for one in fillings)
+
+    def cost(one: Filling) -> float:
+        return _score(one, aim) + _MISS * least * max(asked - float(one.kept.mean()), 0.0)
+
+    return min(fillings, key=cost)
 
 
 def _score(filling: Filling, aim: StudyAim) -> float:
