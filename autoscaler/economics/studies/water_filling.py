@@ -28,6 +28,7 @@ from autoscaler.goodput.throughput import FloatArray
 # What a trial passes in one of five draws stands for its time when it is packed.
 _CAUTION = 0.8
 _BARRIERS = 16
+_JUST_IN_TIME = 6
 _NEAR = np.geomspace(0.88, 1.12, 6)
 # What is held is kept unless this share of all that is still to be paid is saved.
 _HYSTERESIS = 0.02
@@ -119,7 +120,8 @@ def _water_fill(rung: Rung, supply: StudySupply, aim: StudyAim) -> Prospects:
         raise ValueError("a rung without trials has nothing to plan")
     task = packing_task(rung, supply, _CAUTION)
     later = hereafter(rung.future, supply, task.draws, _at_hand(rung, supply))
-    fillings = _fillings(task, _barriers(task), later, aim)
+    barriers = np.concatenate([_barriers(task), _just_in_time(later, aim)])
+    fillings = _fillings(task, barriers, later, aim)
     if not fillings:
         raise ValueError("the limits leave no room for a trial of this rung")
     first = _best(fillings, aim)
@@ -166,6 +168,15 @@ def _barriers(task: PackingTask) -> FloatArray:
     least = max(least, float(fastest.max()))
     most = max(least, float(cautious.max(axis=1, initial=0.0).max(initial=0.0)))
     return np.geomspace(least, most + one_by_one + handovers + starts.max(), _BARRIERS)
+
+
+def _just_in_time(later: Hereafter, aim: StudyAim) -> FloatArray:
+    """Barriers that leave later rungs just the time they take, at some of their multipliers."""
+    if aim.deadline_seconds is None:
+        return np.zeros(0)
+    places = np.linspace(0, later.seconds.shape[1] - 1, _JUST_IN_TIME).astype(np.int64)
+    left: FloatArray = aim.deadline_seconds - np.median(later.seconds, axis=0)[places]
+    return np.unique(left[left > 0])
 
 
 def _fillings(
