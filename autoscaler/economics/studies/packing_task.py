@@ -55,7 +55,15 @@ class PackingTask:
 
 
 def packing_task(rung: Rung, supply: StudySupply, caution: float) -> PackingTask:
-    """All that packings at different barriers have in common."""
+    """All that packings at different barriers have in common.
+
+    Raises:
+        ValueError: a trial's goodput is not of as many draws and sizes as that of the others.
+    """
+    shape = rung.trials[0].goodput.shape[0], len(supply.sizes)
+    for trial in rung.trials:
+        if trial.goodput.shape != shape:
+            raise ValueError(f"trial {trial.id}: goodput of {trial.goodput.shape}, not {shape}")
     holds = [index for index, trial in enumerate(rung.trials) if trial.held is not None]
     waits = [index for index, trial in enumerate(rung.trials) if trial.held is None]
     running = tuple(rung.trials[index] for index in holds)

@@ -25,6 +25,14 @@ class StudyAim:
     usd_per_hour: float = 0.0
     confidence: float = 0.95
 
+    def __post_init__(self) -> None:
+        if not 0 < self.confidence <= 1:
+            raise ValueError(f"confidence={self.confidence}: it is above 0 and at most 1")
+        for name in ("deadline_seconds", "budget_usd", "usd_per_hour"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise ValueError(f"{name}={value}: it is at least 0")
+
 
 class TrialAction(StrEnum):
     """What becomes of a trial now."""

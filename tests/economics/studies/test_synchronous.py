@@ -181,8 +181,27 @@ def test_a_rung_needs_a_trial_and_room() -> None:
         plan_rung(Rung(()), supply(), within(1.0))
     with pytest.raises(ValueError, match="no room"):
         plan_rung(Rung((trial("t", 10.0),)), supply(quota=0), within(1.0))
+    with pytest.raises(ValueError, match="goodput of"):
+        plan_rung(Rung((trial("t", 10.0),)), supply(sizes=(1,)), within(1.0))
+    with pytest.raises(ValueError, match="deadline_seconds=-1"):
+        StudyAim(deadline_seconds=-1)
+    with pytest.raises(ValueError, match="confidence=2"):
+        StudyAim(confidence=2)
     with pytest.raises(ValueError, match="no size can run it"):
         RungTrial("t", 1.0, np.zeros((1, 4)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(works, st.integers(0, 4), st.floats(0.1, 5.0))
+def test_what_is_free_is_taken_or_released(amounts: list[float], free: int, hours: float) -> None:
+    """In the last rung nothing is kept: nobody comes after it."""
+    trials = tuple(trial(f"t{i}", work, held=0) for i, work in enumerate(amounts))
+    freed = (FreedInstances("gpu", free),) if free else ()
+    plan = plan_rung(Rung(trials, freed), supply(), within(hours))
+    grown = sum(one.size.instances - 1 for one in plan.decisions)
+    released = dict(plan.release).get("gpu", 0)
+    assert plan.standby is None
+    assert max(free - grown, 0) <= released <= free
 
 
 @settings(max_examples=40, deadline=None)
