@@ -32,11 +32,12 @@ from study_water import Learnt, Truth, WaterArm
 MULTIPLES = (1.1, 1.25, 1.5, 2.0, 4.0)
 ORACLE = "water-filling, knows all (oracle)"
 OURS = "water-filling, learns"
-PER_STAGE = "per-stage elastic"
-UNIFORM = "uniform + release"
+PER_STAGE_AT_ONCE = "per-stage elastic, all trials at once"
+PER_STAGE = "per-stage elastic, in waves"
+UNIFORM_AT_ONCE = "uniform + release, all trials at once"
+UNIFORM = "uniform + release, in waves"
 UNIFORM_LEARNS = "uniform + release, learns"
 STATIC = "best static pool"
-LEARNERS = (OURS, UNIFORM_LEARNS)
 _LATE = 1.0005
 
 ABLATIONS = {
@@ -78,13 +79,15 @@ def results(case: Case, multiples: Sequence[float]) -> Iterator[tuple[str, float
         name: [StudyCloud(case, p).run() for p in pools(case, rule)]
         for name, rule in RULES.items()
     }
-    stages = {name: courses(case, releases) for name, releases in _STAGES.items()}
+    stages = {
+        name: courses(case, releases, waves=waves) for name, (releases, waves) in _STAGES.items()
+    }
     for multiple in multiples:
         deadline = fastest * multiple
         for name, outcomes in swept.items():
             in_time = [one for one in outcomes if one.seconds <= deadline]
             yield name, multiple, _best(in_time)
-        for name, releases in _STAGES.items():
+        for name, (releases, _) in _STAGES.items():
             found = best_stages(case, deadline, releases, stages[name])
             yield name, multiple, _best([found] if found else [])
         arms = {
@@ -98,7 +101,13 @@ def results(case: Case, multiples: Sequence[float]) -> Iterator[tuple[str, float
             yield name, multiple, Result(outcome.usd, outcome.seconds, kept)
 
 
-_STAGES = {PER_STAGE: False, UNIFORM: True}
+# Whether instances are released within a stage, and whether its trials may run in waves.
+_STAGES = {
+    PER_STAGE_AT_ONCE: (False, False),
+    PER_STAGE: (False, True),
+    UNIFORM_AT_ONCE: (True, False),
+    UNIFORM: (True, True),
+}
 
 
 def _best(outcomes: Sequence[Outcome]) -> Result:
@@ -116,8 +125,8 @@ class Table:
 
     @property
     def feasible(self) -> list[int]:
-        """The cases in which all arms that know everything are in time."""
-        knowing = [rows for name, rows in self.by_arm.items() if name not in LEARNERS]
+        """The cases in which the best pool, the stage plans and the oracle are all in time."""
+        knowing = [self.by_arm[name] for name in (STATIC, PER_STAGE, UNIFORM, ORACLE)]
         return [i for i in range(len(knowing[0])) if all(rows[i].in_time for rows in knowing)]
 
     def usd(self, arm: str, among: Sequence[int]) -> np.ndarray:
@@ -143,19 +152,21 @@ def tables(cases_: Sequence[Case], multiples: Sequence[float]) -> dict[float, Ta
 
 
 def print_tables(found: dict[float, Table]) -> None:
-    """Mean cost of each arm, how often in time, and the paired differences."""
+    """Mean cost of each arm, in how many cases it was in time, and the paired differences."""
     multiples = list(found)
     some = found[multiples[0]].by_arm
     print("| | " + " | ".join(f"{m:g} x" for m in multiples) + " |")
     print("|---|" + "---|" * len(multiples))
-    counts = (f"{len(found[m].feasible)} of {len(next(iter(some.values())))}" for m in multiples)
-    print("| cases that all who know are in time for | " + " | ".join(counts) + " |")
+    cases_ = len(next(iter(some.values())))
+    counts = (f"{len(found[m].feasible)} of {cases_}" for m in multiples)
+    print("| cases of the means | " + " | ".join(counts) + " |")
     for arm in some:
         cells = []
         for table in found.values():
             usd = table.usd(arm, table.feasible)
             kept = sum(row.in_time for row in table.by_arm[arm])
-            cells.append(f"${usd.mean():.2f} ({kept})" if len(usd) else f"- ({kept})")
+            mean = f"${usd.mean():.2f}" if len(usd) and np.isfinite(usd).all() else "-"
+            cells.append(f"{mean} ({kept})")
         print(f"| {arm} | " + " | ".join(cells) + " |")
     print("\n| paired | " + " | ".join(f"{m:g} x" for m in multiples) + " |")
     print("|---|" + "---|" * len(multiples))
@@ -166,10 +177,14 @@ def print_tables(found: dict[float, Table]) -> None:
 
 _PAIRS = (
     (ORACLE, STATIC),
+    (ORACLE, PER_STAGE_AT_ONCE),
     (ORACLE, PER_STAGE),
+    (ORACLE, UNIFORM_AT_ONCE),
     (ORACLE, UNIFORM),
     (OURS, STATIC),
+    (OURS, PER_STAGE_AT_ONCE),
     (OURS, PER_STAGE),
+    (OURS, UNIFORM_AT_ONCE),
     (OURS, UNIFORM),
     (OURS, ORACLE),
     (OURS, UNIFORM_LEARNS),

@@ -136,22 +136,26 @@ def best_stages(
     return None
 
 
-def courses(case: Case, releases: bool, first: int = 0) -> list[Course]:
-    """All courses from a rung on that are best at some deadline, the cheapest first."""
+def courses(case: Case, releases: bool, first: int = 0, waves: bool = True) -> list[Course]:
+    """All courses from a rung on that are best at some deadline, the cheapest first.
+
+    Without `waves` all trials of a stage train at once.
+    """
     best = [Course(0.0, 0.0, ())]
     for rung in range(first, len(RUNG_TRIALS)):
-        options = list(_options(case, rung, releases))
+        options = list(_options(case, rung, releases, waves))
         best = _pareto(_after(case, one, option) for one in best for option in options)
     return sorted(best, key=lambda one: one.usd)
 
 
-def _options(case: Case, rung: int, releases: bool) -> Iterator[Course]:
+def _options(case: Case, rung: int, releases: bool, waves: bool) -> Iterator[Course]:
     market, supply = case.market, case.market.supply
     quota = market.most_devices // market.devices
     found = []
     for size, instances in enumerate(supply.instances):
         most = min(quota // int(instances), RUNG_TRIALS[rung])
-        for lanes in range(1, most + 1):
+        least = 1 if waves else RUNG_TRIALS[rung]
+        for lanes in range(least, most + 1):
             ends = lane_seconds(case, rung, size, lanes)
             paid = sum(ends) if releases else lanes * max(ends)
             usd = paid * float(supply.usd_per_second[size])
