@@ -44,7 +44,6 @@ ABLATIONS = {
     "as above": Market(),
     "boot 30 s": Market(boot_seconds=30.0),
     "boot 600 s": Market(boot_seconds=600.0),
-    "pause 10 s": Market(pause_seconds=10.0),
     "pause 300 s": Market(pause_seconds=300.0),
     "an hour billed at least": Market(minimum_billed_seconds=3600),
     "4 devices an instance": Market(devices=4),

@@ -33,6 +33,8 @@ _LIKENESS = (0.3, 1.0, 3.0)
 _OWN = (0.7, 1.5, 3.0)
 # Now and then one is much slower than the rest: draws have Student's tails, of so many degrees.
 _DEGREES = 4.0
+# A fixed batch on twice the devices loses at least so much of each: else equal sizes look free.
+_LEAST_LOSS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +102,8 @@ class SpeedModel:
     def draws(self, count: int, seed: int = 0) -> FloatArray:
         """Units a second in `count` equally likely cases, (K, N, A): the same for a seed.
 
-        The deviations of each trial have the tails of Student's distribution. A device more never
-        adds more than those before it did on average: else the luckiest of many sizes would win.
+        The deviations of each trial have the tails of Student's distribution. Each doubling
+        of devices loses at least 2 %: else the luckiest of many sizes would win.
         """
         half, size, trials = (count + 1) // 2, len(self.covariance), len(self.mean)
         rng = np.random.default_rng(seed)
@@ -163,8 +165,8 @@ def sibling_speeds(
 
 
 def _diminishing(log_rate: FloatArray, sizes: StudySizes) -> FloatArray:
-    """Units a second a device that never rise with devices of a kind, (..., A), in logarithms."""
-    devices = np.log(sizes.devices)
+    """Units a second that fall a little a device with every doubling, (..., A), in logarithms."""
+    devices = np.log(sizes.devices) - _LEAST_LOSS * np.log2(sizes.devices)
     capped = log_rate - devices
     for kind in np.unique(sizes.kind):
         places = np.flatnonzero(sizes.kind == kind)

@@ -21,9 +21,11 @@ from autoscaler.economics.studies.study_plan import (
 from autoscaler.economics.studies.water_filling import Filling, Prospects, water_fill
 from autoscaler.economics.supply import SECONDS_PER_HOUR
 from autoscaler.economics.wording import duration, money, per_hour, percent
+from autoscaler.goodput.throughput import FloatArray
 
 # What was ordered for a barrier a boot away is not let go when that turns out a little later.
 _RELUCTANCE = 1.25
+_NOTHING = 1e-12
 _ACTIONS = {
     Beginning.HOLDS: TrialAction.HOLD,
     Beginning.RESIZES: TrialAction.RESIZE,
@@ -155,7 +157,7 @@ def _standby(rung: Rung, supply: StudySupply, chosen: Filling) -> Standby:
     staying = sum(n for name, n, end in lanes if name == offer.id and end >= barrier - boots)
     free = chosen.packing.unused.get(offer.id, 0)
     kept = chosen.kept if chosen.kept.any() else np.ones_like(chosen.kept)
-    needed = int(np.median(chosen.next_instances[kept])) if rung.future else 0
+    needed = _needed(chosen.next_instances[kept], chosen, offer) if rung.future else 0
     keeps = 0
     if barrier <= max(boots * _RELUCTANCE, _paid_seconds(rung, offer.id)):
         keeps = min(free, max(needed - staying, 0))
@@ -165,6 +167,17 @@ def _standby(rung: Rung, supply: StudySupply, chosen: Filling) -> Standby:
         f"{staying} will be there; a boot takes {duration(boots)}"
     )
     return Standby(offer.id, keeps, max(orders, 0), max(barrier - boots, 0.0), reason)
+
+
+def _needed(instances: FloatArray, chosen: Filling, offer: Offer) -> int:
+    """How many instances to have ready for the next rung, of what it needs in each draw, (K,).
+
+    A newsvendor's quantile: one too many costs its price for a boot, one too few its part of
+    what the study's time is worth for as long.
+    """
+    part = chosen.usd_per_second / max(float(instances.mean()), 1.0)
+    share = part / max(part + offer.usd_per_second, _NOTHING)
+    return int(np.quantile(instances, share, method="nearest"))
 
 
 def _kept_meanwhile(rung: Rung, looked: tuple[TrialDecision, ...], standby: Standby) -> Standby:
