@@ -1,0 +1,236 @@
+"""The plan of a synchronous rung: water-filling, said in decisions with their reasons."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.offer import Offer
+from autoscaler.economics.forecast import range_of
+from autoscaler.economics.stages import quantile
+from autoscaler.economics.studies.looks import looks
+from autoscaler.economics.studies.packing import Beginning, Place
+from autoscaler.economics.studies.rung import Rung, StudySupply
+from autoscaler.economics.studies.study_plan import (
+    Standby,
+    StudyAim,
+    StudyPlan,
+    TrialAction,
+    TrialDecision,
+)
+from autoscaler.economics.studies.water_filling import Filling, Prospects, water_fill
+from autoscaler.economics.supply import SECONDS_PER_HOUR
+from autoscaler.economics.wording import duration, money, per_hour, percent
+from autoscaler.goodput.throughput import FloatArray
+
+# What was ordered for a barrier a boot away is not let go when that turns out a little later.
+_RELUCTANCE = 1.25
+_NOTHING = 1e-12
+_ACTIONS = {
+    Beginning.HOLDS: TrialAction.HOLD,
+    Beginning.RESIZES: TrialAction.RESIZE,
+    Beginning.FREED: TrialAction.TAKE_OVER,
+    Beginning.NEW: TrialAction.START,
+    Beginning.AFTER: TrialAction.WAIT,
+}
+
+
+def plan_rung(rung: Rung, supply: StudySupply, aim: StudyAim) -> StudyPlan:
+    """What each trial of the present rung holds, what is let go and what is got ready.
+
+    A trial that is done is no trial of the rung: its instances come in as `freed`, and what
+    nobody takes over, and the next rung would not wait for, is released.
+
+    Raises:
+        ValueError: the rung has no trial, or the limits leave no room for one.
+    """
+    prospects = water_fill(rung, supply, aim)
+    chosen = prospects.chosen
+    decisions = tuple(_decision(index, rung, supply, chosen) for index in range(len(rung.trials)))
+    standby, unused = _standby(rung, supply, chosen), dict(chosen.packing.unused)
+    looked = looks(decisions, rung, supply, aim, prospects)
+    if looked is not None:
+        standby, unused = _kept_meanwhile(rung, looked, standby), {}
+    release = tuple(
+        (offer, count - (standby.keep if offer == standby.offer else 0))
+        for offer, count in sorted(unused.items())
+        if count > (standby.keep if offer == standby.offer else 0)
+    )
+    return StudyPlan(
+        decisions=looked or decisions,
+        release=release,
+        standby=standby if standby.keep or standby.order else None,
+        usd_per_hour=chosen.usd_per_second * SECONDS_PER_HOUR,
+        barrier_seconds=range_of(chosen.packing.seconds),
+        seconds=range_of(chosen.seconds),
+        usd=range_of(chosen.usd),
+        chance=float(chosen.kept.mean()),
+        shortfall=_shortfall(prospects, aim),
+    )
+
+
+def _decision(index: int, rung: Rung, supply: StudySupply, chosen: Filling) -> TrialDecision:
+    trial, place = rung.trials[index], chosen.packing.places[index]
+    after = None if place.after is None else rung.trials[place.after].id
+    ends = chosen.packing.ends[:, index]
+    what = _what(trial.id, trial.held, place, supply, after)
+    return TrialDecision(
+        trial.id,
+        _action(trial.held, place),
+        supply.sizes[place.size],
+        after,
+        range_of(ends),
+        f"{what}: {_why(index, rung, supply, chosen)}",
+    )
+
+
+def _action(held: int | None, place: Place) -> TrialAction:
+    """What a place means to a trial: one that may stay where it is does not take over."""
+    if held is None:
+        return _ACTIONS[place.beginning]
+    if place.beginning is Beginning.AFTER:
+        return TrialAction.PAUSE
+    return TrialAction.HOLD if place.size == held else TrialAction.RESIZE
+
+
+def _what(
+    trial: str, held: int | None, place: Place, supply: StudySupply, after: str | None
+) -> str:
+    size = supply.sizes[place.size]
+    match _action(held, place):
+        case TrialAction.HOLD:
+            return f"hold {trial} at {size}"
+        case TrialAction.RESIZE:
+            return f"{_change(supply.sizes[held or 0], size).format(trial)}"
+        case TrialAction.START:
+            return f"start {trial} on {size}"
+        case TrialAction.TAKE_OVER:
+            return f"start {trial} on {size} that another trial left"
+        case TrialAction.WAIT:
+            return f"{trial} waits for {after} and takes over its {size}"
+        case TrialAction.PAUSE:
+            return f"pause {trial}, whose turn comes after {after} on its {size}"
+
+
+def _change(old: Allocation, new: Allocation) -> str:
+    if new.offer != old.offer:
+        return f"move {{}} {old} -> {new}"
+    verb = "grow" if new.devices > old.devices else "shrink"
+    return f"{verb} {{}} {old.instances} -> {new}"
+
+
+def _why(index: int, rung: Rung, supply: StudySupply, chosen: Filling) -> str:
+    """Against the cheapest size: what it would do to the barrier, and what that is worth."""
+    barrier = quantile(chosen.packing.seconds, 0.5)
+    end = quantile(chosen.packing.ends[:, index], 0.5)
+    text = f"there in {duration(end)}, the barrier in {duration(barrier)}"
+    place = chosen.packing.places[index]
+    trial, price = rung.trials[index], supply.usd_per_second
+    rate = supply.with_reclaims(trial.goodput)
+    progress = np.where(rate > 0, price / np.maximum(rate, 1e-300), np.inf).mean(axis=0)
+    cheapest = int(progress.argmin())
+    if cheapest == place.size or place.beginning is Beginning.AFTER:
+        return text
+    alone = float(np.median(trial.work / rate[:, cheapest]))
+    extra = float(trial.work * (progress[place.size] - progress[cheapest]))
+    late = alone - barrier
+    if late <= 0:
+        return f"{text}; changing to {supply.sizes[cheapest]} would not pay"
+    worth = per_hour(chosen.usd_per_second)
+    return (
+        f"{text}; {supply.sizes[cheapest]} would hold it up by {duration(late)} (study time is "
+        f"worth {worth}), this costs {money(extra)} more"
+    )
+
+
+def _standby(rung: Rung, supply: StudySupply, chosen: Filling) -> Standby:
+    """What to keep for the next rung: no more than it needs, if a boot would be dearer.
+
+    A free instance costs its price until the barrier, a new one its price while it boots: it is
+    kept if the barrier is nearer than a boot, or while it is paid for. What the next rung needs
+    beyond what will be there is ordered a boot ahead. Counted is the offer that is used most.
+    """
+    barrier = quantile(chosen.packing.seconds, 0.5)
+    lanes = _lanes(rung, supply, chosen)
+    offer = max(supply.offers, key=lambda one: sum(n for name, n, _ in lanes if name == one.id))
+    boots = offer.boot_seconds + offer.fill_seconds
+    staying = sum(n for name, n, end in lanes if name == offer.id and end >= barrier - boots)
+    free = chosen.packing.unused.get(offer.id, 0)
+    kept = chosen.kept if chosen.kept.any() else np.ones_like(chosen.kept)
+    needed = _needed(chosen.next_instances[kept], chosen, offer) if rung.future else 0
+    keeps = 0
+    if barrier <= max(boots * _RELUCTANCE, _paid_seconds(rung, offer.id)):
+        keeps = min(free, max(needed - staying, 0))
+    orders = min(needed - staying - keeps, _room(offer, supply, lanes) - keeps)
+    reason = (
+        f"the next rung begins in {duration(barrier)} with {needed} x {offer.id}, of which "
+        f"{staying} will be there; a boot takes {duration(boots)}"
+    )
+    return Standby(offer.id, keeps, max(orders, 0), max(barrier - boots, 0.0), reason)
+
+
+def _needed(instances: FloatArray, chosen: Filling, offer: Offer) -> int:
+    """How many instances to have ready for the next rung, of what it needs in each draw, (K,).
+
+    A newsvendor's quantile: one too many costs its price for a boot, one too few its part of
+    what the study's time is worth for as long.
+    """
+    part = chosen.usd_per_second / max(float(instances.mean()), 1.0)
+    share = part / max(part + offer.usd_per_second, _NOTHING)
+    return int(np.quantile(instances, share, method="nearest"))
+
+
+def _kept_meanwhile(rung: Rung, looked: tuple[TrialDecision, ...], standby: Standby) -> Standby:
+    """What is free stays as it is until all have been looked at."""
+    pauses = sum(one.action is TrialAction.PAUSE for one in looked)
+    taken = sum(one.action is TrialAction.TAKE_OVER for one in looked) - pauses
+    free = sum(one.instances for one in rung.freed if one.offer == standby.offer)
+    reason = "kept until all trials have been looked at"
+    return Standby(standby.offer, max(free - taken, 0), 0, 0.0, reason)
+
+
+def _lanes(rung: Rung, supply: StudySupply, chosen: Filling) -> list[tuple[str, int, float]]:
+    """Offer, instances and end of what the trials of this rung hold, each counted once."""
+    places = chosen.packing.places
+    passed_on = {place.after for place in places}
+    return [
+        (
+            supply.sizes[place.size].offer,
+            supply.sizes[place.size].instances,
+            quantile(chosen.packing.ends[:, index], 0.5),
+        )
+        for index, place in enumerate(places)
+        if index not in passed_on
+    ]
+
+
+def _paid_seconds(rung: Rung, offer: str) -> float:
+    return max((freed.paid_seconds for freed in rung.freed if freed.offer == offer), default=0.0)
+
+
+def _room(offer: Offer, supply: StudySupply, lanes: list[tuple[str, int, float]]) -> int:
+    """How many more instances of the offer the limits bear beside the lanes."""
+    index = {one.id: place for place, one in enumerate(supply.offers)}
+    room = 1_000_000
+    for uses, most in zip(supply.uses, supply.maximum, strict=True):
+        unit = uses[index[offer.id]]
+        if unit > 0:
+            used = sum(count * uses[index[name]] for name, count, _ in lanes)
+            room = min(room, int((most - used) / unit + 1e-9))
+    return max(room, 0)
+
+
+def _shortfall(prospects: Prospects, aim: StudyAim) -> str | None:
+    """What breaks, by how much, and what would be in reach."""
+    if prospects.possible >= aim.confidence:
+        return None
+    share = percent(prospects.possible)
+    parts = []
+    if aim.deadline_seconds is not None:
+        earliest = duration(quantile(prospects.earliest, aim.confidence))
+        parts.append(f"a deadline in {duration(aim.deadline_seconds)}: in reach is {earliest}")
+    if aim.budget_usd is not None:
+        least = money(quantile(prospects.least_usd, aim.confidence))
+        parts.append(f"a budget of {money(aim.budget_usd)}: needed is {least}")
+    asked = percent(aim.confidence)
+    return f"kept in {share} of draws, not in {asked}: " + "; ".join(parts)

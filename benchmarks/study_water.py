@@ -1,0 +1,182 @@
+"""Arms that fill to the barrier: with the true speeds and survivors, and with what is learnt."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from study_cases import MEDIAN_SECONDS, PILOTS, RUNG_ENDS, RUNG_TRIALS, Array, Case
+from study_cloud import Orders, View
+
+from autoscaler.economics.studies.rung import (
+    FreedInstances,
+    FutureRung,
+    Rung,
+    RungTrial,
+    SurvivorDraws,
+    future_rungs,
+    settled,
+)
+from autoscaler.economics.studies.siblings import (
+    SiblingPrior,
+    SpeedMeasurements,
+    StudySizes,
+    hyper_parameter_features,
+    sibling_speeds,
+)
+from autoscaler.economics.studies.study_plan import StudyAim, StudyPlan, TrialAction
+from autoscaler.economics.studies.synchronous import plan_rung
+
+_ALREADY = 1.0
+
+
+class Knowledge(Protocol):
+    """What an arm knows of speeds, (K, N, A), and of later rungs."""
+
+    def rates(self, view: View) -> Array:
+        """Units a second of all trials of the study in each draw."""
+        ...
+
+    def known(self, view: View) -> frozenset[int]:
+        """Trials whose own speed is known."""
+        ...
+
+    def future(self, view: View, rates: Array) -> tuple[FutureRung, ...]:
+        """The rungs to come."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """Everything: the oracle."""
+
+    case: Case
+
+    def rates(self, view: View) -> Array:
+        """One draw, the true one."""
+        return self.case.rate[None]
+
+    def known(self, view: View) -> frozenset[int]:
+        """All."""
+        return frozenset(range(len(self.case.rate)))
+
+    def future(self, view: View, rates: Array) -> tuple[FutureRung, ...]:
+        """Those who will be there."""
+        return tuple(
+            FutureRung(
+                np.full((1, RUNG_TRIALS[rung]), self.case.work[rung]),
+                rates[:, list(self.case.survivors[rung])],
+            )
+            for rung in range(view.rung + 1, len(RUNG_TRIALS))
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """What was measured of trials so far, and of `pilots` trials of an earlier study."""
+
+    case: Case
+    pilots: int = PILOTS
+    draws: int = 27
+    prior: SiblingPrior = SiblingPrior()  # noqa: RUF009
+    _cache: dict[frozenset[tuple[int, int]], Array] = field(default_factory=dict)
+
+    def rates(self, view: View) -> Array:
+        """Draws from what siblings tell."""
+        if view.measured not in self._cache:
+            self._cache.clear()
+            self._cache[view.measured] = self._rates(view.measured)
+        return self._cache[view.measured]
+
+    def known(self, view: View) -> frozenset[int]:
+        """Those that were measured."""
+        return frozenset(trial for trial, _ in view.measured)
+
+    def future(self, view: View, rates: Array) -> tuple[FutureRung, ...]:
+        """Any of those in the race; after a barrier the better the likelier."""
+        alive = list(self.case.survivors[view.rung])
+        weights = np.ones(len(alive))
+        if view.rung:
+            # Survivors stand in the order of what they reported at the barrier.
+            weights = 1.0 / (1.0 + np.arange(len(alive)))
+        return future_rungs(
+            rates[:, alive],
+            RUNG_TRIALS[view.rung + 1 :],
+            self.case.work[view.rung + 1 :],
+            SurvivorDraws(weights, seed=view.rung),
+        )
+
+    def _rates(self, measured: frozenset[tuple[int, int]]) -> Array:
+        case, sizes = self.case, self._sizes()
+        known = sorted(measured)
+        trial = [t for t, _ in known]
+        size = [s for _, s in known]
+        rate = [math.log(case.rate[t, s]) + case.noise[t, s] for t, s in known]
+        for pilot, measured_rate in enumerate(case.pilots[: self.pilots]):
+            possible = np.flatnonzero(measured_rate > 0).tolist()
+            trial += [len(case.rate) + pilot] * len(possible)
+            size += possible
+            rate += np.log(measured_rate[possible]).tolist()
+        every = np.vstack([case.features, case.pilot_features[: self.pilots]])
+        features = hyper_parameter_features(every)
+        seen = SpeedMeasurements(
+            np.array(trial, dtype=np.int64), np.array(size, dtype=np.int64), np.array(rate)
+        )
+        model = sibling_speeds(features, sizes, seen, self.prior)
+        return model.draws(self.draws, case.seed)[:, : len(case.rate)]
+
+    def _sizes(self) -> StudySizes:
+        devices = np.array([float(one.devices) for one in self.case.market.supply.sizes])
+        typical = np.log(RUNG_ENDS[-1] / MEDIAN_SECONDS)
+        typical = typical + np.log(devices / (1.0 + 0.05 * (devices - 1.0)))
+        return StudySizes(devices, np.zeros(len(devices), dtype=np.int64), typical)
+
+
+@dataclass(eq=False)
+class WaterArm:
+    """Plans anew at every event."""
+
+    case: Case
+    knowledge: Knowledge
+    deadline_seconds: float
+    plans: list[StudyPlan] = field(default_factory=list)
+
+    def decide(self, view: View) -> Orders:
+        """The plan of the product, as orders."""
+        supply = self.case.market.supply
+        known = self.knowledge.known(view)
+        is_known = np.isin(np.arange(len(self.case.rate)), list(known))
+        rates = settled(self.knowledge.rates(view), is_known)
+        trials = tuple(
+            RungTrial(
+                str(t.trial),
+                t.work,
+                rates[:, t.trial],
+                t.held,
+                t.ready_seconds,
+                t.paid_seconds,
+                t.trial in known,
+            )
+            for t in view.trials
+        )
+        freed = tuple(
+            FreedInstances("node", 1, one.paid_seconds, one.ready_seconds) for one in view.free
+        )
+        rung = Rung(trials, freed, self.knowledge.future(view, rates))
+        aim = StudyAim(deadline_seconds=max(self.deadline_seconds - view.now, _ALREADY))
+        plan = plan_rung(rung, supply, aim)
+        self.plans.append(plan)
+        sizes = {
+            int(one.trial): supply.sizes.index(one.size)
+            for one in plan.decisions
+            if one.action is not TrialAction.WAIT
+        }
+        sizes |= {int(one.trial): -1 for one in plan.decisions if one.action is TrialAction.PAUSE}
+        standby = plan.standby
+        if standby is None:
+            return Orders(sizes)
+        if standby.order and standby.order_in_seconds > _ALREADY:
+            return Orders(sizes, standby.keep, 0, standby.order_in_seconds)
+        return Orders(sizes, standby.keep, standby.order)
