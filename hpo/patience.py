@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final
 
-from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
+from optuna.exceptions import StorageInternalError
 
 from autoscaler.clock import Clock
 
@@ -43,7 +43,7 @@ class PatientStorage:
             while True:
                 try:
                     return call(*arguments, **options)
-                except UpdateFinishedTrialError:
+                except RuntimeError:  # the trial is finished, in all versions' words
                     if waited_seconds == 0.0:
                         raise
                     return True  # what finished it was heard

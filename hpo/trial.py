@@ -190,6 +190,19 @@ class RemoteTrial(BaseTrial):
         self._ask(calls.SET_CONSTRAINT, key=key, value=float(value))
         self._constraints[key] = float(value)
 
+    def set_system_attr(self, key: str, value: Any) -> None:
+        """Refused: Optuna 4 deprecates it, 5 has it no more.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError(f"system attribute {key!r}: use set_user_attr")
+
+    @property
+    def system_attrs(self) -> dict[str, Any]:
+        """None: they are the study's own."""
+        return {}
+
     @property
     def number(self) -> int:
         """The trial's number in its study."""
