@@ -213,6 +213,11 @@ def optimizing(
         study._storage = storage
 
 
+def is_lasting(study: optuna.Study) -> bool:
+    """Whether the study outlives this process."""
+    return not isinstance(study._storage, optuna.storages.InMemoryStorage)
+
+
 def stop(study: optuna.Study) -> None:
     """Let no further trial begin."""
     study._stop_flag = True

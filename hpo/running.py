@@ -28,6 +28,7 @@ from autoscaler.domain.objective import Objective as Goal
 from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token
+from hpo.attachment import is_lasting
 from hpo.driver import Driver, Effort, EndedTrial, cause_of, log_end
 from hpo.objective import Objective, home_of, pack_objective
 
@@ -115,6 +116,8 @@ def run_study(
     Raises:
         TrialFailed, SpecError, Conflict: as `optimize`.
     """
+    if not is_lasting(study):
+        _log.warning("the study is in memory: its trials are lost if this process dies")
     name = slug(study.study_name)
     template = replace(template, name=name, command=_WORKER, program=name, study=name)
     with _controller() as (address, keep_alive), tempfile.TemporaryDirectory() as scratch:

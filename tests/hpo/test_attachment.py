@@ -8,7 +8,7 @@ import optuna
 import pytest
 from optuna.trial import Trial, TrialState
 
-from hpo.attachment import Attachment, new_attachment, running_attachments
+from hpo.attachment import Attachment, is_lasting, new_attachment, running_attachments
 from hpo.calls import Call, answer_text, read_answer, read_call, refusal_text
 from hpo.worker import run_trial
 from tests.hpo.lines import Died, DirectLine, Objective, record, records, run_all
@@ -164,6 +164,11 @@ def test_a_parameter_of_another_range_is_refused_as_optuna_refuses_it() -> None:
     assert study.trials[0].state is TrialState.FAIL
     cause = study.trials[0].user_attrs["castor:cause"]
     assert cause.startswith("ValueError: CategoricalDistribution does not support dynamic")
+
+
+def test_a_study_in_memory_does_not_last(tmp_path: Path) -> None:
+    assert not is_lasting(study_of())
+    assert is_lasting(study_of(storage=f"sqlite:///{tmp_path}/study.db"))
 
 
 def test_only_trials_that_castor_began_are_taken_up() -> None:
