@@ -9,7 +9,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 import optuna
 from optuna.exceptions import StorageInternalError
@@ -34,6 +34,8 @@ from hpo.calls import answer_text, read_call, refusal_text
 from hpo.patience import PATIENCE_SECONDS
 
 _log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
 
 LEASE_SECONDS: Final = 30.0
 _RENEW_SECONDS = 10.0
@@ -85,6 +87,8 @@ class Driver:
         self._holder = holder
         self._clock = clock
         self._held: dict[str, Attachment] = {}
+        self._asked: Attachment | None = None
+        self._stopping: set[str] = set()
         self._begun = 0
         self._renewed_seconds = -_RENEW_SECONDS
         self._looked_seconds = -_LOOK_SECONDS
@@ -140,11 +144,25 @@ class Driver:
                 waited_seconds += pause_seconds
                 pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
 
+    def _as_driver(self, call: Callable[[], Value]) -> Value:
+        """What only the driver may do. If its lease ran out, for it slept, it is taken again.
+
+        Raises:
+            Conflict: another driver has the study by now.
+        """
+        try:
+            return call()
+        except Conflict:
+            self._lease()
+            return call()
+
     def _renew(self) -> None:
-        now_seconds = self._clock.monotonic()
-        if now_seconds - self._renewed_seconds >= _RENEW_SECONDS:
-            self._line.lease(StudyLease(self._holder, LEASE_SECONDS))
-            self._renewed_seconds = now_seconds
+        if self._clock.monotonic() - self._renewed_seconds >= _RENEW_SECONDS:
+            self._lease()
+
+    def _lease(self) -> None:
+        self._line.lease(StudyLease(self._holder, LEASE_SECONDS))
+        self._renewed_seconds = self._clock.monotonic()
 
     def _keep_lease(self) -> None:
         """Stay the driver while the storage is waited for."""
@@ -158,14 +176,19 @@ class Driver:
             _log.warning("the study's lease is left to run out: %s", error)
 
     def _take_up(self) -> None:
-        """Hold the trials that an earlier driver left: their jobs run on, or are begun again."""
+        """Hold the trials that an earlier driver left: their jobs run on, or are begun again.
+
+        One that is being stopped, as by that driver's end, is begun again when it has ended.
+        """
         for job, attachment in running_attachments(self._study).items():
             if job not in self._held:
                 view = self._job(job)
                 if view is None or view.phase.is_final:
                     self._hand_in(attachment)
-                else:
-                    self._held[job] = attachment
+                    continue
+                self._held[job] = attachment
+                if view.phase is JobPhase.STOPPING:
+                    self._stopping.add(job)
 
     def _job(self, job: str) -> JobView | None:
         """The job of a trial of this study; None if there is none of that id."""
@@ -183,7 +206,9 @@ class Driver:
             return
         views = {view.id: view for view in self._client.jobs(include_ended=False)}
         if not any(job in views and views[job].phase is JobPhase.PENDING for job in self._held):
-            self._hand_in(new_attachment(self._study))
+            self._asked = self._asked or new_attachment(self._study)
+            self._hand_in(self._asked)  # if the controller is away, this very trial comes again
+            self._asked = None
             self._begun += 1
 
     def _is_time_to_look(self) -> bool:
@@ -213,10 +238,10 @@ class Driver:
 
         def answer() -> None:
             nonlocal waiting
-            waiting = self._line.calls(self._holder, _WAIT_SECONDS)
+            waiting = self._as_driver(lambda: self._line.calls(self._holder, _WAIT_SECONDS))
             if waiting:
-                answers = tuple(self._answered(each) for each in waiting)
-                self._line.answer(StudyAnswers(self._holder, answers))
+                answers = StudyAnswers(self._holder, tuple(map(self._answered, waiting)))
+                self._as_driver(lambda: self._line.answer(answers))
 
         self._patiently(answer)
         ended = {each.job for each in waiting if _is_end(each) and each.job in self._held}
@@ -247,10 +272,16 @@ class Driver:
             alive = {view.id for view in self._client.jobs(include_ended=False)}
             for job in self._held.keys() - alive - set(silent):
                 view = self._job(job)
-                if view is None or view.phase.is_final:
-                    cause = view.cause if view is not None else None
-                    self._held[job].fail(cause or "its job has ended without a result")
-                    silent.append(job)
+                if view is not None and not view.phase.is_final:
+                    continue
+                if job in self._stopping and not self._held[job].is_finished:
+                    self._hand_in(self._held[job])
+                    self._stopping.remove(job)
+                    del self._held[job]
+                    continue
+                cause = view.cause if view is not None else None
+                self._held[job].fail(cause or "its job has ended without a result")
+                silent.append(job)
 
         self._patiently(see)
         return [self._close(job) for job in silent]

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import optuna
 import pytest
@@ -12,11 +13,11 @@ from optuna.exceptions import StorageInternalError
 from optuna.trial import TrialState
 
 from autoscaler.clock import SystemClock
-from autoscaler.domain.errors import Conflict
-from autoscaler.domain.job import JobSpec
+from autoscaler.domain.errors import Conflict, Unavailable
+from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.trial import TrialCall
-from autoscaler.wire.client import NodeClient, StudyClient
-from autoscaler.wire.messages import JoinRequest, StudyLease, TrialCalls
+from autoscaler.wire.client import Client, NodeClient, StudyClient
+from autoscaler.wire.messages import JobView, JoinRequest, StudyLease, TrialCalls
 from hpo.attachment import new_attachment
 from hpo.driver import Driver, Effort, EndedTrial
 from hpo.worker import run_trial
@@ -279,6 +280,25 @@ def test_a_trial_whose_job_ends_without_a_word_has_failed(api: Api) -> None:
     assert study.trials[0].user_attrs["castor:cause"]
 
 
+def test_a_driver_whose_lease_ran_out_goes_on_unless_another_has_the_study(
+    site_of: Callable[[Objective], Site], api: Api
+) -> None:
+    site, study = site_of(curve), study_of()
+    driver = driver_of(site, study)
+    driver.on_end = lambda ended: api.world.clock.sleep(31.0)
+    driver.run(Effort(trials=2, at_once=1))
+    assert len(study.trials) == 2
+
+    def overtaken(ended: EndedTrial) -> None:
+        api.world.clock.sleep(31.0)
+        StudyClient(api.url, TOKEN, "sweep").lease(StudyLease("bob", 30.0))
+
+    driver = driver_of(site, study)
+    driver.on_end = overtaken
+    with pytest.raises(Conflict, match="driven by bob"):
+        driver.run(Effort(trials=2, at_once=1))
+
+
 def test_a_study_that_is_driven_is_left_alone(api: Api) -> None:
     StudyClient(api.url, TOKEN, "sweep").lease(StudyLease("bob", 30.0))
     study = study_of()
@@ -305,3 +325,43 @@ def test_interrupted_its_jobs_end_and_its_trials_stay(api: Api) -> None:
     api.world.tick(2)
     assert api.world.store.jobs.alive() == ()
     StudyClient(api.url, TOKEN, "sweep").lease(StudyLease("bob", 30.0))
+
+
+def test_a_controller_that_is_away_as_a_trial_begins_costs_no_trial(
+    site_of: Callable[[Objective], Site],
+) -> None:
+    class Away(Client):
+        left = 2
+
+        def submit(self, spec: JobSpec, bundle: Path | None = None) -> JobView:
+            view = super().submit(spec, bundle) if self.left == 1 else None
+            if self.left:
+                Away.left -= 1
+                raise Unavailable("the connection broke")
+            return view or super().submit(spec, bundle)
+
+    site, study = site_of(curve), study_of()
+    line = StudyClient(site.api.url, TOKEN, "sweep")
+    client = Away(site.api.url, TOKEN)
+    Driver(study, TEMPLATE, client, line, "ada", SystemClock()).run(Effort(trials=2, at_once=1))
+    assert [trial.state.is_finished() for trial in study.trials] == [True, True]
+
+
+def test_a_trial_whose_job_is_being_stopped_is_begun_again(
+    site_of: Callable[[Objective], Site], api: Api
+) -> None:
+    study = study_of()
+    job = api.client.submit(replace(TEMPLATE, name="sweep-0")).id
+    api.world.wish(job, 1)
+    api.world.tick(2)
+    new_attachment(study).bind(job)
+    api.client.stop(job)
+    api.world.tick(1, agents=False)
+    assert api.client.job(job).phase is JobPhase.STOPPING
+    site = site_of(curve)
+    ticking = threading.Timer(1.0, lambda: api.world.tick(5))
+    ticking.start()
+    driver_of(site, study).run(Effort(trials=0))
+    ticking.join()
+    assert len(study.trials) == 1 and study.trials[0].state.is_finished()
+    assert study.trials[0].state is not TrialState.FAIL
