@@ -89,6 +89,9 @@ class Driver:
         self._held: dict[str, Attachment] = {}
         self._asked: Attachment | None = None
         self._stopping: set[str] = set()
+        self._left: dict[
+            str, Attachment
+        ] = {}  # what earlier jobs of a trial have said still counts
         self._begun = 0
         self._renewed_seconds = -_RENEW_SECONDS
         self._looked_seconds = -_LOOK_SECONDS
@@ -184,6 +187,7 @@ class Driver:
             if job not in self._held:
                 view = self._job(job)
                 if view is None or view.phase.is_final:
+                    self._left[job] = attachment
                     self._hand_in(attachment)
                     continue
                 self._held[job] = attachment
@@ -252,7 +256,7 @@ class Driver:
         return GivenAnswer(waiting.job, waiting.incarnation, answer)
 
     def _answer(self, waiting: WaitingCall) -> str:
-        attachment = self._held.get(waiting.job)
+        attachment = self._held.get(waiting.job) or self._left.get(waiting.job)
         if attachment is None:
             return refusal_text(RuntimeError(f"job {waiting.job} is no trial that is under way"))
         try:
@@ -277,7 +281,7 @@ class Driver:
                 if job in self._stopping and not self._held[job].is_finished:
                     self._hand_in(self._held[job])
                     self._stopping.remove(job)
-                    del self._held[job]
+                    self._left[job] = self._held.pop(job)
                     continue
                 cause = view.cause if view is not None else None
                 self._held[job].fail(cause or "its job has ended without a result")

@@ -16,7 +16,7 @@ from optuna.trial import BaseTrial
 from autoscaler.domain.errors import CheckpointError, SpecError
 from hpo.trial import RemoteTrial
 
-_FILE: Final = "trial-{}.checkpoint"
+_FILE: Final = "trial-{}-{}.checkpoint"
 
 
 def epochs(trial: BaseTrial, count: int, state: Mapping[str, Any] | None = None) -> Iterator[int]:
@@ -44,7 +44,9 @@ def epochs(trial: BaseTrial, count: int, state: Mapping[str, Any] | None = None)
         yield from range(count)
         return
     place = trial.place
-    file = place.checkpoint_directory() / _FILE.format(trial.number)
+    begun = trial.datetime_start  # another study of that name has other trials of that number
+    name = _FILE.format(trial.number, f"{begun:%Y%m%dT%H%M%S%f}" if begun else "")
+    file = place.checkpoint_directory() / name
     first = _restore(file, state)
     for epoch in range(first, count):
         yield epoch

@@ -27,7 +27,7 @@ from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.domain.objective import Objective as Goal
 from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client, StudyClient
-from autoscaler.wire.connection import address_and_token
+from autoscaler.wire.connection import address_and_token, state_directory
 from hpo.attachment import is_lasting
 from hpo.driver import Driver, Effort, EndedTrial, cause_of, log_end
 from hpo.objective import Objective, home_of, pack_objective
@@ -120,7 +120,7 @@ def run_study(
         _log.warning("the study is in memory: its trials are lost if this process dies")
     name = slug(study.study_name)
     template = replace(template, name=name, command=_WORKER, program=name, study=name)
-    with _controller() as (address, keep_alive), tempfile.TemporaryDirectory() as scratch:
+    with _controller(name) as (address, keep_alive), tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "bundle.tar.gz"
         bundle = pack_objective(objective, directory, archive)
         client, line = Client(*address), StudyClient(*address, name)
@@ -168,25 +168,29 @@ def _holder() -> str:
 
 
 @contextmanager
-def _controller() -> Iterator[tuple[tuple[str, str], Callable[[], None]]]:
-    """Where a controller is, and what keeps it alive: the one that serves, or one of our own."""
+def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None]]]:
+    """Where a controller is, and what keeps it alive: the one that serves, or one of our own.
+
+    What ours knows is kept if it is cut short, so that trials go on from their checkpoints.
+    """
     address = _serving()
     if address is not None:
         yield address, lambda: None
         return
-    state = Path(tempfile.mkdtemp(prefix="castor-study-"))
+    state = state_directory() / "studies" / study
+    state.mkdir(parents=True, exist_ok=True)
     controller = SupervisedController(state, cores_here(), SystemClock(), _EMBEDDED_OPTIONS)
     _log.info("no controller serves here: one runs on this machine's cores until the end")
-    is_empty = False
+    is_done = False
     try:
         with controller.running():
             yield address_and_token(state), controller.keep_alive
+        is_done = True
     finally:
-        is_empty = controller.give_everything_back()
-        if is_empty:
-            shutil.rmtree(state, ignore_errors=True)
-        else:
+        if not controller.give_everything_back():
             _log.error("instances may still run: castor serve --state %s takes them up", state)
+        elif is_done:
+            shutil.rmtree(state, ignore_errors=True)
 
 
 def _serving() -> tuple[str, str] | None:

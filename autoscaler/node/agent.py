@@ -295,6 +295,8 @@ class Agent:
         start = self._state.start
         if start is None or start.has_ended or not self._trainer.has_settled:
             return
+        if not (self._relay.is_told or self._must_leave):  # what a trial said comes before its end
+            return
         self._hear()
         start = self._state.start
         assert start is not None

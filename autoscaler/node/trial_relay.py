@@ -50,6 +50,11 @@ class TrialRelay:
                 self._client, calls, start.started_seconds, self.on_answer, self._clock
             )
 
+    @property
+    def is_told(self) -> bool:
+        """The controller has all that the script said, or does not want it any more."""
+        return self._served is None or self._served.is_told
+
     def take(self, call: TrialCall) -> None:
         """Keep a call and send it on. One that came before is answered again, if it was."""
         if self._served is not None:
@@ -77,6 +82,7 @@ class _Start:
         self._told = 0
         self._answers: dict[int, TrialAnswer] = {}
         self._is_over = False
+        self._is_superseded = False
         for run in (self._tell, self._listen):
             threading.Thread(target=run, name=f"castor-trial{run.__name__}", daemon=True).start()
 
@@ -87,6 +93,11 @@ class _Start:
             self._changed.notify_all()
         if not is_new and answer is not None:
             self._say(answer)
+
+    @property
+    def is_told(self) -> bool:
+        with self._changed:
+            return self._is_superseded or self._calls.last_number <= self._told
 
     def end(self) -> None:
         with self._changed:
@@ -139,6 +150,7 @@ class _Start:
                 back_off.reset()
             except (Conflict, NotAllowed) as error:
                 _log.warning("this start holds the trial no more: %s", error)
+                self._is_superseded = True
                 return
             except CastorError as error:
                 wait_seconds = back_off.next_seconds()

@@ -67,8 +67,12 @@ class Assignments:
         )
 
     def checkpoint_directory(self, job: JobRecord) -> Path:
-        """Where the job's checkpoints go: a relative path is in the job's own directory."""
-        own = self._directory / job.id
+        """Where the job's checkpoints go: a relative path is in the job's own directory.
+
+        Trials of a study share one, so that the next job of a trial finds what the last one left.
+        """
+        study = job.spec.study
+        own = self._directory / (job.id if study is None else f"study.{study}")
         return own / (job.spec.checkpoint.directory or "checkpoints")
 
     def secrets(self, references: Mapping[str, SecretReference]) -> dict[str, str]:

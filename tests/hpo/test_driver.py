@@ -19,6 +19,7 @@ from autoscaler.domain.trial import TrialCall
 from autoscaler.wire.client import Client, NodeClient, StudyClient
 from autoscaler.wire.messages import JobView, JoinRequest, StudyLease, TrialCalls
 from hpo.attachment import new_attachment
+from hpo.calls import Call
 from hpo.driver import Driver, Effort, EndedTrial
 from hpo.worker import run_trial
 from tests.hpo.lines import Died, Objective, records
@@ -365,3 +366,30 @@ def test_a_trial_whose_job_is_being_stopped_is_begun_again(
     ticking.join()
     assert len(study.trials) == 1 and study.trials[0].state.is_finished()
     assert study.trials[0].state is not TrialState.FAIL
+
+
+def test_what_an_earlier_job_of_a_trial_said_last_counts(
+    site_of: Callable[[Objective], Site], api: Api
+) -> None:
+    """It was told while nobody drove the study; the next job goes on after it."""
+    study = study_of()
+    job = api.client.submit(replace(TEMPLATE, name="sweep-0")).id
+    new_attachment(study).bind(job)
+    api.world.wish(job, 1)
+    api.world.tick(1, agents=False)
+    (held,) = api.world.store.instances.of_job(job)
+    api.authentication.issue(held)
+    node = api.node()
+    node.join(JoinRequest(api.authentication.join_token(held), held.id))
+    NodeLine(node, 1.0, None).tell(Call("report", {"value": 0.5, "step": 3}).text())
+    api.client.stop(job)
+    api.world.tick(5)
+    assert api.client.job(job).phase.is_final
+
+    def goes_on(trial: optuna.trial.BaseTrial) -> float:
+        trial.report(0.75, 4)
+        return 1.0
+
+    driver_of(site_of(goes_on), study).run(Effort(trials=0))
+    assert study.trials[0].intermediate_values == {3: 0.5, 4: 0.75}
+    assert study.trials[0].state is TrialState.COMPLETE
