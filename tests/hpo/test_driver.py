@@ -30,7 +30,10 @@ TEMPLATE = JobSpec("sweep", ("python", "-m", "worker"), study="sweep")
 
 
 class NodeLine:
-    """A worker's line that is its instance's agent too. It dies after `calls` calls."""
+    """A worker's line that is its instance's agent too. It dies after `calls` calls, and at the
+    end of the test."""
+
+    is_over = False
 
     def __init__(self, node: NodeClient, started_seconds: float, calls: int | None) -> None:
         self._node = node
@@ -47,10 +50,11 @@ class NodeLine:
 
     def ask(self, text: str) -> str:
         self.tell(text)
-        while True:
-            for answer in self._node.trial_answers(self._incarnation, self._number - 1, 5.0):
+        while not self.is_over:
+            for answer in self._node.trial_answers(self._incarnation, self._number - 1, 1.0):
                 if answer.number == self._number:
                     return answer.text
+        raise Died
 
 
 class Site:
@@ -62,6 +66,7 @@ class Site:
         self.deaths: dict[str, list[int]] = {}
         self.most_at_once = 0
         self._seen: set[str] = set()
+        self._lines: list[NodeLine] = []
         self._threads: list[threading.Thread] = []
         self._is_over = False
         self._keeper = threading.Thread(target=self._keep)
@@ -70,6 +75,8 @@ class Site:
     def close(self) -> None:
         self._is_over = True
         self._keeper.join()
+        for line in self._lines:
+            line.is_over = True
         for thread in self._threads:
             thread.join(10.0)
             assert not thread.is_alive()
@@ -98,10 +105,14 @@ class Site:
 
     def _work(self, job: str, node: NodeClient) -> None:
         for start, calls in enumerate([*self.deaths.get(job, []), None]):
+            line = NodeLine(node, float(start), calls)
+            self._lines.append(line)
             try:
-                run_trial(self.objective, NodeLine(node, float(start), calls))
+                run_trial(self.objective, line)
             except Died:
                 continue
+        if line.is_over:
+            return
         world = self.api.world
         held = next(each for each in world.store.instances.of_job(job))
         if not world.store.jobs.get(job).phase.is_final:
