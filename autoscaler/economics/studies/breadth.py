@@ -23,6 +23,7 @@ from enum import StrEnum
 import numpy as np
 
 from autoscaler.domain.allocation import Allocation
+from autoscaler.economics.studies.room import Room
 from autoscaler.economics.studies.rung import StudySupply
 from autoscaler.economics.wording import duration, money
 from autoscaler.goodput.throughput import FloatArray
@@ -119,15 +120,17 @@ def plan_breadth(
     for trial in trials:
         if trial.held is not None:
             decisions[trial.id] = _hold(trial, supply)
+    by_promise = sorted(
+        (one for one in trials if one.held is not None), key=lambda one: -desk.improvement(one)
+    )
     if terms.deadline_seconds is not None:
-        for trial in sorted(trials, key=lambda one: -desk.improvement(one)):
-            if trial.held is not None:
-                decisions[trial.id] = desk.grown_to_be_in_time(trial) or decisions[trial.id]
+        for trial in by_promise:
+            decisions[trial.id] = desk.grown_to_be_in_time(trial) or decisions[trial.id]
     for trial in trials:
         if trial.held is None:
             decisions[trial.id] = desk.started(trial)
-    for trial in sorted(trials, key=lambda one: -desk.improvement(one)):
-        if trial.held is not None and decisions[trial.id].action is AsyncAction.HOLD:
+    for trial in by_promise:
+        if decisions[trial.id].action is AsyncAction.HOLD:
             decisions[trial.id] = desk.grown_for_nothing(trial) or decisions[trial.id]
     unpaid = {offer: count - desk.paid.get(offer, 0) for offer, count in desk.free.items()}
     release = tuple((offer, count) for offer, count in sorted(unpaid.items()) if count > 0)
@@ -156,13 +159,13 @@ class _Desk:
         self.supply, self.terms = supply, terms
         self.free = dict(terms.freed)
         self.paid = dict(terms.paid)
-        self.used = np.zeros(len(supply.limits))
+        self.room = Room(supply)
         for offer, count in self.free.items():
-            self._use(offer, count)
+            self.room.take(supply.place_of[offer], count)
         for trial in trials:
             if trial.held is not None:
-                size = supply.sizes[trial.held]
-                self._use(size.offer, size.instances)
+                held = trial.held
+                self.room.take(int(supply.offer_of[held]), int(supply.instances[held]))
         self.reserve_usd = _reserve(trials, supply, terms)
         self.left_usd = float("inf")
         if terms.budget_usd is not None:
@@ -299,27 +302,13 @@ class _Desk:
         needed = chosen.instances - held
         free = min(self.free.get(chosen.offer, 0), max(needed, 0))
         new = needed - free
-        if not self._has_room(chosen.offer, new):
+        offer = int(self.supply.offer_of[size])
+        if not self.room.bears(offer, new):
             return False
         self.free[chosen.offer] = self.free.get(chosen.offer, 0) - free
         self.paid[chosen.offer] = max(self.paid.get(chosen.offer, 0) - free, 0)
-        self._use(chosen.offer, new)
+        self.room.take(offer, new)
         return True
-
-    def _has_room(self, offer: str, count: int) -> bool:
-        if count <= 0 or not len(self.used):
-            return True
-        uses = self.supply.uses[:, self._index(offer)]
-        touched = uses > 0
-        more = self.used + count * uses
-        return bool((more[touched] <= self.supply.maximum[touched] * (1 + 1e-9)).all())
-
-    def _use(self, offer: str, count: int) -> None:
-        if len(self.used):
-            self.used = self.used + count * self.supply.uses[:, self._index(offer)]
-
-    def _index(self, offer: str) -> int:
-        return [one.id for one in self.supply.offers].index(offer)
 
 
 def _hold(trial: AsyncTrial, supply: StudySupply) -> AsyncDecision:

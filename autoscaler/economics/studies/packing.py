@@ -16,6 +16,7 @@ import numpy as np
 
 from autoscaler.economics.studies.courses import NEVER
 from autoscaler.economics.studies.packing_task import PackingTask
+from autoscaler.economics.studies.room import Room
 from autoscaler.economics.studies.rung import FreedInstances
 from autoscaler.goodput.throughput import FloatArray
 
@@ -120,7 +121,7 @@ class _Packer:
         self.lanes: list[_Lane] = []
         self.usd = np.zeros(task.draws)
         self.free: dict[str, list[FreedInstances]] = {}
-        self.used = np.zeros(len(self.supply.limits))
+        self.room = Room(self.supply)
         for freed in sorted(
             task.rung.freed, key=lambda one: (one.ready_seconds, one.paid_seconds)
         ):
@@ -128,10 +129,10 @@ class _Packer:
                 [FreedInstances(freed.offer, 1, freed.paid_seconds, freed.ready_seconds)]
                 * freed.instances
             )
-            self._use(self._offer(freed.offer), freed.instances)
+            self.room.take(self.supply.place_of[freed.offer], freed.instances)
         for index in task.running.tolist():
             held = int(task.rung.trials[index].held or 0)
-            self._use(int(self.supply.offer_of[held]), int(self.supply.instances[held]))
+            self.room.take(int(self.supply.offer_of[held]), int(self.supply.instances[held]))
 
     def put_running(self) -> bool:
         """Each trial that trains on the cheapest size in time; whether there is one for all."""
@@ -159,8 +160,8 @@ class _Packer:
             for _ in range(added):
                 self._take_free(self.supply.offers[offer].id)
         else:
-            self._use(offer, added)
-        self._use(self.offers[held], -self._more(size, held))
+            self.room.take(offer, added)
+        self.room.take(self.offers[held], -self._more(size, held))
         beginning = Beginning.HOLDS if size == held else Beginning.RESIZES
         self.places[index] = Place(size, beginning)
         self.ends[index] = courses.seconds[:, row, size]
@@ -286,7 +287,7 @@ class _Packer:
             return _Opening(
                 True, wait, paid, 0.0, float(supply.unit_usd_per_second[size]) * needed
             )
-        if not self._has_room(offer, needed - len(free)):
+        if not self.room.bears(offer, needed - len(free)):
             return None
         starts = float(supply.boot_seconds[size]) + supply.switching.start_seconds
         return _Opening(False, starts, 0.0, float(supply.minimum_billed_seconds[size]), 0.0)
@@ -298,7 +299,7 @@ class _Packer:
         taken = min(len(self.free.get(self.supply.offers[offer].id, ())), needed)
         for _ in range(taken):
             self._take_free(self.supply.offers[offer].id)
-        self._use(offer, needed - taken)
+        self.room.take(offer, needed - taken)
         took = opening.waits_seconds + self.task.idle.seconds[:, row, size]
         mean = opening.waits_seconds + float(self.task.idle.mean[row, size])
         billed = max(mean, opening.least_seconds)
@@ -319,7 +320,7 @@ class _Packer:
         held = int(self.task.rung.trials[index].held or 0)
         more, offer = self._more(held, size), self.offers[size]
         if not is_ready or not more:
-            return not is_ready and self._has_room(offer, more)
+            return not is_ready and self.room.bears(offer, more)
         return len(self.free.get(self.supply.offers[offer].id, [])) >= more
 
     def _more(self, held: int, size: int) -> int:
@@ -328,19 +329,5 @@ class _Packer:
             return self.needs[size]
         return max(self.needs[size] - self.needs[held], 0)
 
-    def _has_room(self, offer: int, instances: int) -> bool:
-        if instances == 0 or not len(self.used):
-            return True
-        more = self.used + instances * self.supply.uses[:, offer]
-        touched = self.supply.uses[:, offer] > 0
-        return bool((more[touched] <= self.supply.maximum[touched] * (1.0 + _ROUNDING)).all())
-
-    def _use(self, offer: int, instances: int) -> None:
-        if instances and len(self.used):
-            self.used = self.used + instances * self.supply.uses[:, offer]
-
     def _take_free(self, offer: str) -> None:
         self.free[offer].pop(0)
-
-    def _offer(self, name: str) -> int:
-        return next(i for i, offer in enumerate(self.supply.offers) if offer.id == name)

@@ -7,7 +7,7 @@ holds until then is decided here. Arrays are of K equally likely draws of what i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -60,10 +60,14 @@ class StudySupply:
             raise ValueError("a study has at least one size that its trials may hold")
 
     @cached_property
+    def place_of(self) -> Mapping[str, int]:
+        """Where each offer stands among the offers, by its id."""
+        return {offer.id: place for place, offer in enumerate(self.offers)}
+
+    @cached_property
     def offer_of(self) -> IntArray:
         """Which offer each size is of, (A,)."""
-        index = {offer.id: place for place, offer in enumerate(self.offers)}
-        return np.array([index[size.offer] for size in self.sizes], dtype=np.int64)
+        return np.array([self.place_of[size.offer] for size in self.sizes], dtype=np.int64)
 
     @cached_property
     def instances(self) -> IntArray:
