@@ -217,7 +217,9 @@ class StudyCloud:
         trial.instances = trial.instances[: self.needs[trial.size]]
 
     def _ask(self) -> None:
-        orders = self.arm.decide(self._view())
+        self._carry_out(self.arm.decide(self._view()))
+
+    def _carry_out(self, orders: Orders) -> None:
         for trial in self.trials:
             wanted = orders.sizes.get(trial.number)
             if wanted is not None and wanted < 0:
