@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from search_cloud import EPOCHS, ETA, RUNGS, SearchCase, SearchTerms, SearchTrialView, SearchView
 from study_cases import MEDIAN_SECONDS, Array
 from study_cloud import Orders
 
-from autoscaler.economics.studies.breadth import (
+from autoscaler.economics.studies.async_trials import (
     AsyncAction,
     AsyncTerms,
     AsyncTrial,
-    plan_breadth,
 )
+from autoscaler.economics.studies.breadth import plan_breadth
 from autoscaler.economics.studies.curves import Curve, Study, forecast
 from autoscaler.economics.studies.siblings import (
     SpeedMeasurements,
@@ -108,6 +109,11 @@ def ray_top_job(pool: RayPool, view: SearchView, active: list[int]) -> dict[int,
     return sizes
 
 
+def _later(rung: int) -> tuple[float, ...]:
+    """Epochs from each decision after this one to the next."""
+    return tuple(float(b - a) for a, b in pairwise(RUNGS) if a >= rung)
+
+
 def _last(case: SearchCase, view: SearchView, trial: int) -> float:
     return float(case.values[trial, view.reported[trial] - 1])
 
@@ -187,18 +193,20 @@ class Breadth:
         self.reasons += [
             f"{view.now:7.0f} s  {one.reason}"
             for one in plan.decisions
-            if one.action in (AsyncAction.GROW, AsyncAction.WAIT)
+            if one.action in (AsyncAction.GROW, AsyncAction.WAIT, AsyncAction.PAUSE)
         ]
         sizes = {
             int(one.trial): supply.sizes.index(one.size)
             for one in plan.decisions
             if one.size is not None and one.action is not AsyncAction.HOLD
         }
+        sizes |= {int(o.trial): -1 for o in plan.decisions if o.action is AsyncAction.PAUSE}
         released = sum(count for _, count in plan.release)
         needed = supply.instances
-        held = {one.number: int(needed[one.held]) for one in view.trials}
-        taken = sum(max(int(needed[s]) - held.get(t, 0), 0) for t, s in sizes.items())
-        keep = max(len(view.free) - released - taken, 0)
+        held = {o.number: 0 if o.held is None else int(needed[o.held]) for o in view.trials}
+        paused = sum(held[t] for t, s in sizes.items() if s < 0)
+        taken = sum(max(int(needed[s]) - held.get(t, 0), 0) for t, s in sizes.items() if s >= 0)
+        keep = max(len(view.free) + paused - released - taken, 0)
         return Orders(sizes, keep=keep, wake_seconds=RENEWED_SECONDS)
 
     def _terms(self, view: SearchView) -> AsyncTerms:
@@ -210,7 +218,16 @@ class Breadth:
             budget_usd=self.terms.budget_usd - view.spent_usd,
             freed=(("node", len(view.free)),),
             paid=(("node", paid),),
+            survival=self._survival(view),
         )
+
+    def _survival(self, view: SearchView) -> float:
+        """Of the decisions so far, how many trials passed."""
+        trains = {one.number for one in view.trials}
+        went_on = [(n, t in trains or n == EPOCHS) for t, n in view.reported.items()]
+        asked = sum(n >= rung for n, _ in went_on for rung in RUNGS)
+        passed = sum(n > rung or (n == rung and on) for n, on in went_on for rung in RUNGS)
+        return (passed + 1.0) / (asked + 2.0)
 
     def _trial(self, view: SearchView, one: SearchTrialView) -> AsyncTrial:
         ahead = one.work - 1.0
@@ -225,12 +242,21 @@ class Breadth:
             works,
             one.held,
             one.rests_seconds,
+            sum(rung <= one.epoch for rung in RUNGS),
+            _later(rung),
+            one.paid_seconds,
         )
 
     def _fresh(self, number: int) -> AsyncTrial:
         values, works = self._values(number, 0)
         return AsyncTrial(
-            str(number), self._rates[number], RUNGS[0], EPOCHS, values, works
+            str(number),
+            self._rates[number],
+            RUNGS[0],
+            EPOCHS,
+            values,
+            works,
+            later=_later(RUNGS[0]),
         )
 
     def _values(self, number: int, epoch: int) -> tuple[Array, Array]:

@@ -123,12 +123,12 @@ class SearchTerms:
 
 @dataclass(frozen=True)
 class SearchTrialView:
-    """A trial that trains: `work` epochs from its next report, `epoch` of them behind it."""
+    """A trial that trains or is paused: `work` epochs from its next report, `epoch` behind it."""
 
     number: int
     epoch: int
     work: float
-    held: int
+    held: int | None
     ready_seconds: float
     paid_seconds: float
     rests_seconds: float
@@ -273,7 +273,7 @@ class SearchCloud(StudyCloud):
                 self._switch(trial)
                 self.resized[trial.number] = self.now
             news |= self._measure(trial)
-            if trial.work <= _DONE:
+            if trial.size is not None and trial.work <= _DONE:
                 news |= self._report(trial)
         return news
 
@@ -310,7 +310,11 @@ class SearchCloud(StudyCloud):
             for trial in self.trials:
                 if sizes[trial.number] not in (None, trial.size):
                     self.resized[trial.number] = self.now
-        begun = {trial.number for trial in self.trials if trial.size is not None}
+        begun = {
+            trial.number
+            for trial in self.trials
+            if trial.size is not None or trial.number not in self.waiting
+        }
         for trial in self.trials:
             if trial.number not in begun:
                 del self.epochs[trial.number]
@@ -329,7 +333,6 @@ class SearchCloud(StudyCloud):
         trials = []
         for trial in self.trials:
             seen = self._trial_view(trial)
-            assert seen.held is not None
             trials.append(
                 SearchTrialView(
                     trial.number,

@@ -84,9 +84,7 @@ class Course:
 
 def course(cases_: Sequence[SearchCase], terms: SearchTerms, maker: Maker) -> Course:
     """Run an arm on all cases."""
-    outcomes = tuple(
-        SearchCloud(case, maker(case, terms), terms).run_search() for case in cases_
-    )
+    outcomes = tuple(SearchCloud(case, maker(case, terms), terms).run_search() for case in cases_)
     seconds, usd = AXIS * terms.deadline_seconds, AXIS * terms.budget_usd
     return Course(
         np.stack([one.at(seconds, one.seconds) for one in outcomes]),

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.economics.studies.breadth import (
+from autoscaler.economics.studies.async_trials import (
     AsyncAction,
     AsyncTerms,
     AsyncTrial,
     expected_improvement,
-    plan_breadth,
 )
+from autoscaler.economics.studies.breadth import plan_breadth
 from tests.economics.studies.cases import rates, supply
 
 
