@@ -19,6 +19,7 @@ from autoscaler.economics.studies.async_trials import (
 )
 from autoscaler.economics.studies.breadth import plan_breadth
 from autoscaler.economics.studies.curves import Curve, Study, forecast
+from autoscaler.economics.studies.rung import FreedInstances
 from autoscaler.economics.studies.siblings import (
     SpeedMeasurements,
     StudySizes,
@@ -27,10 +28,15 @@ from autoscaler.economics.studies.siblings import (
 )
 
 DRAWS = 64
+HORIZONS = np.array([1.0, *RUNGS, 32.0, EPOCHS])
 # How many of the trials measured last teach how fast others are.
-_TEACHERS = 40
-# What is known of curves and speeds is renewed so often.
+_TEACHERS = 24
+# So many fresh trials' speeds are learnt at a time.
+_AHEAD = 32
+_FRESH = -1
+# What is known of curves and speeds is renewed so often, or so many times until the deadline.
 RENEWED_SECONDS = 120.0
+_RENEWALS = 60.0
 _COOLDOWN_REPORTS = 5
 _GAIN = 1.1
 
@@ -178,7 +184,7 @@ class Breadth:
     terms: SearchTerms
     _known_at: float = -math.inf
     _rates: dict[int, Array] = field(default_factory=dict)
-    _ahead: dict[int, tuple[int, Array, Array]] = field(default_factory=dict)
+    _ahead: dict[int, Array] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
 
     def decide_search(self, view: SearchView) -> Orders:
@@ -186,7 +192,7 @@ class Breadth:
         supply = self.case.market.supply
         most = self.case.market.most_devices // self.case.market.devices
         fresh = view.fresh[: max(most - len(view.trials), 0)]
-        self._learn(view, [one.number for one in view.trials] + list(fresh))
+        self._learn(view, [one.number for one in view.trials], fresh)
         trials = [self._trial(view, one) for one in view.trials]
         trials += [self._fresh(one) for one in fresh]
         plan = plan_breadth(trials, supply, self._terms(view))
@@ -207,17 +213,19 @@ class Breadth:
         paused = sum(held[t] for t, s in sizes.items() if s < 0)
         taken = sum(max(int(needed[s]) - held.get(t, 0), 0) for t, s in sizes.items() if s >= 0)
         keep = max(len(view.free) + paused - released - taken, 0)
-        return Orders(sizes, keep=keep, wake_seconds=RENEWED_SECONDS)
+        wakes = [one.paid_seconds for one in view.free if one.paid_seconds > 0]
+        return Orders(sizes, keep=keep, wake_seconds=min([RENEWED_SECONDS, *wakes]))
 
     def _terms(self, view: SearchView) -> AsyncTerms:
-        paid = sum(one.paid_seconds > 0 for one in view.free)
+        freed = tuple(
+            FreedInstances("node", 1, one.paid_seconds, one.ready_seconds) for one in view.free
+        )
         best = [self.case.values[t, :n].max() for t, n in view.reported.items() if n]
         return AsyncTerms(
             best=float(max(best, default=-math.inf)),
             deadline_seconds=self.terms.deadline_seconds - view.now,
             budget_usd=self.terms.budget_usd - view.spent_usd,
-            freed=(("node", len(view.free)),),
-            paid=(("node", paid),),
+            freed=freed,
             survival=self._survival(view),
         )
 
@@ -260,24 +268,24 @@ class Breadth:
         )
 
     def _values(self, number: int, epoch: int) -> tuple[Array, Array]:
-        _, values, epochs = self._ahead[number]
-        return values, np.maximum(epochs - epoch, 0.0)
+        values = self._ahead.get(number, self._ahead[_FRESH])
+        return values, np.maximum(HORIZONS - epoch, 0.0)
 
-    def _learn(self, view: SearchView, asked: list[int]) -> None:
-        """Speeds and curves of those asked for, renewed now and then."""
-        is_new = any(one not in self._rates for one in asked)
-        if not is_new and view.now < self._known_at + RENEWED_SECONDS:
+    def _learn(self, view: SearchView, begun: list[int], fresh: tuple[int, ...]) -> None:
+        """Speeds and curves of those asked for, renewed now and then; fresh ones are alike."""
+        renews = max(RENEWED_SECONDS, self.terms.deadline_seconds / _RENEWALS)
+        is_known = all(one in self._rates for one in (*begun, *fresh))
+        if is_known and view.now < self._known_at + renews:
             return
         self._known_at = view.now
-        self._learn_speeds(view, asked)
-        shown = sorted({t for t, n in view.reported.items() if n} | set(asked))
+        self._learn_speeds(view, begun + list(view.fresh[:_AHEAD]))
+        shown = [*sorted({t for t, n in view.reported.items() if n} | set(begun)), _FRESH]
         curves = [self._curve(t, view.reported.get(t, 0)) for t in shown]
-        epochs = np.array([1.0, *RUNGS, 32.0, EPOCHS])
         study = Study(curves, maximize=True, best=100.0)
+        asked = [*begun, _FRESH]
         places = [shown.index(t) for t in asked]
-        found = forecast(study, places, epochs, DRAWS, self.case.seed)
-        for trial, values in zip(asked, found.draws, strict=True):
-            self._ahead[trial] = view.reported.get(trial, 0), values, epochs
+        found = forecast(study, places, HORIZONS, DRAWS, self.case.seed)
+        self._ahead = dict(zip(asked, found.draws, strict=True))
 
     def _curve(self, trial: int, reports: int) -> Curve:
         return Curve(np.arange(1.0, reports + 1), self.case.values[trial, :reports])

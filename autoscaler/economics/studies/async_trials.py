@@ -8,6 +8,7 @@ from enum import StrEnum
 import numpy as np
 
 from autoscaler.domain.allocation import Allocation
+from autoscaler.economics.studies.rung import FreedInstances
 from autoscaler.goodput.throughput import FloatArray
 
 
@@ -56,9 +57,8 @@ class AsyncTerms:
     Attributes:
         best: the best value so far; -inf if there is none.
         deadline_seconds: None: there is none.
-        budget_usd: what is left of it; None: there is none.
-        freed: free instances that may be handed on, by offer id, as pairs.
-        paid: of those, how many are paid for in any case (reserved, or in their billing minimum).
+        budget_usd: what is left of it beyond what is billed in any case; None: there is none.
+        freed: free instances that may be handed on; of a reserved one paid seconds have no end.
         survival: the share of trials that goes on at a decision of the pruner.
         finalists: for how many of the best the budget is kept (G5).
         hysteresis: the least share of the time left that a resize must save (G6).
@@ -68,8 +68,7 @@ class AsyncTerms:
     best: float
     deadline_seconds: float | None = None
     budget_usd: float | None = None
-    freed: tuple[tuple[str, int], ...] = ()
-    paid: tuple[tuple[str, int], ...] = ()
+    freed: tuple[FreedInstances, ...] = ()
     survival: float = 0.5
     finalists: int = 1
     hysteresis: float = 0.1

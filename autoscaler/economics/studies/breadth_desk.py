@@ -21,6 +21,8 @@ from autoscaler.economics.wording import duration, money
 
 _LEAST_RATE = 1e-300
 _NOTHING = 1e-12
+# What is left may be just what is needed, but for this share of the budget.
+_ROUNDING = 1e-6
 
 
 class Desk:
@@ -35,12 +37,13 @@ class Desk:
         self, supply: StudySupply, terms: AsyncTerms, trials: Sequence[AsyncTrial]
     ) -> None:
         self._supply, self._terms = supply, terms
-        self._free = dict(terms.freed)
-        self._paid = dict(terms.paid)
         self._room = Room(supply)
         self._gathers: dict[str, tuple[int, str]] = {}
-        for offer, count in self._free.items():
-            self._room.take(supply.place_of[offer], count)
+        # Seconds for which each free instance of an offer is paid for, the longest first.
+        self._free: dict[str, list[float]] = {offer.id: [] for offer in supply.offers}
+        for one in sorted(terms.freed, key=lambda one: -one.paid_seconds):
+            self._free[one.offer] += [one.paid_seconds] * one.instances
+            self._room.take(supply.place_of[one.offer], one.instances)
         held = [trial for trial in trials if trial.held is not None]
         for trial in held:
             size = self._size(trial)
@@ -52,6 +55,7 @@ class Desk:
         )[::-1]
         self.reserve_usd = 0.0
         self._left_usd = self._spare_usd = float("inf")
+        self._rounding_usd = _ROUNDING * (terms.budget_usd or 0.0)
         if terms.budget_usd is not None:
             self.reserve_usd = sum(self._usd(one, one.to_end) for one in self.finalists)
             self._spare_usd = terms.budget_usd - self.reserve_usd
@@ -70,12 +74,13 @@ class Desk:
     def paused(self, trial: AsyncTrial) -> AsyncDecision | None:
         """G5: what would be cut before its next decision leaves the money to those who won't."""
         usd = self._usd(trial, trial.to_rung)
-        if usd <= self._spare_usd:
+        if usd <= self._spare_usd + self._rounding_usd:
             self._spare_usd -= usd
             return None
         size = self._size(trial)
         offer = self._supply.sizes[size].offer
-        self._free[offer] = self._free.get(offer, 0) + int(self._supply.instances[size])
+        self._free[offer] += [trial.paid_seconds] * int(self._supply.instances[size])
+        self._free[offer].sort(reverse=True)
         reason = (
             f"pause {trial.id}: its next rung costs {money(usd)}; beyond the "
             f"{money(self.reserve_usd)} for finalists and what better ones need "
@@ -115,7 +120,7 @@ class Desk:
         return None
 
     def grown_for_nothing(self, trial: AsyncTrial) -> AsyncDecision | None:
-        """G2: by what is paid for already and nobody else takes."""
+        """G2: by what is paid for up to its next decision and nobody else takes."""
         held = self._size(trial)
         if self._rests(trial):
             return None
@@ -125,9 +130,10 @@ class Desk:
             offer = self._supply.sizes[size].offer
             if more <= 0 or offer != self._supply.sizes[held].offer:
                 continue
-            if min(self._paid.get(offer, 0), self._free.get(offer, 0)) < more:
+            pause = self._supply.switching.pause_seconds
+            if len(self._free[offer]) < more or not self._gains(trial, size, pause):
                 continue
-            if self._gains(trial, size, self._supply.switching.pause_seconds):
+            if pause + trial.to_rung / trial.goodput[size] <= self._free[offer][more - 1]:
                 best = size
         if best is None or not self._take(trial, best):
             return None
@@ -148,9 +154,8 @@ class Desk:
             )
         if offer in self._gathers:
             return _waits(trial, f"what comes free is kept for {self._gathers[offer][1]} (G2)")
-        work = trial.expected_work(self._terms.survival)
-        usd = self._usd(trial, work, wait)
-        if usd > self._left_usd:
+        usd = self._usd_to_begin(trial, size, wait)
+        if usd > self._left_usd + self._rounding_usd:
             return _waits(
                 trial,
                 f"it is likely to cost {money(usd)}; beyond the {money(self.reserve_usd)} for "
@@ -172,10 +177,21 @@ class Desk:
         """What is free, not paid for, and kept for nobody."""
         kept = {offer: count for offer, (count, _) in self._gathers.items()}
         unpaid = {
-            offer: count - max(self._paid.get(offer, 0), kept.get(offer, 0))
-            for offer, count in self._free.items()
+            offer: len(free) - max(sum(paid > 0 for paid in free), kept.get(offer, 0))
+            for offer, free in self._free.items()
         }
         return tuple((offer, count) for offer, count in sorted(unpaid.items()) if count > 0)
+
+    def _usd_to_begin(self, trial: AsyncTrial, size: int, wait_seconds: float) -> float:
+        """What it is likely to cost beyond what is paid; of new instances the least bill too."""
+        free, needed = self._free[self._supply.sizes[size].offer], self._supply.instances[size]
+        work = trial.expected_work(self._terms.survival)
+        if len(free) >= needed:
+            return self._usd(replace(trial, paid_seconds=free[needed - 1]), work, wait_seconds)
+        least = float(
+            self._supply.minimum_billed_seconds[size] * self._supply.usd_per_second[size]
+        )
+        return max(self._usd(trial, work, wait_seconds), least)
 
     def _gather(self, trial: AsyncTrial, size: int) -> None:
         offer = self._supply.sizes[size].offer
@@ -204,7 +220,7 @@ class Desk:
         gain -= self._improvement(trial, held, 0.0)
         seconds = change_seconds + work / trial.goodput[size]
         usd = seconds * float(self._supply.usd_per_second[size]) - self._usd(trial, work)
-        if usd > self._left_usd:
+        if usd > self._left_usd + self._rounding_usd:
             return False
         return bool(gain > max(usd, 0.0) * self._fresh_per_dollar)
 
@@ -213,12 +229,12 @@ class Desk:
         return int(self._supply.instances[size]) - held
 
     def _change_seconds(self, trial: AsyncTrial, size: int) -> float:
-        ready = self._free.get(self._supply.sizes[size].offer, 0) >= self._more(trial, size)
+        ready = len(self._free[self._supply.sizes[size].offer]) >= self._more(trial, size)
         boot = 0.0 if ready else float(self._supply.boot_seconds[size])
         return boot + self._supply.switching.pause_seconds
 
     def _start_seconds(self, size: int) -> float:
-        if self._free.get(self._supply.sizes[size].offer, 0) >= self._supply.instances[size]:
+        if len(self._free[self._supply.sizes[size].offer]) >= self._supply.instances[size]:
             return self._supply.switching.handover_seconds
         return float(self._supply.boot_seconds[size]) + self._supply.switching.start_seconds
 
@@ -226,13 +242,12 @@ class Desk:
         """Take what a trial needs beyond what it holds, free instances first."""
         chosen = self._supply.sizes[size]
         needed = self._more(trial, size)
-        free = min(self._free.get(chosen.offer, 0), max(needed, 0))
+        free = min(len(self._free[chosen.offer]), max(needed, 0))
         new = needed - free
         offer = int(self._supply.offer_of[size])
         if not self._room.bears(offer, new):
             return False
-        self._free[chosen.offer] = self._free.get(chosen.offer, 0) - free
-        self._paid[chosen.offer] = max(self._paid.get(chosen.offer, 0) - free, 0)
+        del self._free[chosen.offer][:free]
         self._room.take(offer, new)
         return True
 
