@@ -15,6 +15,7 @@ import optuna
 from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial, TrialState
 
+from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Conflict, Unavailable, UnknownJob
 from autoscaler.domain.job import JobPhase, JobSpec
@@ -41,7 +42,6 @@ LEASE_SECONDS: Final = 30.0
 _RENEW_SECONDS = 10.0
 _WAIT_SECONDS = 1.0
 _LOOK_SECONDS = 1.0
-_LONGEST_PAUSE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,18 +134,17 @@ class Driver:
 
     def _patiently(self, act: Callable[[], None]) -> None:
         """Act, and again as long as the controller is away."""
-        pause_seconds, waited_seconds = 0.25, 0.0
+        back_off = BackOff()
         while True:
             try:
                 return act()
             except Unavailable as error:
-                if waited_seconds > PATIENCE_SECONDS:
+                if back_off.waited_seconds > PATIENCE_SECONDS:
                     raise
-                _log.warning("the controller is away, again in %g s: %s", pause_seconds, error)
+                wait_seconds = back_off.next_seconds()
+                _log.warning("the controller is away, again in %g s: %s", wait_seconds, error)
                 self.keep_alive()
-                self._clock.sleep(pause_seconds)
-                waited_seconds += pause_seconds
-                pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
+                self._clock.sleep(wait_seconds)
 
     def _as_driver(self, call: Callable[[], Value]) -> Value:
         """What only the driver may do. If its lease ran out, for it slept, it is taken again.

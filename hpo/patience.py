@@ -9,13 +9,12 @@ from typing import Any, Final
 
 from optuna.exceptions import StorageInternalError
 
+from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
 
 _log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS: Final = 600.0
-_FIRST_PAUSE_SECONDS = 0.25
-_LONGEST_PAUSE_SECONDS = 10.0
 
 
 class PatientStorage:
@@ -39,23 +38,22 @@ class PatientStorage:
     def _patient(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(call)
         def patiently(*arguments: Any, **options: Any) -> Any:
-            pause_seconds, waited_seconds = _FIRST_PAUSE_SECONDS, 0.0
+            back_off = BackOff()
             while True:
                 try:
                     return call(*arguments, **options)
                 except RuntimeError:  # the trial is finished, in all versions' words
-                    if waited_seconds == 0.0:
+                    if back_off.waited_seconds == 0.0:
                         raise
                     return True  # what finished it was heard
                 except StorageInternalError as error:
-                    if waited_seconds > PATIENCE_SECONDS:
+                    if back_off.waited_seconds > PATIENCE_SECONDS:
                         raise
+                    wait_seconds = back_off.next_seconds()
                     _log.warning(
-                        "the study's storage is away, again in %g s: %s", pause_seconds, error
+                        "the study's storage is away, again in %g s: %s", wait_seconds, error
                     )
-                self._clock.sleep(pause_seconds)
+                self._clock.sleep(wait_seconds)
                 self._on_wait()
-                waited_seconds += pause_seconds
-                pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
 
         return patiently
