@@ -149,7 +149,7 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
 
 def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRouter:
     """What the agents of instances that hold trials do."""
-    router = APIRouter(prefix="/v1/node/trial")
+    router = APIRouter(prefix="/trial")
 
     @router.post("")
     def begin(started_seconds: float, held: HeldInstance = Depends(node)) -> Response:
