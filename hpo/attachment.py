@@ -46,14 +46,15 @@ class Attachment:
     """One trial, and what its worker's calls make of it.
 
     Every call may come again, from this driver's life or from an earlier one's: nothing in the
-    study's record counts twice. `error_kinds` are the classes of the error that its objective
-    raised in the end, by name, the class itself first; none if it did not.
+    study's record counts twice. `has_ended` once its worker has said how it ended; `error_kinds`
+    are the classes of the error that its objective raised then, by name, the class itself first.
     """
 
     def __init__(self, study: optuna.Study, trial: Trial) -> None:
         self._study = study
         self._trial = trial
         self._verdicts: dict[int, bool] = {}
+        self.has_ended = False
         self.error_kinds: tuple[str, ...] = ()
 
     @property
@@ -64,11 +65,11 @@ class Attachment:
     @property
     def is_finished(self) -> bool:
         """Nothing is added to the trial any more."""
-        return self._frozen().state.is_finished()
+        return self.frozen().state.is_finished()
 
     def frozen(self) -> FrozenTrial:
-        """The trial as it stands, for callbacks."""
-        return self._frozen()
+        """The trial as it stands."""
+        return self._study._storage.get_trial(self._trial._trial_id)
 
     def bind(self, job: str) -> None:
         """Note which job runs the trial."""
@@ -99,11 +100,8 @@ class Attachment:
             self._trial.set_user_attr(CAUSE_ATTRIBUTE, cause)
             self._study.tell(self._trial, state=TrialState.FAIL, skip_if_finished=True)
 
-    def _frozen(self) -> FrozenTrial:
-        return self._study._storage.get_trial(self._trial._trial_id)
-
     def _begin(self) -> dict[str, Any]:
-        frozen = self._frozen()
+        frozen = self.frozen()
         started = frozen.datetime_start
         return {
             "number": frozen.number,
@@ -123,7 +121,7 @@ class Attachment:
         return _suggested(self._trial, name, json_to_distribution(distribution))
 
     def _report(self, value: float, step: int) -> None:
-        if step not in self._frozen().intermediate_values:
+        if step not in self.frozen().intermediate_values:
             self._trial.report(value, step)
 
     def _should_prune(self) -> bool:
@@ -132,7 +130,7 @@ class Attachment:
         A pruner such as successive halving counts a trial as it judges it. Where a driver died
         between that and its answer, the trial is judged again as it was before.
         """
-        step = self._frozen().last_step
+        step = self.frozen().last_step
         if step is None or len(self._study.directions) > 1:
             return bool(self._trial.should_prune())
         if step not in self._verdicts:
@@ -142,7 +140,7 @@ class Attachment:
     def _judge(self, step: int) -> bool:
         if isinstance(self._study.pruner, _WRITES_NOTHING):
             return bool(self._trial.should_prune())
-        frozen = self._frozen()
+        frozen = self.frozen()
         judging = frozen.user_attrs.get(JUDGING_ATTRIBUTE)
         if judging is None or judging["step"] != step:
             known = sorted(frozen.system_attrs)
@@ -176,6 +174,7 @@ class Attachment:
             self._study.tell(self._trial, values, skip_if_finished=True)
         else:
             self._study.tell(self._trial, state=TrialState[state], skip_if_finished=True)
+        self.has_ended = True
 
 
 def new_attachment(study: optuna.Study) -> Attachment:
@@ -230,22 +229,10 @@ def is_stopped(study: optuna.Study) -> bool:
 
 def _suggested(trial: Trial, name: str, distribution: BaseDistribution) -> Any:
     match distribution:
-        case FloatDistribution():
-            return trial.suggest_float(
-                name,
-                distribution.low,
-                distribution.high,
-                step=distribution.step,
-                log=distribution.log,
-            )
-        case IntDistribution():
-            return trial.suggest_int(
-                name,
-                distribution.low,
-                distribution.high,
-                step=distribution.step,
-                log=distribution.log,
-            )
+        case FloatDistribution(low=low, high=high, step=step, log=log):
+            return trial.suggest_float(name, low, high, step=step, log=log)
+        case IntDistribution(low=low, high=high, step=step, log=log):
+            return trial.suggest_int(name, low, high, step=step, log=log)
         case CategoricalDistribution():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the worker was told of unusual choices

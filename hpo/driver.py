@@ -22,8 +22,8 @@ from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.trial import GivenAnswer, TrialAnswer, WaitingCall
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import JobView, StudyAnswers, StudyLease
-from hpo import calls
 from hpo.attachment import (
+    CAUSE_ATTRIBUTE,
     Attachment,
     is_stopped,
     new_attachment,
@@ -89,9 +89,8 @@ class Driver:
         self._held: dict[str, Attachment] = {}
         self._asked: Attachment | None = None
         self._stopping: set[str] = set()
-        self._left: dict[
-            str, Attachment
-        ] = {}  # what earlier jobs of a trial have said still counts
+        # By the jobs that ran them before: what those have said still counts.
+        self._left: dict[str, Attachment] = {}
         self._begun = 0
         self._renewed_seconds = -_RENEW_SECONDS
         self._looked_seconds = -_LOOK_SECONDS
@@ -247,8 +246,8 @@ class Driver:
                 self._as_driver(lambda: self._line.answer(answers))
 
         self._patiently(answer)
-        ended = {each.job for each in waiting if _is_end(each) and each.job in self._held}
-        return [self._close(job) for job in sorted(ended)]
+        asking = sorted({each.job for each in waiting} & self._held.keys())
+        return [self._close(job) for job in asking if self._held[job].has_ended]
 
     def _answered(self, waiting: WaitingCall) -> GivenAnswer:
         answer = TrialAnswer(waiting.call.number, self._answer(waiting))
@@ -305,10 +304,6 @@ class Driver:
                 _log.error("job %s may still run: %s", job, error)
 
 
-def _is_end(waiting: WaitingCall) -> bool:
-    return read_call(waiting.call.text).method == calls.END
-
-
 def log_end(ended: EndedTrial) -> None:
     """Say how a trial ended, as Optuna says it."""
     trial = ended.frozen
@@ -323,4 +318,4 @@ def log_end(ended: EndedTrial) -> None:
 
 def cause_of(trial: FrozenTrial) -> str:
     """Why a trial failed."""
-    return str(trial.user_attrs.get("castor:cause", "its cause is not known"))
+    return str(trial.user_attrs.get(CAUSE_ATTRIBUTE, "its cause is not known"))

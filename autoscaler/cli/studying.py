@@ -78,14 +78,16 @@ def _summary(spec: StudySpec, study: Any) -> str:
 
 
 def _row(trial: Any) -> dict[str, Any]:
+    from hpo.attachment import CAUSE_ATTRIBUTE, JOB_ATTRIBUTE
+
     return {
         "number": trial.number,
         "state": trial.state.name.lower(),
         "values": trial.values,
         "step": trial.last_step,
         "params": trial.params,
-        "job": trial.user_attrs.get("castor:job"),
-        "cause": trial.user_attrs.get("castor:cause"),
+        "job": trial.user_attrs.get(JOB_ATTRIBUTE),
+        "cause": trial.user_attrs.get(CAUSE_ATTRIBUTE),
     }
 
 
