@@ -22,17 +22,19 @@ from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.trial import GivenAnswer, TrialAnswer, WaitingCall
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import JobView, StudyAnswers, StudyLease
+from hpo import attributes
 from hpo.attachment import (
-    CAUSE_ATTRIBUTE,
     Attachment,
     is_stopped,
     new_attachment,
     optimizing,
     running_attachments,
     stop,
+    waiting_retry,
 )
 from hpo.calls import answer_text, read_call, refusal_text
 from hpo.patience import PATIENCE_SECONDS
+from hpo.retries import enqueue_owed
 
 _log = logging.getLogger(__name__)
 
@@ -50,21 +52,27 @@ class Effort:
 
     `trials` None: until it is stopped. `at_once` None: as many as get an instance. After
     `timeout_seconds` none begins any more, and those that run go on to their ends. An error of an
-    objective that is not of the kinds in `catch` lets no further trial begin, too.
+    objective that is not of the kinds in `catch` lets no further trial begin, too. A trial whose
+    job fails is begun again up to `retries` times, which are not among the `trials`.
     """
 
     trials: int | None = None
     at_once: int | None = None
     timeout_seconds: float | None = None
     catch: frozenset[str] = frozenset()
+    retries: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class EndedTrial:
-    """A trial that has ended, and the kinds of the error that its objective raised, if any."""
+    """A trial that has ended, and the kinds of the error that its objective raised, if any.
+
+    `is_retried`: its job failed, and another trial takes its place.
+    """
 
     frozen: FrozenTrial
     error_kinds: tuple[str, ...] = ()
+    is_retried: bool = False
 
 
 class Driver:
@@ -92,6 +100,7 @@ class Driver:
         # By the jobs that ran them before: what those have said still counts.
         self._left: dict[str, Attachment] = {}
         self._begun = 0
+        self._may_retry = True
         self._renewed_seconds = -_RENEW_SECONDS
         self._looked_seconds = -_LOOK_SECONDS
         self.on_end: Callable[[EndedTrial], None] = lambda ended: None
@@ -118,18 +127,21 @@ class Driver:
         fatal: EndedTrial | None = None
         while True:
             self._patiently(self._renew)
-            is_made = effort.trials is not None and self._begun >= effort.trials
             is_late = self._clock.monotonic() >= until_seconds
-            if not (is_made or is_late or is_stopped(self._study)):
+            if not (is_late or is_stopped(self._study)) and self._is_to_begin(effort):
                 self._patiently(lambda: self._begin_trial(effort))
             elif not self._held:
                 return fatal
-            ended = [*self._answer_calls(), *self._see_ends()]
+            ended = [*self._answer_calls(), *self._see_ends(effort)]
             for each in ended:
                 self.on_end(each)
                 if each.error_kinds and not effort.catch.intersection(each.error_kinds):
                     fatal = fatal or each
                     stop(self._study)
+
+    def _is_to_begin(self, effort: Effort) -> bool:
+        """Whether a trial is to begin, or to be begun again."""
+        return self._may_retry or effort.trials is None or self._begun < effort.trials
 
     def _patiently(self, act: Callable[[], None]) -> None:
         """Act, and again as long as the controller is away."""
@@ -208,10 +220,26 @@ class Driver:
             return
         views = {view.id: view for view in self._client.jobs(include_ended=False)}
         if not any(job in views and views[job].phase is JobPhase.PENDING for job in self._held):
-            self._asked = self._asked or new_attachment(self._study)
-            self._hand_in(self._asked)  # if the controller is away, this very trial comes again
-            self._asked = None
-            self._begun += 1
+            self._asked = self._asked or self._next(effort)
+            if self._asked is not None:
+                self._hand_in(
+                    self._asked
+                )  # if the controller is away, this very trial comes again
+                self._asked = None
+
+    def _next(self, effort: Effort) -> Attachment | None:
+        """The next trial: first those that take the place of others, then so many as are to be."""
+        if self._may_retry:
+            enqueue_owed(self._study)
+            retry = waiting_retry(self._study)
+            if retry is not None:
+                return retry
+            self._may_retry = False
+        if not self._is_to_begin(effort):
+            return None
+        asked = new_attachment(self._study)
+        self._begun += 1
+        return asked
 
     def _is_time_to_look(self) -> bool:
         now_seconds = self._clock.monotonic()
@@ -264,15 +292,15 @@ class Driver:
         except Exception as error:  # the objective's to see, as if it ran beside the study
             return refusal_text(error)
 
-    def _see_ends(self) -> list[EndedTrial]:
+    def _see_ends(self, effort: Effort) -> list[EndedTrial]:
         """Let the trials fail whose jobs have ended without a word; returns them."""
         if not self._is_time_to_look():
             return []
-        silent: list[str] = []
+        silent: dict[str, bool] = {}
 
         def see() -> None:
             alive = {view.id for view in self._client.jobs(include_ended=False)}
-            for job in self._held.keys() - alive - set(silent):
+            for job in self._held.keys() - alive - silent.keys():
                 view = self._job(job)
                 if view is not None and not view.phase.is_final:
                     continue
@@ -281,17 +309,26 @@ class Driver:
                     self._stopping.remove(job)
                     self._left[job] = self._held.pop(job)
                     continue
-                cause = view.cause if view is not None else None
-                self._held[job].fail(cause or "its job has ended without a result")
-                silent.append(job)
+                silent[job] = self._fail(job, view, effort)
 
         self._patiently(see)
-        return [self._close(job) for job in silent]
+        return [self._close(job, is_retried) for job, is_retried in silent.items()]
 
-    def _close(self, job: str) -> EndedTrial:
+    def _fail(self, job: str, view: JobView | None, effort: Effort) -> bool:
+        """Let a trial fail with its job; returns whether it is retried.
+
+        Not so where a person has stopped the job, or its script has ended as if all were well.
+        """
+        has_failed = view is None or view.phase is JobPhase.FAILED
+        cause = (view.cause if view is not None else None) or "its job has ended without a result"
+        is_retried = self._held[job].fail(cause, effort.retries if has_failed else 0)
+        self._may_retry = self._may_retry or is_retried
+        return is_retried
+
+    def _close(self, job: str, is_retried: bool = False) -> EndedTrial:
         attachment = self._held.pop(job)
         self._looked_seconds = -_LOOK_SECONDS
-        return EndedTrial(attachment.frozen(), attachment.error_kinds)
+        return EndedTrial(attachment.frozen(), attachment.error_kinds, is_retried)
 
     def _stop_jobs(self) -> None:
         """End what still runs; its trials stay as they are, and the next driver takes them up."""
@@ -313,9 +350,10 @@ def log_end(ended: EndedTrial) -> None:
         case TrialState.PRUNED:
             _log.info("trial %d was pruned at step %s", trial.number, trial.last_step)
         case _:
-            _log.warning("trial %d failed: %s", trial.number, cause_of(trial))
+            again = ", and is begun again" if ended.is_retried else ""
+            _log.warning("trial %d failed: %s%s", trial.number, cause_of(trial), again)
 
 
 def cause_of(trial: FrozenTrial) -> str:
     """Why a trial failed."""
-    return str(trial.user_attrs.get(CAUSE_ATTRIBUTE, "its cause is not known"))
+    return str(trial.user_attrs.get(attributes.CAUSE, "its cause is not known"))

@@ -60,6 +60,7 @@ def optimize(
     spot: bool = True,
     files: str | Path | None = None,
     environment: dict[str, str] | None = None,
+    retries: int = 1,
 ) -> None:
     """As `study.optimize(objective, ...)`, with each trial on an instance of its own.
 
@@ -83,6 +84,9 @@ def optimize(
         spot: whether spot instances may be used.
         files: the directory that goes to the instances; None for that of the objective's module.
         environment: variables for the objective.
+        retries: how often a trial is begun again, as another trial with the same parameters, if
+            its job fails: its process is lost, its set-up fails, its instances are. An error that
+            the objective raises is none of these.
 
     Raises:
         TrialFailed: an objective raised an error that is not in `catch`.
@@ -98,7 +102,7 @@ def optimize(
         objective=goal,
     )
     directory = Path(files) if files is not None else home_of(objective)
-    effort = _effort(n_trials, n_jobs, timeout, expected)
+    effort = replace(_effort(n_trials, n_jobs, timeout, expected), retries=_bound(retries))
     run_study(study, objective, directory, template, effort, callbacks or (), show_progress_bar)
 
 
@@ -163,6 +167,12 @@ def _effort(
     return Effort(n_trials, n_jobs, timeout, kinds)
 
 
+def _bound(retries: int) -> int:
+    if retries < 0:
+        raise SpecError(f"{retries} is less than 0", "retries")
+    return retries
+
+
 def _holder() -> str:
     return f"{socket.gethostname()}-{secrets.token_hex(4)}"
 
@@ -224,7 +234,7 @@ def _told(
 
         def tell(ended: EndedTrial) -> None:
             log_end(ended)
-            bar.update()
+            bar.update(not ended.is_retried)
             for callback in callbacks:
                 callback(study, copy.deepcopy(ended.frozen))
 

@@ -31,7 +31,9 @@ def run_file(file: Path, trials: int | None) -> None:
     from hpo.driver import Effort
     from hpo.running import run_study
 
-    effort = Effort(trials or spec.trials, spec.at_once, spec.timeout_seconds)
+    effort = Effort(
+        trials or spec.trials, spec.at_once, spec.timeout_seconds, retries=spec.retries
+    )
     objective = optuna_side.objective_of(spec, directory)
     run_study(study, objective, directory, spec.job, effort, show_progress_bar=True)
     print(_summary(spec, study))
@@ -78,7 +80,7 @@ def _summary(spec: StudySpec, study: Any) -> str:
 
 
 def _row(trial: Any) -> dict[str, Any]:
-    from hpo.attachment import CAUSE_ATTRIBUTE, JOB_ATTRIBUTE
+    from hpo import attributes
 
     return {
         "number": trial.number,
@@ -86,8 +88,8 @@ def _row(trial: Any) -> dict[str, Any]:
         "values": trial.values,
         "step": trial.last_step,
         "params": trial.params,
-        "job": trial.user_attrs.get(JOB_ATTRIBUTE),
-        "cause": trial.user_attrs.get(CAUSE_ATTRIBUTE),
+        "job": trial.user_attrs.get(attributes.JOB),
+        "cause": trial.user_attrs.get(attributes.CAUSE),
     }
 
 

@@ -10,7 +10,7 @@ import optuna
 import pytest
 
 from autoscaler.clock import SystemClock
-from autoscaler.domain.job import JobSpec
+from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.trial import TrialCall
 from autoscaler.wire.client import NodeClient, StudyClient
 from autoscaler.wire.messages import JoinRequest, TrialCalls
@@ -57,6 +57,7 @@ class Site:
         self.api = api
         self.objective = objective
         self.deaths: dict[str, list[int]] = {}
+        self.failing: dict[str, str] = {}  # jobs that fail after their deaths, and of what
         self.most_at_once = 0
         self._seen: set[str] = set()
         self._lines: list[NodeLine] = []
@@ -99,7 +100,8 @@ class Site:
         thread.start()
 
     def _work(self, job: str, node: NodeClient) -> None:
-        for start, calls in enumerate([*self.deaths.get(job, []), None]):
+        last = [] if job in self.failing else [None]
+        for start, calls in enumerate([*self.deaths.get(job, []), *last]):
             line = NodeLine(node, float(start), calls)
             self._lines.append(line)
             try:
@@ -109,6 +111,9 @@ class Site:
         if line.is_over:
             return
         world = self.api.world
+        if job in self.failing:
+            world.store.jobs.set_phase(job, JobPhase.FAILED, 1.0, self.failing[job])
+            return
         held = next(each for each in world.store.instances.of_job(job))
         if not world.store.jobs.get(job).phase.is_final:
             with self._world_turns:
