@@ -19,7 +19,7 @@ from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Conflict, Unavailable, UnknownJob
 from autoscaler.domain.job import JobPhase, JobSpec
-from autoscaler.domain.trial import GivenAnswer, TrialAnswer, WaitingCall
+from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, WaitingCall
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import JobView, StudyAnswers, StudyLease
 from hpo import attributes
@@ -41,9 +41,17 @@ _log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 LEASE_SECONDS: Final = 30.0
-_RENEW_SECONDS = 10.0
+_RENEW_SECONDS = 5.0
 _WAIT_SECONDS = 1.0
 _LOOK_SECONDS = 1.0
+_STOPS = {
+    StudyStop.WITH_ITS_TRIALS: "no trial begins any more, those that run go on to their ends",
+    StudyStop.AT_ONCE: "its jobs end",
+}
+
+
+class StudyStopped(CastorError):
+    """Somebody has stopped the study, with the trials that ran; the next run goes on with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +109,7 @@ class Driver:
         self._left: dict[str, Attachment] = {}
         self._begun = 0
         self._may_retry = True
+        self._stop = StudyStop.NOT
         self._renewed_seconds = -_RENEW_SECONDS
         self._looked_seconds = -_LOOK_SECONDS
         self.on_end: Callable[[EndedTrial], None] = lambda ended: None
@@ -111,6 +120,7 @@ class Driver:
 
         Raises:
             Conflict: another driver has the study.
+            StudyStopped: it was, with the trials that ran.
             Unavailable, StorageInternalError: controller or storage was away for too long.
         """
         self._patiently(self._renew)
@@ -127,6 +137,10 @@ class Driver:
         fatal: EndedTrial | None = None
         while True:
             self._patiently(self._renew)
+            if self._stop is StudyStop.AT_ONCE:
+                raise StudyStopped("the study was stopped: the next run goes on with its trials")
+            if self._stop is StudyStop.WITH_ITS_TRIALS:
+                stop(self._study)
             is_late = self._clock.monotonic() >= until_seconds
             if not (is_late or is_stopped(self._study)) and self._is_to_begin(effort):
                 self._patiently(lambda: self._begin_trial(effort))
@@ -174,7 +188,10 @@ class Driver:
             self._lease()
 
     def _lease(self) -> None:
-        self._line.lease(StudyLease(self._holder, LEASE_SECONDS))
+        told = self._line.lease(StudyLease(self._holder, LEASE_SECONDS))
+        if told not in (self._stop, StudyStop.NOT):
+            _log.warning("the study is stopped: %s", _STOPS[told])
+        self._stop = told
         self._renewed_seconds = self._clock.monotonic()
 
     def _keep_lease(self) -> None:

@@ -92,6 +92,7 @@ def optimize(
         TrialFailed: an objective raised an error that is not in `catch`.
         SpecError: an argument can't be used; the message names it.
         Conflict: another driver has the study.
+        StudyStopped: somebody has said `castor study stop --now`.
     """
     expected = (catch,) if isinstance(catch, type) else tuple(catch)
     template = JobSpec(
@@ -118,7 +119,7 @@ def run_study(
     """Run a study's trials as jobs like `template`, with the files of a directory.
 
     Raises:
-        TrialFailed, SpecError, Conflict: as `optimize`.
+        TrialFailed, SpecError, Conflict, StudyStopped: as `optimize`.
     """
     if not is_lasting(study):
         _log.warning("the study is in memory: its trials are lost if this process dies")
@@ -143,6 +144,24 @@ def run_study(
             f"trial {fatal.frozen.number} failed: {cause_of(fatal.frozen)}: name the error in "
             "catch to go on after such trials"
         )
+
+
+def stop_study(study_name: str, at_once: bool) -> None:
+    """Have the driver of a study end it, wherever that runs: what a person says from elsewhere.
+
+    No trial begins any more. Those that run go on to their ends; if `at_once`, their jobs end and
+    the next driver goes on with them.
+
+    Raises:
+        Unavailable: there is no controller.
+        Conflict: nobody drives the study.
+    """
+    name = slug(study_name)
+    line = StudyClient(*(_serving() or address_and_token(_embedded_state(name))), name)
+    try:
+        line.stop(at_once)
+    finally:
+        line.close()
 
 
 def slug(study_name: str) -> str:
@@ -187,7 +206,7 @@ def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None
     if address is not None:
         yield address, lambda: None
         return
-    state = state_directory() / "studies" / study
+    state = _embedded_state(study)
     state.mkdir(parents=True, exist_ok=True)
     controller = SupervisedController(state, cores_here(), SystemClock(), _EMBEDDED_OPTIONS)
     _log.info("no controller serves here: one runs on this machine's cores until the end")
@@ -201,6 +220,11 @@ def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None
             _log.error("instances may still run: castor serve --state %s takes them up", state)
         elif is_done:
             shutil.rmtree(state, ignore_errors=True)
+
+
+def _embedded_state(study: str) -> Path:
+    """Where a controller of our own keeps what it knows."""
+    return state_directory() / "studies" / study
 
 
 def _serving() -> tuple[str, str] | None:

@@ -57,6 +57,21 @@ def print_status(file: Path, as_json: bool) -> None:
     print_whole(table)
 
 
+def stop_file(file: Path, now: bool) -> None:
+    """Have the study of a file ended.
+
+    Raises:
+        CastorError: the file can't be used, or nobody runs the study.
+    """
+    spec, _ = load_study(file, SystemClock().now())
+    _optuna_side()
+    from hpo.running import stop_study
+
+    stop_study(spec.name, now)
+    rest = "its jobs end within seconds" if now else "the trials that run go on to their ends"
+    print(f"{spec.name} begins no trial any more; {rest}")
+
+
 def _optuna_side() -> Any:
     try:
         from hpo import study_file

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.domain.errors import Conflict, UnknownJob
-from autoscaler.domain.trial import GivenAnswer, TrialAnswer, TrialCall, WaitingCall
+from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialCall, WaitingCall
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import NOW, spec
 
@@ -97,3 +97,14 @@ class TrialsConformance:
         assert store.leases.holder("sweep", NOW + 16.0) == "two"
         store.leases.leave("sweep", "two")
         assert store.leases.holder("sweep", NOW + 16.0) is None
+
+    def test_a_stop_is_for_one_driver(self, store: Store) -> None:
+        store.settings.stop_study("sweep", "one", at_once=False)
+        assert store.settings.study_stop("sweep", "one") is StudyStop.WITH_ITS_TRIALS
+        store.settings.stop_study("sweep", "one", at_once=True)
+        store.settings.stop_study("sweep", "one", at_once=False)
+        assert store.settings.study_stop("sweep", "one") is StudyStop.AT_ONCE
+        assert store.settings.study_stop("sweep", "two") is StudyStop.NOT
+        assert store.settings.study_stop("another", "one") is StudyStop.NOT
+        store.settings.forget_stop("sweep", "one")
+        assert store.settings.study_stop("sweep", "one") is StudyStop.NOT

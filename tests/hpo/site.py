@@ -10,6 +10,7 @@ import optuna
 import pytest
 
 from autoscaler.clock import SystemClock
+from autoscaler.domain.errors import NotAllowed
 from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.trial import TrialCall
 from autoscaler.wire.client import NodeClient, StudyClient
@@ -102,7 +103,10 @@ class Site:
     def _work(self, job: str, node: NodeClient) -> None:
         last = [] if job in self.failing else [None]
         for start, calls in enumerate([*self.deaths.get(job, []), *last]):
-            line = NodeLine(node, float(start), calls)
+            try:
+                line = NodeLine(node, float(start), calls)
+            except NotAllowed:  # its job was stopped as it joined
+                return
             self._lines.append(line)
             try:
                 run_trial(self.objective, line)

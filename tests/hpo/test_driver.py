@@ -19,7 +19,7 @@ from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import JobView, JoinRequest, StudyLease
 from hpo.attachment import new_attachment
 from hpo.calls import Call
-from hpo.driver import Driver, Effort, EndedTrial
+from hpo.driver import Driver, Effort, EndedTrial, StudyStopped
 from tests.hpo.lines import Objective, records
 from tests.hpo.objectives import curve, failing
 from tests.hpo.site import TEMPLATE, NodeLine, Site, driver_of, study_of
@@ -129,6 +129,36 @@ def test_a_study_can_be_stopped(site_of: Callable[[Objective], Site], where: str
         driver.on_end = lambda ended: study.stop() if ended.frozen.number == 1 else None
     driver.run(Effort(at_once=1))
     assert len(study.trials) == 2
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_study_can_be_stopped_from_elsewhere(
+    site_of: Callable[[Objective], Site], monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    """With the trials that run, or at once: then the next driver goes on with them."""
+    monkeypatch.setattr("hpo.driver._RENEW_SECONDS", 0.0)
+    study = study_of()
+
+    def stops(trial: optuna.trial.BaseTrial) -> float:
+        value = trial.suggest_float("value", 0.0, 1.0)
+        if not has_stopped:
+            has_stopped.append(True)
+            StudyClient(site.api.url, TOKEN, "sweep").stop(at_once)
+        if at_once:
+            time.sleep(0.3)
+        trial.report(value, 1)
+        return value
+
+    has_stopped: list[bool] = []
+    site = site_of(stops)
+    if at_once:
+        with pytest.raises(StudyStopped, match="the next run goes on with its trials"):
+            driver_of(site, study).run(Effort(at_once=1))
+        assert study.trials[0].state is TrialState.RUNNING
+        driver_of(site, study).run(Effort(trials=0))
+    else:
+        driver_of(site, study).run(Effort(at_once=1))
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE]
 
 
 def test_enqueued_trials_come_first(site_of: Callable[[Objective], Site]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from autoscaler.domain.errors import Conflict, NotAllowed
 from autoscaler.domain.job import InstanceBounds, JobSpec
-from autoscaler.domain.trial import GivenAnswer, TrialAnswer, TrialCall, WaitingCall
+from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialCall, WaitingCall
 from autoscaler.wire.client import StudyClient
 from autoscaler.wire.messages import StudyAnswers, StudyLease, TrialCalls
 from tests.service.conftest import TOKEN, Api
@@ -80,6 +80,19 @@ def test_a_driver_that_died_is_succeeded_when_its_lease_ends(api: Api) -> None:
     driver(api, "bob")
 
 
+def test_a_stop_reaches_the_driver_and_ends_with_it(api: Api) -> None:
+    stranger = StudyClient(api.url, TOKEN, "sweep")
+    with pytest.raises(Conflict, match="study sweep is driven by nobody"):
+        stranger.stop(at_once=False)
+    ours = driver(api)
+    stranger.stop(at_once=False)
+    assert ours.lease(StudyLease("ada", 30.0)) is StudyStop.WITH_ITS_TRIALS
+    stranger.stop(at_once=True)
+    assert ours.lease(StudyLease("ada", 30.0)) is StudyStop.AT_ONCE
+    ours.leave("ada")
+    assert ours.lease(StudyLease("bob", 30.0)) is StudyStop.NOT
+
+
 def test_a_start_that_was_overtaken_is_fenced(api: Api) -> None:
     _, node = joined(api, TRIAL)
     first = node.begin_trial(5.0)
@@ -108,6 +121,7 @@ def test_a_job_without_a_study_is_no_trial(api: Api) -> None:
     [
         ("POST", "/v1/studies/sweep/lease"),
         ("DELETE", "/v1/studies/sweep/lease?holder=ada"),
+        ("POST", "/v1/studies/sweep/stop?at_once=true"),
         ("GET", "/v1/studies/sweep/calls?holder=ada"),
         ("POST", "/v1/studies/sweep/answers"),
         ("POST", "/v1/node/trial?started_seconds=1"),
