@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from hpo.driver import BudgetUsedUp, StudyStopped
 from hpo.epochs import epochs
 from hpo.running import TrialFailed, optimize
 
-__all__ = ["TrialFailed", "epochs", "optimize"]
+__all__ = ["BudgetUsedUp", "StudyStopped", "TrialFailed", "epochs", "optimize"]
