@@ -54,8 +54,11 @@ def plan_rung(rung: Rung, supply: StudySupply, aim: StudyAim) -> StudyPlan:
     if looked is not None:
         standby, unused = _kept_meanwhile(rung, looked, standby), {}
     kept = {offer: min(_paid_for(rung, offer), count) for offer, count in unused.items()}
-    kept[standby.offer] = max(standby.keep, kept.get(standby.offer, 0))
-    standby = replace(standby, keep=kept[standby.offer])
+    paid = kept.get(standby.offer, 0)
+    if paid > standby.keep:
+        reason = f"{standby.reason}; {paid} of them are paid for and kept until that ends"
+        standby = replace(standby, keep=paid, reason=reason)
+    kept[standby.offer] = standby.keep
     release = tuple(
         (offer, count - kept[offer])
         for offer, count in sorted(unused.items())
