@@ -164,8 +164,8 @@ def plot(found: Mapping[tuple[float, float], Mapping[str, Course]], path: Path) 
         axes[0][column].set_title(f"{hours:g} h, ${usd:g}")
     axes[0][0].set_ylabel("regret")
     axes[1][0].set_ylabel("regret")
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="lower center", ncols=5)
-    figure.tight_layout(rect=(0, 0.05, 1, 1))
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="lower center", ncols=3)
+    figure.tight_layout(rect=(0, 0.08, 1, 1))
     figure.savefig(path, dpi=90)
 
 

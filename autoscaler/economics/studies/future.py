@@ -88,9 +88,10 @@ def hereafter(
     shape = draws, len(ladder)
     seconds, usd = np.zeros(shape), np.zeros(shape)
     first = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    before = np.full(shape, float(at_hand))
+    before, trials = np.full(shape, float(at_hand)), at_hand
     for place, rung in enumerate(rungs):
-        took, cost, before, bought = _filled(rung, supply, before, ladder)
+        took, cost, before, bought = _filled(rung, supply, (before, trials), ladder)
+        trials = rung.work.shape[1]
         seconds += took
         usd += cost + bought
         if place == 0:
@@ -99,13 +100,14 @@ def hereafter(
 
 
 def _filled(
-    rung: FutureRung, supply: StudySupply, before: FloatArray, ladder: FloatArray
+    rung: FutureRung, supply: StudySupply, before: tuple[FloatArray, int], ladder: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Seconds, cost, instances of one rung and what new ones add, at each multiplier, (K, L).
 
-    Survivors take over what the rung before leaves, `before` (K, L) instances. Beyond that each
-    instance pays for its boot, which is ordered ahead, and for what is billed of it at least; so
-    with time to spare they run in waves, one after the other.
+    Survivors take over what the rung before leaves; `before` are its instances, (K, L), and its
+    trials. Beyond an instance for each of those there is a boot to pay, which is ordered ahead;
+    beyond what is held what is billed at least of a new one. So with time to spare they run in
+    waves, one after the other.
     """
     seconds, usd = _courses(rung, supply)
     chosen = _choices(seconds, usd)
@@ -121,10 +123,13 @@ def _filled(
     for lanes in sorted({max(trials // waves, 1) for waves in (1, 2, 3, 5, trials)}):
         at_work = held * np.minimum(lanes, most) / trials
         took = np.maximum(longest, together / np.minimum(lanes, most))
-        new = boots + np.maximum(least - took, 0.0) * unit
-        tables.append((took, cost, at_work, new))
-    took, cost, held, new = (np.concatenate(table, axis=1) for table in zip(*tables, strict=True))
-    bought = np.maximum(held[:, :, None] - before[:, None, :], 0.0) * new[:, :, None]
+        boot_usd = np.maximum(at_work - before[1], 0.0) * boots
+        tables.append((took, cost, at_work, boot_usd, np.maximum(least - took, 0.0) * unit))
+    took, cost, held, boots, least = (
+        np.concatenate(table, axis=1) for table in zip(*tables, strict=True)
+    )
+    bought = np.maximum(held[:, :, None] - before[0][:, None, :], 0.0) * least[:, :, None]
+    bought += boots[:, :, None]
     best = (cost[:, :, None] + bought + ladder * took[:, :, None]).argmin(axis=1)
     return (
         np.take_along_axis(took, best, axis=1),
