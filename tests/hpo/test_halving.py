@@ -28,13 +28,9 @@ def at_rung(study: optuna.Study, values: list[float], step: int) -> list[optuna.
 
 
 def test_the_rungs_lie_below_the_end() -> None:
-    assert SynchronousHalvingPruner(27, 2, 54).rungs == (2, 6, 18)
-    assert [SynchronousHalvingPruner(27, 2, 55).going_on(rung) for rung in range(4)] == [
-        9,
-        3,
-        1,
-        1,
-    ]
+    pruner = SynchronousHalvingPruner(27, 2, 55)
+    assert pruner.rungs == (2, 6, 18, 54)
+    assert [pruner.going_on(rung, 27) for rung in range(4)] == [9, 3, 1, 1]
 
 
 @pytest.mark.parametrize(
