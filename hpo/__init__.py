@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from hpo.artifacts import upload_artifact
 from hpo.driver import StudyStopped
 from hpo.epochs import epochs
 from hpo.running import TrialFailed, optimize
 
-__all__ = ["StudyStopped", "TrialFailed", "epochs", "optimize"]
+__all__ = ["StudyStopped", "TrialFailed", "epochs", "optimize", "upload_artifact"]

@@ -26,7 +26,9 @@ from optuna.distributions import (
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from autoscaler.clock import Clock
+from autoscaler.domain.errors import SpecError
 from hpo import attributes, calls, retries
+from hpo.artifacts import StudyArtifacts
 from hpo.calls import Call
 from hpo.patience import PatientStorage
 
@@ -45,11 +47,13 @@ class Attachment:
     Every call may come again, from this driver's life or from an earlier one's: nothing in the
     study's record counts twice. `has_ended` once its worker has said how it ended; `error_kinds`
     are the classes of the error that its objective raised then, by name, the class itself first.
+    `artifacts` takes files in; None if the study has no store for them.
     """
 
     def __init__(self, study: optuna.Study, trial: Trial) -> None:
         self._study = study
         self._trial = trial
+        self.artifacts: StudyArtifacts | None = None
         self._verdicts: dict[int, bool] = {}
         self.has_ended = False
         self.error_kinds: tuple[str, ...] = ()
@@ -77,6 +81,7 @@ class Attachment:
 
         Raises:
             optuna.exceptions.StorageInternalError: the storage was away for too long.
+            Unavailable: the controller is away, and has a file that is asked for.
             Exception: what Optuna raises for such a call; it is the worker's.
         """
         methods: dict[str, Callable[..., Any]] = {
@@ -87,6 +92,7 @@ class Attachment:
             calls.SET_USER_ATTR: self._set_user_attr,
             calls.SET_CONSTRAINT: self._set_constraint,
             calls.STOP_STUDY: lambda: stop(self._study),
+            calls.ARTIFACT: self._keep_artifact,
             calls.END: self._end,
         }
         return methods[call.method](**call.arguments)
@@ -122,6 +128,7 @@ class Attachment:
             "constraints": dict(getattr(frozen, "constraints", None) or {}),
             "datetime_start": started.isoformat() if started else None,
             "is_finished": frozen.state.is_finished(),
+            "keeps_artifacts": self.artifacts is not None,
         }
 
     def _suggest(self, name: str, distribution: str) -> Any:
@@ -165,6 +172,11 @@ class Attachment:
         if not hasattr(self._trial, "set_constraint"):
             raise AttributeError("set_constraint needs Optuna 5.0 or newer beside the study")
         self._trial.set_constraint(key, value)
+
+    def _keep_artifact(self, name: str, sha256: str) -> str:
+        if self.artifacts is None:
+            raise SpecError("the study has no artifact store", "artifact_store")
+        return self.artifacts.keep(self._trial, name, sha256)
 
     def _end(
         self,

@@ -13,3 +13,5 @@ RETRIED: Final = "castor:retried"
 # Of a retry: the number of the trial whose place it takes, and how many retries there were.
 RETRY_OF: Final = "castor:retry_of"
 RETRIES: Final = "castor:retries"
+# What was uploaded, by SHA-256 and name: its id in the artifact store, None while it is put there.
+ARTIFACTS: Final = "castor:artifacts"

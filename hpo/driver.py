@@ -23,6 +23,7 @@ from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, Waiting
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import JobView, StudyAnswers, StudyLease
 from hpo import attributes
+from hpo.artifacts import StudyArtifacts
 from hpo.attachment import (
     Attachment,
     is_stopped,
@@ -113,6 +114,7 @@ class Driver:
         self._renewed_seconds = -_RENEW_SECONDS
         self._looked_seconds = -_LOOK_SECONDS
         self.on_end: Callable[[EndedTrial], None] = lambda ended: None
+        self.artifacts: StudyArtifacts | None = None
         self.keep_alive: Callable[[], None] = lambda: None
 
     def run(self, effort: Effort) -> EndedTrial | None:
@@ -303,8 +305,9 @@ class Driver:
         if attachment is None:
             return refusal_text(RuntimeError(f"job {waiting.job} is no trial that is under way"))
         try:
+            attachment.artifacts = self.artifacts
             return answer_text(attachment.answer(read_call(waiting.call.text)))
-        except StorageInternalError:
+        except (StorageInternalError, Unavailable):
             raise
         except Exception as error:  # the objective's to see, as if it ran beside the study
             return refusal_text(error)

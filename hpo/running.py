@@ -12,9 +12,9 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import optuna
 from optuna.trial import FrozenTrial
@@ -28,9 +28,13 @@ from autoscaler.domain.objective import Objective as Goal
 from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token, state_directory
+from hpo.artifacts import StudyArtifacts
 from hpo.attachment import is_lasting
 from hpo.driver import Driver, Effort, EndedTrial, cause_of, log_end
 from hpo.objective import Objective, home_of, pack_objective
+
+if TYPE_CHECKING:
+    from optuna.artifacts._protocol import ArtifactStore
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +43,14 @@ _LONGEST_NAME = 32  # leaves room for the number of a trial in the name of its j
 _EMBEDDED_OPTIONS = ("--boot-seconds", "0")
 
 Callback = Callable[[optuna.Study, FrozenTrial], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Who hears of each trial that has ended: callbacks as Optuna has them, a progress bar."""
+
+    callbacks: tuple[Callback, ...] = ()
+    has_bar: bool = False
 
 
 class TrialFailed(CastorError):
@@ -61,6 +73,7 @@ def optimize(
     files: str | Path | None = None,
     environment: dict[str, str] | None = None,
     retries: int = 1,
+    artifact_store: ArtifactStore | None = None,
 ) -> None:
     """As `study.optimize(objective, ...)`, with each trial on an instance of its own.
 
@@ -87,6 +100,8 @@ def optimize(
         retries: how often a trial is begun again, as another trial with the same parameters, if
             its job fails: its process is lost, its set-up fails, its instances are. An error that
             the objective raises is none of these.
+        artifact_store: one of `optuna.artifacts`, for what `hpo.upload_artifact` is given. It is
+            written to from here only, as the storage is.
 
     Raises:
         TrialFailed: an objective raised an error that is not in `catch`.
@@ -104,7 +119,8 @@ def optimize(
     )
     directory = Path(files) if files is not None else home_of(objective)
     effort = replace(_effort(n_trials, n_jobs, timeout, expected), retries=_bound(retries))
-    run_study(study, objective, directory, template, effort, callbacks or (), show_progress_bar)
+    told = Listeners(tuple(callbacks or ()), show_progress_bar)
+    run_study(study, objective, directory, template, effort, told, artifact_store)
 
 
 def run_study(
@@ -113,8 +129,8 @@ def run_study(
     directory: Path | None,
     template: JobSpec,
     effort: Effort,
-    callbacks: Iterable[Callback] = (),
-    show_progress_bar: bool = False,
+    listeners: Listeners = Listeners(),
+    artifact_store: ArtifactStore | None = None,
 ) -> None:
     """Run a study's trials as jobs like `template`, with the files of a directory.
 
@@ -125,20 +141,22 @@ def run_study(
         _log.warning("the study is in memory: its trials are lost if this process dies")
     name = slug(study.study_name)
     template = replace(template, name=name, command=_WORKER, program=name, study=name)
-    with _controller(name) as (address, keep_alive), tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "bundle.tar.gz"
         bundle = pack_objective(objective, directory, archive)
-        client, line = Client(*address), StudyClient(*address, name)
-        client.upload(bundle.sha256, archive)
-        driver = Driver(
-            study, replace(template, bundle=bundle.sha256), client, line, _holder(), SystemClock()
-        )
-        driver.keep_alive = keep_alive
-        with _told(study, callbacks, effort.trials, show_progress_bar) as tell:
-            driver.on_end = tell
-            fatal = driver.run(effort)
-        client.close()
-        line.close()
+        template = replace(template, bundle=bundle.sha256)
+        with _controller(name) as (address, keep_alive):
+            client, line = Client(*address), StudyClient(*address, name)
+            client.upload(bundle.sha256, archive)
+            driver = Driver(study, template, client, line, _holder(), SystemClock())
+            driver.keep_alive = keep_alive
+            if artifact_store is not None:
+                driver.artifacts = StudyArtifacts(artifact_store, line)
+            with _told(study, listeners, effort.trials) as tell:
+                driver.on_end = tell
+                fatal = driver.run(effort)
+            client.close()
+            line.close()
     if fatal is not None:
         raise TrialFailed(
             f"trial {fatal.frozen.number} failed: {cause_of(fatal.frozen)}: name the error in "
@@ -250,16 +268,16 @@ def _serving() -> tuple[str, str] | None:
 
 @contextmanager
 def _told(
-    study: optuna.Study, callbacks: Iterable[Callback], trials: int | None, shows_bar: bool
+    study: optuna.Study, listeners: Listeners, trials: int | None
 ) -> Iterator[Callable[[EndedTrial], None]]:
     """What is done with each trial that has ended: it is logged, counted and called back for."""
-    lines_above = logging_redirect_tqdm if shows_bar else nullcontext
-    with tqdm(total=trials, unit="trial", disable=not shows_bar) as bar, lines_above():
+    lines_above = logging_redirect_tqdm if listeners.has_bar else nullcontext
+    with tqdm(total=trials, unit="trial", disable=not listeners.has_bar) as bar, lines_above():
 
         def tell(ended: EndedTrial) -> None:
             log_end(ended)
             bar.update(not ended.is_retried)
-            for callback in callbacks:
+            for callback in listeners.callbacks:
                 callback(study, copy.deepcopy(ended.frozen))
 
         yield tell

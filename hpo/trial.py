@@ -20,6 +20,7 @@ from optuna.distributions import (
 from optuna.study import StudyDirection
 from optuna.trial import BaseTrial
 
+from autoscaler.domain.trial import TrialFile
 from hpo import calls
 from hpo.calls import Call, read_answer
 
@@ -30,8 +31,8 @@ class Asks(Protocol):
     def tell(self, text: str) -> None:
         """Say something."""
 
-    def ask(self, text: str) -> str:
-        """Ask something; returns its answer."""
+    def ask(self, text: str, file: TrialFile | None = None) -> str:
+        """Ask something, and send a file with it; returns its answer."""
 
 
 class Place(Protocol):
@@ -94,6 +95,7 @@ class TrialFacts:
     constraints: dict[str, float]
     datetime_start: datetime.datetime | None
     is_finished: bool
+    keeps_artifacts: bool = False
 
 
 def read_facts(value: dict[str, Any]) -> TrialFacts:
@@ -111,6 +113,7 @@ def read_facts(value: dict[str, Any]) -> TrialFacts:
         constraints=value["constraints"],
         datetime_start=datetime.datetime.fromisoformat(started) if started else None,
         is_finished=value["is_finished"],
+        keeps_artifacts=value["keeps_artifacts"],
     )
 
 
@@ -189,6 +192,16 @@ class RemoteTrial(BaseTrial):
         """As `optuna.trial.Trial.set_constraint`, which Optuna has from 5.0 on."""
         self._ask(calls.SET_CONSTRAINT, key=key, value=float(value))
         self._constraints[key] = float(value)
+
+    @property
+    def keeps_artifacts(self) -> bool:
+        """Whether the study was given an artifact store."""
+        return self._facts.keeps_artifacts
+
+    def keep_artifact(self, name: str, file: TrialFile) -> str:
+        """Have a file of the checkpoint directory kept as the trial's; returns its id there."""
+        text = Call(calls.ARTIFACT, {"name": name, "sha256": file.sha256}).text()
+        return str(read_answer(self._line.ask(text, file)))
 
     def set_system_attr(self, key: str, value: Any) -> None:
         """Refused: Optuna 4 deprecates it, 5 has it no more.

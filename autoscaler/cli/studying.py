@@ -29,13 +29,13 @@ def run_file(file: Path, trials: int | None) -> None:
     logging.getLogger("hpo").setLevel(logging.INFO)
     study = optuna_side.open_study(spec)
     from hpo.driver import Effort
-    from hpo.running import run_study
+    from hpo.running import Listeners, run_study
 
     effort = Effort(
         trials or spec.trials, spec.at_once, spec.timeout_seconds, retries=spec.retries
     )
     objective = optuna_side.objective_of(spec, directory)
-    run_study(study, objective, directory, spec.job, effort, show_progress_bar=True)
+    run_study(study, objective, directory, spec.job, effort, Listeners(has_bar=True))
     print(_summary(spec, study))
 
 
