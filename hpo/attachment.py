@@ -26,11 +26,11 @@ from optuna.distributions import (
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import SpecError
+from autoscaler.domain.errors import SpecError, StoreError
 from hpo import attributes, calls, retries
 from hpo.artifacts import StudyArtifacts
 from hpo.calls import Call
-from hpo.patience import PatientStorage
+from hpo.patience import PatientStorage, one_line
 
 # What these decide changes nothing in the storage: to be asked twice is to be told the same.
 _WRITES_NOTHING = (
@@ -80,7 +80,7 @@ class Attachment:
         """Do what a worker's call asks; returns its answer.
 
         Raises:
-            optuna.exceptions.StorageInternalError: the storage was away for too long.
+            StoreError: the storage was away for too long.
             Unavailable: the controller is away, and has a file that is asked for.
             Exception: what Optuna raises for such a call; it is the worker's.
         """
@@ -246,6 +246,20 @@ def optimizing(
 def is_lasting(study: optuna.Study) -> bool:
     """Whether the study outlives this process."""
     return not isinstance(study._storage, optuna.storages.InMemoryStorage)
+
+
+def check_writable(study: optuna.Study) -> None:
+    """Refuse a study whose storage can be read only.
+
+    Raises:
+        StoreError: so it is.
+    """
+    try:
+        study.set_user_attr(attributes.DRIVEN, True)
+    except (optuna.exceptions.StorageInternalError, OSError) as error:
+        raise StoreError(
+            f"storage: the study {study.study_name!r} can't be written: {one_line(error)}"
+        ) from error
 
 
 def stop(study: optuna.Study) -> None:

@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import optuna
-from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial, TrialState
 
 from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import CastorError, Conflict, Unavailable, UnknownJob
+from autoscaler.domain.errors import CastorError, Conflict, StoreError, Unavailable, UnknownJob
 from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, WaitingCall
 from autoscaler.wire.client import Client, StudyClient
@@ -123,7 +122,7 @@ class Driver:
         Raises:
             Conflict: another driver has the study.
             StudyStopped: it was, with the trials that ran.
-            Unavailable, StorageInternalError: controller or storage was away for too long.
+            Unavailable, StoreError: controller or storage was away for too long.
         """
         self._patiently(self._renew)
         try:
@@ -307,7 +306,7 @@ class Driver:
         try:
             attachment.artifacts = self.artifacts
             return answer_text(attachment.answer(read_call(waiting.call.text)))
-        except (StorageInternalError, Unavailable):
+        except (StoreError, Unavailable):
             raise
         except Exception as error:  # the objective's to see, as if it ran beside the study
             return refusal_text(error)

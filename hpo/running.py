@@ -29,7 +29,7 @@ from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token, state_directory
 from hpo.artifacts import StudyArtifacts
-from hpo.attachment import is_lasting
+from hpo.attachment import check_writable, is_lasting
 from hpo.driver import Driver, Effort, EndedTrial, cause_of, log_end
 from hpo.objective import Objective, home_of, pack_objective
 
@@ -107,6 +107,7 @@ def optimize(
         TrialFailed: an objective raised an error that is not in `catch`.
         SpecError: an argument can't be used; the message names it.
         Conflict: another driver has the study.
+        StoreError: the study's storage can't be written, or was away for too long.
         StudyStopped: somebody has said `castor study stop --now`.
     """
     expected = (catch,) if isinstance(catch, type) else tuple(catch)
@@ -135,8 +136,9 @@ def run_study(
     """Run a study's trials as jobs like `template`, with the files of a directory.
 
     Raises:
-        TrialFailed, SpecError, Conflict, StudyStopped: as `optimize`.
+        TrialFailed, SpecError, Conflict, StoreError, StudyStopped: as `optimize`.
     """
+    check_writable(study)
     if not is_lasting(study):
         _log.warning("the study is in memory: its trials are lost if this process dies")
     name = slug(study.study_name)

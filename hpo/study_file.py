@@ -17,6 +17,7 @@ from autoscaler.domain.errors import SpecError, StoreError
 from autoscaler.domain.study import Method, StudySpec
 from hpo.command import CommandObjective
 from hpo.objective import Objective
+from hpo.patience import one_line
 from hpo.running import slug
 
 _PASSWORD = re.compile(r"(//[^:/@]*):[^@]*@")
@@ -69,7 +70,7 @@ def open_study(spec: StudySpec) -> optuna.Study:
     except SpecError:
         raise
     except Exception as error:  # each database has errors of its own
-        said = str(error).replace(storage, shown)
+        said = one_line(error).replace(storage, shown)
         raise StoreError(f"storage: {shown} can't be opened: {said}") from None
     there = [direction.name.lower() for direction in study.directions]
     if there != list(spec.directions):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from optuna.distributions import (
     BaseDistribution,
@@ -23,6 +23,8 @@ from optuna.trial import BaseTrial
 from autoscaler.domain.trial import TrialFile
 from hpo import calls
 from hpo.calls import Call, read_answer
+
+Value = TypeVar("Value")
 
 
 class Asks(Protocol):
@@ -177,7 +179,10 @@ class RemoteTrial(BaseTrial):
         """As `optuna.trial.Trial.report`. The driver has it in the end, whoever is away now."""
         if len(self.study.directions) > 1:
             raise NotImplementedError("a study of several objectives takes no reports")
-        self._tell(calls.REPORT, value=float(value), step=int(step))
+        number, at = _number(float, value, "value"), _number(int, step, "step")
+        if at < 0:
+            raise ValueError(f"trial.report: step is {at}, and must not be below 0")
+        self._tell(calls.REPORT, value=number, step=at)
 
     def should_prune(self) -> bool:
         """As `optuna.trial.Trial.should_prune`. It is asked once a report, whatever happens."""
@@ -260,3 +265,15 @@ class RemoteTrial(BaseTrial):
 
     def _ask(self, method: str, **arguments: Any) -> Any:
         return read_answer(self._line.ask(Call(method, arguments).text()))
+
+
+def _number(kind: Callable[[Any], Value], given: Any, name: str) -> Value:
+    """What was given as a number of that kind.
+
+    Raises:
+        TypeError: it is none.
+    """
+    try:
+        return kind(given)
+    except (TypeError, ValueError):
+        raise TypeError(f"trial.report: {name} is {given!r}, which is no number") from None
