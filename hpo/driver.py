@@ -143,11 +143,13 @@ class Driver:
             if self._stop is StudyStop.WITH_ITS_TRIALS:
                 stop(self._study)
             is_late = self._clock.monotonic() >= until_seconds
+            looks = self._is_time_to_look()
             if not (is_late or is_stopped(self._study)) and self._is_to_begin(effort):
-                self._patiently(lambda: self._begin_trial(effort))
+                if looks or not self._held:
+                    self._patiently(lambda: self._begin_trial(effort))
             elif not self._held:
                 return fatal
-            ended = [*self._answer_calls(), *self._see_ends(effort)]
+            ended = [*self._answer_calls(), *(self._see_ends(effort) if looks else ())]
             for each in ended:
                 self.on_end(each)
                 if each.error_kinds and not effort.catch.intersection(each.error_kinds):
@@ -234,8 +236,6 @@ class Driver:
         """Begin a trial if none waits for an instance: one that is asked later knows more."""
         if effort.at_once is not None and len(self._held) >= effort.at_once:
             return
-        if self._held and not self._is_time_to_look():
-            return
         views = {view.id: view for view in self._client.jobs(include_ended=False)}
         if not any(job in views and views[job].phase is JobPhase.PENDING for job in self._held):
             self._asked = self._asked or self._next(effort)
@@ -260,6 +260,7 @@ class Driver:
         return asked
 
     def _is_time_to_look(self) -> bool:
+        """Whether this turn asks how the jobs stand, and begins a trial if none waits."""
         now_seconds = self._clock.monotonic()
         if now_seconds - self._looked_seconds < _LOOK_SECONDS:
             return False
@@ -313,8 +314,6 @@ class Driver:
 
     def _see_ends(self, effort: Effort) -> list[EndedTrial]:
         """Let the trials fail whose jobs have ended without a word; returns them."""
-        if not self._is_time_to_look():
-            return []
         silent: dict[str, bool] = {}
 
         def see() -> None:

@@ -161,6 +161,21 @@ def test_a_study_can_be_stopped_from_elsewhere(
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE]
 
 
+def test_trials_begin_beside_one_that_says_nothing(
+    site_of: Callable[[Objective], Site], api: Api
+) -> None:
+    all_run = threading.Barrier(2)
+
+    def quiet(trial: optuna.trial.BaseTrial) -> float:
+        api.world.store.jobs.set_phase(f"sweep-{trial.number}", JobPhase.RUNNING, 1.0)
+        all_run.wait(20.0)
+        return 1.0
+
+    study = study_of()
+    driver_of(site_of(quiet), study).run(Effort(trials=2))
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 2
+
+
 def test_enqueued_trials_come_first(site_of: Callable[[Objective], Site]) -> None:
     site, study = site_of(curve), study_of()
     study.enqueue_trial({"rate": 0.02, "width": 16})
