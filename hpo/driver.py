@@ -105,7 +105,8 @@ class Driver:
         self._held: dict[str, Attachment] = {}
         self._asked: Attachment | None = None
         self._stopping: set[str] = set()
-        # By the jobs that ran them before: what those have said still counts.
+        # By the jobs that ran them before: what those have said still counts, and a worker that is
+        # started again hears that its trial is over.
         self._left: dict[str, Attachment] = {}
         self._begun = 0
         self._may_retry = True
@@ -344,7 +345,7 @@ class Driver:
         return is_retried
 
     def _close(self, job: str, is_retried: bool = False) -> EndedTrial:
-        attachment = self._held.pop(job)
+        attachment = self._left[job] = self._held.pop(job)
         self._looked_seconds = -_LOOK_SECONDS
         return EndedTrial(attachment.frozen(), attachment.error_kinds, is_retried)
 

@@ -40,12 +40,15 @@ def test_one_at_a_time_the_study_is_what_it_is_alone(
     assert site.most_at_once <= 2  # the job of one that has ended may be on its way out
 
 
-def test_killed_workers_leave_no_trace(site_of: Callable[[Objective], Site]) -> None:
+def test_killed_workers_leave_no_trace(site_of: Callable[[Objective], Site], api: Api) -> None:
+    """Nor one that is started again when its trial is over: it hears so, and ends."""
     site, study, expected = site_of(curve), study_of(), study_of()
-    site.deaths = {"sweep-0": [3, 0, 12], "sweep-2": [8], "sweep-3": [1]}
+    over = 1000  # more calls than there are
+    site.deaths = {"sweep-0": [3, 0, 12], "sweep-1": [over], "sweep-2": [8], "sweep-3": [1]}
     driver_of(site, study).run(Effort(trials=4, at_once=1))
     expected.optimize(curve, n_trials=4)
     assert records(study) == records(expected)
+    assert api.client.job("sweep-1").phase is JobPhase.FINISHED
 
 
 class FaultyStorage(optuna.storages.InMemoryStorage):
