@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpo.artifacts import upload_artifact
 from hpo.driver import BudgetUsedUp, StudyStopped
 from hpo.epochs import epochs
 from hpo.halving import SynchronousHalvingPruner
@@ -14,4 +15,5 @@ __all__ = [
     "TrialFailed",
     "epochs",
     "optimize",
+    "upload_artifact",
 ]
