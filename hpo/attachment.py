@@ -26,9 +26,12 @@ from optuna.distributions import (
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from autoscaler.clock import Clock
+from autoscaler.domain.errors import SpecError, StoreError
 from hpo import attributes, calls, retries
+from hpo.artifacts import StudyArtifacts
 from hpo.calls import Call
-from hpo.patience import PatientStorage
+from hpo.halving import SynchronousHalvingPruner
+from hpo.patience import PatientStorage, one_line
 
 # What these decide changes nothing in the storage: to be asked twice is to be told the same.
 _WRITES_NOTHING = (
@@ -39,17 +42,23 @@ _WRITES_NOTHING = (
 )
 
 
+class NotYet(Exception):
+    """What a call asks is not decided yet: it is to be answered later."""
+
+
 class Attachment:
     """One trial, and what its worker's calls make of it.
 
     Every call may come again, from this driver's life or from an earlier one's: nothing in the
     study's record counts twice. `has_ended` once its worker has said how it ended; `error_kinds`
     are the classes of the error that its objective raised then, by name, the class itself first.
+    `artifacts` takes files in; None if the study has no store for them.
     """
 
     def __init__(self, study: optuna.Study, trial: Trial) -> None:
         self._study = study
         self._trial = trial
+        self.artifacts: StudyArtifacts | None = None
         self._verdicts: dict[int, bool] = {}
         self.has_ended = False
         self.error_kinds: tuple[str, ...] = ()
@@ -76,7 +85,9 @@ class Attachment:
         """Do what a worker's call asks; returns its answer.
 
         Raises:
-            optuna.exceptions.StorageInternalError: the storage was away for too long.
+            NotYet: it waits for other trials.
+            StoreError: the storage was away for too long.
+            Unavailable: the controller is away, and has a file that is asked for.
             Exception: what Optuna raises for such a call; it is the worker's.
         """
         methods: dict[str, Callable[..., Any]] = {
@@ -87,9 +98,30 @@ class Attachment:
             calls.SET_USER_ATTR: self._set_user_attr,
             calls.SET_CONSTRAINT: self._set_constraint,
             calls.STOP_STUDY: lambda: stop(self._study),
+            calls.ARTIFACT: self._keep_artifact,
             calls.END: self._end,
         }
         return methods[call.method](**call.arguments)
+
+    @property
+    def waits(self) -> bool:
+        """It has come to a rung where it waits for others."""
+        return self._verdict() is None
+
+    @property
+    def is_out(self) -> bool:
+        """It has waited at a rung, and is among those that go no further."""
+        return not self.is_finished and self._verdict() is True
+
+    def _verdict(self) -> bool | None:
+        pruner = self._study.pruner
+        if not isinstance(pruner, SynchronousHalvingPruner):
+            return False
+        return pruner.verdict(self._study, self.frozen())
+
+    def prune(self) -> None:
+        """Let the trial be pruned, as if its worker had said so."""
+        self._study.tell(self._trial, state=TrialState.PRUNED, skip_if_finished=True)
 
     def fail(self, cause: str, most_retries: int = 0) -> bool:
         """Let the trial have failed, unless it has ended.
@@ -122,6 +154,7 @@ class Attachment:
             "constraints": dict(getattr(frozen, "constraints", None) or {}),
             "datetime_start": started.isoformat() if started else None,
             "is_finished": frozen.state.is_finished(),
+            "keeps_artifacts": self.artifacts is not None,
         }
 
     def _suggest(self, name: str, distribution: str) -> Any:
@@ -145,6 +178,11 @@ class Attachment:
         return self._verdicts[step]
 
     def _judge(self, step: int) -> bool:
+        if isinstance(self._study.pruner, SynchronousHalvingPruner):
+            verdict = self._verdict()
+            if verdict is None:
+                raise NotYet
+            return verdict
         if isinstance(self._study.pruner, _WRITES_NOTHING):
             return bool(self._trial.should_prune())
         frozen = self.frozen()
@@ -165,6 +203,11 @@ class Attachment:
         if not hasattr(self._trial, "set_constraint"):
             raise AttributeError("set_constraint needs Optuna 5.0 or newer beside the study")
         self._trial.set_constraint(key, value)
+
+    def _keep_artifact(self, name: str, sha256: str) -> str:
+        if self.artifacts is None:
+            raise SpecError("the study has no artifact store", "artifact_store")
+        return self.artifacts.keep(self._trial, name, sha256)
 
     def _end(
         self,
@@ -234,6 +277,20 @@ def optimizing(
 def is_lasting(study: optuna.Study) -> bool:
     """Whether the study outlives this process."""
     return not isinstance(study._storage, optuna.storages.InMemoryStorage)
+
+
+def check_writable(study: optuna.Study) -> None:
+    """Refuse a study whose storage can be read only.
+
+    Raises:
+        StoreError: so it is.
+    """
+    try:
+        study.set_user_attr(attributes.DRIVEN, True)
+    except (optuna.exceptions.StorageInternalError, OSError) as error:
+        raise StoreError(
+            f"storage: the study {study.study_name!r} can't be written: {one_line(error)}"
+        ) from error
 
 
 def stop(study: optuna.Study) -> None:

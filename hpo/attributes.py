@@ -1,4 +1,4 @@
-"""The user attributes of a trial that are Castor's own; whoever reads the study may see them."""
+"""The user attributes of trials that are Castor's own; whoever reads the study may see them."""
 
 from __future__ import annotations
 
@@ -13,3 +13,10 @@ RETRIED: Final = "castor:retried"
 # Of a retry: the number of the trial whose place it takes, and how many retries there were.
 RETRY_OF: Final = "castor:retry_of"
 RETRIES: Final = "castor:retries"
+# How many steps its objective takes, as `hpo.epochs` knows; whether it can go on where it was.
+STEPS: Final = "castor:steps"
+PAUSES: Final = "castor:pauses"
+# What was uploaded, by SHA-256 and name: its id in the artifact store, None while it is put there.
+ARTIFACTS: Final = "castor:artifacts"
+# Of a study: Castor has run it.
+DRIVEN: Final = "castor:driven"

@@ -11,21 +11,20 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import optuna
-from optuna.exceptions import StorageInternalError
-from optuna.trial import FrozenTrial, TrialState
 
 from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import CastorError, Conflict, Unavailable, UnknownJob
+from autoscaler.domain.errors import CastorError, Conflict, StoreError, Unavailable, UnknownJob
 from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import budget_used_up
 from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, WaitingCall
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import JobView, StudyAnswers, StudyStatement
-from hpo import attributes
+from hpo.artifacts import StudyArtifacts
 from hpo.attachment import (
     Attachment,
+    NotYet,
     is_stopped,
     new_attachment,
     optimizing,
@@ -34,6 +33,8 @@ from hpo.attachment import (
     waiting_retry,
 )
 from hpo.calls import answer_text, read_call, refusal_text
+from hpo.ended import EndedTrial
+from hpo.halving import SynchronousHalvingPruner
 from hpo.lease import Lease
 from hpo.patience import PATIENCE_SECONDS
 from hpo.retries import enqueue_owed
@@ -73,18 +74,6 @@ class Effort:
     retries: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class EndedTrial:
-    """A trial that has ended, and the kinds of the error that its objective raised, if any.
-
-    `is_retried`: its job failed, and another trial takes its place.
-    """
-
-    frozen: FrozenTrial
-    error_kinds: tuple[str, ...] = ()
-    is_retried: bool = False
-
-
 class Driver:
     """Drives one study from where it stands until its effort is made."""
 
@@ -111,14 +100,19 @@ class Driver:
         self._held: dict[str, Attachment] = {}
         self._asked: Attachment | None = None
         self._stopping: set[str] = set()
-        # By the jobs that ran them before: what those have said still counts.
+        # By the jobs that ran them before: what those have said still counts, and a worker that is
+        # started again hears that its trial is over.
         self._left: dict[str, Attachment] = {}
+        pruner = study.pruner
+        self._race = pruner if isinstance(pruner, SynchronousHalvingPruner) else None
         self._begun = 0
+        self._left_open = 0  # calls that wait for other trials
         self._statements = Statements(study, objective)
         self._stated_seconds = -_STATE_SECONDS
         self._may_retry = True
         self._looked_seconds = -_LOOK_SECONDS
         self.on_end: Callable[[EndedTrial], None] = lambda ended: None
+        self.artifacts: StudyArtifacts | None = None
         self.keep_alive: Callable[[], None] = lambda: None
 
     def run(self, effort: Effort) -> EndedTrial | None:
@@ -128,7 +122,7 @@ class Driver:
             Conflict: another driver has the study.
             StudyStopped: it was, with the trials that ran.
             BudgetUsedUp: it was, and the trials stay as they are.
-            Unavailable, StorageInternalError: controller or storage was away for too long.
+            Unavailable, StoreError: controller or storage was away for too long.
         """
         self._patiently(self._lease.renew)
         try:
@@ -149,12 +143,16 @@ class Driver:
             if self._lease.stop is StudyStop.WITH_ITS_TRIALS:
                 stop(self._study)
             is_late = self._clock.monotonic() >= until_seconds
-            if not (is_late or is_stopped(self._study)) and self._is_to_begin(effort):
-                self._patiently(lambda: self._begin_trial(effort))
+            looks = self._is_time_to_look()
+            begins = not (is_late or is_stopped(self._study)) and self._is_to_begin(effort)
+            self._note_full(not begins)
+            if begins:
+                if looks or not self._held or self._is_filling():
+                    self._patiently(lambda: self._begin_trial(effort))
             elif not self._held:
                 return fatal
             self._patiently(lambda: self._state(effort))
-            ended = [*self._answer_calls(), *self._see_ends(effort)]
+            ended = [*self._answer_calls(), *(self._see_ends(effort) if looks else ())]
             for each in ended:
                 self.on_end(each)
                 if each.error_kinds and not effort.catch.intersection(each.error_kinds):
@@ -205,18 +203,28 @@ class Driver:
 
     def _begin_trial(self, effort: Effort) -> None:
         """Begin a trial if none waits for an instance: one that is asked later knows more."""
-        if effort.at_once is not None and len(self._held) >= effort.at_once:
-            return
-        if self._held and not self._is_time_to_look():
+        at_work = sum(not each.waits for each in self._held.values())
+        if effort.at_once is not None and at_work >= effort.at_once:
             return
         views = {view.id: view for view in self._client.jobs(include_ended=False)}
-        if not any(job in views and views[job].phase is JobPhase.PENDING for job in self._held):
+        waits = any(job in views and views[job].phase is JobPhase.PENDING for job in self._held)
+        if self._is_filling() or not waits:
             self._asked = self._asked or self._next(effort)
             if self._asked is not None:
                 self._hand_in(
                     self._asked
                 )  # if the controller is away, this very trial comes again
                 self._asked = None
+
+    def _is_filling(self) -> bool:
+        """Whether trials wait for one that is to begin."""
+        return self._race is not None and self._race.is_filling(self._study)
+
+    def _note_full(self, is_full: bool) -> None:
+        """Those that wait for each other need not wait for one that will not begin."""
+        if self._race is not None and self._race.is_full != is_full:
+            self._race.is_full = is_full
+            self._left_open = 0
 
     def _next(self, effort: Effort) -> Attachment | None:
         """The next trial: first those that take the place of others, then so many as are to be."""
@@ -247,6 +255,7 @@ class Driver:
         self._stated_seconds = now_seconds
 
     def _is_time_to_look(self) -> bool:
+        """Whether this turn asks how the jobs stand, and begins a trial if none waits."""
         now_seconds = self._clock.monotonic()
         if now_seconds - self._looked_seconds < _LOOK_SECONDS:
             return False
@@ -273,19 +282,27 @@ class Driver:
 
         def answer() -> None:
             nonlocal waiting
+            holder, known = self._lease.holder, self._left_open
             waiting = self._lease.holding(
-                lambda: self._line.calls(self._lease.holder, _WAIT_SECONDS)
+                lambda: self._line.calls(holder, _WAIT_SECONDS, beyond=known)
             )
-            if waiting:
-                answers = StudyAnswers(self._lease.holder, tuple(map(self._answered, waiting)))
+            given = [each for each in map(self._answered, waiting) if each is not None]
+            if given:
+                answers = StudyAnswers(holder, tuple(given))
                 self._lease.holding(lambda: self._line.answer(answers))
+            if waiting:
+                self._left_open = len(waiting) - len(given)
 
         self._patiently(answer)
         asking = sorted({each.job for each in waiting} & self._held.keys())
         return [self._close(job) for job in asking if self._held[job].has_ended]
 
-    def _answered(self, waiting: WaitingCall) -> GivenAnswer:
-        answer = TrialAnswer(waiting.call.number, self._answer(waiting))
+    def _answered(self, waiting: WaitingCall) -> GivenAnswer | None:
+        """The answer to a call; None while it waits for other trials."""
+        try:
+            answer = TrialAnswer(waiting.call.number, self._answer(waiting))
+        except NotYet:
+            return None
         return GivenAnswer(waiting.job, waiting.incarnation, answer)
 
     def _answer(self, waiting: WaitingCall) -> str:
@@ -293,16 +310,15 @@ class Driver:
         if attachment is None:
             return refusal_text(RuntimeError(f"job {waiting.job} is no trial that is under way"))
         try:
+            attachment.artifacts = self.artifacts
             return answer_text(attachment.answer(read_call(waiting.call.text)))
-        except StorageInternalError:
+        except (StoreError, Unavailable, NotYet):
             raise
         except Exception as error:  # the objective's to see, as if it ran beside the study
             return refusal_text(error)
 
     def _see_ends(self, effort: Effort) -> list[EndedTrial]:
         """Let the trials fail whose jobs have ended without a word; returns them."""
-        if not self._is_time_to_look():
-            return []
         silent: dict[str, bool] = {}
 
         def see() -> None:
@@ -322,7 +338,16 @@ class Driver:
                 silent[job] = self._fail(job, view, effort)
 
         self._patiently(see)
+        self._patiently(self._end_paused)
         return [self._close(job, is_retried) for job, is_retried in silent.items()]
+
+    def _end_paused(self) -> None:
+        """End those that go no further and hold nothing: no worker is there to hear of it."""
+        for job, attachment in self._held.items():
+            view = self._job(job) if attachment.is_out else None
+            if view is not None and not view.instances:
+                attachment.prune()
+                self._client.stop(job)
 
     def _see_money(self, view: JobView | None) -> None:
         """Trials of a study that can't pay for them stay as they are, for when it can."""
@@ -341,7 +366,8 @@ class Driver:
         return is_retried
 
     def _close(self, job: str, is_retried: bool = False) -> EndedTrial:
-        attachment = self._held.pop(job)
+        attachment = self._left[job] = self._held.pop(job)
+        self._left_open = 0  # who waited for it may be answered
         self._looked_seconds = -_LOOK_SECONDS
         ended = attachment.frozen()
         self._statements.note_end(job, ended)
@@ -356,21 +382,3 @@ class Driver:
                 continue
             except CastorError as error:
                 _log.error("job %s may still run: %s", job, error)
-
-
-def log_end(ended: EndedTrial) -> None:
-    """Say how a trial ended, as Optuna says it."""
-    trial = ended.frozen
-    match trial.state:
-        case TrialState.COMPLETE:
-            _log.info("trial %d: %s with %s", trial.number, trial.values, trial.params)
-        case TrialState.PRUNED:
-            _log.info("trial %d was pruned at step %s", trial.number, trial.last_step)
-        case _:
-            again = ", and is begun again" if ended.is_retried else ""
-            _log.warning("trial %d failed: %s%s", trial.number, cause_of(trial), again)
-
-
-def cause_of(trial: FrozenTrial) -> str:
-    """Why a trial failed."""
-    return str(trial.user_attrs.get(attributes.CAUSE, "its cause is not known"))
