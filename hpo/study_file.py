@@ -6,9 +6,7 @@ import importlib
 import inspect
 import os
 import re
-import sqlite3
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,8 @@ from optuna.study import StudyDirection
 from autoscaler.domain.errors import SpecError, StoreError
 from autoscaler.domain.study import Method, StudySpec
 from hpo.command import CommandObjective
+from hpo.halving import SynchronousHalvingPruner
 from hpo.objective import Objective
-from hpo.patience import one_line
 from hpo.running import slug
 
 _PASSWORD = re.compile(r"(//[^:/@]*):[^@]*@")
@@ -38,6 +36,7 @@ _PRUNERS = {
     "percentile": optuna.pruners.PercentilePruner,
     "successive_halving": optuna.pruners.SuccessiveHalvingPruner,
     "hyperband": optuna.pruners.HyperbandPruner,
+    "synchronous_halving": SynchronousHalvingPruner,
     "threshold": optuna.pruners.ThresholdPruner,
     "wilcoxon": optuna.pruners.WilcoxonPruner,
 }
@@ -58,12 +57,9 @@ def open_study(spec: StudySpec) -> optuna.Study:
             is there goes in another direction.
         StoreError: the storage can't be opened.
     """
-    own_file = f"{slug(spec.name)}.db"
-    storage = os.path.expandvars(spec.storage or f"sqlite:///{own_file}")
+    storage = os.path.expandvars(spec.storage or f"sqlite:///{slug(spec.name)}.db")
     shown = _PASSWORD.sub(r"\1:***@", storage)
     try:
-        if spec.storage is None:
-            _write_ahead(own_file)
         study = optuna.create_study(
             study_name=spec.name,
             storage=storage,
@@ -75,7 +71,7 @@ def open_study(spec: StudySpec) -> optuna.Study:
     except SpecError:
         raise
     except Exception as error:  # each database has errors of its own
-        said = one_line(error).replace(storage, shown)
+        said = str(error).replace(storage, shown)
         raise StoreError(f"storage: {shown} can't be opened: {said}") from None
     there = [direction.name.lower() for direction in study.directions]
     if there != list(spec.directions):
@@ -85,12 +81,6 @@ def open_study(spec: StudySpec) -> optuna.Study:
             "direction",
         )
     return study
-
-
-def _write_ahead(file: str) -> None:
-    """Have a SQLite file of ours log ahead, for good: one flush a commit, nobody waits to read."""
-    with closing(sqlite3.connect(file)) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
 
 
 def objective_of(spec: StudySpec, directory: Path) -> Objective:

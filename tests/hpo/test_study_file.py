@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import sqlite3
 import sys
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,16 +35,6 @@ def test_a_study_is_made_once(spec: StudySpec) -> None:
     again = open_study(replace(spec, sampler=None))
     assert len(again.trials) == 1
     assert again.direction is optuna.study.StudyDirection.MAXIMIZE
-
-
-def test_without_a_storage_it_is_a_file_here_that_logs_ahead(
-    spec: StudySpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    study = open_study(replace(spec, storage=None))
-    study.ask()
-    with closing(sqlite3.connect(tmp_path / "sweep.db")) as connection:
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 @pytest.mark.parametrize(
