@@ -169,6 +169,7 @@ def control(state: Path, workers: int, line: Connection) -> None:
     line.recv()
     used_seconds = time.process_time() - before_seconds
     line.send((timed.parts(), used_seconds))
+    line.recv()
     server.should_exit = True
     thread.join()
     deployment.close()
@@ -279,8 +280,10 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, list[floa
     parts, used_seconds = ours.recv()
     for line in lines:
         line.send("end")
-    for process in (*workers, driver, controller):
+    for process in (*workers, driver):
         process.join()
+    ours.send("end")
+    controller.join()
     return {"whole": whole, **parts, "processor": [used_seconds / len(whole)]}
 
 
@@ -301,9 +304,10 @@ def main() -> None:
     parser.add_argument("--interval-seconds", type=float, default=0.25)
     parser.add_argument("--pruner", choices=_PRUNERS, default="hyperband")
     parser.add_argument("--storage", help="of the study; a SQLite file if it is not said")
+    parser.add_argument("--directory", help="where all of it lies, such as another disk")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         taken = measure(options, Path(directory))
     rows = {
         name: {f"p{part}": float(np.percentile(each, part)) * 1e3 for part in (50, 90, 99)}

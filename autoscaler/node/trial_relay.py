@@ -21,6 +21,8 @@ from autoscaler.wire.messages import Assignment, TrialCalls
 _log = logging.getLogger(__name__)
 
 _WAIT_SECONDS = 20.0
+# So long the first call waits for the next: a report goes with the question that follows it.
+_TOGETHER_SECONDS = 0.003
 
 
 class TrialRelay:
@@ -118,6 +120,7 @@ class _Start:
         """Tell the controller what it has not heard, as soon as there is something."""
 
         def tell() -> None:
+            self._clock.sleep(_TOGETHER_SECONDS)
             with self._changed:
                 calls = tuple(self._calls.after(self._told))
             if self._incarnation is None:
