@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from hpo.distributed import distributed
 from hpo.epochs import epochs
 from hpo.running import TrialFailed, optimize
 
-__all__ = ["TrialFailed", "epochs", "optimize"]
+__all__ = ["TrialFailed", "distributed", "epochs", "optimize"]

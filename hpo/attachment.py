@@ -31,6 +31,7 @@ from hpo.patience import PatientStorage
 
 JOB_ATTRIBUTE: Final = "castor:job"
 JUDGING_ATTRIBUTE: Final = "castor:judging"
+VERDICT_ATTRIBUTE: Final = "castor:verdict"
 CAUSE_ATTRIBUTE: Final = "castor:cause"
 
 # What these decide changes nothing in the storage: to be asked twice is to be told the same.
@@ -126,7 +127,23 @@ class Attachment:
         if step not in self._frozen().intermediate_values:
             self._trial.report(value, step)
 
-    def _should_prune(self) -> bool:
+    def _should_prune(self, step: int | None = None) -> bool:
+        """The pruner's word on a step that one of several processes asks of, or on the last."""
+        if step is None:
+            return self._judged()
+        frozen = self._frozen()
+        known = frozen.user_attrs.get(VERDICT_ATTRIBUTE, {})
+        if known.get("step") == step:
+            return bool(known["prunes"])
+        if frozen.state.is_finished():
+            return frozen.state in (TrialState.PRUNED, TrialState.FAIL)
+        if frozen.last_step != step:
+            return False  # somebody has gone on from it
+        prunes = self._judged()
+        self._trial.set_user_attr(VERDICT_ATTRIBUTE, {"step": step, "prunes": prunes})
+        return prunes
+
+    def _judged(self) -> bool:
         """Ask the pruner, once for each step that was reported.
 
         A pruner such as successive halving counts a trial as it judges it. Where a driver died

@@ -29,6 +29,7 @@ from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token, state_directory
 from hpo.attachment import is_lasting
+from hpo.distributed import trial_job
 from hpo.driver import Driver, Effort, EndedTrial, cause_of, log_end
 from hpo.objective import Objective, home_of, pack_objective
 
@@ -119,7 +120,9 @@ def run_study(
     if not is_lasting(study):
         _log.warning("the study is in memory: its trials are lost if this process dies")
     name = slug(study.study_name)
-    template = replace(template, name=name, command=_WORKER, program=name, study=name)
+    template = replace(
+        trial_job(objective, template), name=name, command=_WORKER, program=name, study=name
+    )
     with _controller(name) as (address, keep_alive), tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "bundle.tar.gz"
         bundle = pack_objective(objective, directory, archive)

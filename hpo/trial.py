@@ -51,6 +51,18 @@ class Place(Protocol):
         """Tell that the worker ends because it was asked to."""
 
 
+# What integrations that write to a study's storage by themselves look for.
+_OF_STORAGE = ("storage", "_storage", "_study_id", "_trial_id")
+
+
+def _no_storage(wanted: str) -> AttributeError:
+    return AttributeError(
+        f"{wanted}: the study's storage is not here, and needs not be, of whatever kind it is: in "
+        "place of a callback that asks for it call trial.report and trial.should_prune, on every "
+        "rank"
+    )
+
+
 class StudyOfTrial:
     """What a trial's objective can know of its study, without a way to the storage."""
 
@@ -75,6 +87,8 @@ class StudyOfTrial:
         self._line.tell(Call(calls.STOP_STUDY, {}).text())
 
     def __getattr__(self, name: str) -> Any:
+        if name in _OF_STORAGE:
+            raise _no_storage(f"study.{name}")
         raise AttributeError(
             f"study.{name}: the objective runs away from the study's storage and knows its name "
             "and directions only; use a callback, which runs beside the study"
@@ -121,10 +135,19 @@ class RemoteTrial(BaseTrial):
     after the objective was started anew elsewhere. Errors are Optuna's own.
     """
 
-    def __init__(self, facts: TrialFacts, line: Asks, place: Place | None = None) -> None:
+    def __init__(
+        self,
+        facts: TrialFacts,
+        line: Asks,
+        place: Place | None = None,
+        is_shared: bool = False,
+    ) -> None:
+        """`is_shared`: other processes hold it too, which may be a step ahead or behind."""
         self._facts = facts
         self._line = line
         self.place = place
+        self._is_shared = is_shared
+        self._last_step: int | None = None
         self._params = dict(facts.params)
         self._distributions = dict(facts.distributions)
         self._user_attrs = dict(facts.user_attrs)
@@ -174,10 +197,13 @@ class RemoteTrial(BaseTrial):
         """As `optuna.trial.Trial.report`. The driver has it in the end, whoever is away now."""
         if len(self.study.directions) > 1:
             raise NotImplementedError("a study of several objectives takes no reports")
-        self._tell(calls.REPORT, value=float(value), step=int(step))
+        self._last_step = int(step)
+        self._tell(calls.REPORT, value=float(value), step=self._last_step)
 
     def should_prune(self) -> bool:
         """As `optuna.trial.Trial.should_prune`. It is asked once a report, whatever happens."""
+        if self._is_shared and self._last_step is not None:
+            return bool(self._ask(calls.SHOULD_PRUNE, step=self._last_step))
         return bool(self._ask(calls.SHOULD_PRUNE))
 
     def set_user_attr(self, key: str, value: Any) -> None:
@@ -227,6 +253,11 @@ class RemoteTrial(BaseTrial):
     def constraints(self) -> dict[str, float]:
         """The constraints that were set."""
         return dict(self._constraints)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_STORAGE:
+            raise _no_storage(f"trial.{name}")
+        raise AttributeError(f"a trial has no {name!r}")
 
     @property
     def datetime_start(self) -> datetime.datetime | None:

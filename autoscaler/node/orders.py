@@ -91,7 +91,7 @@ class Orders:
         )
 
     def _has_ranks(self, devices_used: int) -> bool:
-        """Trials come and go in seconds: what a launcher takes they pay only where they need it."""
+        """Trials come and go in seconds: where one process will do, they save the launcher."""
         spec = self._assignment.spec
         return spec.study is None or (spec.distributed and devices_used > 1)
 

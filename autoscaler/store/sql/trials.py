@@ -28,10 +28,10 @@ class SqlTrials(Trials):
                 IncarnationRow.instance == instance,
                 IncarnationRow.started_seconds == started_seconds,
             )
-            own = _instance_that_counts(job_row(session, job).spec, instance)
+            where = _instance_that_counts(job_row(session, job).spec, instance)
             number = session.scalar(known)
             if number is not None:
-                refuse_superseded(job, number, _latest(session, job, own))
+                refuse_superseded(job, number, _latest(session, job, where))
                 return number
             number = _latest(session, job) + 1
             row = IncarnationRow(
@@ -44,8 +44,8 @@ class SqlTrials(Trials):
         with self._database.write() as session:
             spec = job_row(session, job).spec
             row = session.get(IncarnationRow, (job, incarnation))
-            own = _instance_that_counts(spec, row.instance) if row is not None else None
-            refuse_superseded(job, incarnation, _latest(session, job, own))
+            where = None if row is None else _instance_that_counts(spec, row.instance)
+            refuse_superseded(job, incarnation, _latest(session, job, where))
             study = spec.study or ""
             told = {call.number: call for call in calls}
             own = select(TrialCallRow.number).where(

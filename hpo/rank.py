@@ -1,0 +1,77 @@
+"""One rank of a distributed objective: which words of it count, and who says them.
+
+Every instance asks the driver by itself. What is asked of a trial by several has one answer: what
+was suggested is the trial's, what was reported of a step counts once, a step is judged once. So
+there is no leader to be lost among the instances, and a joiner knows at once what the others do.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from optuna.trial import TrialState
+
+from autoscaler.clock import SystemClock
+from autoscaler.training.watch import Watch, watched
+from hpo.crew import FAREWELL_SECONDS, FollowingRank, LeadingRank
+from hpo.line import TrialLine
+from hpo.objective import Objective
+from hpo.worker import outcome, taken_up, tell_end
+
+_CREW_SOCKET: Final = ".castor-crew"
+
+
+def be_rank(objective: Objective, agent: Path) -> None:
+    """Run the objective as this rank of its instance, whose agent serves the socket `agent`."""
+    rank, ranks = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    path = Path.cwd() / f"{_CREW_SOCKET}-{os.environ.get('TORCHELASTIC_RUN_ID', 'alone')}"
+    if rank > 0:
+        _follow(objective, FollowingRank(path, rank, SystemClock()))
+        return
+    line = TrialLine(agent, SystemClock())
+    leading = LeadingRank(line, path, ranks) if ranks > 1 else None
+    is_told = _lead(objective, leading or line)
+    line.finished() if is_told else line.done()
+    if leading is not None:
+        leading.close()
+    line.close()
+
+
+def _lead(objective: Objective, line: TrialLine | LeadingRank) -> bool:
+    """Run the objective for an instance; returns whether the trial has ended by it, or before."""
+    trial = taken_up(line, is_shared=True)
+    if trial is None:
+        return True
+    with watched() as watch:
+        end = outcome(objective, trial)
+    if _is_failure(end) and not _has_last_word(watch):
+        return False  # the others go on, and fail too if it is not this instance's fault
+    tell_end(line, end)
+    return True
+
+
+def _follow(objective: Objective, line: FollowingRank) -> None:
+    """Run the objective on another rank, and end as rank 0 does.
+
+    Raises:
+        RuntimeError: rank 0 does not end; an objective that fails on one rank only has its whole
+            instance started again.
+    """
+    trial = taken_up(line, is_shared=True)
+    if trial is None:
+        return
+    with watched():
+        end = outcome(objective, trial)
+    if _is_failure(end):
+        line.give_up_soon(FAREWELL_SECONDS)
+    tell_end(line, end)
+
+
+def _is_failure(end: dict[str, Any]) -> bool:
+    return bool(end["state"] == TrialState.FAIL.name)
+
+
+def _has_last_word(watch: Watch) -> bool:
+    return watch.session is None or watch.session.has_last_word
