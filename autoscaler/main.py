@@ -187,7 +187,7 @@ class Deployment:
                 settings.lease_seconds,
                 settings.controller.drain_seconds,
             ),
-            studies=Studies(store, self._clock),
+            studies=Studies(store, self.wake.set, self._clock),
             views=Views(store, status, assignments, release),
             bundles=bundles,
             logs=Logs(settings.state / "logs"),

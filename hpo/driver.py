@@ -18,9 +18,10 @@ from optuna.trial import FrozenTrial, TrialState
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Conflict, Unavailable, UnknownJob
 from autoscaler.domain.job import JobPhase, JobSpec
+from autoscaler.domain.objective import Objective
 from autoscaler.domain.trial import GivenAnswer, TrialAnswer, WaitingCall
 from autoscaler.wire.client import Client, StudyClient
-from autoscaler.wire.messages import JobView, StudyAnswers, StudyLease
+from autoscaler.wire.messages import JobView, StudyAnswers, StudyLease, StudyStatement
 from hpo import calls
 from hpo.attachment import (
     Attachment,
@@ -32,6 +33,7 @@ from hpo.attachment import (
 )
 from hpo.calls import answer_text, read_call, refusal_text
 from hpo.patience import PATIENCE_SECONDS
+from hpo.stating import Statements
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +43,7 @@ LEASE_SECONDS: Final = 30.0
 _RENEW_SECONDS = 10.0
 _WAIT_SECONDS = 1.0
 _LOOK_SECONDS = 1.0
+_STATE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 10.0
 
 
@@ -78,8 +81,12 @@ class Driver:
         line: StudyClient,
         holder: str,
         clock: Clock,
+        objective: Objective = Objective(),
     ) -> None:
-        """`template` is the job of every trial but for its name, which is the study's there."""
+        """`template` is the job of every trial but for its name, which is the study's there.
+
+        `objective` is of the study as a whole.
+        """
         self._study = study
         self._template = template
         self._client = client
@@ -93,6 +100,8 @@ class Driver:
             str, Attachment
         ] = {}  # what earlier jobs of a trial have said still counts
         self._begun = 0
+        self._statements = Statements(study, objective)
+        self._stated_seconds = -_STATE_SECONDS
         self._renewed_seconds = -_RENEW_SECONDS
         self._looked_seconds = -_LOOK_SECONDS
         self.on_end: Callable[[EndedTrial], None] = lambda ended: None
@@ -125,6 +134,7 @@ class Driver:
                 self._patiently(lambda: self._begin_trial(effort))
             elif not self._held:
                 return fatal
+            self._patiently(lambda: self._state(effort))
             ended = [*self._answer_calls(), *self._see_ends()]
             for each in ended:
                 self.on_end(each)
@@ -215,6 +225,20 @@ class Driver:
             self._asked = None
             self._begun += 1
 
+    def _state(self, effort: Effort) -> None:
+        """State what is new of the study, but not too often."""
+        now_seconds = self._clock.monotonic()
+        if now_seconds - self._stated_seconds < _STATE_SECONDS:
+            return
+        to_begin = None if effort.trials is None else max(effort.trials - self._begun, 0)
+        under_way = {job: each.frozen() for job, each in self._held.items()}
+        news = self._statements.news(under_way, to_begin)
+        if news is not None:
+            statement = StudyStatement(self._holder, *news)
+            self._as_driver(lambda: self._line.state(statement))
+            self._statements.were_heard(*news)
+        self._stated_seconds = now_seconds
+
     def _is_time_to_look(self) -> bool:
         now_seconds = self._clock.monotonic()
         if now_seconds - self._looked_seconds < _LOOK_SECONDS:
@@ -293,7 +317,9 @@ class Driver:
     def _close(self, job: str) -> EndedTrial:
         attachment = self._held.pop(job)
         self._looked_seconds = -_LOOK_SECONDS
-        return EndedTrial(attachment.frozen(), attachment.error_kinds)
+        ended = attachment.frozen()
+        self._statements.note_end(job, ended)
+        return EndedTrial(ended, attachment.error_kinds)
 
     def _stop_jobs(self) -> None:
         """End what still runs; its trials stay as they are, and the next driver takes them up."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 from optuna.trial import BaseTrial
 
 from autoscaler.domain.errors import CheckpointError, SpecError
+from hpo.stating import STEPS_ATTRIBUTE
 from hpo.trial import RemoteTrial
 
 _FILE: Final = "trial-{}-{}.checkpoint"
@@ -40,6 +41,8 @@ def epochs(trial: BaseTrial, count: int, state: Mapping[str, Any] | None = None)
     """
     if state is not None:
         _check(state)
+    if isinstance(trial, RemoteTrial) and trial.user_attrs.get(STEPS_ATTRIBUTE) != count:
+        trial.set_user_attr(STEPS_ATTRIBUTE, count)  # how much there is to plan for
     if state is None or not isinstance(trial, RemoteTrial) or trial.place is None:
         yield from range(count)
         return

@@ -8,13 +8,14 @@ from fastapi import APIRouter, Depends, Query, Response
 from fastapi.concurrency import run_in_threadpool
 
 from autoscaler.clock import Clock
+from autoscaler.controller.snapshots import trained_allocation
 from autoscaler.domain.errors import Conflict, NotAllowed
-from autoscaler.domain.instance import Desired, HeldInstance
+from autoscaler.domain.instance import Desired, HeldInstance, by_job
 from autoscaler.domain.trial import TrialAnswer, WaitingCall
 from autoscaler.service.answers import answer
 from autoscaler.service.bells import Bells
 from autoscaler.store.store import Store
-from autoscaler.wire.messages import StudyAnswers, StudyLease, TrialCalls
+from autoscaler.wire.messages import StudyAnswers, StudyLease, StudyStatement, TrialCalls
 
 _LONGEST_WAIT_SECONDS = 25.0
 _LONGEST_LEASE_SECONDS = 300.0
@@ -23,8 +24,9 @@ _LONGEST_LEASE_SECONDS = 300.0
 class Studies:
     """Takes calls of trials in for their driver, and its answers for them."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, wake: Callable[[], None], clock: Clock) -> None:
         self._store = store
+        self._wake = wake
         self._clock = clock
         self._bells = Bells()
 
@@ -68,6 +70,23 @@ class Studies:
         await run_in_threadpool(keep)
         for job in {each.job for each in given.answers}:
             self._bells.ring(f"answers to {job}")
+
+    def state(self, study: str, statement: StudyStatement) -> None:
+        """Take down the terms of a study and how its trials stand.
+
+        Raises:
+            Conflict: it is not the driver who states them.
+            UnknownJob: a trial is no job.
+        """
+        self._check_driver(study, statement.holder)
+        self._store.studies.state(study, statement.terms)
+        trained = {
+            job: trained_allocation(held)
+            for job, held in by_job(self._store.instances.alive()).items()
+        }
+        told = [(each, trained.get(each.job)) for each in statement.trials]
+        self._store.studies.tell(study, told, self._clock.now())
+        self._wake()
 
     def begin(self, held: HeldInstance, started_seconds: float) -> int:
         """Let this start of an instance's script hold its trial.
@@ -128,6 +147,11 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
     @router.delete("/lease")
     def leave(study: str, holder: str) -> Response:
         studies.leave(study, holder)
+        return Response(status_code=204)
+
+    @router.post("/terms")
+    def state(study: str, statement: StudyStatement) -> Response:
+        studies.state(study, statement)
         return Response(status_code=204)
 
     @router.get("/calls")

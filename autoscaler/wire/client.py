@@ -33,6 +33,7 @@ from autoscaler.wire.messages import (
     PlanView,
     StudyAnswers,
     StudyLease,
+    StudyStatement,
     Submission,
     TrialCalls,
 )
@@ -243,6 +244,10 @@ class StudyClient:
     def answer(self, answers: StudyAnswers) -> None:
         """Answer calls. `Conflict`: another driver has the study."""
         self._http.call("POST", f"{self._path}/answers", encode(StudyAnswers, answers))
+
+    def state(self, statement: StudyStatement) -> None:
+        """State the terms of the study. `Conflict`: another driver has the study."""
+        self._http.call("POST", f"{self._path}/terms", encode(StudyStatement, statement))
 
     def close(self) -> None:
         """Close the connections."""
