@@ -185,9 +185,11 @@ class Attachment:
         cause: str | None = None,
         error_kinds: Sequence[str] = (),
     ) -> None:
-        """Tell the study how the trial ended, as `study.optimize` does."""
+        """Tell the study how the trial ended, as `study.optimize` does; the first word counts."""
+        if self.is_finished and self._frozen().state is not TrialState[state]:
+            return
         self.error_kinds = tuple(error_kinds)
-        if cause is not None:
+        if cause is not None and not self.is_finished:
             self._trial.set_user_attr(CAUSE_ATTRIBUTE, cause)
         if state == TrialState.COMPLETE.name:
             self._study.tell(self._trial, values, skip_if_finished=True)
@@ -208,6 +210,14 @@ def running_attachments(study: optuna.Study) -> dict[str, Attachment]:
         if job is not None:
             found[str(job)] = Attachment(study, Trial(study, frozen._trial_id))
     return found
+
+
+def ended_one(study: optuna.Study, job: str) -> Attachment | None:
+    """The trial that ended on a job of which an instance is still to hear that; None if none."""
+    for frozen in reversed(study.get_trials(deepcopy=False)):
+        if frozen.state.is_finished() and frozen.user_attrs.get(JOB_ATTRIBUTE) == job:
+            return Attachment(study, Trial(study, frozen._trial_id))
+    return None
 
 
 @contextmanager

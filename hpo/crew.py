@@ -160,9 +160,8 @@ def _out_of_step(rank: int, text: str, leading: str) -> str | None:
     own, expected = read_call(text), read_call(leading)
     if _what(own) == _what(expected):
         return None
-    return (
-        f"rank {rank} is to {_described(own)} where rank 0 is to {_described(expected)}: {_RULE}"
-    )
+    there = _described(expected)
+    return f"rank {rank} is to {_described(own)} where rank 0 is to {there}: {_RULE}"
 
 
 def _what(call: Call) -> tuple[object, ...]:

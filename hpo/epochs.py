@@ -9,15 +9,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from optuna.trial import BaseTrial
 
 from autoscaler.domain.errors import CheckpointError, SpecError
 from hpo.stating import STEPS_ATTRIBUTE
 from hpo.trial import RemoteTrial
-
-_FILE: Final = "trial-{}-{}.checkpoint"
 
 
 def epochs(trial: BaseTrial, count: int, state: Mapping[str, Any] | None = None) -> Iterator[int]:
@@ -41,15 +39,13 @@ def epochs(trial: BaseTrial, count: int, state: Mapping[str, Any] | None = None)
     """
     if state is not None:
         _check(state)
-    if isinstance(trial, RemoteTrial) and trial.user_attrs.get(STEPS_ATTRIBUTE) != count:
-        trial.set_user_attr(STEPS_ATTRIBUTE, count)  # how much there is to plan for
+    if isinstance(trial, RemoteTrial):
+        note_steps(trial, count)
     if state is None or not isinstance(trial, RemoteTrial) or trial.place is None:
         yield from range(count)
         return
     place = trial.place
-    begun = trial.datetime_start  # another study of that name has other trials of that number
-    name = _FILE.format(trial.number, f"{begun:%Y%m%dT%H%M%S%f}" if begun else "")
-    file = place.checkpoint_directory() / name
+    file = place.checkpoint_directory() / f"{lasting_name(trial)}.checkpoint"
     first = _restore(file, state)
     for epoch in range(first, count):
         yield epoch
@@ -59,6 +55,18 @@ def epochs(trial: BaseTrial, count: int, state: Mapping[str, Any] | None = None)
             if place.must_leave:
                 place.left()
                 raise SystemExit(0)
+
+
+def note_steps(trial: RemoteTrial, count: int) -> None:
+    """Say how much there is to plan for."""
+    if trial.user_attrs.get(STEPS_ATTRIBUTE) != count:
+        trial.set_user_attr(STEPS_ATTRIBUTE, count)
+
+
+def lasting_name(trial: RemoteTrial) -> str:
+    """A trial's name among those of all studies that ever had its study's name."""
+    begun = trial.datetime_start  # another study of that name has other trials of that number
+    return f"trial-{trial.number}-{begun:%Y%m%dT%H%M%S%f}" if begun else f"trial-{trial.number}-"
 
 
 @dataclass(frozen=True, slots=True)

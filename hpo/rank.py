@@ -16,6 +16,7 @@ from optuna.trial import TrialState
 from autoscaler.clock import SystemClock
 from autoscaler.training.watch import Watch, watched
 from hpo.crew import FAREWELL_SECONDS, FollowingRank, LeadingRank
+from hpo.epochs import lasting_name, note_steps
 from hpo.line import TrialLine
 from hpo.objective import Objective
 from hpo.worker import outcome, taken_up, tell_end
@@ -44,7 +45,8 @@ def _lead(objective: Objective, line: TrialLine | LeadingRank) -> bool:
     trial = taken_up(line, is_shared=True)
     if trial is None:
         return True
-    with watched() as watch:
+    with watched(lasting_name(trial)) as watch:
+        watch.on_epochs = lambda count: note_steps(trial, count)
         end = outcome(objective, trial)
     if _is_failure(end) and not _has_last_word(watch):
         return False  # the others go on, and fail too if it is not this instance's fault
@@ -62,7 +64,7 @@ def _follow(objective: Objective, line: FollowingRank) -> None:
     trial = taken_up(line, is_shared=True)
     if trial is None:
         return
-    with watched():
+    with watched(lasting_name(trial)):
         end = outcome(objective, trial)
     if _is_failure(end):
         line.give_up_soon(FAREWELL_SECONDS)

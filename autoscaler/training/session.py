@@ -29,7 +29,7 @@ from autoscaler.training.opening import Parts, Script, open_parts
 from autoscaler.training.rounds import Agreement
 from autoscaler.training.sampler import Share, share
 from autoscaler.training.state import Scheduler
-from autoscaler.training.watch import present_watch
+from autoscaler.training.watch import Watch, present_watch
 
 _CLOSE_TO_THE_END = 1e-6
 _LAST_SAVE_SECONDS = 30.0
@@ -92,7 +92,7 @@ def session(
         checkpoint_directory=checkpoint_directory,
     )
     watch, clock = present_watch(), SystemClock()
-    job = TrainingSession(script, open_parts(script, clock), clock, watch is not None)
+    job = TrainingSession(script, open_parts(script, clock), clock, watch)
     if watch is not None:
         watch.see(job)
     try:
@@ -107,10 +107,9 @@ class TrainingSession:
     """One run of a script's training loop, on one rank."""
 
     def __init__(
-        self, script: Script, parts: Parts, clock: Clock, is_watched: bool = False
+        self, script: Script, parts: Parts, clock: Clock, watch: Watch | None = None
     ) -> None:
-        """`is_watched`: as `autoscaler.training.watch` says."""
-        self._is_watched = is_watched
+        self._watch = watch
         self._owed: Agreement | None = None
         self.model = parts.reducer.model
         self._examples = len(script.dataset)  # type: ignore[arg-type]
@@ -209,11 +208,11 @@ class TrainingSession:
         parts = self._parts
         parts.loader.close()
         try:
-            if not self._is_watched:
+            if self._watch is None:
                 self._save_last(parts.replica.decides)
             if parts.reporter is not None:
                 parts.reporter.report(is_due=True)
-            if parts.channel is not None and not self._is_watched:
+            if parts.channel is not None and self._watch is None:
                 parts.channel.finished() if self.has_last_word else parts.channel.done()
         finally:
             self._depart()
@@ -232,6 +231,8 @@ class TrainingSession:
 
     def _plan(self, epochs: int) -> None:
         self._total = self._parts.total_examples or float(epochs * self._examples)
+        if self._watch is not None:
+            self._watch.on_epochs(epochs)
         if self._parts.reporter is not None:
             self._parts.reporter.total_examples = self._total
 
@@ -291,7 +292,7 @@ class TrainingSession:
         self._has_round = False
         if parts.reporter is not None:
             parts.reporter.report()
-        if ends_epoch and self._is_watched:
+        if ends_epoch and self._watch is not None:
             self._owed = agreement
         else:
             self._carry_out(agreement)

@@ -7,7 +7,7 @@ there of the epoch would be missing where the job goes on from that state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -22,10 +22,15 @@ class WatchedSession(Protocol):
 
 
 class Watch:
-    """The session that was opened, once one is."""
+    """The session that was opened, once one is. Its checkpoints go to a directory called `name`.
 
-    def __init__(self) -> None:
+    `on_epochs` is told how many epochs there are, once it is known.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.session: WatchedSession | None = None
+        self.on_epochs: Callable[[int], None] = lambda count: None
 
     def see(self, session: WatchedSession) -> None:
         """Take note of a session.
@@ -42,10 +47,10 @@ _present: Watch | None = None
 
 
 @contextmanager
-def watched() -> Iterator[Watch]:
+def watched(name: str) -> Iterator[Watch]:
     """Watch for a session that is opened inside, by any thread of this process."""
     global _present
-    _present = watch = Watch()
+    _present = watch = Watch(name)
     try:
         yield watch
     finally:
