@@ -24,7 +24,8 @@ from hpo.attachment import Attachment, new_attachment
 from hpo.calls import answer_text, read_call, refusal_text
 from hpo.objective import OBJECTIVE_FILE
 from tests.hpo.lines import record
-from tests.training.fleet import Fleet, wait_until
+from tests.nursery import ForkedProcess, Order, nursery
+from tests.training.fleet import Fleet, ReplicaProcess, imported, wait_until
 
 WORKER = str(Path(__file__).parent / "scripts" / "worker.py")
 EPOCHS = 20
@@ -73,8 +74,26 @@ class Site:
         self.fleet = Fleet(directory, heartbeat_timeout_seconds=0.6)
         self.fleet.on_call = self._answer
 
-    def start(self, **environment: str) -> Any:
-        return self.fleet.start(WORKER, WORK=str(self.work), PACE=str(self.pace), **environment)
+    def start(self) -> ReplicaProcess:
+        return self.fleet.start(WORKER, **self._environment)
+
+    def start_crew(self) -> tuple[ReplicaProcess, ForkedProcess]:
+        """An instance of two devices, whose ranks its launcher has brought together."""
+        self._store, port = bound_store("127.0.0.1")
+        crew = {
+            **self._environment,
+            **{"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+        }
+        leading = self.fleet.start(WORKER, RANK="0", LOCAL_RANK="0", **crew)
+        environment = {**os.environ, **crew, "RANK": "1", "LOCAL_RANK": "1"}
+        environment |= {"CASTOR_SOCKET": "rank 0 alone speaks", "OMP_NUM_THREADS": "1"}
+        log = leading.log.with_suffix(".log1")
+        return leading, nursery(*imported(None)).start(Order((WORKER,), log, environment))
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {"WORK": str(self.work), "PACE": str(self.pace)}
 
     def _answer(self, replica: str, text: str) -> str:
         call = read_call(text)
@@ -103,17 +122,19 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def test_a_trial_that_is_resized_while_it_runs_is_what_it_is_alone(site: Site) -> None:
     expected = study_of()
     expected.optimize(objective, n_trials=1)
-    site.pace.write_text("0.05")
+    site.pace.write_text("0.2")
     first = site.start()
     wait_until(lambda: ("r0", "should_prune", 1) in site.asked, what="an epoch of the first")
-    _, port = store = bound_store("127.0.0.1")
-    second = site.start()
-    wait_until(lambda: second.of_kind("stepped"), what="the second's steps")
+    second, its_other = site.start_crew()
+    wait_until(lambda: first.reports[-1]["devices"] == 3, what="the second's two devices")
+    site.pace.write_text("0.05")
     first.direct(TrainingDirective(drain=True))
     first.process.wait(30)
     site.pace.write_text("0")
     second.process.wait(30)
-    assert (first.process.returncode, second.process.returncode) == (0, 0), second.log.read_text()
+    its_other.wait(30)
+    codes = (first.process.returncode, second.process.returncode, its_other.returncode)
+    assert codes == (0, 0, 0), second.log.read_text()
     assert first.of_kind("left") and second.of_kind("finished")
     found, wanted = record(site.study.trials[0]), record(expected.trials[0])
     assert found["reports"] == pytest.approx(wanted["reports"], rel=1e-5)
@@ -122,4 +143,3 @@ def test_a_trial_that_is_resized_while_it_runs_is_what_it_is_alone(site: Site) -
         assert found[name] == wanted[name]
     assert list(found["system_attrs"]) == list(wanted["system_attrs"])
     assert site.asked.count(("r1", "suggest", None)) == 0, "a joiner is told what was suggested"
-    del store, port

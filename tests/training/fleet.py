@@ -30,8 +30,8 @@ SCRIPTS = Path(__file__).parent / "scripts"
 _IMPORTED = ("torch", "autoscaler.training.opening", "autoscaler.training.session")
 
 
-def _imported(path: str | None) -> tuple[str, ...]:
-    """With torchft, but for those who look on a path of their own for it."""
+def imported(path: str | None) -> tuple[str, ...]:
+    """What replicas import: with torchft, but for those who look on a path of their own for it."""
     return _IMPORTED if path else (*_IMPORTED, "autoscaler.training.quorum")
 
 
@@ -128,7 +128,7 @@ class ReplicaProcess:
         self.process: subprocess.Popen[bytes] | ForkedProcess
         if ranks == 1:
             order = Order((str(SCRIPTS / script),), self.log, environment)
-            self.process = nursery(*_imported(path), path=path).start(order)
+            self.process = nursery(*imported(path), path=path).start(order)
         else:
             self.process = self._anew(SCRIPTS / script, ranks, environment)
 
