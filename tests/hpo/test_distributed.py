@@ -89,7 +89,8 @@ class Site:
         environment = {**os.environ, **crew, "RANK": "1", "LOCAL_RANK": "1"}
         environment |= {"CASTOR_SOCKET": "rank 0 alone speaks", "OMP_NUM_THREADS": "1"}
         log = leading.log.with_suffix(".log1")
-        return leading, nursery(*imported(None)).start(Order((WORKER,), log, environment))
+        order = Order((WORKER,), log, environment)
+        return leading, nursery(*imported(None), path=None).start(order)
 
     @property
     def _environment(self) -> dict[str, str]:
@@ -122,9 +123,10 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def test_a_trial_that_is_resized_while_it_runs_is_what_it_is_alone(site: Site) -> None:
     expected = study_of()
     expected.optimize(objective, n_trials=1)
-    site.pace.write_text("0.2")
+    site.pace.write_text("0.02")
     first = site.start()
     wait_until(lambda: ("r0", "should_prune", 1) in site.asked, what="an epoch of the first")
+    site.pace.write_text("0.2")
     second, its_other = site.start_crew()
     wait_until(lambda: first.reports[-1]["devices"] == 3, what="the second's two devices")
     site.pace.write_text("0.05")
