@@ -44,7 +44,9 @@ class LeadingRank:
         self._line.tell(text)
 
     def ask(self, text: str) -> str:
-        """Ask the driver, for all ranks."""
+        """Ask the driver, for all ranks. Before it ends the others are to have asked the same."""
+        if read_call(text).method == calls.END:
+            self._wait_for_others()
         with self._changed:
             self._asked.append(text)
             self._changed.notify_all()
@@ -56,7 +58,9 @@ class LeadingRank:
 
     def close(self) -> None:
         """Return when all have heard the last answer, or won't."""
+        self._wait_for_others()
 
+    def _wait_for_others(self) -> None:
         def all_heard() -> bool:
             return all(served >= len(self._answers) for served in self._served.values())
 

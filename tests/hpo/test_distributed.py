@@ -34,7 +34,6 @@ EPOCHS = 20
 @hpo.distributed(instances=(1, 3), batch=32)
 def objective(trial: optuna.trial.BaseTrial) -> float:
     """A network of a suggested width, whose loss after each epoch is reported."""
-    import time
 
     torch.manual_seed(trial.number)
     rate = trial.suggest_float("rate", 0.01, 0.1, log=True)
