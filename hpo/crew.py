@@ -35,6 +35,7 @@ class LeadingRank:
         self._changed = threading.Condition()
         self._asked: list[str] = []
         self._answers: list[str] = []
+        self._has_failed = False
         self._served = dict.fromkeys(range(1, ranks), 0)
         self._server = listen(path)
         threading.Thread(target=self._accept, name="castor-crew", daemon=True).start()
@@ -62,7 +63,8 @@ class LeadingRank:
 
     def _wait_for_others(self) -> None:
         def all_heard() -> bool:
-            return all(served >= len(self._answers) for served in self._served.values())
+            heard = (served >= len(self._answers) for served in self._served.values())
+            return self._has_failed or all(heard)
 
         with self._changed:
             self._changed.wait_for(all_heard, FAREWELL_SECONDS)
@@ -97,8 +99,12 @@ class LeadingRank:
 
         A rank that ends by an error is none: it has said so, and its instance is started again.
         """
-        if read_call(text).method != calls.END:
-            self._line.ask(calls.failure(cause, RuntimeError(cause)).text())
+        if read_call(text).method == calls.END:
+            return
+        self._line.ask(calls.failure(cause, RuntimeError(cause)).text())
+        with self._changed:
+            self._has_failed = True
+            self._changed.notify_all()
 
     def _wait_for(self, texts: list[str], number: int) -> None:
         with self._changed:
