@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,14 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import hpo
+from autoscaler.domain.errors import SpecError
+from autoscaler.domain.job import BatchSpec, InstanceBounds, JobSpec
 from autoscaler.domain.training import TrainingDirective
 from autoscaler.training.ports import bound_store
 from autoscaler.training.session import session
 from hpo.attachment import Attachment, new_attachment
 from hpo.calls import answer_text, read_call, refusal_text
+from hpo.distributed import trial_job
 from hpo.objective import OBJECTIVE_FILE
 from tests.hpo.lines import record
 from tests.nursery import ForkedProcess, Order, nursery
@@ -144,3 +148,50 @@ def test_a_trial_that_is_resized_while_it_runs_is_what_it_is_alone(site: Site) -
         assert found[name] == wanted[name]
     assert list(found["system_attrs"]) == list(wanted["system_attrs"])
     assert site.asked.count(("r1", "suggest", None)) == 0, "a joiner is told what was suggested"
+
+
+def test_the_job_of_a_trial_is_what_the_decorator_says() -> None:
+    template = JobSpec("trial", ("python",))
+    job = trial_job(objective, template)
+    assert (job.instances.minimum, job.instances.maximum, job.distributed) == (1, 3, True)
+    assert job.batch == BatchSpec(initial=32, adaptive=False)
+    within = replace(template, instances=InstanceBounds(2, 8, ("g5.xlarge",), spot=False))
+    assert trial_job(objective, within).instances == InstanceBounds(
+        2, 3, ("g5.xlarge",), spot=False
+    )
+    grows = hpo.distributed(instances=2, batch=32, adaptive=True, max_batch=64)(lambda trial: 0.0)
+    job = trial_job(cloudpickle.loads(cloudpickle.dumps(grows)), template)
+    assert (job.instances.minimum, job.instances.maximum) == (1, 2)
+    assert job.batch == BatchSpec(32, 64, adaptive=True)
+    alone = trial_job(lambda trial: 0.0, replace(template, instances=InstanceBounds(1, 8)))
+    assert (alone.instances.maximum, alone.distributed) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ({"instances": 0}, "instances: 0 must be from 1 on"),
+        ({"instances": (3, 2)}, r"instances: \(3, 2\) must be from 1 on, the least first"),
+        ({"batch": 0}, "batch: 0 is less than 1"),
+        ({"max_batch": 64}, "max_batch: goes with adaptive=True"),
+        ({"adaptive": True}, "max_batch: goes with adaptive=True"),
+        ({"adaptive": True, "batch": 64, "max_batch": 32}, "max_batch: 32 is less than batch=64"),
+    ],
+)
+def test_terms_that_can_not_be_kept_are_refused(terms: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        hpo.distributed(**terms)
+
+
+@pytest.mark.parametrize(
+    ("asked", "bounds", "message"),
+    [
+        (objective, (4, 8), "4 to 8, and the objective runs on 1 to 3"),
+        (len, (2, 4), "at least 2 for an objective that runs on one: decorate it"),
+    ],
+)
+def test_bounds_that_the_objective_can_not_keep_are_refused(
+    asked: Any, bounds: tuple[int, int], message: str
+) -> None:
+    with pytest.raises(SpecError, match=message):
+        trial_job(asked, JobSpec("trial", (), instances=InstanceBounds(*bounds)))
