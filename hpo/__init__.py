@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hpo.distributed import distributed
+from hpo.driver import BudgetUsedUp, StudyStopped
 from hpo.epochs import epochs
 from hpo.running import TrialFailed, optimize
 
-__all__ = ["TrialFailed", "distributed", "epochs", "optimize"]
+__all__ = ["BudgetUsedUp", "StudyStopped", "TrialFailed", "distributed", "epochs", "optimize"]

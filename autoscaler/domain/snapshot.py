@@ -213,7 +213,7 @@ class FreeInstance:
 class StudySnapshot:
     """A study whose driver has stated its terms, with all its trials, those that have ended too.
 
-    `spent_usd` is what all of them have cost; `submitted_seconds` is when the first began.
+    `spent_usd` is what all of them have cost.
     """
 
     name: str
@@ -221,7 +221,6 @@ class StudySnapshot:
     trials: tuple[TrialRecord, ...] = ()
     free: tuple[FreeInstance, ...] = ()
     spent_usd: float = 0.0
-    submitted_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

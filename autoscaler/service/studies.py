@@ -11,7 +11,7 @@ from autoscaler.clock import Clock
 from autoscaler.controller.snapshots import trained_allocation
 from autoscaler.domain.errors import Conflict, NotAllowed
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
-from autoscaler.domain.trial import TrialAnswer, WaitingCall
+from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.service.answers import answer
 from autoscaler.service.bells import Bells
 from autoscaler.store.store import Store
@@ -30,18 +30,31 @@ class Studies:
         self._clock = clock
         self._bells = Bells()
 
-    def lease(self, study: str, lease: StudyLease) -> None:
-        """Let a driver drive a study.
+    def lease(self, study: str, lease: StudyLease) -> StudyStop:
+        """Let a driver drive a study; returns whether it is to end it.
 
         Raises:
             Conflict: another one does.
         """
         seconds = min(lease.seconds, _LONGEST_LEASE_SECONDS)
         self._store.leases.take(study, lease.holder, self._clock.now(), seconds)
+        return self._store.settings.study_stop(study, lease.holder)
 
     def leave(self, study: str, holder: str) -> None:
         """Take a driver at its word that it drives no more."""
         self._store.leases.leave(study, holder)
+        self._store.settings.forget_stop(study, holder)
+
+    def stop(self, study: str, at_once: bool) -> None:
+        """Have the study's driver end it: it hears so as it renews its lease.
+
+        Raises:
+            Conflict: nobody drives it.
+        """
+        driver = self._store.leases.holder(study, self._clock.now())
+        if driver is None:
+            raise Conflict(f"study {study} is driven by nobody: there is nothing to stop")
+        self._store.settings.stop_study(study, driver, at_once)
 
     async def calls(self, study: str, holder: str, wait_seconds: float) -> tuple[WaitingCall, ...]:
         """What waits for the driver.
@@ -141,8 +154,7 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
 
     @router.post("/lease")
     def lease(study: str, wanted: StudyLease) -> Response:
-        studies.lease(study, wanted)
-        return Response(status_code=204)
+        return answer(StudyStop, studies.lease(study, wanted))
 
     @router.delete("/lease")
     def leave(study: str, holder: str) -> Response:
@@ -152,6 +164,11 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
     @router.post("/terms")
     def state(study: str, statement: StudyStatement) -> Response:
         studies.state(study, statement)
+        return Response(status_code=204)
+
+    @router.post("/stop")
+    def stop(study: str, at_once: bool) -> Response:
+        studies.stop(study, at_once)
         return Response(status_code=204)
 
     @router.get("/calls")
@@ -173,7 +190,7 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
 
 def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRouter:
     """What the agents of instances that hold trials do."""
-    router = APIRouter(prefix="/v1/node/trial")
+    router = APIRouter(prefix="/trial")
 
     @router.post("")
     def begin(started_seconds: float, held: HeldInstance = Depends(node)) -> Response:

@@ -1,0 +1,17 @@
+"""The user attributes of a trial that are Castor's own; whoever reads the study may see them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PREFIX: Final = "castor:"
+JOB: Final = "castor:job"
+JUDGING: Final = "castor:judging"
+# Of a distributed trial: the step that was judged last, and how.
+VERDICT: Final = "castor:verdict"
+CAUSE: Final = "castor:cause"
+# Of a trial whose job failed: the number of the retry that takes its place.
+RETRIED: Final = "castor:retried"
+# Of a retry: the number of the trial whose place it takes, and how many retries there were.
+RETRY_OF: Final = "castor:retry_of"
+RETRIES: Final = "castor:retries"
