@@ -6,7 +6,7 @@ It is a client of the controller: each trial is a job there, whose worker asks a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -211,7 +211,6 @@ class Driver:
         if self._held and not self._is_time_to_look():
             return
         views = {view.id: view for view in self._client.jobs(include_ended=False)}
-        self._see_money(views[job] for job in self._held if job in views)
         if not any(job in views and views[job].phase is JobPhase.PENDING for job in self._held):
             self._asked = self._asked or self._next(effort)
             if self._asked is not None:
@@ -309,25 +308,27 @@ class Driver:
         silent: dict[str, bool] = {}
 
         def see() -> None:
-            alive = {view.id for view in self._client.jobs(include_ended=False)}
-            for job in self._held.keys() - alive - silent.keys():
+            alive = {view.id: view for view in self._client.jobs(include_ended=False)}
+            for job in self._held.keys() & alive.keys() - self._stopping:
+                self._see_money(alive[job])
+            for job in self._held.keys() - alive.keys() - silent.keys():
                 view = self._job(job)
                 if view is not None and not view.phase.is_final:
                     continue
-                self._see_money([view] if view is not None else [])
                 if job in self._stopping and not self._held[job].is_finished:
                     self._hand_in(self._held[job])
                     self._stopping.remove(job)
                     self._left[job] = self._held.pop(job)
                     continue
+                self._see_money(view)
                 silent[job] = self._fail(job, view, effort)
 
         self._patiently(see)
         return [self._close(job, is_retried) for job, is_retried in silent.items()]
 
-    def _see_money(self, views: Iterable[JobView]) -> None:
+    def _see_money(self, view: JobView | None) -> None:
         """Trials of a study that can't pay for them stay as they are, for when it can."""
-        if any(view.cause == budget_used_up(self._line.study) for view in views):
+        if view is not None and view.cause == budget_used_up(self._line.study):
             raise BudgetUsedUp(f"{budget_used_up(self._line.study)} with a larger one")
 
     def _fail(self, job: str, view: JobView | None, effort: Effort) -> bool:

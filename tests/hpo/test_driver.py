@@ -15,11 +15,12 @@ from optuna.trial import TrialState
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import Conflict, Unavailable
 from autoscaler.domain.job import JobPhase, JobSpec
+from autoscaler.domain.terms import budget_used_up
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import JobView, JoinRequest, StudyLease
 from hpo.attachment import new_attachment
 from hpo.calls import Call
-from hpo.driver import Driver, Effort, EndedTrial, StudyStopped
+from hpo.driver import BudgetUsedUp, Driver, Effort, EndedTrial, StudyStopped
 from tests.hpo.lines import Objective, records
 from tests.hpo.objectives import curve, failing
 from tests.hpo.site import TEMPLATE, NodeLine, Site, driver_of, study_of
@@ -158,6 +159,33 @@ def test_a_study_can_be_stopped_from_elsewhere(
         driver_of(site, study).run(Effort(trials=0))
     else:
         driver_of(site, study).run(Effort(at_once=1))
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE]
+
+
+@pytest.mark.parametrize("phases", [[JobPhase.STOPPING], [JobPhase.STOPPING, JobPhase.STOPPED]])
+def test_trials_of_a_study_without_money_stay_as_they_are(
+    site_of: Callable[[Objective], Site], monkeypatch: pytest.MonkeyPatch, phases: list[JobPhase]
+) -> None:
+    """Until it is given more, whether the driver sees their jobs ending or ended."""
+    monkeypatch.setattr("hpo.driver._LOOK_SECONDS", 0.0)
+
+    def stops(trial: optuna.trial.BaseTrial) -> float:
+        value = trial.suggest_float("value", 0.0, 1.0)
+        store = site.api.world.store
+        if not has_stopped:
+            has_stopped.append(True)
+            for phase in phases:
+                store.jobs.set_phase("sweep-0", phase, 1.0, budget_used_up("sweep"))
+            time.sleep(1.5)
+        return value
+
+    has_stopped: list[bool] = []
+    site, study = site_of(stops), study_of()
+    with pytest.raises(BudgetUsedUp, match=r"budget of study sweep is used up.* a larger one"):
+        driver_of(site, study).run(Effort(trials=3, at_once=1))
+    (trial,) = study.trials
+    assert trial.state is TrialState.RUNNING
+    driver_of(site, study).run(Effort(trials=0))
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE]
 
 
