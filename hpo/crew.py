@@ -17,7 +17,7 @@ from typing import Any, Final
 from autoscaler.clock import Clock
 from autoscaler.unix_socket import connect, listen
 from hpo import calls
-from hpo.calls import Call, read_call, refusal_text
+from hpo.calls import Call, answer_text, read_call, refusal_text
 from hpo.trial import Asks
 
 PATIENCE_SECONDS: Final = 1800.0
@@ -48,14 +48,15 @@ class LeadingRank:
         """Ask the driver, for all ranks. Before it ends the others are to have asked the same."""
         if read_call(text).method == calls.END:
             self._wait_for_others()
-        with self._changed:
-            self._asked.append(text)
-            self._changed.notify_all()
+        self._add(self._asked, text)
         answer = self._line.ask(text)
-        with self._changed:
-            self._answers.append(answer)
-            self._changed.notify_all()
+        self._add(self._answers, answer)
         return answer
+
+    def end_untold(self, text: str) -> None:
+        """Let the ranks end, and the trial go on without them."""
+        self._add(self._asked, text)
+        self._add(self._answers, answer_text(None))
 
     def close(self) -> None:
         """Return when all have heard the last answer, or won't."""
@@ -104,6 +105,11 @@ class LeadingRank:
         self._line.ask(calls.failure(cause, RuntimeError(cause)).text())
         with self._changed:
             self._has_failed = True
+            self._changed.notify_all()
+
+    def _add(self, texts: list[str], text: str) -> None:
+        with self._changed:
+            texts.append(text)
             self._changed.notify_all()
 
     def _wait_for(self, texts: list[str], number: int) -> None:

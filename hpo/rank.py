@@ -15,6 +15,8 @@ from optuna.trial import TrialState
 
 from autoscaler.clock import SystemClock
 from autoscaler.training.watch import Watch, watched
+from hpo import calls
+from hpo.calls import Call
 from hpo.crew import FAREWELL_SECONDS, FollowingRank, LeadingRank
 from hpo.epochs import lasting_name, note_steps
 from hpo.line import TrialLine
@@ -32,15 +34,14 @@ def be_rank(objective: Objective, agent: Path) -> None:
         _follow(objective, FollowingRank(path, rank, SystemClock()))
         return
     line = TrialLine(agent, SystemClock())
-    leading = LeadingRank(line, path, ranks) if ranks > 1 else None
-    is_told = _lead(objective, leading or line)
-    line.finished() if is_told else line.done()
-    if leading is not None:
-        leading.close()
+    leading = LeadingRank(line, path, ranks)
+    has_ended = lead(objective, leading)
+    line.finished() if has_ended else line.done()
+    leading.close()
     line.close()
 
 
-def _lead(objective: Objective, line: TrialLine | LeadingRank) -> bool:
+def lead(objective: Objective, line: LeadingRank) -> bool:
     """Run the objective for an instance; returns whether the trial has ended by it, or before."""
     trial = taken_up(line, is_shared=True)
     if trial is None:
@@ -49,6 +50,7 @@ def _lead(objective: Objective, line: TrialLine | LeadingRank) -> bool:
         watch.on_epochs = lambda count: note_steps(trial, count)
         end = outcome(objective, trial)
     if _is_failure(end) and not _has_last_word(watch):
+        line.end_untold(Call(calls.END, end).text())
         return False  # the others go on, and fail too if it is not this instance's fault
     tell_end(line, end)
     return True

@@ -12,10 +12,12 @@ import optuna
 import pytest
 
 from autoscaler.clock import SystemClock
+from autoscaler.training.watch import present_watch
 from hpo import calls
 from hpo.attachment import Attachment, new_attachment
 from hpo.calls import Call, read_call
 from hpo.crew import FollowingRank, LeadingRank
+from hpo.rank import lead
 from hpo.trial import RemoteTrial
 from hpo.worker import outcome, taken_up, tell_end
 from tests.hpo.lines import DirectLine
@@ -167,3 +169,38 @@ def test_whoever_is_left_alone_says_so(tmp_path: Path) -> None:
     following._connection.shutdown(socket.SHUT_RD)
     with pytest.raises(RuntimeError, match="rank 1 is left alone: rank 0 has ended"):
         following.ask(Call(calls.SHOULD_PRUNE, {"step": 1}).text())
+
+
+class Session:
+    def __init__(self, has_last_word: bool) -> None:
+        self.has_last_word = has_last_word
+
+
+@pytest.mark.parametrize("has_last_word", [False, True, None])
+def test_an_error_ends_the_trial_where_no_other_instance_decides(
+    tmp_path: Path, has_last_word: bool | None
+) -> None:
+    def objective(trial: RemoteTrial) -> float:
+        watch = present_watch()
+        assert watch is not None
+        if has_last_word is not None:
+            watch.see(Session(has_last_word))
+        raise MemoryError("on this instance")
+
+    instance = Instance(tmp_path)
+    leading = LeadingRank(instance.line, tmp_path / "crew", 2)
+    other = FollowingRank(tmp_path / "crew", 1, SystemClock())
+
+    def follow() -> None:
+        trial = taken_up(other, is_shared=True)
+        assert trial is not None
+        tell_end(other, calls.failure("on this one too").arguments)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    assert lead(objective, leading) is (has_last_word is not False)
+    leading.close()
+    thread.join(10.0)
+    assert not thread.is_alive()
+    (trial,) = instance.study.trials
+    assert trial.state.is_finished() is (has_last_word is not False)
