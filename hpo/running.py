@@ -67,7 +67,7 @@ def optimize(
     environment: dict[str, str] | None = None,
     retries: int = 1,
 ) -> None:
-    """As `study.optimize(objective, ...)`, with each trial on an instance of its own, or on several.
+    """As `study.optimize(objective, ...)`, with each trial on an instance, or several, of its own.
 
     The controller is the one that CASTOR_URL and CASTOR_TOKEN name or that `castor serve` runs
     here; where there is none, one is started for as long as this takes, on the cores of this

@@ -27,10 +27,12 @@ CONTEXT = 32
 EXAMPLES = 2048
 
 
-def objective_on(text: str) -> Callable[[optuna.trial.BaseTrial], float]:
+def objective_on(
+    text: str, instances: tuple[int, int]
+) -> Callable[[optuna.trial.BaseTrial], float]:
     """How well a network foretells the next character of what it has not seen of a text."""
 
-    @hpo.distributed(instances=(1, 4), batch=32)
+    @hpo.distributed(instances, batch=32)
     def objective(trial: optuna.trial.BaseTrial) -> float:
         rate = trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True)
         width = trial.suggest_categorical("width", [16, 32])
@@ -64,6 +66,7 @@ def main() -> None:
     parser.add_argument("text", nargs="?", type=Path, default=os.environ.get("TEXT"))
     parser.add_argument("--trials", type=int, default=4)
     parser.add_argument("--storage", default="sqlite:///chargpt.db")
+    parser.add_argument("--instances", type=int, nargs=2, default=(1, 4), help="least and most")
     parser.add_argument("--offers", nargs="*", help="instance types to keep to")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
@@ -77,7 +80,7 @@ def main() -> None:
     )
     hpo.optimize(
         study,
-        objective_on(text),
+        objective_on(text, tuple(arguments.instances)),
         n_trials=arguments.trials,
         n_jobs=1,
         goal=Objective(Preference.VALUE_OF_TIME, value_of_time_usd_per_hour=3.0),
