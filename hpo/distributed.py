@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import BatchSpec, InstanceBounds, JobSpec
+
+_log = logging.getLogger(__name__)
 
 _ATTRIBUTE: Final = "castor_terms"
 
@@ -91,6 +94,8 @@ def trial_job(objective: Callable[..., Any], template: JobSpec) -> JobSpec:
                 "@hpo.distributed",
                 "instances.min",
             )
+        if bounds.maximum > 1:
+            _log.warning("instances.max %d: the objective runs on one", bounds.maximum)
         return replace(template, instances=replace(bounds, maximum=1))
     return replace(
         template,

@@ -7,6 +7,7 @@ there is no leader to be lost among the instances, and a joiner knows at once wh
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,8 @@ from hpo.epochs import lasting_name, note_steps
 from hpo.line import TrialLine
 from hpo.objective import Objective
 from hpo.worker import outcome, taken_up, tell_end
+
+_log = logging.getLogger(__name__)
 
 _CREW_SOCKET: Final = ".castor-crew"
 
@@ -52,6 +55,8 @@ def lead(objective: Objective, line: LeadingRank) -> bool:
     if _is_failure(end) and not _has_last_word(watch):
         line.end_untold(Call(calls.END, end).text())
         return False  # the others go on, and fail too if it is not this instance's fault
+    if watch.session is None and not _is_failure(end):
+        _log.warning("without a session each instance of the trial has done all of it by itself")
     tell_end(line, end)
     return True
 

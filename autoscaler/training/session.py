@@ -13,7 +13,7 @@ At most five lines differ from a plain PyTorch loop, and the script runs unchang
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -227,7 +227,8 @@ class TrainingSession:
         self._parts.wait_for_checkpoint()
         if self._parts.channel is not None:
             self._parts.channel.close()
-        self._parts.crew.abandon(self._parts.reducer)
+        with suppress(RuntimeError):  # what was wrong before is what is told
+            self._parts.crew.abandon(self._parts.reducer)
 
     def _plan(self, epochs: int) -> None:
         self._total = self._parts.total_examples or float(epochs * self._examples)
