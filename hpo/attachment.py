@@ -190,11 +190,13 @@ class Attachment:
         error_kinds: Sequence[str] = (),
     ) -> None:
         """Tell the study how the trial ended, as `study.optimize` does; the first word counts."""
-        if self.is_finished and self.frozen().state is not TrialState[state]:
+        known = self.frozen().state
+        if known is TrialState[state] or not known.is_finished():
+            self.error_kinds = tuple(error_kinds)
+        if known.is_finished():
             self.has_ended = True
             return
-        self.error_kinds = tuple(error_kinds)
-        if cause is not None and not self.is_finished:
+        if cause is not None:
             self._trial.set_user_attr(attributes.CAUSE, cause)
         if state == TrialState.COMPLETE.name:
             self._study.tell(self._trial, values, skip_if_finished=True)
