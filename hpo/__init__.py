@@ -5,6 +5,15 @@ from __future__ import annotations
 from hpo.distributed import distributed
 from hpo.driver import BudgetUsedUp, StudyStopped
 from hpo.epochs import epochs
+from hpo.halving import SynchronousHalvingPruner
 from hpo.running import TrialFailed, optimize
 
-__all__ = ["BudgetUsedUp", "StudyStopped", "TrialFailed", "distributed", "epochs", "optimize"]
+__all__ = [
+    "BudgetUsedUp",
+    "StudyStopped",
+    "SynchronousHalvingPruner",
+    "TrialFailed",
+    "distributed",
+    "epochs",
+    "optimize",
+]

@@ -28,6 +28,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from autoscaler.clock import Clock
 from hpo import attributes, calls, retries
 from hpo.calls import Call
+from hpo.halving import SynchronousHalvingPruner
 from hpo.patience import PatientStorage
 
 # What these decide changes nothing in the storage: to be asked twice is to be told the same.
@@ -37,6 +38,10 @@ _WRITES_NOTHING = (
     optuna.pruners.ThresholdPruner,
     optuna.pruners.WilcoxonPruner,
 )
+
+
+class NotYet(Exception):
+    """What a call asks is not decided yet: it is to be answered later."""
 
 
 class Attachment:
@@ -76,6 +81,7 @@ class Attachment:
         """Do what a worker's call asks; returns its answer.
 
         Raises:
+            NotYet: it waits for other trials.
             optuna.exceptions.StorageInternalError: the storage was away for too long.
             Exception: what Optuna raises for such a call; it is the worker's.
         """
@@ -90,6 +96,26 @@ class Attachment:
             calls.END: self._end,
         }
         return methods[call.method](**call.arguments)
+
+    @property
+    def waits(self) -> bool:
+        """It has come to a rung where it waits for others."""
+        return self._verdict() is None
+
+    @property
+    def is_out(self) -> bool:
+        """It has waited at a rung, and is among those that go no further."""
+        return not self.is_finished and self._verdict() is True
+
+    def _verdict(self) -> bool | None:
+        pruner = self._study.pruner
+        if not isinstance(pruner, SynchronousHalvingPruner):
+            return False
+        return pruner.verdict(self._study, self.frozen())
+
+    def prune(self) -> None:
+        """Let the trial be pruned, as if its worker had said so."""
+        self._study.tell(self._trial, state=TrialState.PRUNED, skip_if_finished=True)
 
     def fail(self, cause: str, most_retries: int = 0) -> bool:
         """Let the trial have failed, unless it has ended.
@@ -161,6 +187,11 @@ class Attachment:
         return self._verdicts[step]
 
     def _judge(self, step: int) -> bool:
+        if isinstance(self._study.pruner, SynchronousHalvingPruner):
+            verdict = self._verdict()
+            if verdict is None:
+                raise NotYet
+            return verdict
         if isinstance(self._study.pruner, _WRITES_NOTHING):
             return bool(self._trial.should_prune())
         frozen = self.frozen()

@@ -15,3 +15,6 @@ RETRIED: Final = "castor:retried"
 # Of a retry: the number of the trial whose place it takes, and how many retries there were.
 RETRY_OF: Final = "castor:retry_of"
 RETRIES: Final = "castor:retries"
+# How many steps its objective takes, as `hpo.epochs` knows; whether it can go on where it was.
+STEPS: Final = "castor:steps"
+PAUSES: Final = "castor:pauses"

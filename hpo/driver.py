@@ -12,7 +12,6 @@ from typing import TypeVar
 
 import optuna
 from optuna.exceptions import StorageInternalError
-from optuna.trial import FrozenTrial, TrialState
 
 from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
@@ -23,9 +22,9 @@ from autoscaler.domain.terms import budget_used_up
 from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, WaitingCall
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import JobView, StudyAnswers, StudyStatement
-from hpo import attributes
 from hpo.attachment import (
     Attachment,
+    NotYet,
     ended_one,
     is_stopped,
     new_attachment,
@@ -35,6 +34,8 @@ from hpo.attachment import (
     waiting_retry,
 )
 from hpo.calls import answer_text, read_call, refusal_text
+from hpo.ended import EndedTrial
+from hpo.halving import SynchronousHalvingPruner
 from hpo.lease import Lease
 from hpo.patience import PATIENCE_SECONDS
 from hpo.retries import enqueue_owed
@@ -74,18 +75,6 @@ class Effort:
     retries: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class EndedTrial:
-    """A trial that has ended, and the kinds of the error that its objective raised, if any.
-
-    `is_retried`: its job failed, and another trial takes its place.
-    """
-
-    frozen: FrozenTrial
-    error_kinds: tuple[str, ...] = ()
-    is_retried: bool = False
-
-
 class Driver:
     """Drives one study from where it stands until its effort is made."""
 
@@ -114,7 +103,10 @@ class Driver:
         self._stopping: set[str] = set()
         # By the jobs that ran them before: what those have said still counts.
         self._left: dict[str, Attachment] = {}
+        pruner = study.pruner
+        self._race = pruner if isinstance(pruner, SynchronousHalvingPruner) else None
         self._begun = 0
+        self._left_open = 0  # calls that wait for other trials
         self._statements = Statements(study, objective)
         self._stated_seconds = -_STATE_SECONDS
         self._may_retry = True
@@ -150,7 +142,9 @@ class Driver:
             if self._lease.stop is StudyStop.WITH_ITS_TRIALS:
                 stop(self._study)
             is_late = self._clock.monotonic() >= until_seconds
-            if not (is_late or is_stopped(self._study)) and self._is_to_begin(effort):
+            begins = not (is_late or is_stopped(self._study)) and self._is_to_begin(effort)
+            self._note_full(not begins)
+            if begins:
                 self._patiently(lambda: self._begin_trial(effort))
             elif not self._held:
                 return fatal
@@ -206,18 +200,27 @@ class Driver:
 
     def _begin_trial(self, effort: Effort) -> None:
         """Begin a trial if none waits for an instance: one that is asked later knows more."""
-        if effort.at_once is not None and len(self._held) >= effort.at_once:
+        at_work = sum(not each.waits for each in self._held.values())
+        if effort.at_once is not None and at_work >= effort.at_once:
             return
-        if self._held and not self._is_time_to_look():
+        is_filling = self._race is not None and self._race.is_filling(self._study)
+        if not is_filling and self._held and not self._is_time_to_look():
             return
         views = {view.id: view for view in self._client.jobs(include_ended=False)}
-        if not any(job in views and views[job].phase is JobPhase.PENDING for job in self._held):
+        waits = any(job in views and views[job].phase is JobPhase.PENDING for job in self._held)
+        if is_filling or not waits:
             self._asked = self._asked or self._next(effort)
             if self._asked is not None:
                 self._hand_in(
                     self._asked
                 )  # if the controller is away, this very trial comes again
                 self._asked = None
+
+    def _note_full(self, is_full: bool) -> None:
+        """Those that wait for each other need not wait for one that will not begin."""
+        if self._race is not None and self._race.is_full != is_full:
+            self._race.is_full = is_full
+            self._left_open = 0
 
     def _next(self, effort: Effort) -> Attachment | None:
         """The next trial: first those that take the place of others, then so many as are to be."""
@@ -274,19 +277,27 @@ class Driver:
 
         def answer() -> None:
             nonlocal waiting
+            holder, known = self._lease.holder, self._left_open
             waiting = self._lease.holding(
-                lambda: self._line.calls(self._lease.holder, _WAIT_SECONDS)
+                lambda: self._line.calls(holder, _WAIT_SECONDS, beyond=known)
             )
-            if waiting:
-                answers = StudyAnswers(self._lease.holder, tuple(map(self._answered, waiting)))
+            given = [each for each in map(self._answered, waiting) if each is not None]
+            if given:
+                answers = StudyAnswers(holder, tuple(given))
                 self._lease.holding(lambda: self._line.answer(answers))
+            if waiting:
+                self._left_open = len(waiting) - len(given)
 
         self._patiently(answer)
         asking = sorted({each.job for each in waiting} & self._held.keys())
         return [self._close(job) for job in asking if self._held[job].has_ended]
 
-    def _answered(self, waiting: WaitingCall) -> GivenAnswer:
-        answer = TrialAnswer(waiting.call.number, self._answer(waiting))
+    def _answered(self, waiting: WaitingCall) -> GivenAnswer | None:
+        """The answer to a call; None while it waits for other trials."""
+        try:
+            answer = TrialAnswer(waiting.call.number, self._answer(waiting))
+        except NotYet:
+            return None
         return GivenAnswer(waiting.job, waiting.incarnation, answer)
 
     def _answer(self, waiting: WaitingCall) -> str:
@@ -296,7 +307,7 @@ class Driver:
             return refusal_text(RuntimeError(f"job {waiting.job} is no trial that is under way"))
         try:
             return answer_text(attachment.answer(read_call(waiting.call.text)))
-        except StorageInternalError:
+        except (StorageInternalError, NotYet):
             raise
         except Exception as error:  # the objective's to see, as if it ran beside the study
             return refusal_text(error)
@@ -324,7 +335,16 @@ class Driver:
                 silent[job] = self._fail(job, view, effort)
 
         self._patiently(see)
+        self._patiently(self._end_paused)
         return [self._close(job, is_retried) for job, is_retried in silent.items()]
+
+    def _end_paused(self) -> None:
+        """End those that go no further and hold nothing: no worker is there to hear of it."""
+        for job, attachment in self._held.items():
+            view = self._job(job) if attachment.is_out else None
+            if view is not None and not view.instances:
+                attachment.prune()
+                self._client.stop(job)
 
     def _see_money(self, view: JobView | None) -> None:
         """Trials of a study that can't pay for them stay as they are, for when it can."""
@@ -344,6 +364,7 @@ class Driver:
 
     def _close(self, job: str, is_retried: bool = False) -> EndedTrial:
         attachment = self._held.pop(job)
+        self._left_open = 0  # who waited for it may be answered
         self._looked_seconds = -_LOOK_SECONDS
         ended = attachment.frozen()
         self._statements.note_end(job, ended)
@@ -358,21 +379,3 @@ class Driver:
                 continue
             except CastorError as error:
                 _log.error("job %s may still run: %s", job, error)
-
-
-def log_end(ended: EndedTrial) -> None:
-    """Say how a trial ended, as Optuna says it."""
-    trial = ended.frozen
-    match trial.state:
-        case TrialState.COMPLETE:
-            _log.info("trial %d: %s with %s", trial.number, trial.values, trial.params)
-        case TrialState.PRUNED:
-            _log.info("trial %d was pruned at step %s", trial.number, trial.last_step)
-        case _:
-            again = ", and is begun again" if ended.is_retried else ""
-            _log.warning("trial %d failed: %s%s", trial.number, cause_of(trial), again)
-
-
-def cause_of(trial: FrozenTrial) -> str:
-    """Why a trial failed."""
-    return str(trial.user_attrs.get(attributes.CAUSE, "its cause is not known"))

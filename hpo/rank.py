@@ -16,10 +16,10 @@ from optuna.trial import TrialState
 
 from autoscaler.clock import SystemClock
 from autoscaler.training.watch import Watch, watched
-from hpo import calls
+from hpo import attributes, calls
 from hpo.calls import Call
 from hpo.crew import FAREWELL_SECONDS, FollowingRank, LeadingRank
-from hpo.epochs import lasting_name, note_steps
+from hpo.epochs import lasting_name, note
 from hpo.line import TrialLine
 from hpo.objective import Objective
 from hpo.worker import outcome, taken_up, tell_end
@@ -50,7 +50,7 @@ def lead(objective: Objective, line: LeadingRank) -> bool:
     if trial is None:
         return True
     with watched(lasting_name(trial)) as watch:
-        watch.on_epochs = lambda count: note_steps(trial, count)
+        watch.on_epochs = lambda count: note(trial, attributes.STEPS, count)
         end = outcome(objective, trial)
     if _is_failure(end) and not _has_last_word(watch):
         line.end_untold(Call(calls.END, end).text())

@@ -32,7 +32,8 @@ from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token, state_directory
 from hpo.attachment import is_lasting
 from hpo.distributed import trial_job
-from hpo.driver import Driver, Effort, EndedTrial, cause_of, log_end
+from hpo.driver import Driver, Effort
+from hpo.ended import EndedTrial, cause_of, log_end
 from hpo.objective import Objective, home_of, pack_objective
 
 _log = logging.getLogger(__name__)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from optuna.distributions import (
     BaseDistribution,
@@ -49,6 +49,9 @@ class Place(Protocol):
 
     def left(self) -> None:
         """Tell that the worker ends because it was asked to."""
+
+    def ask_unless_leaving(self, text: str) -> str | None:
+        """Ask the driver something; None if the worker is to leave before it has answered."""
 
 
 # What integrations that write to a study's storage by themselves look for.
@@ -148,6 +151,7 @@ class RemoteTrial(BaseTrial):
         self.place = place
         self._is_shared = is_shared
         self._last_step: int | None = None
+        self.leave: Callable[[], NoReturn] | None = None
         self._params = dict(facts.params)
         self._distributions = dict(facts.distributions)
         self._user_attrs = dict(facts.user_attrs)
@@ -202,9 +206,13 @@ class RemoteTrial(BaseTrial):
 
     def should_prune(self) -> bool:
         """As `optuna.trial.Trial.should_prune`. It is asked once a report, whatever happens."""
-        if self._is_shared and self._last_step is not None:
-            return bool(self._ask(calls.SHOULD_PRUNE, step=self._last_step))
-        return bool(self._ask(calls.SHOULD_PRUNE))
+        step = {"step": self._last_step} if self._is_shared and self._last_step is not None else {}
+        question = Call(calls.SHOULD_PRUNE, step).text()
+        if self.place is None or self.leave is None:
+            return bool(read_answer(self._line.ask(question)))
+        self.place.stepped(max(self._last_step or 0, 1))  # from now on it can leave by itself
+        answer = self.place.ask_unless_leaving(question)
+        return self.leave() if answer is None else bool(read_answer(answer))
 
     def set_user_attr(self, key: str, value: Any) -> None:
         """As `optuna.trial.Trial.set_user_attr`."""

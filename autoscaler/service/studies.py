@@ -56,8 +56,10 @@ class Studies:
             raise Conflict(f"study {study} is driven by nobody: there is nothing to stop")
         self._store.settings.stop_study(study, driver, at_once)
 
-    async def calls(self, study: str, holder: str, wait_seconds: float) -> tuple[WaitingCall, ...]:
-        """What waits for the driver.
+    async def calls(
+        self, study: str, holder: str, wait_seconds: float, beyond: int = 0
+    ) -> tuple[WaitingCall, ...]:
+        """What waits for the driver, as soon as it is more than the `beyond` that it knows of.
 
         Raises:
             Conflict: it does not drive the study.
@@ -65,7 +67,8 @@ class Studies:
 
         def look() -> tuple[WaitingCall, ...]:
             self._check_driver(study, holder)
-            return self._store.trials.waiting(study)
+            waiting = self._store.trials.waiting(study)
+            return waiting if len(waiting) > beyond else ()
 
         return await self._bells.first(f"calls of {study}", look, wait_seconds)
 
@@ -176,8 +179,9 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
         study: str,
         holder: str,
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
+        beyond: int = 0,
     ) -> Response:
-        found = await studies.calls(study, holder, wait_seconds)
+        found = await studies.calls(study, holder, wait_seconds, beyond)
         return answer(tuple[WaitingCall, ...], found)
 
     @router.post("/answers")

@@ -244,10 +244,10 @@ class StudyClient:
         with another time. `Conflict`: nobody drives it."""
         self._http.call("POST", f"{self._path}/stop?at_once={str(at_once).lower()}")
 
-    def calls(self, holder: str, wait_seconds: float) -> tuple[WaitingCall, ...]:
-        """Calls without an answer, in order; none if there are none for so long. `Conflict`:
-        another driver has the study."""
-        query = f"holder={holder}&wait_seconds={wait_seconds}"
+    def calls(self, holder: str, wait_seconds: float, beyond: int = 0) -> tuple[WaitingCall, ...]:
+        """Calls without an answer, in order, as soon as they are more than the `beyond` that are
+        known; none if they are not for so long. `Conflict`: another driver has the study."""
+        query = f"holder={holder}&wait_seconds={wait_seconds}&beyond={beyond}"
         return self._http.get(tuple[WaitingCall, ...], f"{self._path}/calls?{query}")
 
     def answer(self, answers: StudyAnswers) -> None:

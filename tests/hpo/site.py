@@ -100,6 +100,14 @@ class Site:
         self._threads.append(thread)
         thread.start()
 
+    def take_back(self, job: str) -> None:
+        """Let the job hold nothing any more."""
+        world = self.api.world
+        with self._world_turns:
+            world.wish(job, 0)
+            world.tick(4)
+        assert not world.store.instances.of_job(job)
+
     def _work(self, job: str, node: NodeClient) -> None:
         last = [] if job in self.failing else [None]
         for start, calls in enumerate([*self.deaths.get(job, []), *last]):

@@ -20,7 +20,8 @@ from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import JobView, JoinRequest, StudyLease
 from hpo.attachment import new_attachment
 from hpo.calls import Call
-from hpo.driver import BudgetUsedUp, Driver, Effort, EndedTrial, StudyStopped
+from hpo.driver import BudgetUsedUp, Driver, Effort, StudyStopped
+from hpo.ended import EndedTrial
 from tests.hpo.lines import Objective, records
 from tests.hpo.objectives import curve, failing
 from tests.hpo.site import TEMPLATE, NodeLine, Site, driver_of, study_of
@@ -263,7 +264,7 @@ def test_interrupted_its_jobs_end_and_its_trials_stay(api: Api) -> None:
     driver = Driver(study, TEMPLATE, api.client, line, "ada", SystemClock())
 
     class Interrupting(StudyClient):
-        def calls(self, holder: str, wait_seconds: float) -> tuple[()]:
+        def calls(self, holder: str, wait_seconds: float, beyond: int = 0) -> tuple[()]:
             raise KeyboardInterrupt
 
     driver._line = Interrupting(api.url, TOKEN, "sweep")
