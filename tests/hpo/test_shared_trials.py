@@ -29,7 +29,8 @@ class PairedSite(Site):
     def __init__(self, api: Api, objective: Objective, study: optuna.Study) -> None:
         self.study = study
         self.ended: list[str] = []
-        self._is_told = threading.Event()
+        self._told: list[threading.Event] = []
+        self._over: list[threading.Event] = []
         super().__init__(api, objective)
 
     def drive(self, trials: int) -> None:
@@ -38,7 +39,9 @@ class PairedSite(Site):
         driver.run(Effort(trials=trials, at_once=1))
 
     def _give(self, job: str) -> None:
-        self._is_told.clear()
+        order = len(self._told)
+        self._told.append(threading.Event())
+        self._over.append(threading.Event())
         world = self.api.world
         with self._world_turns:
             world.wish(job, 2)
@@ -49,23 +52,27 @@ class PairedSite(Site):
             node.join(JoinRequest(self.api.authentication.join_token(held), held.id))
             line = NodeLine(node, 1.0, None)
             self._lines.append(line)
-            self._threads.append(threading.Thread(target=self._be, args=(job, number, line)))
+            arguments = (job, order, number, line)
+            self._threads.append(threading.Thread(target=self._be, args=arguments))
         for thread in self._threads[-2:]:
             thread.start()
 
-    def _be(self, job: str, number: int, line: NodeLine) -> None:
+    def _be(self, job: str, order: int, number: int, line: NodeLine) -> None:
         try:
             trial = taken_up(line, is_shared=True)
             assert isinstance(trial, RemoteTrial)
             end = outcome(self.objective, trial)
             if number == 1:
-                assert self._is_told.wait(10.0)
+                assert self._told[order].wait(20.0)
+            elif order > 0:
+                assert self._over[order - 1].wait(20.0), "the driver is there as long"
             tell_end(line, end)
         except Died:
             return
         self.ended.append(job)
-        self._is_told.set()
+        self._told[order].set()
         if number == 1:
+            self._over[order].set()
             world = self.api.world
             with self._world_turns:
                 world.complete(world.store.instances.of_job(job)[0])
