@@ -8,8 +8,16 @@ import optuna
 import pytest
 from optuna.trial import Trial, TrialState
 
-from hpo.attachment import Attachment, ended_one, is_lasting, new_attachment, running_attachments
+from hpo.attachment import (
+    Attachment,
+    NotYet,
+    ended_one,
+    is_lasting,
+    new_attachment,
+    running_attachments,
+)
 from hpo.calls import Call, answer_text, failure, read_answer, read_call, refusal_text
+from hpo.halving import SynchronousHalvingPruner
 from hpo.worker import run_trial
 from tests.hpo.lines import Died, DirectLine, Objective, record, records, run_all
 from tests.hpo.objectives import curve, failing, two_ends
@@ -161,6 +169,20 @@ def test_a_step_that_several_ask_of_has_one_verdict_whoever_dies(pruner: str) ->
     assert (ask(1), ask(2)) == (False, True)
     assert asked == [1, 2]
     assert attachment.answer(Call("should_prune", {"step": 1})) is False, "it has gone on"
+
+
+def test_instances_of_a_trial_that_waits_for_others_hear_alike() -> None:
+    study = optuna.create_study(pruner=SynchronousHalvingPruner(2, 1, 3, reduction_factor=2))
+    trials = [new_attachment(study), new_attachment(study)]
+    for value, trial in enumerate(trials):
+        for _ in range(2):
+            trial.answer(Call("report", {"value": float(value), "step": 1}))
+            if trial is trials[0]:
+                with pytest.raises(NotYet):
+                    trial.answer(Call("should_prune", {"step": 1}))
+    asked = [Call("should_prune", {"step": 1})] * 2
+    assert [trials[0].answer(each) for each in asked] == [False, False]
+    assert [trials[1].answer(each) for each in asked] == [True, True]
 
 
 def test_the_first_end_of_a_trial_counts_and_the_others_hear_of_it() -> None:
