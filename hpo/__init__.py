@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpo.artifacts import upload_artifact
 from hpo.distributed import distributed
 from hpo.driver import BudgetUsedUp, StudyStopped
 from hpo.epochs import epochs
@@ -16,4 +17,5 @@ __all__ = [
     "distributed",
     "epochs",
     "optimize",
+    "upload_artifact",
 ]

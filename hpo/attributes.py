@@ -1,4 +1,4 @@
-"""The user attributes of a trial that are Castor's own; whoever reads the study may see them."""
+"""The user attributes of trials that are Castor's own; whoever reads the study may see them."""
 
 from __future__ import annotations
 
@@ -18,3 +18,7 @@ RETRIES: Final = "castor:retries"
 # How many steps its objective takes, as `hpo.epochs` knows; whether it can go on where it was.
 STEPS: Final = "castor:steps"
 PAUSES: Final = "castor:pauses"
+# What was uploaded, by SHA-256 and name: its id in the artifact store, None while it is put there.
+ARTIFACTS: Final = "castor:artifacts"
+# Of a study: Castor has run it.
+DRIVEN: Final = "castor:driven"

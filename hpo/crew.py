@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from autoscaler.clock import Clock
+from autoscaler.domain.trial import TrialFile
 from autoscaler.unix_socket import connect, listen
 from hpo import calls
 from hpo.calls import Call, answer_text, read_call, refusal_text
@@ -44,8 +45,13 @@ class LeadingRank:
         """Say it to the driver, for all ranks."""
         self._line.tell(text)
 
-    def ask(self, text: str) -> str:
-        """Ask the driver, for all ranks. Before it ends the others are to have asked the same."""
+    def ask(self, text: str, file: TrialFile | None = None) -> str:
+        """Ask the driver, for all ranks. Before it ends the others are to have asked the same.
+
+        A file is this rank's own affair.
+        """
+        if file is not None:
+            return self._line.ask(text, file)
         if read_call(text).method == calls.END:
             self._wait_for_others()
         self._add(self._asked, text)
@@ -133,8 +139,8 @@ class FollowingRank:
     def tell(self, text: str) -> None:
         """Nothing: rank 0 tells it."""
 
-    def ask(self, text: str) -> str:
-        """What rank 0 is answered to its same call.
+    def ask(self, text: str, file: TrialFile | None = None) -> str:
+        """What rank 0 is answered to its same call. Files are rank 0's: see `hpo.artifacts`.
 
         Raises:
             RuntimeError: rank 0 has gone, or does not ask.

@@ -45,7 +45,9 @@ def epochs(trial: BaseTrial, count: int, state: Mapping[str, Any] | None = None)
         _check(state)
     if isinstance(trial, RemoteTrial):  # how it can be planned for
         note(trial, attributes.STEPS, count)
-        note(trial, attributes.PAUSES, state is not None and trial.place is not None)
+        if trial.is_shared:
+            state = None  # its session has it
+        note(trial, attributes.PAUSES, state is not None)
     if state is None or not isinstance(trial, RemoteTrial) or trial.place is None:
         yield from range(count)
         return

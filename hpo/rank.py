@@ -22,6 +22,7 @@ from hpo.crew import FAREWELL_SECONDS, FollowingRank, LeadingRank
 from hpo.epochs import lasting_name, note
 from hpo.line import TrialLine
 from hpo.objective import Objective
+from hpo.trial import Place
 from hpo.worker import outcome, taken_up, tell_end
 
 _log = logging.getLogger(__name__)
@@ -38,15 +39,15 @@ def be_rank(objective: Objective, agent: Path) -> None:
         return
     line = TrialLine(agent, SystemClock())
     leading = LeadingRank(line, path, ranks)
-    has_ended = lead(objective, leading)
+    has_ended = lead(objective, leading, line)
     line.finished() if has_ended else line.done()
     leading.close()
     line.close()
 
 
-def lead(objective: Objective, line: LeadingRank) -> bool:
+def lead(objective: Objective, line: LeadingRank, place: Place | None = None) -> bool:
     """Run the objective for an instance; returns whether the trial has ended by it, or before."""
-    trial = taken_up(line, is_shared=True)
+    trial = taken_up(line, place, is_shared=True)
     if trial is None:
         return True
     with watched(lasting_name(trial)) as watch:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import optuna
 from optuna.trial import FrozenTrial
@@ -30,11 +30,15 @@ from autoscaler.spec.quantities import parse_duration
 from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token, state_directory
-from hpo.attachment import is_lasting
+from hpo.artifacts import StudyArtifacts
+from hpo.attachment import check_writable, is_lasting
 from hpo.distributed import trial_job
 from hpo.driver import Driver, Effort
 from hpo.ended import EndedTrial, cause_of, log_end
 from hpo.objective import Objective, home_of, pack_objective
+
+if TYPE_CHECKING:
+    from optuna.artifacts._protocol import ArtifactStore
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +71,7 @@ def optimize(
     files: str | Path | None = None,
     environment: dict[str, str] | None = None,
     retries: int = 1,
+    artifact_store: ArtifactStore | None = None,
 ) -> None:
     """As `study.optimize(objective, ...)`, with each trial on an instance, or several, of its own.
 
@@ -96,12 +101,15 @@ def optimize(
         retries: how often a trial is begun again, as another trial with the same parameters, if
             its job fails: its process is lost, its set-up fails, its instances are. An error that
             the objective raises is none of these.
+        artifact_store: one of `optuna.artifacts`, for what `hpo.upload_artifact` is given. It is
+            written to from here only, as the storage is.
 
     Raises:
         TrialFailed: an objective raised an error that is not in `catch`.
         BudgetUsedUp: as it says.
         SpecError: an argument can't be used; the message names it.
         Conflict: another driver has the study.
+        StoreError: the study's storage can't be written, or was away for too long.
         StudyStopped: somebody has said `castor study stop --now`.
     """
     expected = (catch,) if isinstance(catch, type) else tuple(catch)
@@ -119,7 +127,7 @@ def optimize(
         budget_usd=goal.budget_usd if budget_usd is None else _budget(budget_usd),
         deadline_seconds=goal.deadline_seconds if deadline is None else _deadline(deadline),
     )
-    todo = Todo(effort, whole, tuple(callbacks or ()), show_progress_bar)
+    todo = Todo(effort, whole, tuple(callbacks or ()), show_progress_bar, artifact_store)
     run_study(study, objective, directory, template, todo)
 
 
@@ -131,6 +139,7 @@ class Todo:
     goal: Goal = Goal()
     callbacks: tuple[Callback, ...] = ()
     shows_bar: bool = False
+    artifact_store: ArtifactStore | None = None
 
 
 def run_study(
@@ -143,27 +152,32 @@ def run_study(
     """Run a study's trials as jobs like `template`, with the files of a directory.
 
     Raises:
-        TrialFailed, BudgetUsedUp, SpecError, Conflict, StudyStopped: as `optimize`.
+        TrialFailed, BudgetUsedUp, SpecError, Conflict, StoreError, StudyStopped: as
+            `optimize`.
     """
+    check_writable(study)
     if not is_lasting(study):
         _log.warning("the study is in memory: its trials are lost if this process dies")
     name = slug(study.study_name)
     template = replace(
         trial_job(objective, template), name=name, command=_WORKER, program=name, study=name
     )
-    with _controller(name) as (address, keep_alive), tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "bundle.tar.gz"
         bundle = pack_objective(objective, directory, archive)
-        client, line = Client(*address), StudyClient(*address, name)
-        client.upload(bundle.sha256, archive)
         template = replace(template, bundle=bundle.sha256)
-        driver = Driver(study, template, client, line, _holder(), SystemClock(), todo.goal)
-        driver.keep_alive = keep_alive
-        with _told(study, todo) as tell:
-            driver.on_end = tell
-            fatal = driver.run(todo.effort)
-        client.close()
-        line.close()
+        with _controller(name) as (address, keep_alive):
+            client, line = Client(*address), StudyClient(*address, name)
+            client.upload(bundle.sha256, archive)
+            driver = Driver(study, template, client, line, _holder(), SystemClock(), todo.goal)
+            driver.keep_alive = keep_alive
+            if todo.artifact_store is not None:
+                driver.artifacts = StudyArtifacts(todo.artifact_store, line)
+            with _told(study, todo) as tell:
+                driver.on_end = tell
+                fatal = driver.run(todo.effort)
+            client.close()
+            line.close()
     if fatal is not None:
         raise TrialFailed(
             f"trial {fatal.frozen.number} failed: {cause_of(fatal.frozen)}: name the error in "

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import FileResponse
 
 from autoscaler.clock import Clock
 from autoscaler.controller.snapshots import trained_allocation
@@ -14,6 +16,7 @@ from autoscaler.domain.instance import Desired, HeldInstance, by_job
 from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.service.answers import answer
 from autoscaler.service.bells import Bells
+from autoscaler.service.files import TrialFiles
 from autoscaler.store.store import Store
 from autoscaler.wire.messages import StudyAnswers, StudyLease, StudyStatement, TrialCalls
 
@@ -24,8 +27,11 @@ _LONGEST_LEASE_SECONDS = 300.0
 class Studies:
     """Takes calls of trials in for their driver, and its answers for them."""
 
-    def __init__(self, store: Store, wake: Callable[[], None], clock: Clock) -> None:
+    def __init__(
+        self, store: Store, files: TrialFiles, wake: Callable[[], None], clock: Clock
+    ) -> None:
         self._store = store
+        self._files = files
         self._wake = wake
         self._clock = clock
         self._bells = Bells()
@@ -44,6 +50,7 @@ class Studies:
         """Take a driver at its word that it drives no more."""
         self._store.leases.leave(study, holder)
         self._store.settings.forget_stop(study, holder)
+        self._files.clear(study)
 
     def stop(self, study: str, at_once: bool) -> None:
         """Have the study's driver end it: it hears so as it renews its lease.
@@ -139,6 +146,22 @@ class Studies:
 
         return await self._bells.first(f"answers to {held.job}", look, wait_seconds)
 
+    async def receive(self, held: HeldInstance, sha256: str, chunks: AsyncIterator[bytes]) -> None:
+        """Keep a file for the driver.
+
+        Raises:
+            SpecError: it is too large, or not what it says.
+        """
+        await self._files.receive(await run_in_threadpool(self._study, held), sha256, chunks)
+
+    def file(self, study: str, sha256: str) -> Path:
+        """A file that a trial handed in. `NotFound`: it did not."""
+        return self._files.path(study, sha256)
+
+    def remove_file(self, study: str, sha256: str) -> None:
+        """The driver has a file."""
+        self._files.remove(study, sha256)
+
     def _check_driver(self, study: str, holder: str) -> None:
         driver = self._store.leases.holder(study, self._clock.now())
         if driver != holder:
@@ -184,6 +207,15 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
         found = await studies.calls(study, holder, wait_seconds, beyond)
         return answer(tuple[WaitingCall, ...], found)
 
+    @router.get("/files/{sha256}")
+    def file(study: str, sha256: str) -> FileResponse:
+        return FileResponse(studies.file(study, sha256))
+
+    @router.delete("/files/{sha256}")
+    def remove_file(study: str, sha256: str) -> Response:
+        studies.remove_file(study, sha256)
+        return Response(status_code=204)
+
     @router.post("/answers")
     async def give(study: str, given: StudyAnswers) -> Response:
         await studies.answer(study, given)
@@ -204,6 +236,13 @@ def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRou
     async def tell(told: TrialCalls, held: HeldInstance = Depends(node)) -> Response:
         await studies.tell(held, told)
         return Response(status_code=204)
+
+    @router.put("/files/{sha256}")
+    async def put_file(
+        sha256: str, request: Request, held: HeldInstance = Depends(node)
+    ) -> Response:
+        await studies.receive(held, sha256, request.stream())
+        return Response(status_code=201)
 
     @router.get("/answers")
     async def answers(
