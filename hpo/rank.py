@@ -53,9 +53,9 @@ def lead(objective: Objective, line: LeadingRank, place: Place | None = None) ->
     with watched(lasting_name(trial)) as watch:
         watch.on_epochs = lambda count: note(trial, attributes.STEPS, count)
         end = outcome(objective, trial)
-    if _is_failure(end) and not _has_last_word(watch):
+    if not _has_last_word(watch):  # an end is told once; who fails alone leaves it to the others
         line.end_untold(Call(calls.END, end).text())
-        return False  # the others go on, and fail too if it is not this instance's fault
+        return False
     if watch.session is None and not _is_failure(end):
         _log.warning("without a session each instance of the trial has done all of it by itself")
     tell_end(line, end)
