@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpo.artifacts import upload_artifact
+from hpo.distributed import distributed
 from hpo.driver import BudgetUsedUp, StudyStopped
 from hpo.epochs import epochs
 from hpo.halving import SynchronousHalvingPruner
@@ -13,6 +14,7 @@ __all__ = [
     "StudyStopped",
     "SynchronousHalvingPruner",
     "TrialFailed",
+    "distributed",
     "epochs",
     "optimize",
     "upload_artifact",

@@ -38,7 +38,8 @@ def upload_artifact(
         artifact_store: where the objective runs without Castor, beside the study: the store.
 
     Returns:
-        The artifact's id, for `optuna.artifacts.download_artifact`.
+        The artifact's id, for `optuna.artifacts.download_artifact`; of a distributed objective on
+        other ranks than the first of an instance, which alone uploads, nothing.
 
     Raises:
         SpecError: there is no such file, it is too large, or the study has no artifact store.
@@ -95,6 +96,8 @@ class StudyArtifacts:
 
 
 def _upload(trial: RemoteTrial, path: Path) -> str:
+    if trial.is_shared and trial.place is None:
+        return ""  # another rank of the instance than the one that speaks
     if trial.place is None or not trial.keeps_artifacts:
         raise SpecError("the study has no artifact store: give hpo.optimize one", "artifact_store")
     size_bytes = path.stat().st_size

@@ -164,7 +164,23 @@ class Attachment:
         if step not in self.frozen().intermediate_values:
             self._trial.report(value, step)
 
-    def _should_prune(self) -> bool:
+    def _should_prune(self, step: int | None = None) -> bool:
+        """The pruner's word on a step that one of several processes asks of, or on the last."""
+        if step is None:
+            return self._judged()
+        frozen = self.frozen()
+        known = frozen.user_attrs.get(attributes.VERDICT, {})
+        if known.get("step") == step:
+            return bool(known["prunes"])
+        if frozen.state.is_finished():
+            return frozen.state in (TrialState.PRUNED, TrialState.FAIL)
+        if frozen.last_step != step:
+            return False  # somebody has gone on from it
+        prunes = self._judged()
+        self._trial.set_user_attr(attributes.VERDICT, {"step": step, "prunes": prunes})
+        return prunes
+
+    def _judged(self) -> bool:
         """Ask the pruner, once for each step that was reported.
 
         A pruner such as successive halving counts a trial as it judges it. Where a driver died
@@ -216,8 +232,13 @@ class Attachment:
         cause: str | None = None,
         error_kinds: Sequence[str] = (),
     ) -> None:
-        """Tell the study how the trial ended, as `study.optimize` does."""
-        self.error_kinds = tuple(error_kinds)
+        """Tell the study how the trial ended, as `study.optimize` does; the first word counts."""
+        known = self.frozen().state
+        if known is TrialState[state] or not known.is_finished():
+            self.error_kinds = tuple(error_kinds)
+        if known.is_finished():
+            self.has_ended = True
+            return
         if cause is not None:
             self._trial.set_user_attr(attributes.CAUSE, cause)
         if state == TrialState.COMPLETE.name:
@@ -252,6 +273,14 @@ def running_attachments(study: optuna.Study) -> dict[str, Attachment]:
         if job is not None:
             found[str(job)] = Attachment(study, Trial(study, frozen._trial_id))
     return found
+
+
+def ended_one(study: optuna.Study, job: str) -> Attachment | None:
+    """The trial that ended on a job of which an instance is still to hear that; None if none."""
+    for frozen in reversed(study.get_trials(deepcopy=False)):
+        if frozen.state.is_finished() and frozen.user_attrs.get(attributes.JOB) == job:
+            return Attachment(study, Trial(study, frozen._trial_id))
+    return None
 
 
 @contextmanager

@@ -7,6 +7,8 @@ from typing import Final
 PREFIX: Final = "castor:"
 JOB: Final = "castor:job"
 JUDGING: Final = "castor:judging"
+# Of a distributed trial: the step that was judged last, and how.
+VERDICT: Final = "castor:verdict"
 CAUSE: Final = "castor:cause"
 # Of a trial whose job failed: the number of the retry that takes its place.
 RETRIED: Final = "castor:retried"

@@ -40,6 +40,14 @@ class Call:
         return json.dumps([self.method, self.arguments])
 
 
+def failure(cause: str, error: Exception | None = None) -> Call:
+    """The end of a trial that failed, by an error of its objective's or without one."""
+    kinds = () if error is None else type(error).__mro__
+    names = [f"{kind.__module__}.{kind.__qualname__}" for kind in kinds]
+    end = {"state": "FAIL", "values": None, "cause": cause, "error_kinds": names}
+    return Call(END, end)
+
+
 def read_call(text: str) -> Call:
     """The call that a text is.
 

@@ -25,6 +25,7 @@ from hpo.artifacts import StudyArtifacts
 from hpo.attachment import (
     Attachment,
     NotYet,
+    ended_one,
     is_stopped,
     new_attachment,
     optimizing,
@@ -306,7 +307,8 @@ class Driver:
         return GivenAnswer(waiting.job, waiting.incarnation, answer)
 
     def _answer(self, waiting: WaitingCall) -> str:
-        attachment = self._held.get(waiting.job) or self._left.get(waiting.job)
+        job = waiting.job
+        attachment = self._held.get(job) or self._left.get(job) or ended_one(self._study, job)
         if attachment is None:
             return refusal_text(RuntimeError(f"job {waiting.job} is no trial that is under way"))
         try:

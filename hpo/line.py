@@ -80,6 +80,16 @@ class TrialLine:
         with self._changed:
             self._send({"kind": "left"})
 
+    def finished(self) -> None:
+        """Tell the agent that the trial has ended, whatever else it was told."""
+        with self._changed:
+            self._send({"kind": "finished"})
+
+    def done(self) -> None:
+        """Tell the agent that nothing is left to do here; others go on with the trial."""
+        with self._changed:
+            self._send({"kind": "done"})
+
     def close(self) -> None:
         """Hang up."""
         with self._changed:

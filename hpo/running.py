@@ -32,6 +32,7 @@ from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token, state_directory
 from hpo.artifacts import StudyArtifacts
 from hpo.attachment import check_writable, is_lasting
+from hpo.distributed import trial_job
 from hpo.driver import Driver, Effort
 from hpo.ended import EndedTrial, cause_of, log_end
 from hpo.objective import Objective, home_of, pack_objective
@@ -73,7 +74,7 @@ def optimize(
     retries: int = 1,
     artifact_store: ArtifactStore | None = None,
 ) -> None:
-    """As `study.optimize(objective, ...)`, with each trial on an instance of its own.
+    """As `study.optimize(objective, ...)`, with each trial on an instance, or several, of its own.
 
     The controller is the one that CASTOR_URL and CASTOR_TOKEN name or that `castor serve` runs
     here; where there is none, one is started for as long as this takes, on the cores of this
@@ -159,7 +160,9 @@ def run_study(
     if not is_lasting(study):
         _log.warning("the study is in memory: its trials are lost if this process dies")
     name = slug(study.study_name)
-    template = replace(template, name=name, command=_WORKER, program=name, study=name)
+    template = replace(
+        trial_job(objective, template), name=name, command=_WORKER, program=name, study=name
+    )
     with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "bundle.tar.gz"
         bundle = pack_objective(objective, directory, archive)

@@ -57,6 +57,18 @@ class Place(Protocol):
         """Ask the driver something; None if the worker is to leave before it has answered."""
 
 
+# What integrations that write to a study's storage by themselves look for.
+_OF_STORAGE = ("storage", "_storage", "_study_id", "_trial_id")
+
+
+def _no_storage(wanted: str) -> AttributeError:
+    return AttributeError(
+        f"{wanted}: the study's storage is not here, and needs not be, of whatever kind it is: in "
+        "place of a callback that asks for it call trial.report and trial.should_prune, on every "
+        "rank"
+    )
+
+
 class StudyOfTrial:
     """What a trial's objective can know of its study, without a way to the storage."""
 
@@ -81,6 +93,8 @@ class StudyOfTrial:
         self._line.tell(Call(calls.STOP_STUDY, {}).text())
 
     def __getattr__(self, name: str) -> Any:
+        if name in _OF_STORAGE:
+            raise _no_storage(f"study.{name}")
         raise AttributeError(
             f"study.{name}: the objective runs away from the study's storage and knows its name "
             "and directions only; use a callback, which runs beside the study"
@@ -129,11 +143,19 @@ class RemoteTrial(BaseTrial):
     after the objective was started anew elsewhere. Errors are Optuna's own.
     """
 
-    def __init__(self, facts: TrialFacts, line: Asks, place: Place | None = None) -> None:
+    def __init__(
+        self,
+        facts: TrialFacts,
+        line: Asks,
+        place: Place | None = None,
+        is_shared: bool = False,
+    ) -> None:
+        """`is_shared`: other processes hold it too, which may be a step ahead or behind."""
         self._facts = facts
         self._line = line
         self.place = place
-        self._last_step = 0
+        self.is_shared = is_shared
+        self._last_step: int | None = None
         self.leave: Callable[[], NoReturn] | None = None
         self._params = dict(facts.params)
         self._distributions = dict(facts.distributions)
@@ -192,10 +214,11 @@ class RemoteTrial(BaseTrial):
 
     def should_prune(self) -> bool:
         """As `optuna.trial.Trial.should_prune`. It is asked once a report, whatever happens."""
-        question = Call(calls.SHOULD_PRUNE, {}).text()
+        step = {"step": self._last_step} if self.is_shared and self._last_step is not None else {}
+        question = Call(calls.SHOULD_PRUNE, step).text()
         if self.place is None or self.leave is None:
             return bool(read_answer(self._line.ask(question)))
-        self.place.stepped(max(self._last_step, 1))  # from now on it can leave by itself
+        self.place.stepped(max(self._last_step or 0, 1))  # from now on it can leave by itself
         answer = self.place.ask_unless_leaving(question)
         return self.leave() if answer is None else bool(read_answer(answer))
 
@@ -256,6 +279,11 @@ class RemoteTrial(BaseTrial):
     def constraints(self) -> dict[str, float]:
         """The constraints that were set."""
         return dict(self._constraints)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_STORAGE:
+            raise _no_storage(f"trial.{name}")
+        raise AttributeError(f"a trial has no {name!r}")
 
     @property
     def datetime_start(self) -> datetime.datetime | None:

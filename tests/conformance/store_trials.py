@@ -91,6 +91,23 @@ class TrialsConformance:
         store.trials.tell(trial, 2, calls(1))
         assert waiting_numbers(store) == [(trial, 1, 1), (trial, 2, 1)]
 
+    def test_instances_hold_a_distributed_trial_together(self, store: Store) -> None:
+        shared = replace(spec("sweep-0"), study="sweep", distributed=True)
+        trial = store.jobs.add(shared, NOW).id
+        assert store.trials.begin(trial, "a", NOW) == 1
+        assert store.trials.begin(trial, "b", NOW) == 2
+        store.trials.tell(trial, 1, calls(1))
+        store.trials.tell(trial, 2, calls(1))
+        assert store.trials.begin(trial, "a", NOW + 1.0) == 3
+        with pytest.raises(Conflict, match="incarnation 1 of trial sweep-0 is over: 3 holds it"):
+            store.trials.tell(trial, 1, calls(2))
+        with pytest.raises(Conflict):
+            store.trials.begin(trial, "a", NOW)
+        with pytest.raises(Conflict):
+            store.trials.tell(trial, 4, calls(1))
+        store.trials.tell(trial, 2, calls(2))
+        assert waiting_numbers(store) == [(trial, 1, 1), (trial, 2, 1), (trial, 2, 2)]
+
     def test_a_study_has_one_driver(self, store: Store) -> None:
         store.leases.take("sweep", "one", NOW, 10.0)
         store.leases.take("another", "two", NOW, 10.0)
