@@ -14,6 +14,7 @@ from autoscaler.domain.errors import UnknownInstance
 from autoscaler.domain.instance import CloudInstance, HeldInstance, InstancePhase
 from autoscaler.domain.offer import Offer
 from autoscaler.store.holding import (
+    HandOver,
     Holding,
     Order,
     billed_again,
@@ -48,6 +49,23 @@ class Instances(ABC):
             UnknownJob: there is none.
         """
         return self._add(Order(job, offer, devices_used, token_of, now_seconds)).held
+
+    def hand_over(
+        self, instance: str, job: str, devices_used: int, now_seconds: float
+    ) -> HeldInstance:
+        """Let an instance of a job that has ended be one of another job of the same study.
+
+        From this moment on the other job pays; nothing is billed twice. What belongs to the job
+        begins anew: its place, how far it is, what it told. What belongs to the instance stays:
+        its id, its times of launch and joining, what it took to start (`START_FACT`). That the
+        job has it already is no error.
+
+        Raises:
+            Conflict: the job that holds it has not ended or is of another study, the other takes
+                none any more, or the instance leaves, is taken back or never joined.
+            UnknownInstance, UnknownJob: there is none.
+        """
+        return self._move(instance, HandOver(job, devices_used, now_seconds)).held
 
     @abstractmethod
     def get(self, instance: str) -> HeldInstance:
@@ -185,6 +203,10 @@ class Instances(ABC):
     @abstractmethod
     def _add(self, order: Order) -> Holding:
         """Keep the instance that an order makes; nothing if that raises."""
+
+    @abstractmethod
+    def _move(self, instance: str, order: HandOver) -> Holding:
+        """Keep what `handed_over` makes of an instance and two jobs; nothing if it raises."""
 
     @abstractmethod
     def _change(
