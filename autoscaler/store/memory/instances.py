@@ -67,9 +67,7 @@ class MemoryInstances(Instances):
             before = tables.job(tables.instance(instance).job)
             after = tables.job(order.job)
             places = self._places(order.job)
-            return self._keep(
-                handed_over(self._holding(instance), order, (before, after), places)
-            )
+            return self._keep(handed_over(self._holding(instance), order, (before, after), places))
 
     def _change(
         self, instance: str, change: Callable[[HeldInstance], HeldInstance]
