@@ -171,8 +171,12 @@ class Instances(ABC):
         phase: InstancePhase,
         now_seconds: float,
         facts: Mapping[str, str] | None = None,
+        job: str | None = None,
     ) -> HeldInstance:
         """Take over what a node says of its instance; `facts` are added to those known.
+
+        It says so of its work for `job`: where the instance has become another's since, only that
+        it was heard is kept. None is whatever job it is.
 
         The phases of work follow each other in any order, as a script is started again. An
         instance that drains only gets on to `DRAINED`, and one that has ended hears nothing
@@ -182,7 +186,21 @@ class Instances(ABC):
             Conflict: `phase` is not for a node to tell.
             UnknownInstance: there is none.
         """
-        return self._change(instance, lambda held: heard(held, phase, now_seconds, facts or {}))
+
+        def hear(held: HeldInstance) -> HeldInstance:
+            if job in (None, held.job):
+                return heard(held, phase, now_seconds, facts or {})
+            return replace(held, seen_seconds=max(now_seconds, held.seen_seconds or now_seconds))
+
+        return self._change(instance, hear)
+
+    def note(self, instance: str, facts: Mapping[str, str]) -> HeldInstance:
+        """Add facts to those known of an instance.
+
+        Raises:
+            UnknownInstance: there is none.
+        """
+        return self._change(instance, lambda held: replace(held, facts={**held.facts, **facts}))
 
     def use_devices(self, instance: str, devices_used: int) -> HeldInstance:
         """Have an instance train on this many of its devices.
