@@ -26,7 +26,8 @@ class ControllerParts:
     """What differs between deployments.
 
     `user_data` is what an instance finds at its start; `on_outcome` is called after each call
-    to a cloud, `on_hand_over` with each instance that has become another job's. `truth` is what a simulation knows of a job.
+    to a cloud, `on_hand_over` with each instance that has become another job's. `truth` is what
+    a simulation knows of a job.
     """
 
     store: Store
