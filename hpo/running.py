@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import optuna
 from optuna.trial import FrozenTrial
@@ -25,6 +24,7 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import CastorError, SpecError, Unavailable
 from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.domain.objective import Objective as Goal
+from autoscaler.domain.trial import WORKER_COMMAND
 from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token, state_directory
@@ -34,7 +34,6 @@ from hpo.objective import Objective, home_of, pack_objective
 
 _log = logging.getLogger(__name__)
 
-_WORKER: Final = ("python", "-P", "-m", "hpo.worker")
 _LONGEST_NAME = 32  # leaves room for the number of a trial in the name of its job
 _EMBEDDED_OPTIONS = ("--boot-seconds", "0")
 
@@ -119,7 +118,7 @@ def run_study(
     if not is_lasting(study):
         _log.warning("the study is in memory: its trials are lost if this process dies")
     name = slug(study.study_name)
-    template = replace(template, name=name, command=_WORKER, program=name, study=name)
+    template = replace(template, name=name, command=WORKER_COMMAND, program=name, study=name)
     with _controller(name) as (address, keep_alive), tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "bundle.tar.gz"
         bundle = pack_objective(objective, directory, archive)
