@@ -8,20 +8,25 @@ started anew after all.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import json
 import os
 import select
 import socket
 import sys
+import threading
+import traceback
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from autoscaler.domain.trial import AHEAD_VARIABLE, IMPORTS_VARIABLE, WORKER_COMMAND
 
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_INSTALLED = ("/site-packages/", "/dist-packages/")
 _LOOK_SECONDS = 0.5
 _tried: set[str] = set()
 
@@ -40,6 +45,7 @@ def await_order() -> None:
     with line, line.makefile("rb") as orders:
         while order := _next_order(line, orders):
             is_safe = _is_safe_to_fork()
+            gc.freeze()  # or the worker's collector would copy every page that it looks at
             if _is_forked(line):
                 _become_worker(json.loads(order), is_safe)
                 return
@@ -52,10 +58,42 @@ def note_imports() -> None:
     if place is None:
         return
     found = [name for name, module in list(sys.modules.items()) if _is_installed(module)]
+    if _known().keys() >= set(found):
+        return
     unfinished = Path(f"{place}.{os.getpid()}")
     with suppress(OSError):  # it is done for speed only
         unfinished.write_text("\n".join(found))
         unfinished.replace(place)
+
+
+def run_and_leave(main: Callable[[], None]) -> NoReturn:
+    """Run a process's `main` and end the process, without taking the interpreter to pieces.
+
+    That takes a second where much was imported, and longer where it was forked. What was
+    registered for the end, and threads that are waited for, come first as ever.
+    """
+    code = 0
+    try:
+        main()
+    except SystemExit as error:
+        code = _exit_code(error)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    with suppress(Exception):
+        threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as at any end
+        atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
+def _exit_code(error: SystemExit) -> int:
+    if error.code is None or isinstance(error.code, int):
+        return error.code or 0
+    print(error.code, file=sys.stderr)
+    return 1
 
 
 def _next_order(line: socket.socket, orders: Any) -> bytes:
@@ -106,13 +144,9 @@ def _read_nothing() -> None:
 
 def _import_as_noted() -> None:
     """Import what is noted and not here yet."""
-    try:
-        names = Path(os.environ.get(IMPORTS_VARIABLE, "")).read_text().split("\n")
-    except OSError:
-        return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name in names:
+        for name in _known():
             if name in sys.modules or name in _tried:
                 continue
             _tried.add(name)
@@ -120,6 +154,14 @@ def _import_as_noted() -> None:
                 importlib.import_module(name)
 
 
+def _known() -> dict[str, None]:
+    """The names that are noted, in the order in which they were imported."""
+    try:
+        return dict.fromkeys(Path(os.environ.get(IMPORTS_VARIABLE, "")).read_text().split("\n"))
+    except OSError:
+        return {}
+
+
 def _is_installed(module: object) -> bool:
     file = getattr(module, "__file__", None)
-    return isinstance(file, str) and not _INSTALLED.isdisjoint(Path(file).parts)
+    return isinstance(file, str) and any(place in file for place in _INSTALLED)

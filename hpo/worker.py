@@ -24,7 +24,7 @@ from hpo.calls import Call, read_answer
 from hpo.line import TrialLine
 from hpo.objective import OBJECTIVE_FILE, Objective
 from hpo.trial import Asks, Place, RemoteTrial, read_facts
-from hpo.warm import await_order, note_imports
+from hpo.warm import await_order, note_imports, run_and_leave
 
 
 def run_trial(objective: Objective, line: Asks, place: Place | None = None) -> None:
@@ -50,9 +50,11 @@ def main() -> None:
     sys.path.insert(0, str(Path.cwd()))
     objective = _load(Path(OBJECTIVE_FILE))
     note_imports()
-    run_trial(objective, line, line)
-    line.close()
-    note_imports()
+    try:
+        run_trial(objective, line, line)
+    finally:
+        line.close()
+        note_imports()
 
 
 def _load(path: Path) -> Objective:
@@ -104,4 +106,4 @@ def _values(returned: Any, directions: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    main()
+    run_and_leave(main)
