@@ -189,7 +189,7 @@ class Deployment:
                 store, bundles, assignments, status, self.wake.set, self._clock
             ),
             nodes=self._nodes,
-            studies=Studies(store, self._clock),
+            studies=Studies(store, self.wake.set, self._clock),
             views=Views(store, status, assignments, release),
             bundles=bundles,
             logs=Logs(settings.state / "logs"),

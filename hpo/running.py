@@ -12,7 +12,8 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 
 import optuna
@@ -25,11 +26,13 @@ from autoscaler.domain.errors import CastorError, SpecError, Unavailable
 from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.domain.objective import Objective as Goal
 from autoscaler.domain.trial import WORKER_COMMAND
+from autoscaler.spec.quantities import parse_duration
 from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token, state_directory
 from hpo.attachment import is_lasting
-from hpo.driver import Driver, Effort, EndedTrial, cause_of, log_end
+from hpo.driver import Driver, Effort
+from hpo.ended import EndedTrial, cause_of, log_end
 from hpo.objective import Objective, home_of, pack_objective
 
 _log = logging.getLogger(__name__)
@@ -54,11 +57,14 @@ def optimize(
     callbacks: Iterable[Callback] | None = None,
     show_progress_bar: bool = False,
     *,
+    budget_usd: Decimal | float | None = None,
+    deadline: str | float | None = None,
     goal: Goal = Goal(),
     offers: Iterable[str] | None = None,
     spot: bool = True,
     files: str | Path | None = None,
     environment: dict[str, str] | None = None,
+    retries: int = 1,
 ) -> None:
     """As `study.optimize(objective, ...)`, with each trial on an instance of its own.
 
@@ -77,16 +83,24 @@ def optimize(
         catch: errors of the objective that fail their trial only.
         callbacks: called here with the study and each trial that has ended.
         show_progress_bar: show one.
-        goal: what a trial's job wants, as in a job file.
+        budget_usd: what the whole study may cost. Before it costs more its jobs are ended, and
+            its trials go on when it is called with a larger one.
+        deadline: when it is to be done: seconds from now, or a text such as "4h".
+        goal: how money is weighed against time beside those two, as in a job file.
         offers: ids of offers or instance types to keep to; None for any.
         spot: whether spot instances may be used.
         files: the directory that goes to the instances; None for that of the objective's module.
         environment: variables for the objective.
+        retries: how often a trial is begun again, as another trial with the same parameters, if
+            its job fails: its process is lost, its set-up fails, its instances are. An error that
+            the objective raises is none of these.
 
     Raises:
         TrialFailed: an objective raised an error that is not in `catch`.
+        BudgetUsedUp: as it says.
         SpecError: an argument can't be used; the message names it.
         Conflict: another driver has the study.
+        StudyStopped: somebody has said `castor study stop --now`.
     """
     expected = (catch,) if isinstance(catch, type) else tuple(catch)
     template = JobSpec(
@@ -94,11 +108,27 @@ def optimize(
         command=(),
         environment=dict(environment or {}),
         instances=InstanceBounds(1, 1, tuple(offers) if offers is not None else None, spot),
-        objective=goal,
+        objective=replace(goal, budget_usd=None, deadline_seconds=None),
     )
     directory = Path(files) if files is not None else home_of(objective)
-    effort = _effort(n_trials, n_jobs, timeout, expected)
-    run_study(study, objective, directory, template, effort, callbacks or (), show_progress_bar)
+    effort = replace(_effort(n_trials, n_jobs, timeout, expected), retries=_bound(retries))
+    whole = replace(
+        goal,
+        budget_usd=goal.budget_usd if budget_usd is None else _budget(budget_usd),
+        deadline_seconds=goal.deadline_seconds if deadline is None else _deadline(deadline),
+    )
+    todo = Todo(effort, whole, tuple(callbacks or ()), show_progress_bar)
+    run_study(study, objective, directory, template, todo)
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    """What is to be done of a study, what it may take as a whole, and who is told how it goes."""
+
+    effort: Effort
+    goal: Goal = Goal()
+    callbacks: tuple[Callback, ...] = ()
+    shows_bar: bool = False
 
 
 def run_study(
@@ -106,14 +136,12 @@ def run_study(
     objective: Objective,
     directory: Path | None,
     template: JobSpec,
-    effort: Effort,
-    callbacks: Iterable[Callback] = (),
-    show_progress_bar: bool = False,
+    todo: Todo,
 ) -> None:
     """Run a study's trials as jobs like `template`, with the files of a directory.
 
     Raises:
-        TrialFailed, SpecError, Conflict: as `optimize`.
+        TrialFailed, BudgetUsedUp, SpecError, Conflict, StudyStopped: as `optimize`.
     """
     if not is_lasting(study):
         _log.warning("the study is in memory: its trials are lost if this process dies")
@@ -124,13 +152,12 @@ def run_study(
         bundle = pack_objective(objective, directory, archive)
         client, line = Client(*address), StudyClient(*address, name)
         client.upload(bundle.sha256, archive)
-        driver = Driver(
-            study, replace(template, bundle=bundle.sha256), client, line, _holder(), SystemClock()
-        )
+        template = replace(template, bundle=bundle.sha256)
+        driver = Driver(study, template, client, line, _holder(), SystemClock(), todo.goal)
         driver.keep_alive = keep_alive
-        with _told(study, callbacks, effort.trials, show_progress_bar) as tell:
+        with _told(study, todo) as tell:
             driver.on_end = tell
-            fatal = driver.run(effort)
+            fatal = driver.run(todo.effort)
         client.close()
         line.close()
     if fatal is not None:
@@ -138,6 +165,24 @@ def run_study(
             f"trial {fatal.frozen.number} failed: {cause_of(fatal.frozen)}: name the error in "
             "catch to go on after such trials"
         )
+
+
+def stop_study(study_name: str, at_once: bool) -> None:
+    """Have the driver of a study end it, wherever that runs: what a person says from elsewhere.
+
+    No trial begins any more. Those that run go on to their ends; if `at_once`, their jobs end and
+    the next driver goes on with them.
+
+    Raises:
+        Unavailable: there is no controller.
+        Conflict: nobody drives the study.
+    """
+    name = slug(study_name)
+    line = StudyClient(*(_serving() or address_and_token(_embedded_state(name))), name)
+    try:
+        line.stop(at_once)
+    finally:
+        line.close()
 
 
 def slug(study_name: str) -> str:
@@ -162,6 +207,29 @@ def _effort(
     return Effort(n_trials, n_jobs, timeout, kinds)
 
 
+def _bound(retries: int) -> int:
+    if retries < 0:
+        raise SpecError(f"{retries} is less than 0", "retries")
+    return retries
+
+
+def _budget(usd: Decimal | float) -> Decimal:
+    budget = Decimal(str(usd))
+    if not budget > 0:
+        raise SpecError(f"{usd} is no amount above $0", "budget_usd")
+    return budget
+
+
+def _deadline(wanted: str | float) -> float:
+    try:
+        seconds = parse_duration(wanted) if isinstance(wanted, str) else float(wanted)
+    except ValueError as error:
+        raise SpecError(str(error), "deadline") from None
+    if not seconds > 0:
+        raise SpecError(f"{wanted} is no time from now", "deadline")
+    return SystemClock().now() + seconds
+
+
 def _holder() -> str:
     return f"{socket.gethostname()}-{secrets.token_hex(4)}"
 
@@ -176,7 +244,7 @@ def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None
     if address is not None:
         yield address, lambda: None
         return
-    state = state_directory() / "studies" / study
+    state = _embedded_state(study)
     state.mkdir(parents=True, exist_ok=True)
     controller = SupervisedController(state, cores_here(), SystemClock(), _EMBEDDED_OPTIONS)
     _log.info("no controller serves here: one runs on this machine's cores until the end")
@@ -190,6 +258,11 @@ def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None
             _log.error("instances may still run: castor serve --state %s takes them up", state)
         elif is_done:
             shutil.rmtree(state, ignore_errors=True)
+
+
+def _embedded_state(study: str) -> Path:
+    """Where a controller of our own keeps what it knows."""
+    return state_directory() / "studies" / study
 
 
 def _serving() -> tuple[str, str] | None:
@@ -214,17 +287,16 @@ def _serving() -> tuple[str, str] | None:
 
 
 @contextmanager
-def _told(
-    study: optuna.Study, callbacks: Iterable[Callback], trials: int | None, shows_bar: bool
-) -> Iterator[Callable[[EndedTrial], None]]:
+def _told(study: optuna.Study, todo: Todo) -> Iterator[Callable[[EndedTrial], None]]:
     """What is done with each trial that has ended: it is logged, counted and called back for."""
-    lines_above = logging_redirect_tqdm if shows_bar else nullcontext
-    with tqdm(total=trials, unit="trial", disable=not shows_bar) as bar, lines_above():
+    lines_above = logging_redirect_tqdm if todo.shows_bar else nullcontext
+    total = todo.effort.trials
+    with tqdm(total=total, unit="trial", disable=not todo.shows_bar) as bar, lines_above():
 
         def tell(ended: EndedTrial) -> None:
             log_end(ended)
-            bar.update()
-            for callback in callbacks:
+            bar.update(not ended.is_retried)
+            for callback in todo.callbacks:
                 callback(study, copy.deepcopy(ended.frozen))
 
         yield tell

@@ -28,7 +28,17 @@ def news_in(snapshot: Snapshot) -> tuple[object, ...]:
         )
         for job in snapshot.jobs
     )
-    return (snapshot.offers, snapshot.limits, snapshot.unavailable, jobs)
+    studies = tuple(
+        (
+            study.terms,
+            study.free,
+            tuple(
+                (each.stands.job, each.stands.has_ended, len(each.speeds)) for each in study.trials
+            ),
+        )
+        for study in snapshot.studies
+    )
+    return (snapshot.offers, snapshot.limits, snapshot.unavailable, jobs, studies)
 
 
 def standing(

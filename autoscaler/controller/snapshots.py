@@ -16,6 +16,7 @@ from autoscaler.controller.models import Models
 from autoscaler.controller.news import standing
 from autoscaler.controller.programs import Programs, informed
 from autoscaler.controller.step_times import KnownStepTimes
+from autoscaler.controller.studies import StudySnapshots
 from autoscaler.domain.allocation import Allocation, Placement
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase, by_job
@@ -75,6 +76,7 @@ class Snapshots:
         self._models = Models(store)
         self._programs = Programs(store)
         self._experience = Experience(store)
+        self._studies = StudySnapshots(store)
         self._replan_seconds = replan_seconds
         self._truth = truth
         self._shares = shares
@@ -116,6 +118,7 @@ class Snapshots:
             unavailable=refused - self._experience.waited_for(offers, now_seconds),
             replan_seconds=self._replan_seconds,
             lives=self._experience.lives(offers),
+            studies=self._studies.take(jobs, now_seconds),
         )
 
     def _told_of(
@@ -220,6 +223,7 @@ def job_snapshot(
         as_of_seconds=now_seconds,
         switching=replace(switching, checkpoint_seconds=in_steps(paused_seconds)),
         requested_devices=spec.requested_devices,
+        study=spec.study,
         waited_seconds=0.0 if job.started_seconds else now_seconds - job.submitted_seconds,
     )
     return snapshot if memory is None else informed(snapshot, memory)

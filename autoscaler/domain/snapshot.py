@@ -17,6 +17,7 @@ from autoscaler.domain.lives import Lives
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.report import Quality
+from autoscaler.domain.terms import StudyTerms, TrialRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,8 @@ class JobSnapshot:
     `held_reclaims_per_hour` is the hazard of what is held at its age; None: that of a new one.
     `quality` is what was measured of the model so far, oldest first, if the job tells it.
     `as_of_seconds` is when all this was so, None: at the moment of the snapshot. Of a job of which
-    there is no news but its progress, policies may be told what was so a moment ago.
+    there is no news but its progress, policies may be told what was so a moment ago. A job of a
+    `study` is one of its trials.
     """
 
     id: str
@@ -193,6 +195,32 @@ class JobSnapshot:
     held_reclaims_per_hour: float | None = None
     quality: tuple[Quality, ...] = ()
     as_of_seconds: float | None = None
+    study: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FreeInstance:
+    """An instance that a study holds and no trial of it does, since the last one left it.
+
+    So much longer it is paid for in any case.
+    """
+
+    offer: str
+    paid_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StudySnapshot:
+    """A study whose driver has stated its terms, with all its trials, those that have ended too.
+
+    `spent_usd` is what all of them have cost.
+    """
+
+    name: str
+    terms: StudyTerms
+    trials: tuple[TrialRecord, ...] = ()
+    free: tuple[FreeInstance, ...] = ()
+    spent_usd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +229,7 @@ class Snapshot:
 
     Of `unavailable` offers no more can be had now than is held. The next plan is made after
     `replan_seconds` at the latest. `lives` are of the offers that may be reclaimed, by their ids.
+    `studies` are those of which terms were stated and that have trials among the jobs.
     """
 
     now_seconds: float
@@ -210,3 +239,4 @@ class Snapshot:
     unavailable: frozenset[str] = frozenset()
     replan_seconds: float = 60.0
     lives: Mapping[str, Lives] = field(default_factory=dict)
+    studies: tuple[StudySnapshot, ...] = ()

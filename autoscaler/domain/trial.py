@@ -6,6 +6,7 @@ The controller keeps it and hands it on. What the texts say is between those two
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 WORKER_COMMAND: Final = ("python", "-P", "-m", "hpo.worker")
@@ -47,3 +48,11 @@ class GivenAnswer:
     job: str
     incarnation: int
     answer: TrialAnswer
+
+
+class StudyStop(StrEnum):
+    """Whether a study's driver is to end it: with the trials that run, or at once, with them."""
+
+    NOT = "not"
+    WITH_ITS_TRIALS = "with its trials"
+    AT_ONCE = "at once"

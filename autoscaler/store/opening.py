@@ -15,6 +15,7 @@ from autoscaler.store.sql.measurements import SqlMeasurements
 from autoscaler.store.sql.programs import SqlPrograms
 from autoscaler.store.sql.reports import SqlReports
 from autoscaler.store.sql.settings import SqlSettings
+from autoscaler.store.sql.studies import SqlStudyBook
 from autoscaler.store.sql.tokens import SqlTokens
 from autoscaler.store.sql.trials import SqlLeases, SqlTrials
 from autoscaler.store.store import Store
@@ -48,6 +49,7 @@ def open_store(url: str) -> Store:
         programs=SqlPrograms(database),
         trials=SqlTrials(database),
         leases=SqlLeases(database),
+        studies=SqlStudyBook(database),
         journal=SqlJournal(database),
         events=SqlEvents(database),
         ledger=SqlLedgerLines(database),

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 Value = TypeVar("Value", bound="DataclassInstance")
 
 _NOT_ENDED = text(f"phase <> '{InstancePhase.ENDED}'")
-_NOT_ANSWERED = text("answer IS NULL")
 
 
 class Table(DeclarativeBase):
@@ -336,48 +335,3 @@ class SettingRow(Table):
 
     key: Mapped[str] = mapped_column(primary_key=True)
     value: Mapped[str]
-
-
-class IncarnationRow(Table):
-    """A start of a trial's script that speaks with the driver of the study."""
-
-    __tablename__ = "incarnations"
-
-    job: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
-    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    instance: Mapped[str]
-    started_seconds: Mapped[float]
-
-
-class TrialCallRow(Table):
-    """What an incarnation told or asked, and its answer once there is one."""
-
-    __tablename__ = "trial_calls"
-    __table_args__ = (
-        UniqueConstraint("job", "incarnation", "number"),
-        Index(
-            "ix_trial_calls_waiting",
-            "study",
-            "id",
-            sqlite_where=_NOT_ANSWERED,
-            postgresql_where=_NOT_ANSWERED,
-        ),
-    )
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    study: Mapped[str]
-    job: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
-    incarnation: Mapped[int]
-    number: Mapped[int]
-    text: Mapped[str]
-    answer: Mapped[str | None]
-
-
-class LeaseRow(Table):
-    """Who drives a study."""
-
-    __tablename__ = "leases"
-
-    study: Mapped[str] = mapped_column(primary_key=True)
-    holder: Mapped[str]
-    until_seconds: Mapped[float]

@@ -16,6 +16,7 @@ from autoscaler.store.measurements import Measurements
 from autoscaler.store.programs import Programs
 from autoscaler.store.reports import Reports
 from autoscaler.store.settings import Settings
+from autoscaler.store.studies import StudyBook
 from autoscaler.store.tokens import Tokens
 from autoscaler.store.trials import Leases, Trials
 
@@ -41,6 +42,7 @@ class Store:
     programs: Programs
     trials: Trials
     leases: Leases
+    studies: StudyBook
     journal: Journal
     events: Events
     ledger: LedgerLines

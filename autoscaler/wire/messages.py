@@ -19,6 +19,7 @@ from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action
 from autoscaler.domain.report import Failure, TrainingReport
+from autoscaler.domain.terms import StudyTerms, TrialProgress
 from autoscaler.domain.trial import GivenAnswer, TrialCall
 
 
@@ -331,6 +332,15 @@ class StudyAnswers:
     holder: str
     answers: tuple[GivenAnswer, ...]
     ended: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StudyStatement:
+    """What the driver of a study states of it, and how its trials stand that changed."""
+
+    holder: str
+    terms: StudyTerms
+    trials: tuple[TrialProgress, ...] = ()
 
 
 class Wanted(StrEnum):

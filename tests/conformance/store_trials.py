@@ -6,10 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.errors import Conflict, UnknownJob
-from autoscaler.domain.trial import GivenAnswer, TrialAnswer, TrialCall, WaitingCall
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.terms import LaterRung, StudyTerms, TrialProgress, TrialSpeed
+from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialCall, WaitingCall
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import NOW, spec
+
+ONE = Allocation("small", 1, 1)
+TWO = Allocation("small", 2, 1)
 
 
 def add_trial(store: Store, name: str, study: str = "sweep") -> str:
@@ -97,3 +103,64 @@ class TrialsConformance:
         assert store.leases.holder("sweep", NOW + 16.0) == "two"
         store.leases.leave("sweep", "two")
         assert store.leases.holder("sweep", NOW + 16.0) is None
+
+    def test_the_terms_of_a_study_are_those_stated_last(self, store: Store) -> None:
+        assert store.studies.terms("sweep") is None
+        store.studies.state("sweep", StudyTerms(to_begin=3))
+        stated = StudyTerms(
+            objective=Objective(deadline_seconds=NOW + 60.0),
+            directions=("maximize", "minimize"),
+            synchronous=True,
+            later=(LaterRung(3, 9.0), LaterRung(1, 18.0)),
+            best=0.5,
+        )
+        store.studies.state("sweep", stated)
+        store.studies.state("another", StudyTerms())
+        assert store.studies.terms("sweep") == stated
+
+    def test_progress_on_one_size_is_a_speed(self, store: Store, trial: str) -> None:
+        def tell(progress: float, size: Allocation | None, seconds: float) -> None:
+            stands = TrialProgress(trial, progress, 9.0, {"lr": 0.1}, ((progress, 0.5),))
+            store.studies.tell("sweep", [(stands, size)], NOW + seconds)
+
+        for progress, size, seconds in [
+            (1.0, ONE, 40.0),  # how long it took to begin is no speed
+            (1.0, ONE, 45.0),  # no news
+            (2.0, ONE, 50.0),
+            (4.0, ONE, 70.0),
+            (5.0, TWO, 80.0),  # it was on both
+            (7.0, TWO, 88.0),
+            (6.0, TWO, 90.0),  # back to a checkpoint
+            (8.0, None, 95.0),
+        ]:
+            tell(progress, size, seconds)
+        (record,) = store.studies.trials("sweep")
+        assert record.stands.progress == 8.0
+        assert record.stands.features == {"lr": 0.1}
+        assert record.speeds == (TrialSpeed(TWO, 2.0, 8.0), TrialSpeed(ONE, 3.0, 30.0))
+
+    def test_trials_are_told_of_by_their_study(self, store: Store, trial: str) -> None:
+        other, foreign = add_trial(store, "sweep-1"), add_trial(store, "x-0", "another")
+        told = [(TrialProgress(job), None) for job in (other, trial)]
+        store.studies.tell("sweep", told, NOW)
+        store.studies.tell("another", [(TrialProgress(foreign, has_ended=True), None)], NOW)
+        store.studies.tell("sweep", told[::-1], NOW + 1.0)
+        assert [each.stands.job for each in store.studies.trials("sweep")] == [other, trial]
+        assert [each.stands.has_ended for each in store.studies.trials("another")] == [True]
+        assert store.studies.trials("nothing") == ()
+
+    def test_who_is_no_job_is_no_trial(self, store: Store, trial: str) -> None:
+        with pytest.raises(UnknownJob):
+            store.studies.tell("sweep", [(TrialProgress("nobody"), None)], NOW)
+        assert store.studies.trials("sweep") == ()
+
+    def test_a_stop_is_for_one_driver(self, store: Store) -> None:
+        store.settings.stop_study("sweep", "one", at_once=False)
+        assert store.settings.study_stop("sweep", "one") is StudyStop.WITH_ITS_TRIALS
+        store.settings.stop_study("sweep", "one", at_once=True)
+        store.settings.stop_study("sweep", "one", at_once=False)
+        assert store.settings.study_stop("sweep", "one") is StudyStop.AT_ONCE
+        assert store.settings.study_stop("sweep", "two") is StudyStop.NOT
+        assert store.settings.study_stop("another", "one") is StudyStop.NOT
+        store.settings.forget_stop("sweep", "one")
+        assert store.settings.study_stop("sweep", "one") is StudyStop.NOT

@@ -62,7 +62,7 @@ def api(tmp_path: Path, template: Path) -> Iterator[Api]:
         authentication=authentication,
         submissions=Submissions(store, bundles, assignments, status, lambda: None, clock),
         nodes=nodes,
-        studies=Studies(store, clock),
+        studies=Studies(store, lambda: None, clock),
         views=Views(store, status, assignments, "0"),
         bundles=bundles,
         logs=Logs(tmp_path / "logs"),

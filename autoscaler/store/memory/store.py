@@ -13,6 +13,7 @@ from autoscaler.store.memory.measurements import MemoryMeasurements
 from autoscaler.store.memory.programs import MemoryPrograms
 from autoscaler.store.memory.reports import MemoryReports
 from autoscaler.store.memory.settings import MemorySettings
+from autoscaler.store.memory.studies import MemoryStudyBook
 from autoscaler.store.memory.tables import Tables
 from autoscaler.store.memory.tokens import MemoryTokens
 from autoscaler.store.memory.trials import MemoryLeases, MemoryTrials
@@ -39,6 +40,7 @@ def memory_store(inputs_kept: int = 100) -> Store:
         programs=MemoryPrograms(tables),
         trials=MemoryTrials(tables),
         leases=MemoryLeases(tables),
+        studies=MemoryStudyBook(tables),
         journal=MemoryJournal(tables, inputs_kept),
         events=MemoryEvents(tables),
         ledger=MemoryLedgerLines(tables),

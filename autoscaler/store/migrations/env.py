@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from alembic import context
 
+from autoscaler.store import study_schema as _study_schema  # noqa: F401  # its tables are Table's too
 from autoscaler.store.schema import Table
 
 context.configure(

@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 
 from autoscaler.domain.trial import GivenAnswer, TrialAnswer, TrialCall, WaitingCall
 from autoscaler.store.database import Database
-from autoscaler.store.schema import IncarnationRow, LeaseRow, TrialCallRow
 from autoscaler.store.sql.jobs import job_row
+from autoscaler.store.study_schema import IncarnationRow, LeaseRow, TrialCallRow
 from autoscaler.store.trials import Leases, Trials, already_driven, refuse_superseded
 
 

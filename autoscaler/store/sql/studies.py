@@ -1,0 +1,55 @@
+"""Terms of studies and records of their trials, in a database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import select
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
+from autoscaler.store.database import Database
+from autoscaler.store.sql.jobs import job_row
+from autoscaler.store.studies import StudyBook, after
+from autoscaler.store.study_schema import StudyRow, TrialRow
+
+
+class SqlStudyBook(StudyBook):
+    """The tables of studies and of their trials."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def state(self, study: str, terms: StudyTerms) -> None:
+        with self._database.write() as session:
+            session.merge(StudyRow(name=study, terms=terms))
+
+    def terms(self, study: str) -> StudyTerms | None:
+        with self._database.read() as session:
+            row = session.get(StudyRow, study)
+            return None if row is None else row.terms
+
+    def tell(
+        self,
+        study: str,
+        told: Iterable[tuple[TrialProgress, Allocation | None]],
+        now_seconds: float,
+    ) -> None:
+        every = {stands.job: (stands, trained) for stands, trained in told}
+        with self._database.write() as session:
+            known = {
+                row.job: row
+                for row in session.scalars(select(TrialRow).where(TrialRow.job.in_(every)))
+            }
+            for job, (stands, trained) in every.items():
+                row = known.get(job)
+                if row is None:
+                    job_row(session, job)
+                    row = TrialRow(study=study, job=job)
+                    session.add(row)
+                row.record = after(row.record, stands, trained, now_seconds)
+
+    def trials(self, study: str) -> tuple[TrialRecord, ...]:
+        rows = select(TrialRow).where(TrialRow.study == study).order_by(TrialRow.id)
+        with self._database.read() as session:
+            return tuple(row.record for row in session.scalars(rows))

@@ -1,0 +1,162 @@
+"""What the driver of a study states of it: terms, and how its trials stand.
+
+Where pruners decide next is read off their parameters, which Optuna keeps to itself (4.2 to 5.0):
+of a pruner that does not have them nothing is stated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.pruners import BasePruner, HyperbandPruner, SuccessiveHalvingPruner
+from optuna.trial import FrozenTrial, TrialState
+
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.terms import LaterRung, StudyTerms, TrialProgress
+from hpo import attributes
+from hpo.halving import SynchronousHalvingPruner
+
+_MOST_REPORTS = 100
+_ENDED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+
+
+class Statements:
+    """What is to be stated of one study, and what the controller has heard of it already."""
+
+    def __init__(self, study: optuna.Study, objective: Objective) -> None:
+        self._study = study
+        self._objective = objective
+        self._terms: StudyTerms | None = None
+        self._heard: dict[str, TrialProgress] = {}
+        self._ended: dict[str, TrialProgress] = {}
+
+    def note_end(self, job: str, trial: FrozenTrial) -> None:
+        """A trial has ended: that is to be stated once."""
+        self._ended[job] = progress(self._study, job, trial)
+
+    def news(
+        self, under_way: Mapping[str, FrozenTrial], to_begin: int | None
+    ) -> tuple[StudyTerms, tuple[TrialProgress, ...]] | None:
+        """The terms now, and the trials that have changed; None if nothing has.
+
+        `under_way` are the trials of the jobs that have not ended; `to_begin` more are to begin.
+        """
+        current = terms(self._study, self._objective, to_begin)
+        stands = [progress(self._study, job, trial) for job, trial in under_way.items()]
+        changed = [each for each in stands if self._heard.get(each.job) != each]
+        if not (changed or self._ended) and current == self._terms:
+            return None
+        return current, (*self._ended.values(), *changed)
+
+    def were_heard(self, current: StudyTerms, told: Sequence[TrialProgress]) -> None:
+        """The controller has heard these."""
+        self._terms = current
+        for each in told:
+            self._ended.pop(each.job, None)
+            self._heard[each.job] = each
+
+
+def terms(study: optuna.Study, objective: Objective, to_begin: int | None) -> StudyTerms:
+    """What the study is to come to. `to_begin` more trials are to begin, None: without an end."""
+    directions = tuple(direction.name.lower() for direction in study.directions)
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    best = None
+    if complete:
+        choose = min if directions[0] == "minimize" else max
+        best = choose(trial.values[0] for trial in complete)
+    return StudyTerms(
+        objective=objective,
+        directions=directions,
+        to_begin=to_begin,
+        full_work=_full_work(study.get_trials(deepcopy=False)),
+        synchronous=isinstance(study.pruner, SynchronousHalvingPruner),
+        later=_later(study),
+        best=best,
+    )
+
+
+def progress(study: optuna.Study, job: str, trial: FrozenTrial) -> TrialProgress:
+    """How a trial stands."""
+    steps = sorted(trial.intermediate_values)
+    reached = float(steps[-1]) if steps else 0.0
+    return TrialProgress(
+        job=job,
+        progress=reached,
+        decided_at=_decided_at(study, trial, reached),
+        features=_features(trial),
+        pauses=bool(trial.user_attrs.get(attributes.PAUSES)),
+        reports=tuple((float(step), trial.intermediate_values[step]) for step in _thinned(steps)),
+        has_ended=trial.state in _ENDED,
+    )
+
+
+def _later(study: optuna.Study) -> tuple[LaterRung, ...]:
+    """The rungs after the one that the last trials are on their way to."""
+    pruner = study.pruner
+    if not isinstance(pruner, SynchronousHalvingPruner):
+        return ()
+    running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    decided = min((pruner.decided_at(study, trial) for trial in running), default=0)
+    ends = (*pruner.rungs, pruner.max_resource)
+    return tuple(
+        LaterRung(pruner.going_on(rung, pruner.trials), float(ends[rung + 1] - ends[rung]))
+        for rung in range(len(pruner.rungs))
+        if ends[rung] >= decided
+    )
+
+
+def _full_work(trials: Sequence[FrozenTrial]) -> float | None:
+    """How far a trial goes that nobody prunes: as it says itself, else as those that ended did."""
+    said = [float(trial.user_attrs.get(attributes.STEPS, 0)) for trial in trials]
+    made = [trial.last_step or 0 for trial in trials if trial.state is TrialState.COMPLETE]
+    return max([*said, *map(float, made)], default=0.0) or None
+
+
+def _thinned(steps: Sequence[int]) -> Sequence[int]:
+    every = math.ceil(len(steps) / _MOST_REPORTS)
+    return steps if every <= 1 else [*steps[:-1:every], steps[-1]]
+
+
+def _features(trial: FrozenTrial) -> Mapping[str, float]:
+    """Hyper-parameters as numbers: a choice among others than numbers is one of several facts."""
+    features: dict[str, float] = {}
+    for name, value in trial.params.items():
+        distribution = trial.distributions[name]
+        if not isinstance(distribution, CategoricalDistribution) or _are_numbers(
+            distribution.choices
+        ):
+            features[name] = float(value)
+        else:
+            features |= {
+                f"{name}={choice}": float(choice == value) for choice in distribution.choices
+            }
+    return features
+
+
+def _are_numbers(choices: Sequence[Any]) -> bool:
+    return all(isinstance(choice, int | float) for choice in choices)
+
+
+def _decided_at(study: optuna.Study, trial: FrozenTrial, reached: float) -> float | None:
+    """The next rung beyond what a trial has reached; None where its pruner has none."""
+    pruner: BasePruner | None = study.pruner
+    if isinstance(pruner, SynchronousHalvingPruner):
+        return float(pruner.decided_at(study, trial))
+    if isinstance(pruner, HyperbandPruner):
+        brackets = getattr(pruner, "_pruners", [])
+        pruner = brackets[pruner._get_bracket_id(study, trial)] if brackets else None
+    if not isinstance(pruner, SuccessiveHalvingPruner):
+        return None
+    first = getattr(pruner, "_min_resource", None)
+    factor = getattr(pruner, "_reduction_factor", None)
+    passed = getattr(pruner, "_min_early_stopping_rate", None)
+    if first is None or factor is None or passed is None:
+        return None
+    rung = float(first * factor**passed)
+    while rung <= reached:
+        rung *= factor
+    return rung
