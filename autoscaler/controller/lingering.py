@@ -15,7 +15,13 @@ from collections.abc import Iterable, Mapping
 from autoscaler.controller.finishing import COMPLETE_FACT, DONE_FACT, has_done_its_part
 from autoscaler.controller.hands_off import hands_off
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.domain.instance import HANDED_OVER_FACT, START_FACT, Desired, HeldInstance
+from autoscaler.domain.instance import (
+    HANDED_OVER_FACT,
+    START_FACT,
+    Desired,
+    HeldInstance,
+    InstancePhase,
+)
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.store import Store
@@ -69,7 +75,8 @@ class Lingering:
         """Those of a study whose trials have ended, and whose jobs are about to."""
         found = []
         for held in alive:
-            if ENDING_FACT not in held.facts or held.desired is Desired.ABSENT:
+            is_there = held.phase is not InstancePhase.ENDED and held.desired is Desired.PRESENT
+            if ENDING_FACT not in held.facts or not is_there:
                 continue
             job = self._store.jobs.get(held.job)
             left_seconds = start_seconds(held) - (now_seconds - float(held.facts[ENDING_FACT]))
