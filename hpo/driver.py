@@ -6,7 +6,7 @@ It is a client of the controller: each trial is a job there, whose worker asks a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -289,14 +289,18 @@ class Driver:
             )
             given = [each for each in map(self._answered, waiting) if each is not None]
             if given:
-                answers = StudyAnswers(holder, tuple(given))
+                answers = StudyAnswers(holder, tuple(given), self._ended(waiting))
                 self._lease.holding(lambda: self._line.answer(answers))
             if waiting:
                 self._left_open = len(waiting) - len(given)
 
         self._patiently(answer)
+        return [self._close(job) for job in self._ended(waiting)]
+
+    def _ended(self, waiting: Iterable[WaitingCall]) -> tuple[str, ...]:
+        """The jobs that have asked, and whose trials have ended by it."""
         asking = sorted({each.job for each in waiting} & self._held.keys())
-        return [self._close(job) for job in asking if self._held[job].has_ended]
+        return tuple(job for job in asking if self._held[job].has_ended)
 
     def _answered(self, waiting: WaitingCall) -> GivenAnswer | None:
         """The answer to a call; None while it waits for other trials."""

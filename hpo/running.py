@@ -26,6 +26,7 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import CastorError, SpecError, Unavailable
 from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.domain.objective import Objective as Goal
+from autoscaler.domain.trial import WORKER_COMMAND
 from autoscaler.spec.quantities import parse_duration
 from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client, StudyClient
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_WORKER: Final = ("python", "-P", "-m", "hpo.worker")
 _LONGEST_NAME = 32  # leaves room for the number of a trial in the name of its job
 DATABASE: Final = "castor.db"
 _EMBEDDED_OPTIONS = ("--boot-seconds", "0")
@@ -161,7 +161,7 @@ def run_study(
         _log.warning("the study is in memory: its trials are lost if this process dies")
     name = slug(study.study_name)
     template = replace(
-        trial_job(objective, template), name=name, command=_WORKER, program=name, study=name
+        trial_job(objective, template), name=name, command=WORKER_COMMAND, program=name, study=name
     )
     with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "bundle.tar.gz"

@@ -25,6 +25,7 @@ from hpo.distributed import terms_of
 from hpo.line import TrialLine
 from hpo.objective import OBJECTIVE_FILE, Objective
 from hpo.trial import Asks, Place, RemoteTrial, read_facts
+from hpo.warm import await_order, note_imports, run_and_leave
 
 
 def run_trial(objective: Objective, line: Asks, place: Place | None = None) -> None:
@@ -53,19 +54,30 @@ def main() -> None:
     Raises:
         SystemExit: this is no instance of ours.
     """
+    await_order()
     socket = os.environ.get(SOCKET_VARIABLE)
     if socket is None:
         raise SystemExit("hpo.worker is started by Castor, on an instance that holds a trial")
     sys.path.insert(0, str(Path.cwd()))
     objective = _load(Path(OBJECTIVE_FILE))
+    note_imports()
+    try:
+        _work(objective, Path(socket))
+    finally:
+        note_imports()
+
+
+def _work(objective: Objective, socket: Path) -> None:
     if terms_of(objective) is not None:
         from hpo.rank import be_rank  # what trains on one instance needs none of it
 
-        be_rank(objective, Path(socket))
+        be_rank(objective, socket)
         return
-    line = TrialLine(Path(socket), SystemClock())
-    run_trial(objective, line, line)
-    line.close()
+    line = TrialLine(socket, SystemClock())
+    try:
+        run_trial(objective, line, line)
+    finally:
+        line.close()
 
 
 def _load(path: Path) -> Objective:
@@ -114,4 +126,4 @@ def _values(returned: Any, directions: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    main()
+    run_and_leave(main)

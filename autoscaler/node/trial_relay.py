@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autoscaler.back_off import BackOff
@@ -45,15 +45,23 @@ class TrialRelay:
         Raises:
             OSError: what it says can't be kept.
         """
-        if self._served is not None:
-            self._served.end()
-            self._served = None
+        self.end()
         if assignment.spec.study is not None:
             calls = KeptCalls(self._path, start.started_seconds)
             files = Path(assignment.checkpoint_directory)
-            self._served = _Start(
-                self._client, calls, files, start.started_seconds, self.on_answer, self._clock
-            )
+            line = _Line(self._client, assignment.job, start.started_seconds, files)
+            self._served = _Start(line, calls, self.on_answer, self._clock)
+
+    def end(self) -> None:
+        """Relay for none any more."""
+        if self._served is not None:
+            self._served.end()
+            self._served = None
+
+    @property
+    def is_spoken_to(self) -> bool:
+        """The script that is served has said something."""
+        return self._served is not None and self._served.is_spoken_to
 
     @property
     def is_told(self) -> bool:
@@ -66,22 +74,54 @@ class TrialRelay:
             self._served.take(call)
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """The way from one start of a job's script to the controller."""
+
+    client: NodeClient
+    job: str
+    started_seconds: float
+    files: Path
+
+    def begin(self) -> int:
+        return self.client.begin_trial(self.started_seconds, self.job)
+
+    def tell(self, incarnation: int, calls: tuple[TrialCall, ...]) -> None:
+        for call in calls:
+            if call.file is not None:
+                self.send(call.file)
+        told = tuple(replace(call, file=None) for call in calls)
+        self.client.tell_trial(TrialCalls(incarnation, told, self.job))
+
+    def send(self, file: TrialFile) -> None:
+        """Have the controller keep a file. One that can't be read is missed by the driver.
+
+        What the trial names is opened only where its checkpoints are, and through no link: it may
+        read less than we may.
+        """
+        try:
+            path = self.files / Path(file.name).name
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as content:
+                self.client.put_trial_file(file.sha256, content)
+        except (OSError, SpecError) as error:
+            _log.error("file %s of the trial can't be handed in: %s", file.name, error)
+
+    def answers(self, incarnation: int, after: int) -> tuple[TrialAnswer, ...]:
+        return self.client.trial_answers(incarnation, after, _WAIT_SECONDS, self.job)
+
+
 class _Start:
     """Relays for one start: one thread tells, another waits for answers."""
 
     def __init__(
         self,
-        client: NodeClient,
+        line: _Line,
         calls: KeptCalls,
-        files: Path,
-        started_seconds: float,
         say: Callable[[TrialAnswer], None],
         clock: Clock,
     ) -> None:
-        self._client = client
+        self._line = line
         self._calls = calls
-        self._files = files
-        self._started_seconds = started_seconds
         self._say = say
         self._clock = clock
         self._changed = threading.Condition()
@@ -106,6 +146,10 @@ class _Start:
         with self._changed:
             return self._is_superseded or self._calls.last_number <= self._told
 
+    @property
+    def is_spoken_to(self) -> bool:
+        return self._calls.last_number > 0
+
     def end(self) -> None:
         with self._changed:
             self._is_over = True
@@ -124,37 +168,20 @@ class _Start:
             with self._changed:
                 calls = tuple(self._calls.after(self._told))
             if self._incarnation is None:
-                self._incarnation = self._client.begin_trial(self._started_seconds)
-            for call in calls:
-                if call.file is not None:
-                    self._send(call.file)
-            told = tuple(replace(call, file=None) for call in calls)
-            self._client.tell_trial(TrialCalls(self._incarnation, told))
+                self._incarnation = self._line.begin()
+            self._line.tell(self._incarnation, calls)
             with self._changed:
                 self._told = calls[-1].number
                 self._changed.notify_all()
 
         self._repeat(lambda: self._calls.last_number > self._told, tell)
 
-    def _send(self, file: TrialFile) -> None:
-        """Have the controller keep a file. One that can't be read is missed by the driver.
-
-        What the trial names is opened only where its checkpoints are, and through no link: it may
-        read less than we may.
-        """
-        try:
-            path = self._files / Path(file.name).name
-            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as content:
-                self._client.put_trial_file(file.sha256, content)
-        except (OSError, SpecError) as error:
-            _log.error("file %s of the trial can't be handed in: %s", file.name, error)
-
     def _listen(self) -> None:
         """Hand the worker each answer, as soon as it is there."""
 
         def listen() -> None:
             assert self._incarnation is not None
-            heard = self._client.trial_answers(self._incarnation, self._answered, _WAIT_SECONDS)
+            heard = self._line.answers(self._incarnation, self._answered)
             for answer in heard:
                 with self._changed:
                     self._answers[answer.number] = answer
