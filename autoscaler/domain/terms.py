@@ -57,6 +57,11 @@ class TrialProgress:
     reports: tuple[tuple[float, float], ...] = ()
     has_ended: bool = False
 
+    @property
+    def waits_for_decision(self) -> bool:
+        """Whether it has come to where the next decision on it is made."""
+        return self.decided_at is not None and self.progress >= self.decided_at
+
 
 @dataclass(frozen=True, slots=True)
 class TrialSpeed:
