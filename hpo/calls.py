@@ -20,6 +20,7 @@ SHOULD_PRUNE: Final = "should_prune"
 SET_USER_ATTR: Final = "set_user_attr"
 SET_CONSTRAINT: Final = "set_constraint"
 STOP_STUDY: Final = "stop_study"
+ARTIFACT: Final = "artifact"
 END: Final = "end"
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import optuna
 from optuna.trial import FrozenTrial
@@ -26,14 +26,18 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import CastorError, SpecError, Unavailable
 from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.domain.objective import Objective as Goal
-from autoscaler.domain.terms import budget_used_up
 from autoscaler.spec.quantities import parse_duration
 from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token, state_directory
-from hpo.attachment import is_lasting
-from hpo.driver import Driver, Effort, EndedTrial, cause_of, log_end
+from hpo.artifacts import StudyArtifacts
+from hpo.attachment import check_writable, is_lasting
+from hpo.driver import Driver, Effort
+from hpo.ended import EndedTrial, cause_of, log_end
 from hpo.objective import Objective, home_of, pack_objective
+
+if TYPE_CHECKING:
+    from optuna.artifacts._protocol import ArtifactStore
 
 _log = logging.getLogger(__name__)
 
@@ -46,10 +50,6 @@ Callback = Callable[[optuna.Study, FrozenTrial], None]
 
 class TrialFailed(CastorError):
     """An objective raised what the caller does not expect; the study goes on from there."""
-
-
-class BudgetUsedUp(CastorError):
-    """A study may cost no more; its trials go on when it may."""
 
 
 def optimize(
@@ -69,6 +69,8 @@ def optimize(
     spot: bool = True,
     files: str | Path | None = None,
     environment: dict[str, str] | None = None,
+    retries: int = 1,
+    artifact_store: ArtifactStore | None = None,
 ) -> None:
     """As `study.optimize(objective, ...)`, with each trial on an instance of its own.
 
@@ -95,12 +97,19 @@ def optimize(
         spot: whether spot instances may be used.
         files: the directory that goes to the instances; None for that of the objective's module.
         environment: variables for the objective.
+        retries: how often a trial is begun again, as another trial with the same parameters, if
+            its job fails: its process is lost, its set-up fails, its instances are. An error that
+            the objective raises is none of these.
+        artifact_store: one of `optuna.artifacts`, for what `hpo.upload_artifact` is given. It is
+            written to from here only, as the storage is.
 
     Raises:
         TrialFailed: an objective raised an error that is not in `catch`.
         BudgetUsedUp: as it says.
         SpecError: an argument can't be used; the message names it.
         Conflict: another driver has the study.
+        StoreError: the study's storage can't be written, or was away for too long.
+        StudyStopped: somebody has said `castor study stop --now`.
     """
     expected = (catch,) if isinstance(catch, type) else tuple(catch)
     template = JobSpec(
@@ -111,13 +120,13 @@ def optimize(
         objective=replace(goal, budget_usd=None, deadline_seconds=None),
     )
     directory = Path(files) if files is not None else home_of(objective)
-    effort = _effort(n_trials, n_jobs, timeout, expected)
+    effort = replace(_effort(n_trials, n_jobs, timeout, expected), retries=_bound(retries))
     whole = replace(
         goal,
         budget_usd=goal.budget_usd if budget_usd is None else _budget(budget_usd),
         deadline_seconds=goal.deadline_seconds if deadline is None else _deadline(deadline),
     )
-    todo = Todo(effort, whole, tuple(callbacks or ()), show_progress_bar)
+    todo = Todo(effort, whole, tuple(callbacks or ()), show_progress_bar, artifact_store)
     run_study(study, objective, directory, template, todo)
 
 
@@ -129,6 +138,7 @@ class Todo:
     goal: Goal = Goal()
     callbacks: tuple[Callback, ...] = ()
     shows_bar: bool = False
+    artifact_store: ArtifactStore | None = None
 
 
 def run_study(
@@ -141,32 +151,53 @@ def run_study(
     """Run a study's trials as jobs like `template`, with the files of a directory.
 
     Raises:
-        TrialFailed, BudgetUsedUp, SpecError, Conflict: as `optimize`.
+        TrialFailed, BudgetUsedUp, SpecError, Conflict, StoreError, StudyStopped: as
+            `optimize`.
     """
+    check_writable(study)
     if not is_lasting(study):
         _log.warning("the study is in memory: its trials are lost if this process dies")
     name = slug(study.study_name)
     template = replace(template, name=name, command=_WORKER, program=name, study=name)
-    with _controller(name) as (address, keep_alive), tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "bundle.tar.gz"
         bundle = pack_objective(objective, directory, archive)
-        client, line = Client(*address), StudyClient(*address, name)
-        client.upload(bundle.sha256, archive)
         template = replace(template, bundle=bundle.sha256)
-        driver = Driver(study, template, client, line, _holder(), SystemClock(), todo.goal)
-        driver.keep_alive = keep_alive
-        with _told(study, todo) as tell:
-            driver.on_end = tell
-            fatal = driver.run(todo.effort)
-        client.close()
-        line.close()
+        with _controller(name) as (address, keep_alive):
+            client, line = Client(*address), StudyClient(*address, name)
+            client.upload(bundle.sha256, archive)
+            driver = Driver(study, template, client, line, _holder(), SystemClock(), todo.goal)
+            driver.keep_alive = keep_alive
+            if todo.artifact_store is not None:
+                driver.artifacts = StudyArtifacts(todo.artifact_store, line)
+            with _told(study, todo) as tell:
+                driver.on_end = tell
+                fatal = driver.run(todo.effort)
+            client.close()
+            line.close()
     if fatal is not None:
         raise TrialFailed(
             f"trial {fatal.frozen.number} failed: {cause_of(fatal.frozen)}: name the error in "
             "catch to go on after such trials"
         )
-    if driver.is_out_of_money:
-        raise BudgetUsedUp(f"{budget_used_up(name)} with a larger one")
+
+
+def stop_study(study_name: str, at_once: bool) -> None:
+    """Have the driver of a study end it, wherever that runs: what a person says from elsewhere.
+
+    No trial begins any more. Those that run go on to their ends; if `at_once`, their jobs end and
+    the next driver goes on with them.
+
+    Raises:
+        Unavailable: there is no controller.
+        Conflict: nobody drives the study.
+    """
+    name = slug(study_name)
+    line = StudyClient(*(_serving() or address_and_token(_embedded_state(name))), name)
+    try:
+        line.stop(at_once)
+    finally:
+        line.close()
 
 
 def slug(study_name: str) -> str:
@@ -189,6 +220,12 @@ def _effort(
         raise SpecError(f"{timeout} must be more than 0 seconds", "timeout")
     kinds = frozenset(f"{kind.__module__}.{kind.__qualname__}" for kind in catch)
     return Effort(n_trials, n_jobs, timeout, kinds)
+
+
+def _bound(retries: int) -> int:
+    if retries < 0:
+        raise SpecError(f"{retries} is less than 0", "retries")
+    return retries
 
 
 def _budget(usd: Decimal | float) -> Decimal:
@@ -222,7 +259,7 @@ def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None
     if address is not None:
         yield address, lambda: None
         return
-    state = state_directory() / "studies" / study
+    state = _embedded_state(study)
     state.mkdir(parents=True, exist_ok=True)
     controller = SupervisedController(state, cores_here(), SystemClock(), _EMBEDDED_OPTIONS)
     _log.info("no controller serves here: one runs on this machine's cores until the end")
@@ -236,6 +273,11 @@ def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None
             _log.error("instances may still run: castor serve --state %s takes them up", state)
         elif is_done:
             shutil.rmtree(state, ignore_errors=True)
+
+
+def _embedded_state(study: str) -> Path:
+    """Where a controller of our own keeps what it knows."""
+    return state_directory() / "studies" / study
 
 
 def _serving() -> tuple[str, str] | None:
@@ -268,7 +310,7 @@ def _told(study: optuna.Study, todo: Todo) -> Iterator[Callable[[EndedTrial], No
 
         def tell(ended: EndedTrial) -> None:
             log_end(ended)
-            bar.update()
+            bar.update(not ended.is_retried)
             for callback in todo.callbacks:
                 callback(study, copy.deepcopy(ended.frozen))
 

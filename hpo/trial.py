@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from optuna.distributions import (
     BaseDistribution,
@@ -20,8 +20,11 @@ from optuna.distributions import (
 from optuna.study import StudyDirection
 from optuna.trial import BaseTrial
 
+from autoscaler.domain.trial import TrialFile
 from hpo import calls
 from hpo.calls import Call, read_answer
+
+Value = TypeVar("Value")
 
 
 class Asks(Protocol):
@@ -30,8 +33,8 @@ class Asks(Protocol):
     def tell(self, text: str) -> None:
         """Say something."""
 
-    def ask(self, text: str) -> str:
-        """Ask something; returns its answer."""
+    def ask(self, text: str, file: TrialFile | None = None) -> str:
+        """Ask something, and send a file with it; returns its answer."""
 
 
 class Place(Protocol):
@@ -49,6 +52,9 @@ class Place(Protocol):
 
     def left(self) -> None:
         """Tell that the worker ends because it was asked to."""
+
+    def ask_unless_leaving(self, text: str) -> str | None:
+        """Ask the driver something; None if the worker is to leave before it has answered."""
 
 
 class StudyOfTrial:
@@ -94,6 +100,7 @@ class TrialFacts:
     constraints: dict[str, float]
     datetime_start: datetime.datetime | None
     is_finished: bool
+    keeps_artifacts: bool = False
 
 
 def read_facts(value: dict[str, Any]) -> TrialFacts:
@@ -111,6 +118,7 @@ def read_facts(value: dict[str, Any]) -> TrialFacts:
         constraints=value["constraints"],
         datetime_start=datetime.datetime.fromisoformat(started) if started else None,
         is_finished=value["is_finished"],
+        keeps_artifacts=value["keeps_artifacts"],
     )
 
 
@@ -125,6 +133,8 @@ class RemoteTrial(BaseTrial):
         self._facts = facts
         self._line = line
         self.place = place
+        self._last_step = 0
+        self.leave: Callable[[], NoReturn] | None = None
         self._params = dict(facts.params)
         self._distributions = dict(facts.distributions)
         self._user_attrs = dict(facts.user_attrs)
@@ -174,11 +184,20 @@ class RemoteTrial(BaseTrial):
         """As `optuna.trial.Trial.report`. The driver has it in the end, whoever is away now."""
         if len(self.study.directions) > 1:
             raise NotImplementedError("a study of several objectives takes no reports")
-        self._tell(calls.REPORT, value=float(value), step=int(step))
+        number, at = _number(float, value, "value"), _number(int, step, "step")
+        if at < 0:
+            raise ValueError(f"trial.report: step is {at}, and must not be below 0")
+        self._last_step = at
+        self._tell(calls.REPORT, value=number, step=at)
 
     def should_prune(self) -> bool:
         """As `optuna.trial.Trial.should_prune`. It is asked once a report, whatever happens."""
-        return bool(self._ask(calls.SHOULD_PRUNE))
+        question = Call(calls.SHOULD_PRUNE, {}).text()
+        if self.place is None or self.leave is None:
+            return bool(read_answer(self._line.ask(question)))
+        self.place.stepped(max(self._last_step, 1))  # from now on it can leave by itself
+        answer = self.place.ask_unless_leaving(question)
+        return self.leave() if answer is None else bool(read_answer(answer))
 
     def set_user_attr(self, key: str, value: Any) -> None:
         """As `optuna.trial.Trial.set_user_attr`."""
@@ -189,6 +208,16 @@ class RemoteTrial(BaseTrial):
         """As `optuna.trial.Trial.set_constraint`, which Optuna has from 5.0 on."""
         self._ask(calls.SET_CONSTRAINT, key=key, value=float(value))
         self._constraints[key] = float(value)
+
+    @property
+    def keeps_artifacts(self) -> bool:
+        """Whether the study was given an artifact store."""
+        return self._facts.keeps_artifacts
+
+    def keep_artifact(self, name: str, file: TrialFile) -> str:
+        """Have a file of the checkpoint directory kept as the trial's; returns its id there."""
+        text = Call(calls.ARTIFACT, {"name": name, "sha256": file.sha256}).text()
+        return str(read_answer(self._line.ask(text, file)))
 
     def set_system_attr(self, key: str, value: Any) -> None:
         """Refused: Optuna 4 deprecates it, 5 has it no more.
@@ -247,3 +276,15 @@ class RemoteTrial(BaseTrial):
 
     def _ask(self, method: str, **arguments: Any) -> Any:
         return read_answer(self._line.ask(Call(method, arguments).text()))
+
+
+def _number(kind: Callable[[Any], Value], given: Any, name: str) -> Value:
+    """What was given as a number of that kind.
+
+    Raises:
+        TypeError: it is none.
+    """
+    try:
+        return kind(given)
+    except (TypeError, ValueError):
+        raise TypeError(f"trial.report: {name} is {given!r}, which is no number") from None

@@ -6,14 +6,30 @@ The controller keeps it and hands it on. What the texts say is between those two
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+MAXIMUM_FILE_BYTES: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFile:
+    """A file in the trial's checkpoint directory, of that name and SHA-256."""
+
+    name: str
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
 class TrialCall:
-    """One thing that a worker tells or asks, the `number`-th of its incarnation, from 1."""
+    """One thing that a worker tells or asks, the `number`-th of its incarnation, from 1.
+
+    A `file` goes to the controller before the call, whose text names it to the driver.
+    """
 
     number: int
     text: str
+    file: TrialFile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +56,11 @@ class GivenAnswer:
     job: str
     incarnation: int
     answer: TrialAnswer
+
+
+class StudyStop(StrEnum):
+    """Whether a study's driver is to end it: with the trials that run, or at once, with them."""
+
+    NOT = "not"
+    WITH_ITS_TRIALS = "with its trials"
+    AT_ONCE = "at once"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import CastorError, Conflict, NotAllowed
-from autoscaler.domain.trial import TrialAnswer, TrialCall
-from autoscaler.node.back_off import BackOff
+from autoscaler.domain.errors import CastorError, Conflict, NotAllowed, SpecError
+from autoscaler.domain.trial import TrialAnswer, TrialCall, TrialFile
 from autoscaler.node.state import Start
 from autoscaler.node.trial_calls import KeptCalls
 from autoscaler.wire.client import NodeClient
@@ -46,8 +48,9 @@ class TrialRelay:
             self._served = None
         if assignment.spec.study is not None:
             calls = KeptCalls(self._path, start.started_seconds)
+            files = Path(assignment.checkpoint_directory)
             self._served = _Start(
-                self._client, calls, start.started_seconds, self.on_answer, self._clock
+                self._client, calls, files, start.started_seconds, self.on_answer, self._clock
             )
 
     @property
@@ -68,12 +71,14 @@ class _Start:
         self,
         client: NodeClient,
         calls: KeptCalls,
+        files: Path,
         started_seconds: float,
         say: Callable[[TrialAnswer], None],
         clock: Clock,
     ) -> None:
         self._client = client
         self._calls = calls
+        self._files = files
         self._started_seconds = started_seconds
         self._say = say
         self._clock = clock
@@ -117,12 +122,29 @@ class _Start:
                 calls = tuple(self._calls.after(self._told))
             if self._incarnation is None:
                 self._incarnation = self._client.begin_trial(self._started_seconds)
-            self._client.tell_trial(TrialCalls(self._incarnation, calls))
+            for call in calls:
+                if call.file is not None:
+                    self._send(call.file)
+            told = tuple(replace(call, file=None) for call in calls)
+            self._client.tell_trial(TrialCalls(self._incarnation, told))
             with self._changed:
                 self._told = calls[-1].number
                 self._changed.notify_all()
 
         self._repeat(lambda: self._calls.last_number > self._told, tell)
+
+    def _send(self, file: TrialFile) -> None:
+        """Have the controller keep a file. One that can't be read is missed by the driver.
+
+        What the trial names is opened only where its checkpoints are, and through no link: it may
+        read less than we may.
+        """
+        try:
+            path = self._files / Path(file.name).name
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as content:
+                self._client.put_trial_file(file.sha256, content)
+        except (OSError, SpecError) as error:
+            _log.error("file %s of the trial can't be handed in: %s", file.name, error)
 
     def _listen(self) -> None:
         """Hand the worker each answer, as soon as it is there."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import FileResponse
 
 from autoscaler.clock import Clock
 from autoscaler.controller.snapshots import trained_allocation
 from autoscaler.domain.errors import Conflict, NotAllowed
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
-from autoscaler.domain.trial import TrialAnswer, WaitingCall
+from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.service.answers import answer
 from autoscaler.service.bells import Bells
+from autoscaler.service.files import TrialFiles
 from autoscaler.store.store import Store
 from autoscaler.wire.messages import StudyAnswers, StudyLease, StudyStatement, TrialCalls
 
@@ -24,27 +27,46 @@ _LONGEST_LEASE_SECONDS = 300.0
 class Studies:
     """Takes calls of trials in for their driver, and its answers for them."""
 
-    def __init__(self, store: Store, wake: Callable[[], None], clock: Clock) -> None:
+    def __init__(
+        self, store: Store, files: TrialFiles, wake: Callable[[], None], clock: Clock
+    ) -> None:
         self._store = store
+        self._files = files
         self._wake = wake
         self._clock = clock
         self._bells = Bells()
 
-    def lease(self, study: str, lease: StudyLease) -> None:
-        """Let a driver drive a study.
+    def lease(self, study: str, lease: StudyLease) -> StudyStop:
+        """Let a driver drive a study; returns whether it is to end it.
 
         Raises:
             Conflict: another one does.
         """
         seconds = min(lease.seconds, _LONGEST_LEASE_SECONDS)
         self._store.leases.take(study, lease.holder, self._clock.now(), seconds)
+        return self._store.settings.study_stop(study, lease.holder)
 
     def leave(self, study: str, holder: str) -> None:
         """Take a driver at its word that it drives no more."""
         self._store.leases.leave(study, holder)
+        self._store.settings.forget_stop(study, holder)
+        self._files.clear(study)
 
-    async def calls(self, study: str, holder: str, wait_seconds: float) -> tuple[WaitingCall, ...]:
-        """What waits for the driver.
+    def stop(self, study: str, at_once: bool) -> None:
+        """Have the study's driver end it: it hears so as it renews its lease.
+
+        Raises:
+            Conflict: nobody drives it.
+        """
+        driver = self._store.leases.holder(study, self._clock.now())
+        if driver is None:
+            raise Conflict(f"study {study} is driven by nobody: there is nothing to stop")
+        self._store.settings.stop_study(study, driver, at_once)
+
+    async def calls(
+        self, study: str, holder: str, wait_seconds: float, beyond: int = 0
+    ) -> tuple[WaitingCall, ...]:
+        """What waits for the driver, as soon as it is more than the `beyond` that it knows of.
 
         Raises:
             Conflict: it does not drive the study.
@@ -52,7 +74,8 @@ class Studies:
 
         def look() -> tuple[WaitingCall, ...]:
             self._check_driver(study, holder)
-            return self._store.trials.waiting(study)
+            waiting = self._store.trials.waiting(study)
+            return waiting if len(waiting) > beyond else ()
 
         return await self._bells.first(f"calls of {study}", look, wait_seconds)
 
@@ -123,6 +146,22 @@ class Studies:
 
         return await self._bells.first(f"answers to {held.job}", look, wait_seconds)
 
+    async def receive(self, held: HeldInstance, sha256: str, chunks: AsyncIterator[bytes]) -> None:
+        """Keep a file for the driver.
+
+        Raises:
+            SpecError: it is too large, or not what it says.
+        """
+        await self._files.receive(await run_in_threadpool(self._study, held), sha256, chunks)
+
+    def file(self, study: str, sha256: str) -> Path:
+        """A file that a trial handed in. `NotFound`: it did not."""
+        return self._files.path(study, sha256)
+
+    def remove_file(self, study: str, sha256: str) -> None:
+        """The driver has a file."""
+        self._files.remove(study, sha256)
+
     def _check_driver(self, study: str, holder: str) -> None:
         driver = self._store.leases.holder(study, self._clock.now())
         if driver != holder:
@@ -141,8 +180,7 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
 
     @router.post("/lease")
     def lease(study: str, wanted: StudyLease) -> Response:
-        studies.lease(study, wanted)
-        return Response(status_code=204)
+        return answer(StudyStop, studies.lease(study, wanted))
 
     @router.delete("/lease")
     def leave(study: str, holder: str) -> Response:
@@ -154,14 +192,29 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
         studies.state(study, statement)
         return Response(status_code=204)
 
+    @router.post("/stop")
+    def stop(study: str, at_once: bool) -> Response:
+        studies.stop(study, at_once)
+        return Response(status_code=204)
+
     @router.get("/calls")
     async def calls(
         study: str,
         holder: str,
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
+        beyond: int = 0,
     ) -> Response:
-        found = await studies.calls(study, holder, wait_seconds)
+        found = await studies.calls(study, holder, wait_seconds, beyond)
         return answer(tuple[WaitingCall, ...], found)
+
+    @router.get("/files/{sha256}")
+    def file(study: str, sha256: str) -> FileResponse:
+        return FileResponse(studies.file(study, sha256))
+
+    @router.delete("/files/{sha256}")
+    def remove_file(study: str, sha256: str) -> Response:
+        studies.remove_file(study, sha256)
+        return Response(status_code=204)
 
     @router.post("/answers")
     async def give(study: str, given: StudyAnswers) -> Response:
@@ -173,7 +226,7 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
 
 def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRouter:
     """What the agents of instances that hold trials do."""
-    router = APIRouter(prefix="/v1/node/trial")
+    router = APIRouter(prefix="/trial")
 
     @router.post("")
     def begin(started_seconds: float, held: HeldInstance = Depends(node)) -> Response:
@@ -183,6 +236,13 @@ def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRou
     async def tell(told: TrialCalls, held: HeldInstance = Depends(node)) -> Response:
         await studies.tell(held, told)
         return Response(status_code=204)
+
+    @router.put("/files/{sha256}")
+    async def put_file(
+        sha256: str, request: Request, held: HeldInstance = Depends(node)
+    ) -> Response:
+        await studies.receive(held, sha256, request.stream())
+        return Response(status_code=201)
 
     @router.get("/answers")
     async def answers(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import httpx
 
@@ -12,7 +12,7 @@ from autoscaler.domain import errors
 from autoscaler.domain.errors import CastorError, SpecError, Unavailable
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.program import ProgramMemory
-from autoscaler.domain.trial import TrialAnswer, WaitingCall
+from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.wire.codec import decode, encode
 from autoscaler.wire.messages import (
     Assignment,
@@ -82,12 +82,9 @@ class _Http:
         _raise_for(response)
         return response.content
 
-    def upload(self, path: str, file: Path) -> None:
+    def upload(self, path: str, file: BinaryIO) -> None:
         try:
-            with file.open("rb") as content:
-                response = self._client.put(
-                    path, content=iter(lambda: content.read(_CHUNK_BYTES), b"")
-                )
+            response = self._client.put(path, content=iter(lambda: file.read(_CHUNK_BYTES), b""))
         except httpx.HTTPError as error:
             raise Unavailable(f"the upload to {self._url} broke off: {error}") from None
         _raise_for(response)
@@ -138,7 +135,8 @@ class Client:
     def upload(self, sha256: str, bundle: Path) -> None:
         """Hand a bundle in, for jobs to come, if the controller does not have it yet."""
         if not self._http.exists(f"/v1/bundles/{sha256}"):
-            self._http.upload(f"/v1/bundles/{sha256}", bundle)
+            with bundle.open("rb") as file:
+                self._http.upload(f"/v1/bundles/{sha256}", file)
 
     def plan(self, spec: JobSpec) -> PlanView:
         """What would come of a job. `SpecError`: it can't be told, or nothing can run it."""
@@ -219,7 +217,8 @@ class Client:
 
 
 class StudyClient:
-    """What the driver of one study asks of a controller. Errors as in `Client`."""
+    """What is asked of a controller about one study, most of it by its driver. Errors as in
+    `Client`."""
 
     def __init__(
         self, url: str, token: str, study: str, transport: httpx.BaseTransport | None = None
@@ -228,19 +227,34 @@ class StudyClient:
         self.study = study
         self._path = f"/v1/studies/{study}"
 
-    def lease(self, lease: StudyLease) -> None:
-        """Drive the study from now on, or for longer. `Conflict`: another driver does."""
-        self._http.call("POST", f"{self._path}/lease", encode(StudyLease, lease))
+    def lease(self, lease: StudyLease) -> StudyStop:
+        """Drive the study from now on, or for longer; returns whether to end it. `Conflict`:
+        another driver does."""
+        body = encode(StudyLease, lease)
+        return decode(StudyStop, self._http.call("POST", f"{self._path}/lease", body))
 
     def leave(self, holder: str) -> None:
         """Drive the study no more."""
         self._http.call("DELETE", f"{self._path}/lease?holder={holder}")
 
-    def calls(self, holder: str, wait_seconds: float) -> tuple[WaitingCall, ...]:
-        """Calls without an answer, in order; none if there are none for so long. `Conflict`:
-        another driver has the study."""
-        query = f"holder={holder}&wait_seconds={wait_seconds}"
+    def stop(self, at_once: bool) -> None:
+        """Have the driver end the study: with the trials that run, or with them at once, to go on
+        with another time. `Conflict`: nobody drives it."""
+        self._http.call("POST", f"{self._path}/stop?at_once={str(at_once).lower()}")
+
+    def calls(self, holder: str, wait_seconds: float, beyond: int = 0) -> tuple[WaitingCall, ...]:
+        """Calls without an answer, in order, as soon as they are more than the `beyond` that are
+        known; none if they are not for so long. `Conflict`: another driver has the study."""
+        query = f"holder={holder}&wait_seconds={wait_seconds}&beyond={beyond}"
         return self._http.get(tuple[WaitingCall, ...], f"{self._path}/calls?{query}")
+
+    def fetch_file(self, sha256: str, destination: Path) -> None:
+        """A file that a trial handed in. `NotFound`: it did not, or it was taken."""
+        self._http.download(f"{self._path}/files/{sha256}", destination)
+
+    def remove_file(self, sha256: str) -> None:
+        """Have the controller keep a file no more."""
+        self._http.call("DELETE", f"{self._path}/files/{sha256}")
 
     def answer(self, answers: StudyAnswers) -> None:
         """Answer calls. `Conflict`: another driver has the study."""
@@ -297,6 +311,11 @@ class NodeClient:
     def tell_trial(self, calls: TrialCalls) -> None:
         """Hand in calls of the trial. `Conflict`: a later incarnation holds it."""
         self._http.call("POST", "/v1/node/trial/calls", encode(TrialCalls, calls))
+
+    def put_trial_file(self, sha256: str, file: BinaryIO) -> None:
+        """Hand in a file for the driver of the trial's study. `SpecError`: it is too large, or
+        not what it says."""
+        self._http.upload(f"/v1/node/trial/files/{sha256}", file)
 
     def trial_answers(
         self, incarnation: int, after: int, wait_seconds: float

@@ -63,6 +63,11 @@ class TrialAt:
         return self.to_decision <= 0
 
     @property
+    def frees(self) -> bool:
+        """Whether it can give back what it holds while it waits."""
+        return self.stands.pauses or self.job.progress_examples > 0
+
+    @property
     def can_train(self) -> bool:
         """Whether there is a size for it."""
         return bool((self.goodput > 0).any(axis=1).all())
@@ -122,7 +127,10 @@ def study_moment(
         return None
     full_work = _full_work(study)
     speeds = trial_speeds(alive, ended, menu, full_work)
-    keeps_progress = any(job.progress_examples > 0 for job in jobs)
+    keeps_progress = any(
+        job.progress_examples > 0 or record.stands.pauses
+        for job, record in zip(jobs, alive, strict=True)
+    )
     trials = tuple(
         _trial(
             place, job, record, _Around(menu, supply, speeds, spacing, full_work, keeps_progress)
