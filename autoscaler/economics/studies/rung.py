@@ -203,13 +203,15 @@ class FutureRung:
 class Rung:
     """The present rung, what the study holds beside its trials, and the rungs to come.
 
-    Where they `may_pause`, trials that train may make room for others: they go on where they were.
+    Where they `may_pause`, trials that train may make room for a look at others: they go on where
+    they were. Where they `may_swap`, also for others that are to go first.
     """
 
     trials: tuple[RungTrial, ...]
     freed: tuple[FreedInstances, ...] = ()
     future: tuple[FutureRung, ...] = ()
     may_pause: bool = True
+    may_swap: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,8 +144,30 @@ def _rung(moment: StudyMoment, racing: list[TrialAt]) -> Rung:
         for size in (moment.supply.sizes[one.held],)
     )
     return Rung(
-        tuple(trials), freed, _future(moment, fresh, to_begin), may_pause=moment.keeps_progress
+        tuple(trials),
+        freed,
+        _future(moment, fresh, to_begin),
+        may_pause=moment.keeps_progress,
+        may_swap=moment.keeps_progress and _is_settled(moment),
     )
+
+
+def _is_settled(moment: StudyMoment) -> bool:
+    """Whether what was decided has come about, and has lasted for as long as it took to.
+
+    Until then nobody changes places: each plan finds another order that is as good.
+    """
+    if moment.free:
+        return False
+    for one in moment.trials:
+        if one.held is None:
+            continue
+        begun = one.job.ordered_seconds
+        took = float(moment.supply.boot_seconds[one.held]) + moment.supply.switching.start_seconds
+        lasts = moment.now_seconds - (moment.now_seconds if begun is None else begun)
+        if one.job.trained != one.job.held or lasts < 2.0 * took:
+            return False
+    return True
 
 
 def _to_begin(moment: StudyMoment) -> int:
