@@ -43,6 +43,7 @@ _log = logging.getLogger(__name__)
 
 _WORKER: Final = ("python", "-P", "-m", "hpo.worker")
 _LONGEST_NAME = 32  # leaves room for the number of a trial in the name of its job
+DATABASE: Final = "castor.db"
 _EMBEDDED_OPTIONS = ("--boot-seconds", "0")
 
 Callback = Callable[[optuna.Study, FrozenTrial], None]
@@ -182,22 +183,26 @@ def run_study(
         )
 
 
-def stop_study(study_name: str, at_once: bool) -> None:
-    """Have the driver of a study end it, wherever that runs: what a person says from elsewhere.
-
-    No trial begins any more. Those that run go on to their ends; if `at_once`, their jobs end and
-    the next driver goes on with them.
+@contextmanager
+def line_to(study_name: str) -> Iterator[tuple[Client, StudyClient]]:
+    """The controller of a study that is run somewhere, for what a person says from elsewhere.
 
     Raises:
-        Unavailable: there is no controller.
-        Conflict: nobody drives the study.
+        Unavailable: there is none; what one of our own knew is in `database_of`.
     """
     name = slug(study_name)
-    line = StudyClient(*(_serving() or address_and_token(_embedded_state(name))), name)
+    address = _serving() or address_and_token(_embedded_state(name))
+    client, line = Client(*address), StudyClient(*address, name)
     try:
-        line.stop(at_once)
+        yield client, line
     finally:
+        client.close()
         line.close()
+
+
+def database_of(study_name: str) -> Path:
+    """What a controller of our own remembers of a study, also after its end."""
+    return _embedded_state(slug(study_name)) / DATABASE
 
 
 def slug(study_name: str) -> str:
@@ -253,7 +258,8 @@ def _holder() -> str:
 def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None]]]:
     """Where a controller is, and what keeps it alive: the one that serves, or one of our own.
 
-    What ours knows is kept if it is cut short, so that trials go on from their checkpoints.
+    What ours knows is kept if it is cut short, so that its trials can go on; of what
+    was decided and spent the record is kept always.
     """
     address = _serving()
     if address is not None:
@@ -272,7 +278,16 @@ def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None
         if not controller.give_everything_back():
             _log.error("instances may still run: castor serve --state %s takes them up", state)
         elif is_done:
-            shutil.rmtree(state, ignore_errors=True)
+            _keep_record(state)
+
+
+def _keep_record(state: Path) -> None:
+    """Remove what a controller leaves behind but for its database."""
+    for path in state.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif not path.name.startswith(DATABASE):
+            path.unlink(missing_ok=True)
 
 
 def _embedded_state(study: str) -> Path:

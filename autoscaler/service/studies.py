@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from decimal import Decimal
 from pathlib import Path
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -11,14 +12,23 @@ from fastapi.responses import FileResponse
 
 from autoscaler.clock import Clock
 from autoscaler.controller.snapshots import trained_allocation
-from autoscaler.domain.errors import Conflict, NotAllowed
+from autoscaler.controller.study_spending import StudySpending
+from autoscaler.domain.errors import Conflict, NotAllowed, SpecError
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
 from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.service.answers import answer
 from autoscaler.service.bells import Bells
 from autoscaler.service.files import TrialFiles
 from autoscaler.store.store import Store
-from autoscaler.wire.messages import StudyAnswers, StudyLease, StudyStatement, TrialCalls
+from autoscaler.store.studies import unknown_study
+from autoscaler.wire.messages import (
+    StudyAnswers,
+    StudyBudget,
+    StudyLease,
+    StudyStatement,
+    StudyView,
+    TrialCalls,
+)
 
 _LONGEST_WAIT_SECONDS = 25.0
 _LONGEST_LEASE_SECONDS = 300.0
@@ -33,6 +43,7 @@ class Studies:
         self._store = store
         self._files = files
         self._wake = wake
+        self._spending = StudySpending(store)
         self._clock = clock
         self._bells = Bells()
 
@@ -93,6 +104,40 @@ class Studies:
         await run_in_threadpool(keep)
         for job in {each.job for each in given.answers}:
             self._bells.ring(f"answers to {job}")
+
+    def view(self, study: str) -> StudyView:
+        """The study as people see it.
+
+        Raises:
+            NotFound: there is none.
+        """
+        now_seconds = self._clock.now()
+        terms, alive = self._store.studies.terms(study), self._store.jobs.alive()
+        own = {job.id for job in alive if job.spec.study == study}
+        driver = self._store.leases.holder(study, now_seconds)
+        if terms is None and driver is None and not own:
+            raise unknown_study(study)
+        held = [each for each in self._store.instances.alive() if each.job in own]
+        return StudyView(
+            name=study,
+            driver=driver,
+            terms=terms,
+            trials=self._store.studies.trials(study),
+            spent_usd=self._spending.spent(study, alive, now_seconds),
+            usd_per_hour=sum((each.usd_per_hour for each in held), Decimal(0)),
+        )
+
+    def set_budget(self, study: str, budget_usd: Decimal) -> None:
+        """Take a person's word for what the study may cost.
+
+        Raises:
+            NotFound: there is none.
+            SpecError: it is no amount.
+        """
+        if not 0 < budget_usd < Decimal("Infinity"):
+            raise SpecError(f"{budget_usd} is no amount above $0", "budget_usd")
+        self._store.studies.set_budget(study, budget_usd)
+        self._wake()
 
     def state(self, study: str, statement: StudyStatement) -> None:
         """Take down the terms of a study and how its trials stand.
@@ -177,6 +222,15 @@ class Studies:
 def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
     """What drivers of studies do."""
     router = APIRouter(prefix="/v1/studies/{study}", dependencies=[Depends(person)])
+
+    @router.get("")
+    def view(study: str) -> Response:
+        return answer(StudyView, studies.view(study))
+
+    @router.post("/budget")
+    def set_budget(study: str, wanted: StudyBudget) -> Response:
+        studies.set_budget(study, wanted.budget_usd)
+        return Response(status_code=204)
 
     @router.post("/lease")
     def lease(study: str, wanted: StudyLease) -> Response:

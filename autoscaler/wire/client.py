@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -32,8 +33,10 @@ from autoscaler.wire.messages import (
     OffersView,
     PlanView,
     StudyAnswers,
+    StudyBudget,
     StudyLease,
     StudyStatement,
+    StudyView,
     Submission,
     TrialCalls,
 )
@@ -259,6 +262,15 @@ class StudyClient:
     def answer(self, answers: StudyAnswers) -> None:
         """Answer calls. `Conflict`: another driver has the study."""
         self._http.call("POST", f"{self._path}/answers", encode(StudyAnswers, answers))
+
+    def view(self) -> StudyView:
+        """The study as the controller knows it. `NotFound`: it does not."""
+        return self._http.get(StudyView, self._path)
+
+    def set_budget(self, budget_usd: Decimal) -> None:
+        """Let the study cost so much, whatever its driver states. `NotFound`: there is none."""
+        body = encode(StudyBudget, StudyBudget(budget_usd))
+        self._http.call("POST", f"{self._path}/budget", body)
 
     def state(self, statement: StudyStatement) -> None:
         """State the terms of the study. `Conflict`: another driver has the study."""

@@ -14,6 +14,7 @@ import pytest
 from optuna.artifacts import FileSystemArtifactStore, get_all_artifact_meta
 
 import hpo
+from autoscaler.cli.study_records import decisions_of, view_of
 from autoscaler.domain.errors import SpecError
 from hpo.running import slug
 from tests.hpo.lines import records
@@ -86,6 +87,12 @@ def test_a_study_whose_worker_is_killed_is_what_it_is_alone(
         (meta,) = get_all_artifact_meta(trial, storage=study._storage)
         assert meta.filename == "best.json"
         assert json.load(store.open_reader(meta.artifact_id)) == {"sum": trial.value}
+    job = study.trials[0].user_attrs["castor:job"]
+    assert "start" in decisions_of(study.study_name, job, 20)[-1].reason
+    view = view_of(study.study_name, slug(study.study_name))
+    assert view is not None and view.driver is None and len(view.trials) == 2
+    left = list(tmp_path.glob("no controller/studies/*/*"))
+    assert left and all(path.name.startswith("castor.db") for path in left)
 
 
 @pytest.mark.parametrize(
