@@ -187,7 +187,7 @@ def _to_begin(moment: StudyMoment) -> int:
 def _future(moment: StudyMoment, fresh: FloatArray, to_begin: int) -> tuple[FutureRung, ...]:
     later = moment.study.terms.later
     able = [one for one in moment.trials if one.can_train]
-    rates = np.stack([one.goodput for one in able] + [fresh] * to_begin, axis=1)
+    rates = np.stack([one.later_goodput for one in able] + [fresh] * to_begin, axis=1)
     weights = None if to_begin else _weights(moment, able)
     counts, works = [rung.trials for rung in later], [rung.work for rung in later]
     return future_rungs(rates, counts, works, SurvivorDraws(weights))
