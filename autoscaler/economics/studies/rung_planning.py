@@ -149,6 +149,7 @@ def _rung(moment: StudyMoment, racing: list[TrialAt]) -> Rung:
         _future(moment, fresh, to_begin),
         may_pause=moment.keeps_progress,
         may_swap=moment.keeps_progress and _is_settled(moment),
+        is_reluctant=True,
     )
 
 
