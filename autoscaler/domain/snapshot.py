@@ -169,7 +169,7 @@ class JobSnapshot:
     `quality` is what was measured of the model so far, oldest first, if the job tells it.
     `as_of_seconds` is when all this was so, None: at the moment of the snapshot. Of a job of which
     there is no news but its progress, policies may be told what was so a moment ago. A job of a
-    `study` is one of its trials.
+    `study` is one of its trials. The last of what it holds was ordered at `ordered_seconds`.
     """
 
     id: str
@@ -196,6 +196,7 @@ class JobSnapshot:
     quality: tuple[Quality, ...] = ()
     as_of_seconds: float | None = None
     study: str | None = None
+    ordered_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
