@@ -77,6 +77,21 @@ class Holding:
     new_lines: tuple[LedgerEntry, ...] = ()
 
 
+def places_of(job: str, instances: Iterable[tuple[str, str, Place]]) -> list[Place]:
+    """The places that a job has or ever had, from (id, job, place) of instances.
+
+    One that was handed over to another job has left its name behind, which is not used twice.
+    """
+    places = []
+    for name, holder, place in instances:
+        if holder == job:
+            places.append(place)
+        slot, _, generation = name.removeprefix(f"{job}-").partition("-")
+        if name.startswith(f"{job}-") and slot.isdecimal() and generation.isdecimal():
+            places.append(Place(int(slot), int(generation), InstancePhase.ENDED))
+    return places
+
+
 def ordered(order: Order, phase: JobPhase, places: Iterable[Place]) -> Holding:
     """The instance that an order makes; `places` are all there ever were of its job.
 
