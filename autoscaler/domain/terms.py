@@ -67,11 +67,16 @@ class TrialProgress:
 
 @dataclass(frozen=True, slots=True)
 class TrialSpeed:
-    """How much progress a trial made on one size, and how long that took."""
+    """How much progress a trial made on one size, and how long that took.
+
+    Up to its first report there is more in it than work, so `has_start` counts until a stretch
+    without one is known.
+    """
 
     size: Allocation
     work: float
     seconds: float
+    has_start: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +93,19 @@ class TrialRecord:
     ) -> TrialRecord:
         """The record after it was told again. Progress on one size is a speed of that size.
 
-        A stretch in which the size changed, or which went back to a checkpoint, says nothing, nor
-        does the one before the first report: it has the way from a boot to the first step.
+        A stretch in which the size changed, or which went back to a checkpoint, says nothing.
         """
         work = stands.progress - self.stands.progress
         seconds = now_seconds - self.told_seconds
         if work == 0 and trained == self.trained:
             return replace(self, stands=stands)
         record = replace(self, stands=stands, told_seconds=now_seconds, trained=trained)
-        if trained is None or trained != self.trained or not self.stands.reports:
+        if trained is None or trained != self.trained:
             return record
         if not (work > 0 and 0 < seconds < math.inf):
             return record
-        return replace(record, speeds=_with(self.speeds, TrialSpeed(trained, work, seconds)))
+        new = TrialSpeed(trained, work, seconds, has_start=not self.stands.reports)
+        return replace(record, speeds=_with(self.speeds, new))
 
 
 def budget_used_up(study: str) -> str:
@@ -111,6 +116,6 @@ def budget_used_up(study: str) -> str:
 def _with(speeds: tuple[TrialSpeed, ...], new: TrialSpeed) -> tuple[TrialSpeed, ...]:
     """The speeds with one stretch more, the size that trained last first."""
     before = next((each for each in speeds if each.size == new.size), None)
-    if before is not None:
+    if before is not None and not before.has_start:
         new = TrialSpeed(new.size, before.work + new.work, before.seconds + new.seconds)
     return (new, *(each for each in speeds if each.size != new.size))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from autoscaler.clock import Clock
 from autoscaler.controller.lingering import ENDING_FACT
 from autoscaler.controller.snapshots import trained_allocation
 from autoscaler.controller.study_spending import StudySpending
+from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.errors import Conflict, NotAllowed, SpecError
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
 from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
@@ -157,13 +158,25 @@ class Studies:
         """
         self._check_driver(study, statement.holder)
         self._store.studies.state(study, statement.terms)
-        trained = {
-            job: trained_allocation(held)
-            for job, held in by_job(self._store.instances.alive()).items()
-        }
+        held = by_job(self._store.instances.alive())
+        trained = {job: trained_allocation(own) for job, own in held.items()}
+        self._note_beginnings(study, held, trained)
         told = [(each, trained.get(each.job)) for each in statement.trials]
         self._store.studies.tell(study, told, self._clock.now())
         self._wake()
+
+    def _note_beginnings(
+        self,
+        study: str,
+        held: Mapping[str, Sequence[HeldInstance]],
+        trained: Mapping[str, Allocation | None],
+    ) -> None:
+        """Tell of trials that did not train when they were told of, since when they do."""
+        for record in self._store.studies.trials(study):
+            job, size = record.stands.job, trained.get(record.stands.job)
+            if record.trained is None and size is not None and not record.stands.has_ended:
+                since = max(each.training_seconds or 0.0 for each in held[job])
+                self._store.studies.tell(study, [(record.stands, size)], since)
 
     def begin(self, held: HeldInstance, job: str | None, started_seconds: float) -> int:
         """Let this start of an instance's script hold its trial, which is `job`.

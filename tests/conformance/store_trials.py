@@ -156,7 +156,7 @@ class TrialsConformance:
             store.studies.tell("sweep", [(stands, size)], NOW + seconds)
 
         for progress, size, seconds in [
-            (1.0, ONE, 40.0),  # how long it took to begin is no speed
+            (1.0, ONE, 40.0),
             (1.0, ONE, 45.0),  # no news
             (2.0, ONE, 50.0),
             (4.0, ONE, 70.0),
@@ -170,6 +170,19 @@ class TrialsConformance:
         assert record.stands.progress == 8.0
         assert record.stands.features == {"lr": 0.1}
         assert record.speeds == (TrialSpeed(TWO, 2.0, 8.0), TrialSpeed(ONE, 3.0, 30.0))
+
+    def test_the_way_to_the_first_report_counts_until_more_is_known(
+        self, store: Store, trial: str
+    ) -> None:
+        def tell(progress: float, seconds: float) -> tuple[TrialSpeed, ...]:
+            reports = ((progress, 0.5),) if progress else ()
+            stands = TrialProgress(trial, progress, reports=reports)
+            store.studies.tell("sweep", [(stands, ONE)], NOW + seconds)
+            return store.studies.trials("sweep")[0].speeds
+
+        assert tell(0.0, 10.0) == ()
+        assert tell(1.0, 40.0) == (TrialSpeed(ONE, 1.0, 30.0, has_start=True),)
+        assert tell(2.0, 60.0) == (TrialSpeed(ONE, 1.0, 20.0),)
 
     def test_trials_are_told_of_by_their_study(self, store: Store, trial: str) -> None:
         other, foreign = add_trial(store, "sweep-1"), add_trial(store, "x-0", "another")

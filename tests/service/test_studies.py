@@ -5,16 +5,20 @@ import io
 import threading
 import time
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 import httpx
 import pytest
 
 from autoscaler.domain.errors import Conflict, NotAllowed, NotFound, SpecError
+from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobSpec
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.terms import StudyTerms, TrialProgress
 from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialCall, WaitingCall
 from autoscaler.wire.client import StudyClient
-from autoscaler.wire.messages import StudyAnswers, StudyLease, TrialCalls
+from autoscaler.wire.messages import StudyAnswers, StudyLease, StudyStatement, TrialCalls
 from tests.service.conftest import TOKEN, Api
 from tests.service.instances import joined
 
@@ -94,6 +98,35 @@ def test_a_stop_reaches_the_driver_and_ends_with_it(api: Api) -> None:
     assert ours.lease(StudyLease("ada", 30.0)) is StudyStop.AT_ONCE
     ours.leave("ada")
     assert ours.lease(StudyLease("bob", 30.0)) is StudyStop.NOT
+
+
+def test_terms_progress_and_budget_of_a_study_are_seen(api: Api) -> None:
+    """And the way from the start of training to the first report is a speed."""
+    with pytest.raises(NotFound, match="study sweep: no driver has stated anything"):
+        StudyClient(api.url, TOKEN, "sweep").view()
+    ours, (held, _) = driver(api), joined(api, TRIAL)
+    terms = StudyTerms(objective=Objective(budget_usd=Decimal(5)), to_begin=2)
+    ours.state(StudyStatement("ada", terms, (TrialProgress(held.job),)))
+    api.world.tick(2, agents=False)
+    now_seconds = api.world.clock.now()
+    api.world.store.instances.record_node(held.id, InstancePhase.TRAINING, now_seconds)
+    api.world.clock.advance(30.0)
+    told = TrialProgress(held.job, 3.0, reports=((3.0, 0.5),))
+    ours.state(StudyStatement("ada", terms, (told,)))
+    view = ours.view()
+    assert (view.driver, view.terms) == ("ada", terms)
+    assert [each.stands for each in view.trials] == [told]
+    (speed,) = view.trials[0].speeds
+    assert (speed.work, speed.seconds, speed.has_start) == (3.0, 30.0, True)
+    assert view.usd_per_hour == held.usd_per_hour and view.spent_usd > 0
+    ours.set_budget(Decimal("7.5"))
+    ours.state(StudyStatement("ada", terms))
+    stated = ours.view().terms
+    assert stated is not None and stated.objective.budget_usd == Decimal("7.5")
+    with pytest.raises(SpecError, match="budget_usd: 0 is no amount"):
+        ours.set_budget(Decimal(0))
+    with pytest.raises(Conflict, match="driven by ada, not by bob"):
+        ours.state(StudyStatement("bob", terms))
 
 
 def test_a_file_of_a_trial_reaches_its_driver(api: Api, tmp_path: Path) -> None:
