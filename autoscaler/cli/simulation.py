@@ -25,7 +25,8 @@ from autoscaler.policies.registry import create_policy, require_ground
 from autoscaler.simulator.quirks import Quirks
 from autoscaler.simulator.reach import profiled_maxima
 from autoscaler.simulator.results import JobResult, Result, as_document, result_of
-from autoscaler.simulator.simulation import Ran, Scenario, Simulation, TimedPolicy
+from autoscaler.simulator.scenario import Scenario
+from autoscaler.simulator.simulation import Ran, Simulation, TimedPolicy
 from autoscaler.simulator.training import TrainingSettings
 from autoscaler.spec.objective_text import parse_objective_text
 from autoscaler.spec.quantities import format_duration

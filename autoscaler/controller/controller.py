@@ -30,6 +30,7 @@ from autoscaler.domain.lives import Lives
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import Truth
+from autoscaler.policies.barriers import beside_barriers
 from autoscaler.policies.base import Policy
 from autoscaler.store.measurements import REVERSED_DURATION, START_DURATION
 from autoscaler.store.store import Store
@@ -103,7 +104,7 @@ class Controller:
     ) -> None:
         self._store = store
         self._market = market
-        self._policy = policy
+        self._policy = beside_barriers(policy)
         self._observer = observer
         self._upkeep = upkeep
         self._converging = converging

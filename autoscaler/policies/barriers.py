@@ -1,0 +1,55 @@
+"""Trials that wait at a barrier hold nothing, whatever a policy makes of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from autoscaler.domain.plan import Action, Decision, Plan
+from autoscaler.domain.snapshot import JobSnapshot, Snapshot
+from autoscaler.policies.base import Policy
+
+GROUND = "at a barrier"
+
+
+class BesideBarriers:
+    """A policy that knows nothing of studies, which does not see trials that can't go on."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """As the policy does; trials at their barriers give back what they hold."""
+        waiting = frozenset(_waiting(snapshot))
+        if not waiting:
+            return self._policy.plan(snapshot)
+        others = tuple(job for job in snapshot.jobs if job.id not in waiting)
+        plan = self._policy.plan(replace(snapshot, jobs=others))
+        given_back = (_wait(job) for job in snapshot.jobs if job.id in waiting)
+        decisions = sorted((*plan.decisions, *given_back), key=lambda each: each.job)
+        return replace(plan, decisions=tuple(decisions))
+
+
+def beside_barriers(policy: Policy) -> Policy:
+    """The policy, if it plans studies itself; else with barriers taken care of."""
+    return policy if getattr(policy, "plans_studies", False) else BesideBarriers(policy)
+
+
+def _waiting(snapshot: Snapshot) -> Iterator[str]:
+    """Trials of synchronous searches that have come to their rungs."""
+    for study in snapshot.studies:
+        for trial in study.trials if study.terms.synchronous else ():
+            stands = trial.stands
+            if stands.decided_at is not None and stands.progress >= stands.decided_at:
+                yield stands.job
+
+
+def _wait(job: JobSnapshot) -> Decision:
+    return Decision(
+        job=job.id,
+        action=Action.WAIT if job.held is None else Action.SHRINK,
+        current=job.held,
+        target=None,
+        reason=f"{job.id} waits for the other trials of its rung",
+        ground=GROUND,
+    )
