@@ -20,6 +20,7 @@ from autoscaler.simulator.fairness import (
     worst,
 )
 from autoscaler.simulator.simulation import Ran, Run
+from autoscaler.simulator.study_results import StudyResult, study_result
 from autoscaler.simulator.timeline import TimelineEntry, timeline_of
 from autoscaler.store.store import Store
 
@@ -103,13 +104,14 @@ class DecisionEntry:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What `castor simulate --json` writes."""
+    """What `castor simulate --json` writes; `study` is that which was simulated, if one was."""
 
     policy: str
     seed: int
     jobs: tuple[JobResult, ...]
     totals: Totals
     decisions: tuple[DecisionEntry, ...] = ()
+    study: StudyResult | None = None
 
 
 def result_of(
@@ -136,12 +138,16 @@ def result_of(
         failed_plans=run.failed_plans,
         solver_failures=run.solver_failures,
     )
-    return Result(policy, seed, jobs, totals, _decisions(run, store))
+    study = None if run.driver is None else study_result(run.driver, store)
+    return Result(policy, seed, jobs, totals, _decisions(run, store), study)
 
 
 def as_document(result: Result) -> dict[str, object]:
     """The result as JSON has it."""
-    return asdict(result)
+    document = asdict(result)
+    if result.study is None:
+        del document["study"]
+    return document
 
 
 def _decisions(run: Run, store: Store) -> tuple[DecisionEntry, ...]:

@@ -1,4 +1,4 @@
-"""A study as it is simulated: its trials, each with its curve and its pace, and how it searches."""
+"""A study as it is simulated: its trials, each with its curve and pace, and how it searches."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class SimulatedStudy:
     rule: SynchronousHalving | AsynchronousHalving
     objective: Objective = Objective()
     job_objective: Objective = Objective()
-    instances: InstanceBounds = InstanceBounds()
+    instances: InstanceBounds = field(default_factory=InstanceBounds)
     maximize: bool = False
     start_seconds: float | None = None
     handover_seconds: float | None = None

@@ -61,7 +61,8 @@ class Ran:
 class Run:
     """What came of a scenario; `decision_seconds` is the real time that each plan took.
 
-    `failed_plans` and `solver_failures` are as in `ControllerStatus`.
+    `failed_plans` and `solver_failures` are as in `ControllerStatus`; `driver` is that of the
+    study, if there was one.
     """
 
     jobs: tuple[Ran, ...]
@@ -69,6 +70,7 @@ class Run:
     decision_seconds: tuple[float, ...]
     failed_plans: int = 0
     solver_failures: int = 0
+    driver: StudyDriver | None = None
 
 
 class TimedPolicy:
@@ -119,9 +121,11 @@ class Simulation:
         self._policy = policy
         self._clock = clock
         self._agents = SimulatedAgents(store, cloud, scenario.equipment)
+        study = scenario.study
+        self._driver = None if study is None else StudyDriver(scenario, study, store)
         self._submitters: list[Submitter] = [Arriving(scenario)]
-        if scenario.study is not None:
-            self._submitters.append(StudyDriver(scenario, scenario.study, store))
+        if self._driver is not None:
+            self._submitters.append(self._driver)
         self._arrivals: dict[str, Arrival] = {}
         self._trainings: dict[str, JobTraining] = {}
         self._ran: list[Ran] = []
@@ -170,6 +174,7 @@ class Simulation:
             decision_seconds=tuple(self._policy.seconds),
             failed_plans=status.failed_plans,
             solver_failures=status.solver_failures,
+            driver=self._driver,
         )
 
     def _goes_on(self) -> bool:

@@ -6,7 +6,7 @@ It does for the controller what `hpo.driver` does in earnest, and knows of insta
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from autoscaler.controller.snapshots import trained_allocation
@@ -30,40 +30,57 @@ PRUNED: Final = "pruned"
 STOPPED: Final = "stopped"
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a trial reported after so many epochs, and when."""
+
+    at_s: float
+    epochs: float
+    value: float
+
+
 @dataclass(eq=False)
 class DrivenTrial:
-    """A trial that has begun: its number, its job, and how it ended if it has."""
+    """A trial that has begun: its number, its job, what it reported, how it ended if it has."""
 
     number: int
     job: str
     training: TrialTraining
     decided_at: float
+    reports: list[Report] = field(default_factory=list)
     ended: str | None = None
+    ended_seconds: float | None = None
 
-    @property
-    def reports(self) -> tuple[tuple[float, float], ...]:
-        """(epochs, value), of all that it has reported."""
+    def hear(self, now_seconds: float) -> None:
+        """Take in what it has reported since."""
         curve, made = self.training.trial.curve, self.training.reports
-        return tuple(zip(curve.epochs[:made], curve.values[:made], strict=True))
+        for place in range(len(self.reports), made):
+            self.reports.append(Report(now_seconds, curve.epochs[place], curve.values[place]))
 
 
 class StudyDriver:
-    """Drives one study to its end."""
+    """Drives one study to its end.
+
+    `trials` are those that have begun; `barriers` is when all that wait for each other went on,
+    `best` the best value of a trial that is complete.
+    """
 
     def __init__(self, scenario: Scenario, study: SimulatedStudy, store: Store) -> None:
         self._scenario = scenario
-        self._study = study
+        self.study = study
         self._store = store
         self._search = search_of(study.rule, study.maximize)
+        self._now_seconds = 0.0
         self.trials: list[DrivenTrial] = []
+        self.barriers: list[float] = []
+        self.best: float | None = None
         self._terms: StudyTerms | None = None
         self._told: dict[str, TrialProgress] = {}
-        self._best: float | None = None
 
     @property
     def is_done(self) -> bool:
         """All trials have begun."""
-        return len(self.trials) >= self._study.rule.trials
+        return len(self.trials) >= self.study.rule.trials
 
     def next_seconds(self) -> float | None:
         """At once, before the first trial."""
@@ -71,9 +88,11 @@ class StudyDriver:
 
     def act(self, now_seconds: float, submit: Submit) -> None:
         """Hear of ends, judge, begin what there is to begin, and state it."""
+        self._now_seconds = now_seconds
         for trial in self._held():
+            trial.hear(now_seconds)
             if self._store.jobs.get(trial.job).phase.is_final:
-                trial.ended = STOPPED
+                self._end(trial, STOPPED)
         self._complete()
         self._judge()
         for _ in range(self._search.to_begin(self._under_way())):
@@ -94,7 +113,7 @@ class StudyDriver:
 
     def _last(self, trial: StudyTrial) -> float:
         """The epochs of a trial that goes all the way."""
-        rule = self._study.rule
+        rule = self.study.rule
         own = trial.curve.epochs[-1]
         return rule.rungs[-1] if isinstance(rule, SynchronousHalving) else own
 
@@ -103,14 +122,16 @@ class StudyDriver:
             training = trial.training
             if training.reports >= training.trial.curve.reports_until(self._last(training.trial)):
                 self._end(trial, COMPLETE)
-                value = trial.reports[-1][1]
-                choose = max if self._study.maximize else min
-                self._best = value if self._best is None else choose(self._best, value)
+                value = trial.reports[-1].value
+                choose = max if self.study.maximize else min
+                self.best = value if self.best is None else choose(self.best, value)
 
     def _judge(self) -> None:
         held = {trial.number: trial for trial in self._held()}
-        arrived = {n: t.reports[-1][1] for n, t in held.items() if t.training.is_waiting}
+        arrived = {n: t.reports[-1].value for n, t in held.items() if t.training.is_waiting}
         judged = self._search.judge(arrived, len(held) - len(arrived))
+        if judged and isinstance(self.study.rule, SynchronousHalving):
+            self.barriers.append(self._now_seconds)
         for number, goal in judged.items():
             if goal is None:
                 self._end(held[number], PRUNED)
@@ -118,7 +139,7 @@ class StudyDriver:
                 self._send_on(held[number], goal)
 
     def _end(self, trial: DrivenTrial, how: str) -> None:
-        trial.ended = how
+        trial.ended, trial.ended_seconds = how, self._now_seconds
         trial.training.has_ended = True
 
     def _send_on(self, trial: DrivenTrial, goal: float) -> None:
@@ -128,14 +149,14 @@ class StudyDriver:
 
     def _begin(self, now_seconds: float, submit: Submit) -> None:
         number = len(self.trials)
-        planned = self._study.trials[number]
+        planned = self.study.trials[number]
         settings = self._scenario.training
         settings = replace(
             settings, seed=settings.seed + number, slowdown=settings.slowdown * planned.slowdown
         )
         bounds = self._bounds(planned.profile)
-        training = TrialTraining(planned, self._study, bounds, settings, now_seconds)
-        name = f"{self._study.name}-{number}"
+        training = TrialTraining(planned, self.study, bounds, settings, now_seconds)
+        name = f"{self.study.name}-{number}"
         spec = JobSpec(
             name=name,
             command=("simulated",),
@@ -143,10 +164,10 @@ class StudyDriver:
                 bounds.initial, None, bounds.device_maximum, False, bounds.kind_maxima
             ),
             instances=self._instances(planned.profile),
-            objective=self._study.job_objective,
+            objective=self.study.job_objective,
             requested_devices=1,
-            program=self._study.name,
-            study=self._study.name,
+            program=self.study.name,
+            study=self.study.name,
         )
         arrival = Arrival(name, now_seconds, planned.profile.name, 1, bounds.initial)
         job = submit(Submission(arrival, spec, training))
@@ -171,7 +192,7 @@ class StudyDriver:
 
     def _instances(self, profile: Profile) -> InstanceBounds:
         """As the study has it, and of no offer more than was profiled."""
-        bounds, equipment = self._study.instances, self._scenario.equipment.values()
+        bounds, equipment = self.study.instances, self._scenario.equipment.values()
         reach = profiled_maxima(profile, equipment, bounds.maximum)
         return replace(bounds, maxima=(*bounds.maxima, *reach))
 
@@ -179,12 +200,12 @@ class StudyDriver:
         """State what is new, as a driver does in earnest."""
         terms = self._terms_now()
         if terms != self._terms:
-            self._store.studies.state(self._study.name, terms)
+            self._store.studies.state(self.study.name, terms)
             self._terms = terms
         news = [each for each in self._progress() if self._told.get(each.job) != each]
         told = [(each, self._trained(each.job)) for each in news]
         if told:
-            self._store.studies.tell(self._study.name, told, now_seconds)
+            self._store.studies.tell(self.study.name, told, now_seconds)
         self._told |= {each.job: each for each in news}
 
     def _trained(self, job: str) -> Allocation | None:
@@ -198,15 +219,15 @@ class StudyDriver:
             reports = trial.reports
             yield TrialProgress(
                 job=trial.job,
-                progress=reports[-1][0] if reports else 0.0,
+                progress=reports[-1].epochs if reports else 0.0,
                 decided_at=trial.decided_at,
-                features=self._study.features[trial.number] if self._study.features else {},
-                reports=reports,
+                features=self.study.features[trial.number] if self.study.features else {},
+                reports=tuple((each.epochs, each.value) for each in reports),
                 has_ended=trial.ended is not None,
             )
 
     def _terms_now(self) -> StudyTerms:
-        study = self._study
+        study = self.study
         return StudyTerms(
             objective=study.objective,
             directions=("maximize" if study.maximize else "minimize",),
@@ -214,5 +235,5 @@ class StudyDriver:
             full_work=max(self._last(trial) for trial in study.trials),
             synchronous=isinstance(study.rule, SynchronousHalving),
             later=self._search.later(),
-            best=self._best,
+            best=self.best,
         )
