@@ -78,7 +78,7 @@ def _curve(trial: str, rows: Sequence[Row]) -> Curve:
 
 
 def features(curve: Curve, curves: Sequence[Curve]) -> Mapping[str, float]:
-    """Hyper-parameters as numbers: one that is a word in any of `curves` is one of several facts."""
+    """Hyper-parameters as numbers: one that is a word in any curve is one of several facts."""
     found: dict[str, float] = {}
     for name, text in curve.parameters.items():
         every = {each.parameters[name] for each in curves}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,7 +117,7 @@ def _best(axes: Axes, study: StudyResult) -> None:
 def spent_usd(held: Sequence[Level], until_seconds: float) -> float:
     """What instances have cost until then, but for what their clouds bill at least."""
     spent = 0.0
-    for level, following in zip(held, held[1:], strict=False):
+    for level, following in pairwise(held):
         lasted_seconds = min(following.at_s, until_seconds) - level.at_s
         spent += level.usd_per_hour * max(lasted_seconds, 0.0) / 3600
     return spent
