@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from hpo.epochs import epochs
-from hpo.running import TrialFailed, optimize
+from hpo.running import BudgetUsedUp, TrialFailed, optimize
 
-__all__ = ["TrialFailed", "epochs", "optimize"]
+__all__ = ["BudgetUsedUp", "TrialFailed", "epochs", "optimize"]

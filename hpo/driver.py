@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -19,6 +19,7 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Conflict, Unavailable, UnknownJob
 from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.objective import Objective
+from autoscaler.domain.terms import budget_used_up
 from autoscaler.domain.trial import GivenAnswer, TrialAnswer, WaitingCall
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import JobView, StudyAnswers, StudyLease, StudyStatement
@@ -104,6 +105,7 @@ class Driver:
         self._stated_seconds = -_STATE_SECONDS
         self._renewed_seconds = -_RENEW_SECONDS
         self._looked_seconds = -_LOOK_SECONDS
+        self.is_out_of_money = False
         self.on_end: Callable[[EndedTrial], None] = lambda ended: None
         self.keep_alive: Callable[[], None] = lambda: None
 
@@ -133,6 +135,8 @@ class Driver:
             if not (is_made or is_late or is_stopped(self._study)):
                 self._patiently(lambda: self._begin_trial(effort))
             elif not self._held:
+                return fatal
+            if self.is_out_of_money:
                 return fatal
             self._patiently(lambda: self._state(effort))
             ended = [*self._answer_calls(), *self._see_ends()]
@@ -219,6 +223,9 @@ class Driver:
         if self._held and not self._is_time_to_look():
             return
         views = {view.id: view for view in self._client.jobs(include_ended=False)}
+        self._see_money(views[job] for job in self._held if job in views)
+        if self.is_out_of_money:
+            return
         if not any(job in views and views[job].phase is JobPhase.PENDING for job in self._held):
             self._asked = self._asked or new_attachment(self._study)
             self._hand_in(self._asked)  # if the controller is away, this very trial comes again
@@ -302,6 +309,9 @@ class Driver:
                 view = self._job(job)
                 if view is not None and not view.phase.is_final:
                     continue
+                self._see_money([view] if view is not None else [])
+                if self.is_out_of_money:
+                    return
                 if job in self._stopping and not self._held[job].is_finished:
                     self._hand_in(self._held[job])
                     self._stopping.remove(job)
@@ -313,6 +323,11 @@ class Driver:
 
         self._patiently(see)
         return [self._close(job) for job in silent]
+
+    def _see_money(self, views: Iterable[JobView]) -> None:
+        """Trials of a study that can't pay for them stay as they are, for when it can."""
+        if any(view.cause == budget_used_up(self._line.study) for view in views):
+            self.is_out_of_money = True
 
     def _close(self, job: str) -> EndedTrial:
         attachment = self._held.pop(job)

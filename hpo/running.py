@@ -12,7 +12,8 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,8 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import CastorError, SpecError, Unavailable
 from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.domain.objective import Objective as Goal
+from autoscaler.domain.terms import budget_used_up
+from autoscaler.spec.quantities import parse_duration
 from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token, state_directory
@@ -45,6 +48,10 @@ class TrialFailed(CastorError):
     """An objective raised what the caller does not expect; the study goes on from there."""
 
 
+class BudgetUsedUp(CastorError):
+    """A study may cost no more; its trials go on when it may."""
+
+
 def optimize(
     study: optuna.Study,
     objective: Objective,
@@ -55,6 +62,8 @@ def optimize(
     callbacks: Iterable[Callback] | None = None,
     show_progress_bar: bool = False,
     *,
+    budget_usd: Decimal | float | None = None,
+    deadline: str | float | None = None,
     goal: Goal = Goal(),
     offers: Iterable[str] | None = None,
     spot: bool = True,
@@ -78,7 +87,10 @@ def optimize(
         catch: errors of the objective that fail their trial only.
         callbacks: called here with the study and each trial that has ended.
         show_progress_bar: show one.
-        goal: what a trial's job wants, as in a job file.
+        budget_usd: what the whole study may cost. Before it costs more its jobs are ended, and
+            its trials go on when it is called with a larger one.
+        deadline: when it is to be done: seconds from now, or a text such as "4h".
+        goal: how money is weighed against time beside those two, as in a job file.
         offers: ids of offers or instance types to keep to; None for any.
         spot: whether spot instances may be used.
         files: the directory that goes to the instances; None for that of the objective's module.
@@ -86,6 +98,7 @@ def optimize(
 
     Raises:
         TrialFailed: an objective raised an error that is not in `catch`.
+        BudgetUsedUp: as it says.
         SpecError: an argument can't be used; the message names it.
         Conflict: another driver has the study.
     """
@@ -95,11 +108,27 @@ def optimize(
         command=(),
         environment=dict(environment or {}),
         instances=InstanceBounds(1, 1, tuple(offers) if offers is not None else None, spot),
-        objective=goal,
+        objective=replace(goal, budget_usd=None, deadline_seconds=None),
     )
     directory = Path(files) if files is not None else home_of(objective)
     effort = _effort(n_trials, n_jobs, timeout, expected)
-    run_study(study, objective, directory, template, effort, callbacks or (), show_progress_bar)
+    whole = replace(
+        goal,
+        budget_usd=goal.budget_usd if budget_usd is None else _budget(budget_usd),
+        deadline_seconds=goal.deadline_seconds if deadline is None else _deadline(deadline),
+    )
+    todo = Todo(effort, whole, tuple(callbacks or ()), show_progress_bar)
+    run_study(study, objective, directory, template, todo)
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    """What is to be done of a study, what it may take as a whole, and who is told how it goes."""
+
+    effort: Effort
+    goal: Goal = Goal()
+    callbacks: tuple[Callback, ...] = ()
+    shows_bar: bool = False
 
 
 def run_study(
@@ -107,14 +136,12 @@ def run_study(
     objective: Objective,
     directory: Path | None,
     template: JobSpec,
-    effort: Effort,
-    callbacks: Iterable[Callback] = (),
-    show_progress_bar: bool = False,
+    todo: Todo,
 ) -> None:
     """Run a study's trials as jobs like `template`, with the files of a directory.
 
     Raises:
-        TrialFailed, SpecError, Conflict: as `optimize`.
+        TrialFailed, BudgetUsedUp, SpecError, Conflict: as `optimize`.
     """
     if not is_lasting(study):
         _log.warning("the study is in memory: its trials are lost if this process dies")
@@ -125,13 +152,12 @@ def run_study(
         bundle = pack_objective(objective, directory, archive)
         client, line = Client(*address), StudyClient(*address, name)
         client.upload(bundle.sha256, archive)
-        driver = Driver(
-            study, replace(template, bundle=bundle.sha256), client, line, _holder(), SystemClock()
-        )
+        template = replace(template, bundle=bundle.sha256)
+        driver = Driver(study, template, client, line, _holder(), SystemClock(), todo.goal)
         driver.keep_alive = keep_alive
-        with _told(study, callbacks, effort.trials, show_progress_bar) as tell:
+        with _told(study, todo) as tell:
             driver.on_end = tell
-            fatal = driver.run(effort)
+            fatal = driver.run(todo.effort)
         client.close()
         line.close()
     if fatal is not None:
@@ -139,6 +165,8 @@ def run_study(
             f"trial {fatal.frozen.number} failed: {cause_of(fatal.frozen)}: name the error in "
             "catch to go on after such trials"
         )
+    if driver.is_out_of_money:
+        raise BudgetUsedUp(f"{budget_used_up(name)} with a larger one")
 
 
 def slug(study_name: str) -> str:
@@ -161,6 +189,23 @@ def _effort(
         raise SpecError(f"{timeout} must be more than 0 seconds", "timeout")
     kinds = frozenset(f"{kind.__module__}.{kind.__qualname__}" for kind in catch)
     return Effort(n_trials, n_jobs, timeout, kinds)
+
+
+def _budget(usd: Decimal | float) -> Decimal:
+    budget = Decimal(str(usd))
+    if not budget > 0:
+        raise SpecError(f"{usd} is no amount above $0", "budget_usd")
+    return budget
+
+
+def _deadline(wanted: str | float) -> float:
+    try:
+        seconds = parse_duration(wanted) if isinstance(wanted, str) else float(wanted)
+    except ValueError as error:
+        raise SpecError(str(error), "deadline") from None
+    if not seconds > 0:
+        raise SpecError(f"{wanted} is no time from now", "deadline")
+    return SystemClock().now() + seconds
 
 
 def _holder() -> str:
@@ -215,17 +260,16 @@ def _serving() -> tuple[str, str] | None:
 
 
 @contextmanager
-def _told(
-    study: optuna.Study, callbacks: Iterable[Callback], trials: int | None, shows_bar: bool
-) -> Iterator[Callable[[EndedTrial], None]]:
+def _told(study: optuna.Study, todo: Todo) -> Iterator[Callable[[EndedTrial], None]]:
     """What is done with each trial that has ended: it is logged, counted and called back for."""
-    lines_above = logging_redirect_tqdm if shows_bar else nullcontext
-    with tqdm(total=trials, unit="trial", disable=not shows_bar) as bar, lines_above():
+    lines_above = logging_redirect_tqdm if todo.shows_bar else nullcontext
+    total = todo.effort.trials
+    with tqdm(total=total, unit="trial", disable=not todo.shows_bar) as bar, lines_above():
 
         def tell(ended: EndedTrial) -> None:
             log_end(ended)
             bar.update()
-            for callback in callbacks:
+            for callback in todo.callbacks:
                 callback(study, copy.deepcopy(ended.frozen))
 
         yield tell

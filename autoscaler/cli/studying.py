@@ -29,11 +29,12 @@ def run_file(file: Path, trials: int | None) -> None:
     logging.getLogger("hpo").setLevel(logging.INFO)
     study = optuna_side.open_study(spec)
     from hpo.driver import Effort
-    from hpo.running import run_study
+    from hpo.running import Todo, run_study
 
     effort = Effort(trials or spec.trials, spec.at_once, spec.timeout_seconds)
     objective = optuna_side.objective_of(spec, directory)
-    run_study(study, objective, directory, spec.job, effort, show_progress_bar=True)
+    todo = Todo(effort, spec.objective, shows_bar=True)
+    run_study(study, objective, directory, spec.job, todo)
     print(_summary(spec, study))
 
 

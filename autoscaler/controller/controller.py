@@ -22,6 +22,7 @@ from autoscaler.controller.observation import Observer
 from autoscaler.controller.reversals import Reversals
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.snapshots import Snapshots
+from autoscaler.controller.study_spending import StudyBudgets
 from autoscaler.controller.upkeep import Upkeep
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.instance import HeldInstance, by_job
@@ -111,6 +112,7 @@ class Controller:
         self._calls = calls
         self._settings = settings
         self._snapshots = Snapshots(store, market, settings.replan_seconds, truth, settings.shares)
+        self._study_budgets = StudyBudgets(store)
         self._tick = 0
         self._ticked_seconds = float("inf")
         self._planned_seconds = float("-inf")
@@ -151,6 +153,7 @@ class Controller:
         for job in self._store.jobs.alive():
             own = grouped.get(job.id, [])
             self._safely(job.id, partial(self._upkeep.keep_up, job, own, now_seconds))
+        self._study_budgets.guard(self._store.jobs.alive(), grouped, now_seconds)
         for job_id, instances in grouped.items():
             job = self._store.jobs.get(job_id)
             for held in instances:

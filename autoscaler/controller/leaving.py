@@ -29,6 +29,12 @@ def script_seconds(store: Store, job: JobRecord, least_seconds: float) -> float:
     return max(least_seconds, _GRAIN_SECONDS * math.ceil(needed_seconds / _GRAIN_SECONDS))
 
 
+def usual_seconds(job: JobRecord) -> float:
+    """What leaving is likely to take: a checkpoint, and a margin for the drain."""
+    written = job.report.checkpoint.seconds if job.report else None
+    return 5.0 + 2.0 * (written or 0.0)
+
+
 def end_seconds(store: Store, job: JobRecord, held: HeldInstance, least_seconds: float) -> float:
     """When an instance that was released is ended, whether it has left or not.
 

@@ -224,6 +224,9 @@ def job_snapshot(
         switching=replace(switching, checkpoint_seconds=in_steps(paused_seconds)),
         requested_devices=spec.requested_devices,
         study=spec.study,
+        ordered_seconds=max(
+            (each.requested_seconds for each in _group_of(held, by_size)), default=None
+        ),
         waited_seconds=0.0 if job.started_seconds else now_seconds - job.submitted_seconds,
     )
     return snapshot if memory is None else informed(snapshot, memory)

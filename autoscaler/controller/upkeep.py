@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from autoscaler.controller.calls import Lighthouses, Workers
 from autoscaler.controller.finishing import COMPLETE_FACT, at_work, has_done_its_part, is_over
 from autoscaler.controller.keeper import LighthouseKeeper
-from autoscaler.controller.leaving import end_seconds
+from autoscaler.controller.leaving import end_seconds, usual_seconds
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord
@@ -155,17 +155,12 @@ class Upkeep:
             return
         ledger = Ledger(self._store.ledger.entries(job.id))
         rate_usd_per_hour = float(sum(held.usd_per_hour for held in instances))
-        leaving_usd = rate_usd_per_hour * self._leaving_seconds(job) / 3600
+        leaving_usd = rate_usd_per_hour * usual_seconds(job) / 3600
         spent_usd = float(ledger.spent(job.id, now_seconds))
         if instances and spent_usd + leaving_usd >= float(budget_usd):
             cause = f"budget of ${budget_usd} used up: submit it again with a larger budget"
             self._store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, cause)
             self._tell(now_seconds, "budget", cause, job.id)
-
-    def _leaving_seconds(self, job: JobRecord) -> float:
-        """What leaving is likely to take: a checkpoint, and a margin for the drain."""
-        written = job.report.checkpoint.seconds if job.report else None
-        return 5.0 + 2.0 * (written or 0.0)
 
     def _stop(self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float) -> None:
         if job.phase is not JobPhase.STOPPING:

@@ -169,7 +169,7 @@ class JobSnapshot:
     `quality` is what was measured of the model so far, oldest first, if the job tells it.
     `as_of_seconds` is when all this was so, None: at the moment of the snapshot. Of a job of which
     there is no news but its progress, policies may be told what was so a moment ago. A job of a
-    `study` is one of its trials.
+    `study` is one of its trials. The last of what it holds was ordered at `ordered_seconds`.
     """
 
     id: str
@@ -196,6 +196,7 @@ class JobSnapshot:
     quality: tuple[Quality, ...] = ()
     as_of_seconds: float | None = None
     study: str | None = None
+    ordered_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +214,7 @@ class FreeInstance:
 class StudySnapshot:
     """A study whose driver has stated its terms, with all its trials, those that have ended too.
 
-    `spent_usd` is what all of them have cost; `submitted_seconds` is when the first began.
+    `spent_usd` is what all of them have cost.
     """
 
     name: str
@@ -221,7 +222,6 @@ class StudySnapshot:
     trials: tuple[TrialRecord, ...] = ()
     free: tuple[FreeInstance, ...] = ()
     spent_usd: float = 0.0
-    submitted_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

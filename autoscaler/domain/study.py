@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autoscaler.domain.job import JobSpec
+from autoscaler.domain.objective import Objective
 
 Choice = bool | int | float | str | None
 
@@ -44,7 +45,8 @@ class StudySpec:
     """All that a study's file says. One of `command`, a template, and `function` is there.
 
     `function` is `module:name`, of an objective in the working directory. `job` is the job of
-    each trial, but for its name and command. `storage` None is a file beside where it is run.
+    each trial, but for its name and command; `objective` is of all of them together. `storage`
+    None is a file beside where it is run.
     """
 
     name: str
@@ -56,6 +58,7 @@ class StudySpec:
     storage: str | None = None
     sampler: Method | None = None
     pruner: Method | None = None
+    objective: Objective = Objective()
     trials: int | None = None
     at_once: int | None = None
     timeout_seconds: float | None = None

@@ -96,6 +96,11 @@ class TrialRecord:
         return replace(record, speeds=_with(self.speeds, TrialSpeed(trained, work, seconds)))
 
 
+def budget_used_up(study: str) -> str:
+    """The cause of the end of jobs that a study can't pay for any more."""
+    return f"the budget of study {study} is used up: give it more, its trials go on"
+
+
 def _with(speeds: tuple[TrialSpeed, ...], new: TrialSpeed) -> tuple[TrialSpeed, ...]:
     """The speeds with one stretch more, the size that trained last first."""
     before = next((each for each in speeds if each.size == new.size), None)

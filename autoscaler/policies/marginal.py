@@ -19,6 +19,14 @@ from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.contests import Contests, Standings
 from autoscaler.policies.marginal_fleet import plan_fleet
 from autoscaler.policies.marginal_pool import plan_pool
+from autoscaler.policies.marginal_studies import (
+    StudyPart,
+    StudyWork,
+    plan_study,
+    studies_of,
+    targets,
+    together,
+)
 from autoscaler.policies.program import Effort
 from autoscaler.policies.sharing import Sharing, share_out
 from autoscaler.policies.transition import releases_first
@@ -64,9 +72,36 @@ class MarginalPolicy:
         if any(offer.shared for offer in snapshot.offers):
             return plan_pool(snapshot)
         supply = supply_of(snapshot)
-        jobs = sorted(snapshot.jobs, key=lambda job: job.id)
+        works = studies_of(snapshot, supply)
+        if works:
+            return self._with_studies(snapshot, works, supply)
+        return self._of_jobs(sorted(snapshot.jobs, key=lambda job: job.id), supply)
+
+    def _of_jobs(self, jobs: Sequence[JobSnapshot], supply: Supply) -> Plan:
         made = self._of_fleet if supply.terms.is_fleet else self._of_few
         return made(jobs, supply)
+
+    def _with_studies(
+        self, snapshot: Snapshot, works: Sequence[StudyWork], supply: Supply
+    ) -> Plan:
+        """Studies within what others hold now, then ordinary jobs within the rest."""
+        trials = {job.id for work in works for job in (*work.jobs, *work.set_aside)}
+        others = sorted(
+            (job for job in snapshot.jobs if job.id not in trials), key=lambda job: job.id
+        )
+        parts: list[StudyPart] = []
+        for place, work in enumerate(works):
+            later = [job for each in works[place + 1 :] for job in (*each.jobs, *each.set_aside)]
+            taken = supply.uses(targets(parts).values())
+            taken = taken + supply.uses(job.held for job in (*others, *later))
+            parts.append(plan_study(work, supply, taken, self._parameters.most_times_dearest))
+        given = supply.uses(targets(parts).values())
+        limits = tuple(
+            replace(limit, maximum=max(limit.maximum - float(used), 0.0))
+            for limit, used in zip(snapshot.limits, given, strict=True)
+        )
+        rest = self._of_jobs(others, supply_of(replace(snapshot, limits=limits)))
+        return together(rest, parts, supply)
 
     def _of_few(self, jobs: Sequence[JobSnapshot], supply: Supply) -> Plan:
         outcome = self._settled(jobs, supply)

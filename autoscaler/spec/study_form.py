@@ -17,6 +17,7 @@ from autoscaler.domain.study import (
 )
 from autoscaler.spec.forms import Form, one_or_many
 from autoscaler.spec.job_form import Count, Duration, JobForm, Text, split_command
+from autoscaler.spec.objective_text import ObjectiveForm, ShortObjective
 
 Bound = Annotated[float, Field(allow_inf_nan=False)]
 Bounds = Annotated[tuple[Bound, ...], Field(min_length=2, max_length=2)]
@@ -121,6 +122,7 @@ class StudyForm(Form):
     function: Annotated[Text, AfterValidator(_function)] | None = None
     working_directory: Text = "."
     space: dict[Text, ParameterForm] = Field(default_factory=dict)
+    objective: ShortObjective = ObjectiveForm()
     trials: Count | None = None
     at_once: Count | None = None
     timeout: Duration | None = None
@@ -155,6 +157,7 @@ class StudyForm(Form):
             storage=self.storage,
             sampler=None if self.sampler is None else self.sampler.method(),
             pruner=None if self.pruner is None else self.pruner.method(),
+            objective=self.objective.objective(),
             trials=self.trials,
             at_once=self.at_once,
             timeout_seconds=self.timeout,

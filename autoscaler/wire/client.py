@@ -225,6 +225,7 @@ class StudyClient:
         self, url: str, token: str, study: str, transport: httpx.BaseTransport | None = None
     ) -> None:
         self._http = _Http(url, token, transport)
+        self.study = study
         self._path = f"/v1/studies/{study}"
 
     def lease(self, lease: StudyLease) -> None:

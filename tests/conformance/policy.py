@@ -19,9 +19,10 @@ from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.policies.base import Policy
 from tests.economics.cases import devices, job, snapshot
-from tests.economics.strategies import snapshots
+from tests.economics.strategies import searching, snapshots
 
 FLEETS = snapshots(jobs=5, draws=3, all_measured=False, is_limited=True, has_ends=True)
+STUDIES = searching(FLEETS)
 # A job that ends sooner than an instance boots is over before it matters where it went.
 SURE = snapshots(jobs=4, is_limited=True, least_examples=1e5)
 SIMPLE = snapshots(jobs=4, is_limited=True, is_simple=True)
@@ -120,6 +121,16 @@ def assert_readable(moment: Snapshot, plan: Plan) -> None:
     assert 0 <= plan.gap_usd_per_second < math.inf
 
 
+def assert_no_more_of_what_is_refused(refused: frozenset[str], plan: Plan) -> None:
+    """Than is held of it."""
+    for decision in plan.decisions:
+        target, held = decision.target, decision.current
+        if target is not None and target.offer in refused:
+            assert held is not None
+            assert held.offer == target.offer
+            assert held.instances >= target.instances
+
+
 def assert_order_says_nothing(policy: Policy, moment: Snapshot, data: st.DataObject) -> None:
     """The same plan again, and for the same jobs and offers in another order."""
     plan = policy.plan(moment)
@@ -127,6 +138,10 @@ def assert_order_says_nothing(policy: Policy, moment: Snapshot, data: st.DataObj
     mixed = replace(
         moment,
         jobs=tuple(data.draw(st.permutations(moment.jobs))),
+        studies=tuple(
+            replace(one, trials=tuple(data.draw(st.permutations(one.trials))))
+            for one in data.draw(st.permutations(moment.studies))
+        ),
         offers=tuple(data.draw(st.permutations(moment.offers))),
     )
     assert policy.plan(mixed) == plan
@@ -145,6 +160,23 @@ class PolicyConformance:
         assert_what_comes_at_once_has_room(moment, plan)
         assert_readable(moment, plan)
 
+    @given(moment=STUDIES, data=st.data())
+    @settings(shared_fixture, max_examples=20)
+    def test_of_trials_the_same_holds(
+        self, policy: Policy, moment: Snapshot, data: st.DataObject
+    ) -> None:
+        """Where studies were told of; and a pair of them may come in any order."""
+        refused = data.draw(st.frozensets(st.sampled_from([one.id for one in moment.offers])))
+        moment = replace(moment, unavailable=refused)
+        plan = policy.plan(moment)
+        assert_one_decision_a_job(moment, plan)
+        assert_no_limit_is_passed(moment, plan)
+        assert_bounds_are_kept(moment, plan)
+        assert_what_comes_at_once_has_room(moment, plan)
+        assert_readable(moment, plan)
+        assert_no_more_of_what_is_refused(refused, plan)
+        assert_order_says_nothing(policy, moment, data)
+
     @given(moment=FLEETS, data=st.data())
     @shared_fixture
     def test_of_an_unavailable_offer_no_more_is_wanted_than_is_held(
@@ -152,12 +184,8 @@ class PolicyConformance:
     ) -> None:
         ids = [offer.id for offer in moment.offers]
         refused = data.draw(st.frozensets(st.sampled_from(ids)))
-        for decision in policy.plan(replace(moment, unavailable=refused)).decisions:
-            target, held = decision.target, decision.current
-            if target is not None and target.offer in refused:
-                assert held is not None
-                assert held.offer == target.offer
-                assert held.instances >= target.instances
+        plan = policy.plan(replace(moment, unavailable=refused))
+        assert_no_more_of_what_is_refused(refused, plan)
 
     @given(moment=FLEETS, data=st.data())
     @shared_fixture

@@ -12,7 +12,21 @@ from autoscaler.domain.goodput import ThroughputParameters
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import AfterDeadline, Objective
 from autoscaler.domain.offer import Limit, LimitUnit, Offer
-from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts, ThroughputModel
+from autoscaler.domain.snapshot import (
+    FreeInstance,
+    JobSnapshot,
+    Snapshot,
+    StudySnapshot,
+    SwitchingCosts,
+    ThroughputModel,
+)
+from autoscaler.domain.terms import (
+    LaterRung,
+    StudyTerms,
+    TrialProgress,
+    TrialRecord,
+    TrialSpeed,
+)
 from tests.economics.cases import ALL, NOW, job, model, offer, valued
 
 KINDS = ("core", "card")
@@ -117,6 +131,73 @@ def _job(
         ),
         waited_seconds=draw(st.floats(0.0, 7200.0)),
     )
+
+
+@st.composite
+def searching(draw: st.DrawFn, moments: st.SearchStrategy[Snapshot]) -> Snapshot:
+    """The same moments, with some of the jobs trials of one of two studies."""
+    moment = draw(moments)
+    homes = {one.id: draw(st.sampled_from([None, "first", "second"])) for one in moment.jobs}
+    started = draw(st.booleans())
+    members = tuple(
+        replace(one, study=homes[one.id], progress_examples=100.0 * started) for one in moment.jobs
+    )
+    found = []
+    for name in sorted({home for home in homes.values() if home is not None}):
+        own = [one for one in members if one.study == name]
+        gone = draw(st.integers(0, 2))
+        records = [draw(_record(one.id, one.held)) for one in own]
+        records += [
+            draw(_record(f"{name}-gone-{index}", draw(st.sampled_from(own)).held, has_ended=True))
+            for index in range(gone)
+        ]
+        free = draw(st.lists(st.sampled_from([one.id for one in moment.offers]), max_size=1))
+        found.append(
+            StudySnapshot(
+                name,
+                draw(_terms()),
+                tuple(records),
+                tuple(FreeInstance(offer, draw(st.sampled_from([0.0, 600.0]))) for offer in free),
+                spent_usd=0.5,
+            )
+        )
+    return replace(moment, jobs=members, studies=tuple(found))
+
+
+@st.composite
+def _terms(draw: st.DrawFn) -> StudyTerms:
+    synchronous = draw(st.booleans())
+    return StudyTerms(
+        objective=draw(_with_ends(valued(draw(st.floats(0.0, 3.0))))),
+        directions=(draw(st.sampled_from(["minimize", "maximize"])),),
+        to_begin=draw(st.none() | st.integers(0, 20)),
+        full_work=draw(st.none() | st.just(27.0)),
+        synchronous=synchronous,
+        later=draw(st.sampled_from([(), (LaterRung(2, 6.0), LaterRung(1, 18.0))]))
+        if synchronous
+        else (),
+        best=draw(st.none() | st.just(0.5)),
+    )
+
+
+@st.composite
+def _record(
+    draw: st.DrawFn, name: str, size: Allocation | None, has_ended: bool = False
+) -> TrialRecord:
+    progress = draw(st.sampled_from([0.0, 1.0, 3.0, 26.0, 27.0]))
+    reports = tuple((float(at), draw(st.floats(0.0, 1.0))) for at in range(1, int(progress), 5))
+    speeds = ()
+    if size is not None and progress and draw(st.booleans()):
+        speeds = (TrialSpeed(size, 1.0, draw(st.floats(1.0, 2000.0))),)
+    stands = TrialProgress(
+        name,
+        progress,
+        draw(st.sampled_from([None, 3.0, 27.0])),
+        draw(st.sampled_from([{}, {"width": 1.0}, {"width": 64.0, "depth": 2.0}])),
+        reports,
+        has_ended,
+    )
+    return TrialRecord(stands, NOW - 30.0, size, speeds)
 
 
 @st.composite

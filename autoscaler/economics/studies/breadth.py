@@ -318,7 +318,7 @@ def _hold(trial: AsyncTrial, supply: StudySupply) -> AsyncDecision:
 
 
 def _waits(trial: AsyncTrial, why: str) -> AsyncDecision:
-    return AsyncDecision(trial.id, AsyncAction.WAIT, None, f"{trial.id} waits: {why}")
+    return AsyncDecision(trial.id, AsyncAction.WAIT, None, f"wait {trial.id}: {why}")
 
 
 def _size(trial: AsyncTrial, supply: StudySupply) -> int:

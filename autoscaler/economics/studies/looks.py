@@ -49,6 +49,8 @@ def looks(
         for place, (trial, _) in enumerate(pairs)
         if trial.held is not None and trial.is_measured and trial.ready_seconds == 0
     ]
+    if not rung.may_pause:
+        hosts = []
     room = len(hosts) + sum(one.instances for one in rung.freed)
     if not unknown or not room:
         return None
@@ -72,7 +74,7 @@ def looks(
                 changed[host],
                 action=TrialAction.PAUSE,
                 after=trial,
-                reason=f"pause {rung.trials[host].id} for a look at {trial}",
+                reason=f"wait {rung.trials[host].id}, paused for a look at {trial}",
             )
     return tuple(changed)
 
@@ -96,7 +98,7 @@ def _rooms(rung: Rung, supply: StudySupply, hosts: list[int]) -> list[tuple[int 
 def _as_it_is(trial: RungTrial, decision: TrialDecision, supply: StudySupply) -> TrialDecision:
     """Nothing else is changed while there are looks: in a minute more will be known."""
     if trial.held is None:
-        reason = f"{trial.id} waits until all have been looked at"
+        reason = f"wait {trial.id} until all have been looked at"
         return replace(decision, action=TrialAction.WAIT, after=None, reason=reason)
     size = supply.sizes[trial.held]
     reason = f"hold {trial.id} at {size} until all have been looked at"

@@ -201,11 +201,15 @@ class FutureRung:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rung:
-    """The present rung, what the study holds beside its trials, and the rungs to come."""
+    """The present rung, what the study holds beside its trials, and the rungs to come.
+
+    Where they `may_pause`, trials that train may make room for others: they go on where they were.
+    """
 
     trials: tuple[RungTrial, ...]
     freed: tuple[FreedInstances, ...] = ()
     future: tuple[FutureRung, ...] = ()
+    may_pause: bool = True
 
 
 @dataclass(frozen=True, slots=True)

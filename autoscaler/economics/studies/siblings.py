@@ -135,6 +135,7 @@ def sibling_speeds(
     sizes: StudySizes,
     measured: SpeedMeasurements,
     prior: SiblingPrior | None = None,
+    count: int | None = None,
 ) -> SpeedModel:
     """What the measured siblings say of all trials, the measured included.
 
@@ -143,10 +144,12 @@ def sibling_speeds(
         sizes: what they may hold.
         measured: what is known; may be empty.
         prior: widths; those of `SiblingPrior` where None.
+        count: of how many, the first, anything is to be said; None: of all.
     """
     prior = prior or SiblingPrior()
     widths = _most_likely(features, sizes, measured, prior)
-    trials, size_count = len(features), len(sizes.devices)
+    trials = len(features) if count is None else count
+    size_count = len(sizes.devices)
     trial = np.repeat(np.arange(trials), size_count)
     size = np.tile(np.arange(size_count), trials)
     covariance = _kernel(features, sizes, (trial, size), (trial, size), widths)

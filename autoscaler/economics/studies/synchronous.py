@@ -107,9 +107,9 @@ def _what(
         case TrialAction.TAKE_OVER:
             return f"start {trial} on {size} that another trial left"
         case TrialAction.WAIT:
-            return f"{trial} waits for {after} and takes over its {size}"
+            return f"wait {trial} for the {size} of {after}"
         case TrialAction.PAUSE:
-            return f"pause {trial}, whose turn comes after {after} on its {size}"
+            return f"wait {trial}, paused until {after} leaves its {size}"
 
 
 def _change(old: Allocation, new: Allocation) -> str:

@@ -91,7 +91,7 @@ def water_fill(rung: Rung, supply: StudySupply, aim: StudyAim) -> Prospects:
     """
     prospects = _water_fill(rung, supply, aim)
     held = [one for one in rung.trials if one.held is not None]
-    if not held or len(held) == len(rung.trials):
+    if not held or len(held) == len(rung.trials) or not rung.may_pause:
         return prospects
     others = _water_fill(_loosened(rung, supply), supply, aim)
     stays = _kept_if_as_good(prospects.chosen, others.chosen, aim)

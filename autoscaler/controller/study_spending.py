@@ -1,0 +1,100 @@
+"""What studies have cost, and that none costs more than its budget."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+
+from autoscaler.controller.leaving import usual_seconds
+from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.job import JobPhase, JobRecord
+from autoscaler.domain.terms import TrialRecord, budget_used_up
+from autoscaler.ledger.ledger import Ledger
+from autoscaler.store.events import Event
+from autoscaler.store.store import Store
+
+_log = logging.getLogger(__name__)
+
+_AT_WORK = (JobPhase.PENDING, JobPhase.RUNNING)
+
+
+class StudySpending:
+    """Adds up what all trials of a study have cost; those that are over are added up once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._jobs: dict[str, set[str]] = {}
+        self._over: dict[str, Decimal] = {}
+
+    def spent(self, study: str, alive: Sequence[JobRecord], now_seconds: float) -> Decimal:
+        """What a study has cost up to now; `alive` are the jobs that have not ended."""
+        if study not in self._jobs:
+            self._jobs[study] = {
+                job.id for job in self._store.jobs.all() if job.spec.study == study
+            }
+        at_work = {job.id for job in alive if job.spec.study == study}
+        self._jobs[study] |= at_work
+        spent = Decimal(0)
+        for job in self._jobs[study]:
+            spent += self._of_job(job, job in at_work, now_seconds)
+        return spent
+
+    def _of_job(self, job: str, is_alive: bool, now_seconds: float) -> Decimal:
+        if job in self._over:
+            return self._over[job]
+        ledger = Ledger(self._store.ledger.entries(job))
+        spent = ledger.spent(job, now_seconds)
+        if not is_alive and not ledger.rate_usd_per_hour(now_seconds):
+            self._over[job] = spent
+        return spent
+
+
+class StudyBudgets:
+    """Ends the trials of a study before they can spend more than it may, whatever was planned."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._spending = StudySpending(store)
+
+    def guard(
+        self,
+        jobs: Sequence[JobRecord],
+        instances: Mapping[str, Sequence[HeldInstance]],
+        now_seconds: float,
+    ) -> None:
+        """See to the studies of these jobs, which have not ended; `instances` are by job.
+
+        What is held goes on costing until it has drained and the cloud has ended it.
+        """
+        trials: dict[str, list[JobRecord]] = defaultdict(list)
+        for job in jobs:
+            if job.spec.study is not None:
+                trials[job.spec.study].append(job)
+        for study, own in trials.items():
+            terms = self._store.studies.terms(study)
+            if terms is None or terms.objective.budget_usd is None:
+                continue
+            held = [each for job in own for each in instances.get(job.id, ())]
+            spent_usd = self._spending.spent(study, jobs, now_seconds)
+            records = self._store.studies.trials(study)
+            leaving_seconds = max(usual_seconds(job) for job in own) + _unit_seconds(records)
+            rate_usd_per_hour = float(sum(each.usd_per_hour for each in held))
+            to_come_usd = Decimal(rate_usd_per_hour * leaving_seconds / 3600)
+            if spent_usd + to_come_usd >= terms.objective.budget_usd:
+                self._end(study, own, now_seconds)
+
+    def _end(self, study: str, trials: Sequence[JobRecord], now_seconds: float) -> None:
+        cause = budget_used_up(study)
+        for job in trials:
+            if job.phase in _AT_WORK:
+                self._store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, cause)
+                self._store.events.add(Event(now_seconds, "budget", cause, job.id))
+                _log.info("%s budget: %s", job.id, cause)
+
+
+def _unit_seconds(records: Sequence[TrialRecord]) -> float:
+    """How long the slowest trial takes for one unit of its work: it leaves between two."""
+    latest = [record.speeds[0] for record in records if record.speeds]
+    return max((speed.seconds / speed.work for speed in latest), default=0.0)

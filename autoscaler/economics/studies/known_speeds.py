@@ -1,0 +1,135 @@
+"""How fast the trials of a study are, from what was measured of them and of those that ended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.offer import Offer
+from autoscaler.domain.terms import TrialRecord
+from autoscaler.economics.studies.rung import StudySupply, settled
+from autoscaler.economics.studies.siblings import (
+    SpeedMeasurements,
+    StudySizes,
+    hyper_parameter_features,
+    sibling_speeds,
+)
+from autoscaler.economics.supply import BoolArray, IntArray
+from autoscaler.goodput.throughput import FloatArray
+
+DRAWS = 24
+# Before anything was measured, a trial is taken for an hour's work.
+_HOUR_SECONDS = 3600.0
+# What is usual: each device beyond the first costs all of them so much.
+_SERIAL = 0.05
+# What more siblings than the latest so many could teach takes longer to learn than it is worth.
+_MOST_SIBLINGS = 120
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrialSpeeds:
+    """Units of work a second of N trials on A sizes in K equally likely draws.
+
+    Attributes:
+        goodput: (K, N, A); of one that nobody measured its median, in all draws.
+        fresh: of a trial of which nothing is known, (A,).
+        is_measured: whose own speed was measured, (N,).
+    """
+
+    goodput: FloatArray
+    fresh: FloatArray
+    is_measured: BoolArray
+
+
+def trial_speeds(
+    trials: Sequence[TrialRecord],
+    ended: Sequence[TrialRecord],
+    supply: StudySupply,
+    full_work: float,
+) -> TrialSpeeds:
+    """The speeds of trials that are alive; those that ended teach, the latest of them.
+
+    Args:
+        trials: N of them.
+        ended: siblings, the latest last.
+        supply: what trials may hold.
+        full_work: what a trial that goes all the way makes of progress.
+    """
+    teachers = [one for one in ended if one.speeds][-_MOST_SIBLINGS:]
+    every = [*trials, None, *teachers]
+    offers = {offer.id: offer for offer in supply.offers}
+    table = _Columns(supply.sizes, every, offers)
+    measured = table.measurements(every)
+    typical = table.typical(measured, full_work)
+    sizes = StudySizes(table.devices, table.kinds, typical)
+    count = len(trials) + 1
+    model = sibling_speeds(_features(every), sizes, measured, count=count)
+    own = np.array([table.teaches(one) for one in trials], dtype=np.bool_)
+    draws = settled(model.draws(DRAWS), np.append(own, False))[:, :, table.of_size]
+    return TrialSpeeds(draws[:, :-1], draws[0, -1], own)
+
+
+class _Columns:
+    """Sizes that differ in kind or number of devices: those of one column are equally fast."""
+
+    def __init__(
+        self,
+        sizes: Sequence[Allocation],
+        records: Sequence[TrialRecord | None],
+        offers: Mapping[str, Offer],
+    ) -> None:
+        self._offers = offers
+        measured = [speed.size for one in records if one is not None for speed in one.speeds]
+        keys = {key for size in (*sizes, *measured) if (key := self._key(size)) is not None}
+        order = sorted(keys)
+        kinds = sorted({kind for kind, _ in order})
+        self._place = {key: place for place, key in enumerate(order)}
+        self.devices = np.array([float(devices) for _, devices in order])
+        self.kinds: IntArray = np.array([kinds.index(kind) for kind, _ in order], dtype=np.int64)
+        self.of_size: IntArray = np.array(
+            [self._place[offers[one.offer].device_kind, one.devices] for one in sizes],
+            dtype=np.int64,
+        )
+
+    def _key(self, size: Allocation) -> tuple[str, int] | None:
+        offer = self._offers.get(size.offer)
+        return None if offer is None else (offer.device_kind, size.devices)
+
+    def teaches(self, record: TrialRecord) -> bool:
+        """Whether a speed of it was measured on what is still offered."""
+        return any(self._key(speed.size) is not None for speed in record.speeds)
+
+    def measurements(self, records: Sequence[TrialRecord | None]) -> SpeedMeasurements:
+        """What was measured, each by the place of its trial."""
+        found: list[tuple[int, int, float]] = []
+        for trial, record in enumerate(records):
+            for speed in () if record is None else record.speeds:
+                key = self._key(speed.size)
+                if key is not None:
+                    found.append((trial, self._place[key], math.log(speed.work / speed.seconds)))
+        return SpeedMeasurements(
+            np.array([trial for trial, _, _ in found], dtype=np.int64),
+            np.array([column for _, column, _ in found], dtype=np.int64),
+            np.array([rate for _, _, rate in found], dtype=np.float64),
+        )
+
+    def typical(self, measured: SpeedMeasurements, full_work: float) -> FloatArray:
+        """The logarithm of what is expected of any trial on each column."""
+        scaling = np.log(self.devices / (1.0 + _SERIAL * (self.devices - 1.0)))
+        level = math.log(full_work / _HOUR_SECONDS)
+        if len(measured.trial):
+            level = float(np.median(measured.log_rate - scaling[measured.size]))
+        typical: FloatArray = level + scaling
+        return typical
+
+
+def _features(records: Sequence[TrialRecord | None]) -> FloatArray:
+    """Numeric hyper-parameters of all, (N, H); of one that is not known the mean."""
+    own = [{} if one is None else one.stands.features for one in records]
+    names = sorted({name for features in own for name in features})
+    values = [[features.get(name, math.nan) for name in names] for features in own]
+    return hyper_parameter_features(np.array(values).reshape(len(records), len(names)))

@@ -1,0 +1,270 @@
+"""A study at a moment: what its trials have left to do, hold and may hold, and how fast they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from autoscaler.domain.offer import Offer
+from autoscaler.domain.snapshot import JobSnapshot, StudySnapshot
+from autoscaler.domain.terms import TrialProgress, TrialRecord
+from autoscaler.economics.studies.known_speeds import TrialSpeeds, trial_speeds
+from autoscaler.economics.studies.lengths import TrialLengths, trial_lengths
+from autoscaler.economics.studies.menu import permitted_sizes, trial_supply
+from autoscaler.economics.studies.rung import FreedInstances, StudySupply
+from autoscaler.economics.supply import BoolArray, Supply
+from autoscaler.goodput.throughput import FloatArray
+
+# A trial reports when it has come so far: until it does, it is short of that by this share.
+_SHORT = 0.05
+# Reports from which a speed is known: that of a stretch between two of them.
+_REPORTS_TO_KNOW = 2.0
+_NOTHING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrialAt:
+    """A trial that has not ended, at a moment.
+
+    Attributes:
+        job: its job.
+        stands: what was told of it last.
+        held: which of the sizes it holds; None: none.
+        to_decision: work to its next decision; 0: it waits for that.
+        to_end: work to the end of its training.
+        goodput: units of work a second on each size in each draw, (K, A); 0: not for it.
+        is_measured: whether its own speed was measured.
+        ready_seconds: until what it holds trains.
+        paid_seconds: of what it holds that are paid for in any case.
+    """
+
+    job: JobSnapshot
+    stands: TrialProgress
+    held: int | None
+    to_decision: float
+    to_end: float
+    goodput: FloatArray
+    is_measured: bool
+    ready_seconds: float
+    paid_seconds: float
+
+    @property
+    def id(self) -> str:
+        """Its name in reasons."""
+        return self.job.id
+
+    @property
+    def waits_for_decision(self) -> bool:
+        """Whether it has come to where its pruner decides next."""
+        return self.to_decision <= 0
+
+    @property
+    def can_train(self) -> bool:
+        """Whether there is a size for it."""
+        return bool((self.goodput > 0).any(axis=1).all())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StudyMoment:
+    """A study as it is planned for.
+
+    Attributes:
+        study: as the snapshot has it.
+        now_seconds: since the Unix epoch.
+        supply: what its trials may hold, within what others leave of the limits.
+        trials: those that have not ended, the first submitted first.
+        fresh: units of work a second of one that has not begun, (A,).
+        first_work: what one that has not begun does to its first decision.
+        full_work: what one that goes all the way does.
+        lengths: how far trials go.
+        keeps_progress: whether a trial that holds nothing for a while goes on where it was.
+    """
+
+    study: StudySnapshot
+    now_seconds: float
+    supply: StudySupply
+    trials: tuple[TrialAt, ...]
+    fresh: FloatArray
+    first_work: float
+    full_work: float
+    lengths: TrialLengths
+    keeps_progress: bool
+
+    @property
+    def free(self) -> tuple[FreedInstances, ...]:
+        """What the study holds and no trial does."""
+        known = self.supply.place_of
+        return tuple(
+            FreedInstances(one.offer, 1, one.paid_seconds)
+            for one in self.study.free
+            if one.offer in known
+        )
+
+
+def study_moment(
+    study: StudySnapshot, jobs: Sequence[JobSnapshot], supply: Supply, taken: FloatArray
+) -> StudyMoment | None:
+    """The moment of a study; None where nothing is offered to its trials.
+
+    Args:
+        study: with the records of all its trials.
+        jobs: its trials that are alive and have not ended, the first submitted first.
+        supply: what is offered.
+        taken: what others use of each limit, (R,).
+    """
+    records = {one.stands.job: one for one in study.trials}
+    alive = [records.get(job.id) or _unheard(job, supply.now_seconds) for job in jobs]
+    ended = sorted(
+        (one for one in study.trials if one.stands.has_ended),
+        key=lambda one: (one.told_seconds, one.stands.job),
+    )
+    spacing = _spacing(study.trials)
+    per_unit = _seconds_per_unit(study.trials)
+    look = _REPORTS_TO_KNOW * spacing * per_unit if per_unit else None
+    menu = trial_supply(jobs, supply, taken, look)
+    if menu is None:
+        return None
+    full_work = _full_work(study)
+    speeds = trial_speeds(alive, ended, menu, full_work)
+    keeps_progress = any(job.progress_examples > 0 for job in jobs)
+    trials = tuple(
+        _trial(
+            place, job, record, _Around(menu, supply, speeds, spacing, full_work, keeps_progress)
+        )
+        for place, (job, record) in enumerate(zip(jobs, alive, strict=True))
+    )
+    lengths = trial_lengths(
+        [one.stands.progress for one in ended],
+        [one.stands.progress for one in alive if one.stands.progress > 0],
+        full_work,
+    )
+    fresh = speeds.fresh * permitted_sizes(replace(jobs[0], held=None), menu.sizes, supply)
+    return StudyMoment(
+        study=study,
+        now_seconds=supply.now_seconds,
+        supply=menu,
+        trials=trials,
+        fresh=fresh,
+        first_work=min(_first_work(study.trials) or full_work, full_work),
+        full_work=full_work,
+        lengths=lengths,
+        keeps_progress=keeps_progress,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Around:
+    """What the trials of a moment have in common."""
+
+    menu: StudySupply
+    supply: Supply
+    speeds: TrialSpeeds
+    spacing: float
+    full_work: float
+    keeps_progress: bool
+
+
+def _trial(place: int, job: JobSnapshot, record: TrialRecord, around: _Around) -> TrialAt:
+    menu, stands = around.menu, record.stands
+    held = menu.sizes.index(job.held) if job.held in menu.sizes else None
+    allowed = _allowed(job, held, around)
+    goodput = around.speeds.goodput[:, place] * allowed
+    rate = 0.0
+    if held is not None and job.trained == job.held == record.trained:
+        rate = float(np.median(around.speeds.goodput[:, place, held]))
+    reached = stands.progress + _since(record, rate, around)
+    decided_at = min(stands.decided_at or around.full_work, around.full_work)
+    least = _SHORT * around.spacing if around.spacing else _NOTHING * around.full_work
+    to_decision = max(decided_at - reached, least) if stands.progress < decided_at else 0.0
+    offer = None if job.held is None else around.supply.offer(job.held.offer)
+    return TrialAt(
+        job=job,
+        stands=stands,
+        held=held,
+        to_decision=to_decision,
+        to_end=max(around.full_work - reached, least),
+        goodput=goodput,
+        is_measured=bool(around.speeds.is_measured[place]),
+        ready_seconds=0.0 if offer is None else _ready_seconds(job, offer, around),
+        paid_seconds=0.0 if offer is None else _paid_seconds(job, offer, around.supply),
+    )
+
+
+def _allowed(job: JobSnapshot, held: int | None, around: _Around) -> BoolArray:
+    """Which sizes it may go to. A change that was decided is left to come about; and what keeps
+    no progress goes nowhere else: there it would begin anew.
+    """
+    allowed = permitted_sizes(job, around.menu.sizes, around.supply)
+    if held is None:
+        return allowed
+    if job.trained != job.held:
+        return allowed & (np.arange(len(allowed)) == held)
+    if not around.keeps_progress:
+        offers = around.menu.offer_of
+        more = around.menu.instances >= around.menu.instances[held]
+        return allowed & (offers == offers[held]) & more
+    return allowed
+
+
+def _since(record: TrialRecord, rate: float, around: _Around) -> float:
+    """What it has done since it was told of: no more than it would have told of."""
+    seconds = max(around.supply.now_seconds - record.told_seconds, 0.0)
+    return min(rate * seconds, (1.0 - _SHORT) * around.spacing)
+
+
+def _ready_seconds(job: JobSnapshot, offer: Offer, around: _Around) -> float:
+    if job.held is not None and job.trained == job.held:
+        return 0.0
+    starts = offer.boot_seconds + offer.fill_seconds + around.menu.switching.start_seconds
+    if job.ordered_seconds is None:
+        return starts
+    return max(starts - (around.supply.now_seconds - job.ordered_seconds), _SHORT * starts)
+
+
+def _paid_seconds(job: JobSnapshot, offer: Offer, supply: Supply) -> float:
+    if job.ordered_seconds is None:
+        return 0.0
+    held_seconds = supply.now_seconds - job.ordered_seconds
+    return max(offer.minimum_billed_seconds - max(held_seconds, 0.0), 0.0)
+
+
+def _unheard(job: JobSnapshot, now_seconds: float) -> TrialRecord:
+    return TrialRecord(TrialProgress(job.id), now_seconds)
+
+
+def _spacing(records: Sequence[TrialRecord]) -> float:
+    """Work between two reports, as it usually is; 0 while none was told."""
+    steps = [
+        later - before
+        for record in records
+        for before, later in pairwise([0.0, *sorted(at for at, _ in record.stands.reports)])
+        if later > before
+    ]
+    return float(np.median(steps)) if steps else 0.0
+
+
+def _seconds_per_unit(records: Sequence[TrialRecord]) -> float | None:
+    found = [speed.seconds / speed.work for record in records for speed in record.speeds[:1]]
+    return float(np.median(found)) if found else None
+
+
+def _full_work(study: StudySnapshot) -> float:
+    """What a trial does that goes all the way: as stated, else as far as anyone is to come."""
+    if study.terms.full_work is not None:
+        return study.terms.full_work
+    ahead = sum(rung.work for rung in study.terms.later)
+    known = [
+        max(one.stands.progress, (one.stands.decided_at or 0.0) + ahead) for one in study.trials
+    ]
+    return max([each for each in known if math.isfinite(each)], default=0.0) or 1.0
+
+
+def _first_work(records: Sequence[TrialRecord]) -> float | None:
+    """The first decision on a trial: the earliest that was told of."""
+    stands = [record.stands for record in records if not record.stands.has_ended]
+    decided = [one.decided_at for one in stands if one.decided_at is not None]
+    return min((at for at in decided if at > 0), default=None)

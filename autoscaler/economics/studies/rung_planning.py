@@ -1,0 +1,266 @@
+"""The plan of a synchronous search at a moment: its trials up to their barrier."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.economics.studies.goal import Purse, StudyGoal
+from autoscaler.economics.studies.moment import StudyMoment, TrialAt
+from autoscaler.economics.studies.rung import (
+    FreedInstances,
+    FutureRung,
+    Rung,
+    RungTrial,
+    SurvivorDraws,
+    future_rungs,
+)
+from autoscaler.economics.studies.study_plan import (
+    StudyAim,
+    StudyPlan,
+    TrialAction,
+    TrialDecision,
+)
+from autoscaler.economics.studies.synchronous import plan_rung
+from autoscaler.economics.studies.verdicts import StudyVerdict, TrialVerdict
+from autoscaler.economics.studies.ways import size_of, way_usd
+from autoscaler.economics.supply import SECONDS_PER_HOUR
+from autoscaler.economics.wording import duration
+from autoscaler.goodput.throughput import FloatArray
+
+_LEAST_SECONDS = 1.0
+# Of the trials that are to begin with the others, so many are planned for.
+_MOST_TO_BEGIN = 60
+_HOLDS = (TrialAction.HOLD, TrialAction.RESIZE, TrialAction.START, TrialAction.TAKE_OVER)
+
+
+def plan_synchronous(moment: StudyMoment, goal: StudyGoal) -> StudyVerdict:
+    """What each trial holds until the next news; at its barrier nothing, but for what comes next."""
+    racing = [one for one in moment.trials if not one.waits_for_decision and one.can_train]
+    if not racing:
+        return _at_the_barrier(moment)
+    rung = _rung(moment, racing)
+    aim = StudyAim(
+        deadline_seconds=_at_least(goal.deadline_seconds),
+        budget_usd=goal.left_usd,
+        usd_per_hour=_hourly_worth(goal),
+        confidence=goal.confidence,
+    )
+    try:
+        plan = plan_rung(rung, moment.supply, aim)
+    except ValueError as error:
+        return _as_it_is(moment, str(error))
+    decided = {one.trial: one for one in plan.decisions}
+    paid = _Paid(moment, goal)
+    verdicts = {one.id: paid.verdict(one, decided[one.id]) for one in _holders_first(racing)}
+    kept = _kept(moment, plan, decided)
+    trials = tuple(
+        verdicts.get(one.id) or _rests(one, kept, plan.barrier_seconds.median)
+        for one in moment.trials
+    )
+    held = sum(one.target.instances for one in trials if one.target is not None)
+    worth = plan.usd_per_hour / SECONDS_PER_HOUR
+    again = (
+        None if plan.standby is None or not plan.standby.order else plan.standby.order_in_seconds
+    )
+    return StudyVerdict(
+        trials=trials,
+        usd_per_second=worth,
+        bid=max(worth, goal.bid if goal.deadline_seconds is not None else 0.0) / max(held, 1),
+        seconds=plan.seconds.median,
+        barrier_seconds=plan.barrier_seconds.median,
+        chance=plan.chance,
+        note=plan.shortfall,
+        again_seconds=again,
+    )
+
+
+@dataclass(slots=True)
+class _Paid:
+    """Turns decisions into verdicts as far as the budget bears them, one after the other."""
+
+    moment: StudyMoment
+    purse: Purse
+
+    def __init__(self, moment: StudyMoment, goal: StudyGoal) -> None:
+        self.moment, self.purse = moment, Purse(goal.left_usd)
+        for one in moment.trials:
+            if one.held is not None:
+                self.purse.promise(way_usd(one, one.held, one.to_decision, moment))
+
+    def verdict(self, trial: TrialAt, decision: TrialDecision) -> TrialVerdict:
+        """The decision, unless it takes more money than there is beside those that train."""
+        if decision.action not in _HOLDS:
+            return TrialVerdict(trial.id, None, decision.reason)
+        size = self.moment.supply.sizes.index(decision.size)
+        if not (trial.goodput[:, size] > 0).all():
+            return self._stays(trial, "what it would go to is not for it")
+        if size == trial.held:
+            return TrialVerdict(trial.id, decision.size, decision.reason)
+        usd = way_usd(trial, size, trial.to_decision, self.moment)
+        if trial.held is not None:
+            usd -= way_usd(trial, trial.held, trial.to_decision, self.moment)
+        if not self.purse.bears(usd):
+            return self._stays(trial, self.purse.refusal(usd))
+        self.purse.promise(max(usd, 0.0))
+        return TrialVerdict(trial.id, decision.size, decision.reason)
+
+    def _stays(self, trial: TrialAt, why: str) -> TrialVerdict:
+        if trial.held is None:
+            return TrialVerdict(trial.id, None, f"wait {trial.id}: {why}")
+        size = self.moment.supply.sizes[trial.held]
+        return TrialVerdict(trial.id, size, f"hold {trial.id} at {size}: {why}")
+
+
+def _rung(moment: StudyMoment, racing: list[TrialAt]) -> Rung:
+    trials = [
+        RungTrial(
+            one.id,
+            one.to_decision,
+            one.goodput,
+            one.held,
+            one.ready_seconds if one.held is not None else 0.0,
+            one.paid_seconds if one.held is not None else 0.0,
+            one.is_measured,
+        )
+        for one in racing
+    ]
+    draws = len(racing[0].goodput)
+    to_begin = min(moment.study.terms.to_begin or 0, _MOST_TO_BEGIN)
+    fresh = np.tile(moment.fresh, (draws, 1))
+    if not (moment.fresh > 0).any():
+        to_begin = 0
+    trials += [
+        RungTrial(
+            f"trial {number + 1} of those to begin", moment.first_work, fresh, is_measured=False
+        )
+        for number in range(to_begin)
+    ]
+    freed = moment.free + tuple(
+        FreedInstances(size.offer, size.instances, one.paid_seconds)
+        for one in moment.trials
+        if one.waits_for_decision and one.held is not None
+        for size in (moment.supply.sizes[one.held],)
+    )
+    return Rung(
+        tuple(trials), freed, _future(moment, fresh, to_begin), may_pause=moment.keeps_progress
+    )
+
+
+def _future(moment: StudyMoment, fresh: FloatArray, to_begin: int) -> tuple[FutureRung, ...]:
+    later = moment.study.terms.later
+    able = [one for one in moment.trials if one.can_train]
+    rates = np.stack([one.goodput for one in able] + [fresh] * to_begin, axis=1)
+    weights = None if to_begin else _weights(moment, able)
+    counts, works = [rung.trials for rung in later], [rung.work for rung in later]
+    return future_rungs(rates, counts, works, SurvivorDraws(weights))
+
+
+def _weights(moment: StudyMoment, trials: list[TrialAt]) -> FloatArray | None:
+    """How likely each is to survive: by its place among all at the last progress all have told of."""
+    if any(not one.stands.reports for one in trials):
+        return None
+    sign = -1.0 if moment.study.terms.directions[:1] == ("maximize",) else 1.0
+    common = min(max(at for at, _ in one.stands.reports) for one in trials)
+    values = []
+    for one in trials:
+        told = [(at, value) for at, value in one.stands.reports if at <= common]
+        values.append(sign * max(told)[1] if told else np.inf)
+    place = np.argsort(np.argsort(np.nan_to_num(values, nan=np.inf), kind="stable"), kind="stable")
+    weights: FloatArray = 1.0 / (1.0 + place)
+    return weights
+
+
+def _kept(
+    moment: StudyMoment, plan: StudyPlan, decided: dict[str, TrialDecision]
+) -> frozenset[str]:
+    """Trials at their barrier that keep what they hold: the next rung wants it, a boot takes longer."""
+    standby = plan.standby
+    if standby is None or not standby.keep:
+        return frozenset()
+    there = [one for one in moment.trials if one.waits_for_decision and one.held is not None]
+    alike = [one for one in there if _offer(moment, one) == standby.offer]
+    free = Counter(one.offer for one in moment.free)[standby.offer]
+    taken = sum(
+        one.size.instances
+        for one in decided.values()
+        if one.action is TrialAction.TAKE_OVER and one.size.offer == standby.offer
+    )
+    keep = standby.keep - max(free - taken, 0)
+    most = sum(_instances(moment, one) for one in alike) + free - taken
+    kept, count = set(), 0
+    for one in alike:
+        count += _instances(moment, one)
+        if count <= min(keep, most):
+            kept.add(one.id)
+    return frozenset(kept)
+
+
+def _rests(trial: TrialAt, kept: frozenset[str], barrier_seconds: float) -> TrialVerdict:
+    """A trial that has come to its barrier, or for which there is no size."""
+    if not trial.waits_for_decision:
+        return TrialVerdict(trial.id, None, f"wait {trial.id}: nothing that it may use is offered")
+    held = trial.job.held
+    soon = f"the barrier is in {duration(barrier_seconds)}"
+    if held is not None and trial.id in kept:
+        return TrialVerdict(
+            trial.id, held, f"hold {trial.id} at {held}: {soon}, the next rung wants it"
+        )
+    return TrialVerdict(trial.id, None, f"wait {trial.id} for the barrier: {soon}")
+
+
+def _at_the_barrier(moment: StudyMoment) -> StudyVerdict:
+    """All wait for their pruner: what the next rung wants is kept for as long as a boot takes."""
+    supply, later = moment.supply, moment.study.terms.later
+    wanted = later[0].trials if later else 0
+    told = max((one.told_seconds for one in moment.study.trials), default=-np.inf)
+    trials = []
+    for one in moment.trials:
+        held = None if one.held is None else supply.sizes[one.held]
+        boots = 0.0 if one.held is None else float(supply.boot_seconds[one.held])
+        if held is None or not wanted or moment.now_seconds - told > boots:
+            trials.append(TrialVerdict(one.id, None, f"wait {one.id} for its pruner"))
+            continue
+        wanted -= 1
+        reason = f"hold {one.id} at {held}: its pruner decides now, and the next rung wants it"
+        trials.append(TrialVerdict(one.id, held, reason))
+    return StudyVerdict(tuple(trials), barrier_seconds=0.0)
+
+
+def _as_it_is(moment: StudyMoment, why: str) -> StudyVerdict:
+    """No plan was found: who trains goes on."""
+    trials = []
+    for one in moment.trials:
+        size = size_of(one, moment.supply) if one.held is not None else None
+        target: Allocation | None = None
+        reason = f"wait {one.id}: {why}"
+        if size is not None and not one.waits_for_decision:
+            target = moment.supply.sizes[size]
+            reason = f"hold {one.id} at {target}: {why}"
+        trials.append(TrialVerdict(one.id, target, reason))
+    return StudyVerdict(tuple(trials))
+
+
+def _holders_first(trials: list[TrialAt]) -> list[TrialAt]:
+    return sorted(trials, key=lambda one: one.held is None)
+
+
+def _hourly_worth(goal: StudyGoal) -> float:
+    if goal.deadline_seconds is not None or goal.left_usd is not None:
+        return 0.0
+    return goal.value_of_time * SECONDS_PER_HOUR
+
+
+def _at_least(deadline_seconds: float | None) -> float | None:
+    return None if deadline_seconds is None else max(deadline_seconds, _LEAST_SECONDS)
+
+
+def _offer(moment: StudyMoment, trial: TrialAt) -> str:
+    return moment.supply.sizes[trial.held or 0].offer
+
+
+def _instances(moment: StudyMoment, trial: TrialAt) -> int:
+    return moment.supply.sizes[trial.held or 0].instances

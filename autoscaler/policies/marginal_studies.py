@@ -1,0 +1,198 @@
+"""Studies with terms in the policy `marginal`: their trials are planned together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.plan import Decision, Plan
+from autoscaler.domain.snapshot import JobSnapshot, Snapshot, StudySnapshot
+from autoscaler.economics.objectives import price_range
+from autoscaler.economics.reasons import action_of
+from autoscaler.economics.studies.breadth_planning import plan_asynchronous
+from autoscaler.economics.studies.goal import study_goal
+from autoscaler.economics.studies.moment import StudyMoment, TrialAt, study_moment
+from autoscaler.economics.studies.room import Room
+from autoscaler.economics.studies.rung_planning import plan_synchronous
+from autoscaler.economics.studies.verdicts import StudyVerdict, TrialVerdict
+from autoscaler.economics.supply import SECONDS_PER_HOUR, Supply
+from autoscaler.goodput.throughput import FloatArray
+from autoscaler.policies.transition import releases_first
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StudyWork:
+    """A study with those of its jobs that are planned for, the first submitted first.
+
+    `set_aside` are its other jobs, which stay as they are: their trials have ended, or what they
+    hold is of no offer any more.
+    """
+
+    study: StudySnapshot
+    jobs: tuple[JobSnapshot, ...]
+    set_aside: tuple[JobSnapshot, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StudyPart:
+    """What was decided for a study, by its jobs' decisions, and what it bids."""
+
+    decisions: tuple[Decision, ...]
+    verdict: StudyVerdict | None
+
+
+def studies_of(snapshot: Snapshot, supply: Supply) -> tuple[StudyWork, ...]:
+    """The studies with terms that have jobs, by their names."""
+    found = []
+    for study in sorted(snapshot.studies, key=lambda one: one.name):
+        own = [job for job in snapshot.jobs if job.study == study.name]
+        if not own:
+            continue
+        own.sort(key=lambda job: (job.submitted_seconds, job.id))
+        ended = {one.stands.job for one in study.trials if one.stands.has_ended}
+        aside = {job.id for job in own if job.id in ended or _holds_unknown(job, supply)}
+        found.append(
+            StudyWork(
+                study,
+                tuple(job for job in own if job.id not in aside),
+                tuple(job for job in own if job.id in aside),
+            )
+        )
+    return tuple(found)
+
+
+def plan_study(work: StudyWork, supply: Supply, taken: FloatArray, most_times: float) -> StudyPart:
+    """Decide for one study within what others leave of the limits; `taken` is theirs, (R,)."""
+    aside = [_stays(job) for job in work.set_aside]
+    if not work.jobs:
+        return StudyPart(tuple(aside), None)
+    own = taken + supply.uses(job.held for job in work.set_aside)
+    moment = study_moment(work.study, work.jobs, supply, own)
+    if moment is None:
+        waits = [_nothing(job) for job in work.jobs]
+        return StudyPart(tuple(aside + waits), None)
+    moment = _within_limits(moment)
+    prices = price_range(work.jobs[0], supply, most_times)
+    goal = study_goal(work.study, supply.now_seconds, prices)
+    planned = plan_synchronous if work.study.terms.synchronous else plan_asynchronous
+    verdict = planned(moment, goal).noted(goal.note)
+    decisions = [
+        _decision(trial, own, verdict, moment)
+        for trial, own in zip(moment.trials, verdict.trials, strict=True)
+    ]
+    return StudyPart(tuple(aside + decisions), verdict)
+
+
+def targets(parts: Sequence[StudyPart]) -> Mapping[str, Allocation | None]:
+    """What each job of the studies is to hold."""
+    return {one.job: one.target for part in parts for one in part.decisions}
+
+
+def together(rest: Plan, parts: Sequence[StudyPart], supply: Supply) -> Plan:
+    """The plan of all jobs: `rest` is that of the others."""
+    decided = [*rest.decisions, *(one for part in parts for one in part.decisions)]
+    decided.sort(key=lambda one: one.job)
+    first = releases_first([(one.current, one.target) for one in decided], supply)
+    again = [
+        part.verdict.again_seconds
+        for part in parts
+        if part.verdict is not None and part.verdict.again_seconds is not None
+    ]
+    return replace(
+        rest,
+        decisions=tuple(
+            replace(one, release_first=one.release_first or waits)
+            for one, waits in zip(decided, first, strict=True)
+        ),
+        again_seconds=min(again, default=None),
+    )
+
+
+def _within_limits(moment: StudyMoment) -> StudyMoment:
+    """The moment with what its trials hold beyond the limits taken from them.
+
+    Who has come furthest keeps what it holds, and so does not what has bounds that have changed.
+    """
+    room, kept = Room(moment.supply), {}
+    order = sorted(moment.trials, key=lambda one: (-one.stands.progress, one.id))
+    for trial in order:
+        held = trial.held
+        if held is None or not (trial.goodput[:, held] > 0).any():
+            continue
+        offer, count = int(moment.supply.offer_of[held]), int(moment.supply.instances[held])
+        if room.bears(offer, count):
+            room.take(offer, count)
+            kept[trial.id] = held
+    trials = tuple(replace(one, held=kept.get(one.id)) for one in moment.trials)
+    return replace(moment, trials=trials)
+
+
+def _decision(
+    trial: TrialAt, own: TrialVerdict, verdict: StudyVerdict, moment: StudyMoment
+) -> Decision:
+    job = trial.job
+    action = action_of(job.held, own.target, stops=False)
+    reason = own.reason
+    if not reason.startswith(action.value):
+        reason = (
+            f"{action.value} {job.id} {job.held} -> {own.target}: its bounds or limits changed"
+        )
+    if verdict.note is not None:
+        reason = f"{reason}; study {moment.study.name}: {verdict.note}"
+    return Decision(
+        job=job.id,
+        action=action,
+        current=job.held,
+        target=own.target,
+        reason=reason,
+        figures=_figures(trial, own, verdict, moment),
+        ground="study",
+    )
+
+
+def _figures(
+    trial: TrialAt, own: TrialVerdict, verdict: StudyVerdict, moment: StudyMoment
+) -> dict[str, float]:
+    """What a person may want to know of it: of those that are not known nothing."""
+    figures = {
+        "study_usd_per_hour": verdict.usd_per_second * SECONDS_PER_HOUR,
+        "bid_usd_per_hour": verdict.bid * SECONDS_PER_HOUR,
+        "weight": trial.job.weight,
+        "progress": trial.stands.progress,
+        "work_to_decision": trial.to_decision,
+        "work_to_end": trial.to_end,
+    }
+    if own.target in moment.supply.sizes:
+        rate = np.median(trial.goodput[:, moment.supply.sizes.index(own.target)])
+        figures["work_per_hour"] = float(rate) * SECONDS_PER_HOUR
+    if verdict.barrier_seconds is not None:
+        figures["barrier_seconds"] = verdict.barrier_seconds
+    if verdict.seconds is not None:
+        figures["study_seconds"] = verdict.seconds
+    if verdict.chance is not None:
+        figures["chance"] = verdict.chance
+    return figures
+
+
+def _holds_unknown(job: JobSnapshot, supply: Supply) -> bool:
+    return job.held is not None and supply.offer(job.held.offer) is None
+
+
+def _stays(job: JobSnapshot) -> Decision:
+    """A job whose trial has ended leaves by itself; what is of no offer any more is left alone."""
+    if job.held is None:
+        reason = f"wait {job.id}: its trial has ended"
+    else:
+        reason = f"hold {job.id} at {job.held}: it is not planned for any more"
+    action = action_of(job.held, job.held, stops=False)
+    return Decision(job.id, action, job.held, job.held, reason, ground="study")
+
+
+def _nothing(job: JobSnapshot) -> Decision:
+    reason = f"wait {job.id}: nothing that it may use is offered"
+    return Decision(
+        job.id, action_of(job.held, None, stops=False), job.held, None, reason, ground="study"
+    )

@@ -1,0 +1,76 @@
+"""A study never costs more than its budget."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from autoscaler.controller.study_spending import StudySpending
+from autoscaler.domain.job import JobPhase
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.terms import StudyTerms, TrialProgress, budget_used_up
+from tests.controller.world import World
+
+SECONDS = 10.0
+
+
+def trials(world: World, count: int, budget_usd: str | None) -> list[str]:
+    jobs = [world.submit(f"sweep-{number}", study="sweep") for number in range(count)]
+    budget = None if budget_usd is None else Decimal(budget_usd)
+    world.store.studies.state("sweep", StudyTerms(objective=Objective(budget_usd=budget)))
+    for job in jobs:
+        world.wish(job, 1)
+    return jobs
+
+
+def spent(world: World) -> Decimal:
+    alive = world.store.jobs.alive()
+    return StudySpending(world.store).spent("sweep", alive, world.clock.now())
+
+
+def phases(world: World, jobs: list[str]) -> set[JobPhase]:
+    return {world.store.jobs.get(job).phase for job in jobs}
+
+
+def test_all_trials_end_before_the_budget_of_the_study_is_passed(world: World) -> None:
+    jobs, other = trials(world, 2, "0.05"), world.submit("other")
+    world.wish(other, 1)
+    rate = 0
+    for _ in range(200):
+        world.tick(seconds=2.0)
+        rate = max(rate, len([h for h in world.store.instances.alive() if h.job in jobs]))
+        if phases(world, jobs) == {JobPhase.STOPPED}:
+            break
+    assert rate == 2
+    assert phases(world, jobs) == {JobPhase.STOPPED}
+    assert world.store.jobs.get(jobs[0]).cause == budget_used_up("sweep")
+    assert Decimal("0.03") < spent(world) <= Decimal("0.05")
+    assert world.store.jobs.get(other).phase is JobPhase.RUNNING
+
+
+def test_what_ended_trials_cost_counts(world: World) -> None:
+    first, second = trials(world, 2, None)
+    world.wish(second, 0)
+    world.tick(20, seconds=SECONDS)
+    world.store.jobs.request_stop(first, world.clock.now())
+    world.tick(10, seconds=SECONDS)
+    assert world.store.jobs.get(first).phase is JobPhase.STOPPED
+    cost = spent(world)
+    assert cost > 0
+    world.store.studies.state("sweep", StudyTerms(objective=Objective(budget_usd=cost)))
+    world.tick(2, seconds=SECONDS)
+    assert phases(world, [second]) == {JobPhase.STOPPED}
+
+
+def test_a_study_leaves_an_epoch_before_its_money_is_gone(world: World) -> None:
+    (job,) = trials(world, 1, "1000")
+    world.tick(20, seconds=SECONDS)
+    for progress, _ in enumerate(range(3), start=1):
+        told = TrialProgress(job, float(progress), reports=((progress, 1.0),))
+        held = world.wishes.targets[job]
+        world.store.studies.tell("sweep", [(told, held)], world.clock.now())
+        world.tick(6, seconds=SECONDS)
+    held_usd_per_second = world.store.instances.alive()[0].usd_per_hour / 3600
+    left = spent(world) + held_usd_per_second * 50
+    world.store.studies.state("sweep", StudyTerms(objective=Objective(budget_usd=left)))
+    world.tick(1, seconds=SECONDS)  # 40 s are left, and an epoch takes 60
+    assert world.store.jobs.get(job).phase is JobPhase.STOPPING
