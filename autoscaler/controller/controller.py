@@ -31,7 +31,7 @@ from autoscaler.domain.lives import Lives
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import Truth
-from autoscaler.policies.barriers import beside_barriers
+from autoscaler.policies.barriers import BesideBarriers
 from autoscaler.policies.base import Policy
 from autoscaler.store.measurements import REVERSED_DURATION, START_DURATION
 from autoscaler.store.store import Store
@@ -105,7 +105,7 @@ class Controller:
     ) -> None:
         self._store = store
         self._market = market
-        self._policy = beside_barriers(policy)
+        self._policy = BesideBarriers(policy)
         self._observer = observer
         self._upkeep = upkeep
         self._converging = converging

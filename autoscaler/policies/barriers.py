@@ -13,26 +13,26 @@ GROUND = "at a barrier"
 
 
 class BesideBarriers:
-    """A policy that knows nothing of studies, which does not see trials that can't go on."""
+    """A policy, which does not see the trials that wait at a barrier unless it plans studies.
+
+    On machines that jobs share none does.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
+        self._plans_studies: bool = getattr(policy, "plans_studies", False)
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """As the policy does; trials at their barriers give back what they hold."""
+        is_shared = any(offer.shared for offer in snapshot.offers)
         waiting = frozenset(_waiting(snapshot))
-        if not waiting:
+        if not waiting or (self._plans_studies and not is_shared):
             return self._policy.plan(snapshot)
         others = tuple(job for job in snapshot.jobs if job.id not in waiting)
         plan = self._policy.plan(replace(snapshot, jobs=others))
         given_back = (_wait(job) for job in snapshot.jobs if job.id in waiting)
         decisions = sorted((*plan.decisions, *given_back), key=lambda each: each.job)
         return replace(plan, decisions=tuple(decisions))
-
-
-def beside_barriers(policy: Policy) -> Policy:
-    """The policy, if it plans studies itself; else with barriers taken care of."""
-    return policy if getattr(policy, "plans_studies", False) else BesideBarriers(policy)
 
 
 def _waiting(snapshot: Snapshot) -> Iterator[str]:
