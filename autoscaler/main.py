@@ -149,6 +149,7 @@ class Deployment:
             clock=self._clock,
             user_data=lambda held: self._user_data(held, url),
             on_outcome=self.wake.set,
+            on_hand_over=lambda instance: self._nodes.call(instance),
         )
         return assemble(parts, self._settings.controller)
 
@@ -170,23 +171,24 @@ class Deployment:
         )
         bundles = Bundles(settings.state / "bundles", settings.maximum_bundle_bytes)
         release = version("castor-autoscaler")
+        self._nodes = Nodes(
+            store,
+            self.authentication,
+            assignments,
+            status,
+            self.wake.set,
+            self._clock,
+            settings.heartbeat_seconds,
+            settings.lease_seconds,
+            settings.controller.drain_seconds,
+        )
         rooms = Rooms(
             store=store,
             authentication=self.authentication,
             submissions=Submissions(
                 store, bundles, assignments, status, self.wake.set, self._clock
             ),
-            nodes=Nodes(
-                store,
-                self.authentication,
-                assignments,
-                status,
-                self.wake.set,
-                self._clock,
-                settings.heartbeat_seconds,
-                settings.lease_seconds,
-                settings.controller.drain_seconds,
-            ),
+            nodes=self._nodes,
             studies=Studies(store, self.wake.set, self._clock),
             views=Views(store, status, assignments, release),
             bundles=bundles,

@@ -275,7 +275,10 @@ class Driver:
             nonlocal waiting
             waiting = self._as_driver(lambda: self._line.calls(self._holder, _WAIT_SECONDS))
             if waiting:
-                answers = StudyAnswers(self._holder, tuple(map(self._answered, waiting)))
+                ended = {each.job for each in waiting if _is_end(each)}
+                answers = StudyAnswers(
+                    self._holder, tuple(map(self._answered, waiting)), tuple(sorted(ended))
+                )
                 self._as_driver(lambda: self._line.answer(answers))
 
         self._patiently(answer)

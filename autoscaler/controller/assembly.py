@@ -9,6 +9,7 @@ from autoscaler.clock import Clock
 from autoscaler.controller.calls import Calls, Lighthouses, Workers, launch_token
 from autoscaler.controller.controller import Controller
 from autoscaler.controller.converging import Converging
+from autoscaler.controller.lingering import Lingering
 from autoscaler.controller.market import Market
 from autoscaler.controller.observation import Observer
 from autoscaler.controller.settings import ControllerSettings
@@ -25,7 +26,8 @@ class ControllerParts:
     """What differs between deployments.
 
     `user_data` is what an instance finds at its start; `on_outcome` is called after each call
-    to a cloud. `truth` is what a simulation knows of a job.
+    to a cloud, `on_hand_over` with each instance that has become another job's. `truth` is what
+    a simulation knows of a job.
     """
 
     store: Store
@@ -36,6 +38,7 @@ class ControllerParts:
     clock: Clock
     user_data: Callable[[HeldInstance], str]
     on_outcome: Callable[[], None] = lambda: None
+    on_hand_over: Callable[[str], None] = lambda instance: None
     truth: Callable[[str], Truth | None] = lambda job: None
 
 
@@ -46,15 +49,20 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
     controller_id = store.settings.controller_id()
     calls = Calls(store, market, parts.lighthouses, parts.workers, parts.user_data, clock)
     calls.on_outcome = parts.on_outcome
+    converging = Converging(
+        store,
+        market,
+        Lingering(store, settings),
+        lambda instance, offer: launch_token(controller_id, instance, offer),
+    )
+    converging.on_hand_over = parts.on_hand_over
     return Controller(
         store=store,
         market=market,
         policy=parts.policy,
         observer=Observer(store, market, parts.workers, settings, clock),
         upkeep=Upkeep(store, parts.lighthouses, parts.workers, settings),
-        converging=Converging(
-            store, market, lambda instance, offer: launch_token(controller_id, instance, offer)
-        ),
+        converging=converging,
         calls=calls,
         settings=settings,
         truth=parts.truth,

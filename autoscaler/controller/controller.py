@@ -25,7 +25,7 @@ from autoscaler.controller.snapshots import Snapshots
 from autoscaler.controller.study_spending import StudyBudgets
 from autoscaler.controller.upkeep import Upkeep
 from autoscaler.domain.errors import CastorError
-from autoscaler.domain.instance import HeldInstance, by_job
+from autoscaler.domain.instance import HANDED_OVER_FACT, HeldInstance, by_job
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.lives import Lives
 from autoscaler.domain.offer import Limit, Offer
@@ -33,7 +33,11 @@ from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import Truth
 from autoscaler.policies.barriers import BesideBarriers
 from autoscaler.policies.base import Policy
-from autoscaler.store.measurements import REVERSED_DURATION, START_DURATION
+from autoscaler.store.measurements import (
+    HAND_OVER_DURATION,
+    REVERSED_DURATION,
+    START_DURATION,
+)
 from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -163,13 +167,16 @@ class Controller:
                 self._safely(job.id, partial(self._upkeep.put_out, job))
 
     def _measure_starts(self, alive: Sequence[HeldInstance]) -> None:
-        """Learn how long instances take from launch to their first step."""
+        """Learn how long instances take to their first step, from launch or from another job."""
         for held in alive:
             training, launched = held.training_seconds, held.launched_seconds
             if training is None or launched is None or training <= self._ticked_seconds:
                 continue
+            given = held.facts.get(HANDED_OVER_FACT)
+            what = START_DURATION if given is None else HAND_OVER_DURATION
+            since_seconds = launched if given is None else float(given)
             self._store.measurements.add_duration(
-                held.job, held.offer, START_DURATION, training - launched
+                held.job, held.offer, what, training - since_seconds
             )
 
     def _plan(

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from autoscaler.controller.false_starts import false_starts
+from autoscaler.controller.lingering import Lingering
 from autoscaler.controller.market import Market
-from autoscaler.domain.allocation import Placement
+from autoscaler.domain.allocation import Allocation, Placement
+from autoscaler.domain.errors import Conflict
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.plan import Decision
 from autoscaler.store.events import Event
@@ -21,10 +23,18 @@ from autoscaler.store.store import Store
 class Converging:
     """Turns decisions into orders and releases in the store."""
 
-    def __init__(self, store: Store, market: Market, token_of: Callable[[str, str], str]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        market: Market,
+        lingering: Lingering,
+        token_of: Callable[[str, str], str],
+    ) -> None:
         self._store = store
         self._market = market
+        self._lingering = lingering
         self._token_of = token_of
+        self.on_hand_over: Callable[[str], None] = lambda instance: None
 
     def release_surplus(
         self, decision: Decision, instances: Sequence[HeldInstance], now_seconds: float
@@ -54,6 +64,7 @@ class Converging:
     ) -> None:
         """Order what the decision wants and the job lacks, as far as there is room.
 
+        A trial takes what lingers of its study before it orders, and waits for what is about to.
         `alive` are the instances of all jobs.
         """
         own = [held for held in alive if held.job == decision.job]
@@ -69,14 +80,47 @@ class Converging:
             if held.devices_used != target.devices_used:
                 self._store.instances.use_devices(held.id, target.devices_used)
         missing = target.instances - len(alike)
+        if missing > 0:
+            missing -= self._take_over(decision.job, target, missing, alive, now_seconds)
         if target.offer in self._store.capacity.unavailable(now_seconds):
             return
         if missing > 0 and self._keeps_away(decision.job, target.offer, now_seconds):
             return
         for number in range(missing):
             if not self._has_room(target.offer, alive, number):
+                self._make_room(alive, now_seconds)
                 return
             self._order(decision.job, target.offer, target.devices_used, now_seconds)
+
+    def _take_over(
+        self,
+        job: str,
+        target: Allocation,
+        missing: int,
+        alive: Sequence[HeldInstance],
+        now_seconds: float,
+    ) -> int:
+        """Give a trial what its study's ended ones have left; returns how many need no order."""
+        study = self._store.jobs.get(job).spec.study
+        if study is None:
+            return 0
+        alike = [held for held in alive if held.offer == target.offer and held.job != job]
+        taken = 0
+        for held in self._lingering.free(alike, now_seconds, study)[:missing]:
+            try:
+                self._store.instances.hand_over(held.id, job, target.devices_used, now_seconds)
+            except Conflict:  # something has happened to it since
+                continue
+            taken += 1
+            text = f"{held.id} goes on with {job}, after {held.job}"
+            self._store.events.add(Event(now_seconds, "handed over", text, job))
+            self.on_hand_over(held.id)
+        return taken + len(self._lingering.soon_free(alike, now_seconds, study))
+
+    def _make_room(self, alive: Sequence[HeldInstance], now_seconds: float) -> None:
+        """Give back one that lingers: what is wanted now comes before what may be wanted."""
+        for held in self._lingering.free(alive, now_seconds)[:1]:
+            self._store.instances.release(held.id, now_seconds)
 
     def _order_shares(
         self,

@@ -9,8 +9,13 @@ from autoscaler.controller.calls import Lighthouses, Workers
 from autoscaler.controller.finishing import COMPLETE_FACT, at_work, has_done_its_part, is_over
 from autoscaler.controller.keeper import LighthouseKeeper
 from autoscaler.controller.leaving import end_seconds, usual_seconds
+from autoscaler.controller.lingering import Lingering, needs_light
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
+from autoscaler.domain.instance import (
+    Desired,
+    HeldInstance,
+    InstancePhase,
+)
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.failures.retry import next_attempt
 from autoscaler.ledger.ledger import Ledger
@@ -35,12 +40,13 @@ class Upkeep:
         self._store = store
         self._keeper = LighthouseKeeper(store, lighthouses, workers)
         self._settings = settings
+        self._lingering = Lingering(store, settings)
 
     def keep_up(
         self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
     ) -> None:
         """One job that has not ended, and those of its instances that have not."""
-        if job.lighthouse is not None and instances:
+        if instances and (job.lighthouse is not None or needs_light(job, instances)):
             self._keeper.keep_lit(job.id, now_seconds)
         self._start(job, instances, now_seconds)
         every = self._every(job)
@@ -52,9 +58,13 @@ class Upkeep:
         self._stop(job, instances, now_seconds)
 
     def give_back(self, held: HeldInstance, job: JobRecord, now_seconds: float) -> None:
-        """Have an instance terminated once it has left its job, or has had long enough to."""
+        """Have an instance terminated once it has left its job, or has had long enough to.
+
+        One that may serve the next trial of its study lingers before.
+        """
         if held.desired is Desired.PRESENT:
-            if job.phase.is_final or has_done_its_part(held, job):
+            is_over = job.phase.is_final or has_done_its_part(held, job)
+            if is_over and not self._lingering.stays(held, job, now_seconds):
                 self._store.instances.release(held.id, now_seconds)
             return
         late_seconds = end_seconds(self._store, job, held, self._settings.drain_seconds)

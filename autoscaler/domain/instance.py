@@ -11,6 +11,11 @@ CONTROLLER_TAG = "castor:controller"
 JOB_TAG = "castor:job"
 INSTANCE_TAG = "castor:instance"
 
+# Facts of an instance that an earlier job held: when it became this one's, and how long it took
+# from its launch to the first work that it did.
+HANDED_OVER_FACT = "handed over"
+START_FACT = "start seconds"
+
 
 class CloudState(StrEnum):
     """What the cloud says of an instance. Only the cloud may say `TERMINATED`."""

@@ -52,9 +52,10 @@ class Bill:
     """All the lines of one instance, in the order of their times.
 
     The seconds of an instance are counted over all its stretches together, so that a change of
-    price starts no second anew, and what a minimum adds is charged at the last price. The k-th
-    second of a stretch belongs to the day in which it starts, also where a minimum puts it after
-    the end or after now: so time alone never changes the figure of a day that is over.
+    price starts no second anew, and what a minimum adds is charged at the last price and to the
+    last job. The k-th second of a stretch belongs to the day in which it starts, also where a
+    minimum puts it after the end or after now: so time alone never changes the figure of a day
+    that is over.
     """
 
     stretches: tuple[_Stretch, ...]
@@ -94,13 +95,17 @@ class Bill:
             yield from _by_day(stretch.opening, total_seconds - billed_seconds)
             billed_seconds = total_seconds
 
-    def usd_per_hour(self, now_seconds: float) -> Decimal:
-        """The price at which money runs at `now_seconds`; 0 once the instance is closed."""
+    def usd_per_hour(self, now_seconds: float, job: str | None = None) -> Decimal:
+        """The price at which money runs at `now_seconds`; 0 once the instance is closed.
+
+        With a `job`, 0 also while it is another's.
+        """
         for stretch in self.stretches:
             closing = stretch.closing
             begun = stretch.opening.at_seconds <= now_seconds
             if begun and (closing is None or now_seconds < closing.at_seconds):
-                return stretch.opening.usd_per_hour
+                is_asked_for = job in (None, stretch.opening.job)
+                return stretch.opening.usd_per_hour if is_asked_for else Decimal(0)
         return Decimal(0)
 
 

@@ -73,6 +73,6 @@ class Ledger:
                 prices[stretch.opening.offer].add(stretch.opening.usd_per_hour)
         return frozenset(offer for offer, found in prices.items() if found == {Decimal(0)})
 
-    def rate_usd_per_hour(self, now_seconds: float) -> Decimal:
-        """The price of all that runs at `now_seconds` together."""
-        return sum((bill.usd_per_hour(now_seconds) for bill in self._bills), Decimal(0))
+    def rate_usd_per_hour(self, now_seconds: float, job: str | None = None) -> Decimal:
+        """The price of all that runs at `now_seconds` together, or of what `job` holds of it."""
+        return sum((bill.usd_per_hour(now_seconds, job) for bill in self._bills), Decimal(0))

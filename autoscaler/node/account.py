@@ -8,8 +8,10 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
 FIRST_USER: Final = 20_000
+_FIRST_OF_STUDIES = 500_000
 _LAST_USER: Final = 1_000_000
 _CHECK_SECONDS = 30.0
 _CHECK: Final = (
@@ -19,12 +21,17 @@ _CHECK: Final = (
 )
 
 
-def own_user(job_number: int) -> int | None:
+def own_user(job_number: int, study: str | None = None) -> int | None:
     """The user of a job; None where the agent may not change users.
 
-    It needs no entry among the machine's users. All instances of the job have the same.
+    It needs no entry among the machine's users. All instances of the job have the same, and all
+    trials of a study: they write to the same checkpoints, one after the other on an instance.
     """
-    return FIRST_USER + job_number if os.geteuid() == 0 else None
+    if os.geteuid() != 0:
+        return None
+    if study is None:
+        return FIRST_USER + job_number
+    return _FIRST_OF_STUDIES + crc32(study.encode()) % (_LAST_USER - _FIRST_OF_STUDIES)
 
 
 def obstacle(user: int, python: str, directories: Sequence[Path]) -> str | None:

@@ -30,7 +30,7 @@ from autoscaler.node.logs import LogShipping, log_size
 from autoscaler.node.outbox import Outbox, Standing
 from autoscaler.node.post_mortem import caused_failure
 from autoscaler.node.preparation import Need, Preparation, Ready
-from autoscaler.node.state import AgentState, Start, load_state, save_state
+from autoscaler.node.state import AgentState, Prepared, Start, load_state, save_state
 from autoscaler.node.trainer import Trainer
 from autoscaler.node.trial_relay import TrialRelay
 from autoscaler.node.user_data import UserData
@@ -103,16 +103,23 @@ class Agent:
         line = Line(instance.disk.socket(), self._news.set, self._relay.take)
         self._relay.on_answer = line.answer
         self._trainer = Trainer(instance, line)
+        self._trainer.on_end = self._news.set
         self._wish: NodeReply | None = None
         self._preparation: Preparation | None = None
         self._ready: Ready | None = None
+        self._refused: tuple[str | None, int] | None = None
         self._leaving_seconds = clock.monotonic()
         self._reclaim_seconds: float | None = None
         self._is_saved = True
         self._outbox = Outbox(instance.name)
-        logs = LogShipping(instance.disk.log, client, clock)
+        self._logs = LogShipping(instance.disk.log, client, clock, state.assignment.job)
         self._heartbeats = Heartbeats(
-            client, self._outbox, logs, instance.disk.answered, state.heartbeat_seconds, clock
+            client,
+            self._outbox,
+            self._logs,
+            instance.disk.answered,
+            state.heartbeat_seconds,
+            clock,
         )
         self._heartbeats.on_reply = self._news.set
 
@@ -194,6 +201,8 @@ class Agent:
         elif self._drains:
             if self._is_forsaken:
                 self._instance.power.press()
+        elif self._is_another_s(wish):
+            self._prepare(wish, self._state.prepared)
         elif self._is_due(wish):
             if self._ready is None:
                 self._prepare(wish)
@@ -209,12 +218,38 @@ class Agent:
             return False
         return wish.start_seconds is None or self._clock.now() >= wish.start_seconds
 
-    def _prepare(self, wish: NodeReply) -> None:
-        """Have all there that a start needs; before a later start only the assignment anew."""
-        need = Need(wish.attempt, self._joined, self._state.prepared)
+    def _is_another_s(self, wish: NodeReply) -> bool:
+        """The instance is to go on with another job, and is free to."""
+        if wish.job in (None, self._state.assignment.job):
+            return False
+        start = self._state.start
+        return (start is None or start.has_ended) and (wish.job, wish.attempt) != self._refused
+
+    def _prepare(self, wish: NodeReply, before: Prepared | None = None) -> None:
+        """Have all there that a start needs; before a later start only the assignment anew.
+
+        `before` is what was prepared for the job that the instance leaves for that of the wish.
+        """
+        prepared = self._state.prepared if before is None else None
+        need = Need(wish.attempt, self._joined, prepared, before)
         self._joined = None
+        self._refused = (wish.job or self._state.assignment.job, wish.attempt)
         self._preparation = Preparation(self._instance, self._client, need)
+        self._preparation.on_news = self._news.set
         self._preparation.start()
+
+    def _change_over(self, assignment: Assignment) -> None:
+        """Be another job's from now on. All that the last one said has been told.
+
+        The log goes first: an agent that dies after it changes over once more.
+        """
+        _log.info("the instance goes on with %s", assignment.job)
+        self._logs.begin(assignment.job)
+        self._relay.end()
+        self._trainer.forget()
+        self._ready = None
+        self._state = self._state.with_job(assignment)
+        self._save()
 
     def _start(self, ready: Ready, wish: NodeReply) -> None:
         """Start the script. It is written down first, so that it can't be started twice."""
@@ -280,9 +315,17 @@ class Agent:
             self._note(steps=steps)
 
     def _see_end_of_preparation(self) -> None:
-        if self._preparation is None or self._preparation.is_alive:
+        preparation = self._preparation
+        if preparation is None:
             return
-        outcome, self._preparation = self._preparation.outcome, None
+        is_alive, found = preparation.is_alive, preparation.assignment
+        if found is not None and found.job != self._state.assignment.job:
+            self._change_over(found)
+        if is_alive:
+            return
+        outcome, self._preparation = preparation.outcome, None
+        if found is None and self._refused and self._refused[0] != self._state.assignment.job:
+            return  # the job that was to come has no work for us; its owner was told why
         if isinstance(outcome, Ready):
             self._ready = outcome
             if self._state.prepared is None:
@@ -327,6 +370,7 @@ class Agent:
             is_done=start is not None and start.has_done_its_part,
             is_complete=self._state.is_complete,
             reclaim_seconds=self._reclaim_seconds,
+            job=assignment.job,
         )
 
     def _phase(self) -> InstancePhase:
@@ -334,7 +378,8 @@ class Agent:
         if start is not None and not start.has_ended:
             if start.is_leaving:
                 return InstancePhase.DRAINING
-            return InstancePhase.TRAINING if start.has_stepped else InstancePhase.STARTING
+            is_at_work = start.has_stepped or self._relay.is_spoken_to
+            return InstancePhase.TRAINING if is_at_work else InstancePhase.STARTING
         if self._preparation is not None and self._drains:
             return InstancePhase.DRAINING
         if self._state.is_complete or self._drains:

@@ -20,10 +20,18 @@ class Disk:
         self.log = directory / "job.log"
         self.work = directory / "work"
         self.home = directory / "home"
-        self.bundle = directory / "bundle.tar.gz"
         self.training = directory / "training"
         self.trial_calls = directory / "trial-calls"
         self.setup = directory / "setup"
+
+    def bundle(self, sha256: str) -> Path:
+        """Where the archive of a job's files is kept."""
+        return self.directory / f"bundle-{sha256}.tar.gz"
+
+    def forget_bundles(self) -> None:
+        """Remove the archives of all jobs before."""
+        for archive in self.directory.glob("bundle-*"):
+            archive.unlink()
 
     def socket(self) -> Path:
         """The socket of the training process, alone in its directory, always the same."""

@@ -78,11 +78,17 @@ class Heartbeats:
             self._urged.wait(wait_seconds)
 
     def _speak(self) -> float:
-        """One report; returns how long to wait before the next."""
+        """One report; returns how long to wait before the next.
+
+        Once the instance has done its part the controller holds the reply back until it has work.
+        """
         report = self._outbox.next_report()
         self._ship_logs(report)
+        begun_seconds = self._clock.monotonic()
+        has_done_its_part = report.is_complete or report.is_done
+        wait_seconds = self._interval_seconds if has_done_its_part else 0.0
         try:
-            self.reply = self._client.heartbeat(report)
+            self.reply = self._client.heartbeat(report, wait_seconds)
         except CastorError as error:
             if not isinstance(error, _NO_ANSWER):
                 _log.error("the controller refuses a report, which is dropped: %s", error)
@@ -96,7 +102,9 @@ class Heartbeats:
         with suppress(OSError):  # a full disk
             self._answered.touch()
         self.on_reply()
-        return 0.0 if self._outbox.has_news else self._interval_seconds
+        if self._outbox.has_news:
+            return 0.0
+        return max(begun_seconds + self._interval_seconds - self._answered_seconds, 0.0)
 
     def _ship_logs(self, report: NodeReport) -> None:
         """All of them before a start's end is told, if that is quick; else what comes first."""

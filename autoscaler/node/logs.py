@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 from autoscaler.clock import Clock
@@ -12,27 +13,42 @@ _TAIL_BYTES = 1 << 18
 
 
 class LogShipping:
-    """Hands in a log that grows. The controller knows how far its copy goes, and is asked."""
+    """Hands in a log that grows. The controller knows how far its copy goes, and is asked.
 
-    def __init__(self, path: Path, client: NodeClient, clock: Clock) -> None:
+    Safe to share between threads.
+    """
+
+    def __init__(
+        self, path: Path, client: NodeClient, clock: Clock, job: str | None = None
+    ) -> None:
         self._path = path
         self._client = client
         self._clock = clock
+        self._job = job
         self._offset: int | None = None
+        self._lock = threading.Lock()
+
+    def begin(self, job: str) -> None:
+        """Let the log be a new one, of another job: what was not handed in yet is dropped."""
+        with self._lock:
+            self._path.unlink(missing_ok=True)
+            self._job = job
+            self._offset = None
 
     def ship(self, limit_seconds: float) -> None:
         """Hand in what is new, for so long at most; then the rest waits for the next call.
 
         Raises:
-            Unavailable, NotAllowed: as the client.
+            Unavailable, NotAllowed, Conflict: as the client.
         """
         deadline_seconds = self._clock.monotonic() + limit_seconds
-        while self._offset is None or self._offset < log_size(self._path):
-            offset = self._offset or 0
-            chunk = b"" if self._offset is None else self._read(offset)
-            self._offset = self._client.append_log(offset, chunk)
-            if self._clock.monotonic() >= deadline_seconds:
-                return
+        with self._lock:
+            while self._offset is None or self._offset < log_size(self._path):
+                offset = self._offset or 0
+                chunk = b"" if self._offset is None else self._read(offset)
+                self._offset = self._client.append_log(offset, chunk, self._job)
+                if self._clock.monotonic() >= deadline_seconds:
+                    return
 
     def _read(self, offset: int) -> bytes:
         with self._path.open("rb") as file:

@@ -31,6 +31,7 @@ class Standing:
     is_done: bool = False
     is_complete: bool = False
     reclaim_seconds: float | None = None
+    job: str | None = None
 
 
 class Outbox:
@@ -50,8 +51,13 @@ class Outbox:
         self._lock = threading.Lock()
 
     def stand(self, standing: Standing) -> bool:
-        """Let things stand like this; whether that is news."""
+        """Let things stand like this; whether that is news.
+
+        What was to be told of another job is dropped.
+        """
         with self._lock:
+            if self._standing is not None and standing.job != self._standing.job:
+                self._report = self._failure = None
             is_news = standing != self._standing
             self._standing = standing
             return is_news
@@ -122,6 +128,7 @@ class Outbox:
             is_complete=standing.is_complete,
             reclaim_seconds=standing.reclaim_seconds,
             notes=tuple(self._notes),
+            job=standing.job,
         )
         self._report = self._failure = None
         self._notes = []

@@ -52,12 +52,13 @@ class Need:
     """What a preparation is for: an attempt.
 
     `known` is the assignment with its secrets; without it the controller is asked. What was
-    `prepared` before is not prepared again.
+    `prepared` before is not prepared again. `before` is what was for an earlier job of the study.
     """
 
     attempt: int
     known: Assignment | None
     prepared: Prepared | None
+    before: Prepared | None = None
 
 
 class SetupFailed(CastorError):
@@ -81,7 +82,9 @@ class Preparation:
         self._notes: list[str] = []
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="castor-preparation", daemon=True)
+        self.assignment: Assignment | None = None
         self.outcome: Ready | Failure | None = None
+        self.on_news: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Begin. Once only."""
@@ -97,6 +100,10 @@ class Preparation:
         return self._thread.is_alive()
 
     def _run(self) -> None:
+        self._settle()
+        self.on_news()
+
+    def _settle(self) -> None:
         try:
             self.outcome = self._prepare()
         except Stopped:
@@ -119,6 +126,8 @@ class Preparation:
 
     def _prepare(self) -> Ready:
         assignment = self._need.known or self._insist(self._client.assignment)
+        self.assignment = assignment
+        self.on_news()
         prepared = self._need.prepared or self._prepare_all(assignment)
         return Ready(assignment, prepared, tuple(self._notes))
 
@@ -140,9 +149,11 @@ class Preparation:
         return prepared
 
     def _choose_user(self, assignment: Assignment) -> int | None:
+        if self._need.before is not None:
+            return self._need.before.user
         home = self._disk.home
         home.mkdir(mode=0o700, exist_ok=True)
-        user = own_user(assignment.job_number)
+        user = own_user(assignment.job_number, assignment.spec.study)
         if user is None:
             return None
         give(home, user)
@@ -159,7 +170,7 @@ class Preparation:
     def _lay_out(self, assignment: Assignment, user: int | None) -> Prepared:
         """Have the job's files in `work`, and its image if it has one."""
         spec, work = assignment.spec, self._disk.work
-        self._unpack(spec.bundle, work)
+        self._unpack(spec.bundle, work, keeps=spec.study is not None)
         if spec.image is None:
             return Prepared(sys.executable, user)
         prepared = Prepared(_PYTHON_IN_IMAGE, user, spec.image)
@@ -195,14 +206,23 @@ class Preparation:
             if not entry.is_complete:
                 entry.discard()
 
-    def _unpack(self, bundle: str | None, directory: Path) -> None:
-        """Let there be a clean copy of the bundle, or an empty directory."""
+    def _unpack(self, bundle: str | None, directory: Path, keeps: bool = False) -> None:
+        """Let there be a clean copy of the bundle, or an empty directory.
+
+        Where it `keeps` the archive, the next job with the same files need not fetch it.
+        """
         if bundle is None:
             directory.mkdir()
             return
-        self._insist(lambda: self._client.fetch_bundle(self._disk.bundle))
-        unpack(self._disk.bundle, directory, bundle)
-        self._disk.bundle.unlink()
+        archive = self._disk.bundle(bundle)
+        if not archive.exists():
+            self._disk.forget_bundles()
+            partial = archive.with_suffix(".partial")
+            self._insist(lambda: self._client.fetch_bundle(partial))
+            partial.rename(archive)
+        unpack(archive, directory, bundle)
+        if not keeps:
+            archive.unlink()
 
     def _execute(self, order: Order, *held: int) -> None:
         """Run `order` to its end; `held` are descriptors to keep open until then."""

@@ -8,7 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -32,6 +33,7 @@ class Process:
         self._log = log
         self._environment = environment
         self._shim: subprocess.Popen[bytes] | None = None
+        self.on_end: Callable[[], None] = lambda: None
 
     def forget(self) -> None:
         """Let there have been no process. The last one must have ended."""
@@ -65,6 +67,7 @@ class Process:
         assert self._shim.stdin is not None
         with suppress(BrokenPipeError), self._shim.stdin as orders:
             orders.write(json.dumps(asdict(order)).encode())
+        threading.Thread(target=self._watch, args=(self._shim,), daemon=True).start()
 
     @property
     def is_alive(self) -> bool:
@@ -109,6 +112,10 @@ class Process:
     def kill(self) -> None:
         """Have it end at once."""
         self._signal(signal.SIGUSR1)
+
+    def _watch(self, shim: subprocess.Popen[bytes]) -> None:
+        shim.wait()
+        self.on_end()
 
     def _signal(self, number: int) -> None:
         lines = self._lines()

@@ -69,6 +69,16 @@ class AgentState:
     failure: Failure | None = None
     is_complete: bool = False
 
+    def with_job(self, assignment: Assignment) -> AgentState:
+        """As it is when the instance becomes another job's: what is of the instance stays."""
+        return AgentState(
+            self.token,
+            self.heartbeat_seconds,
+            self.lease_seconds,
+            self.drain_seconds,
+            assignment,
+        )
+
 
 def load_state(path: Path) -> AgentState | None:
     """The state in `path`; None where none was saved.

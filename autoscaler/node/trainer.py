@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 
 from autoscaler.domain.report import Failure, TrainingReport
@@ -25,6 +26,15 @@ class Trainer:
         self._process = instance.process(instance.disk.training)
         self._words: set[Word] = set()
         self.steps = 0
+
+    @property
+    def on_end(self) -> Callable[[], None]:
+        """Called, from another thread, as soon as what this object started has ended."""
+        return self._process.on_end
+
+    @on_end.setter
+    def on_end(self, call: Callable[[], None]) -> None:
+        self._process.on_end = call
 
     @property
     def is_alive(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from autoscaler.clock import Clock
@@ -41,14 +42,22 @@ class TrialRelay:
         Raises:
             OSError: what it says can't be kept.
         """
+        self.end()
+        if assignment.spec.study is not None:
+            calls = KeptCalls(self._path, start.started_seconds)
+            line = _Line(self._client, assignment.job, start.started_seconds)
+            self._served = _Start(line, calls, self.on_answer, self._clock)
+
+    def end(self) -> None:
+        """Relay for none any more."""
         if self._served is not None:
             self._served.end()
             self._served = None
-        if assignment.spec.study is not None:
-            calls = KeptCalls(self._path, start.started_seconds)
-            self._served = _Start(
-                self._client, calls, start.started_seconds, self.on_answer, self._clock
-            )
+
+    @property
+    def is_spoken_to(self) -> bool:
+        """The script that is served has said something."""
+        return self._served is not None and self._served.is_spoken_to
 
     @property
     def is_told(self) -> bool:
@@ -61,20 +70,36 @@ class TrialRelay:
             self._served.take(call)
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """The way from one start of a job's script to the controller."""
+
+    client: NodeClient
+    job: str
+    started_seconds: float
+
+    def begin(self) -> int:
+        return self.client.begin_trial(self.started_seconds, self.job)
+
+    def tell(self, incarnation: int, calls: tuple[TrialCall, ...]) -> None:
+        self.client.tell_trial(TrialCalls(incarnation, calls, self.job))
+
+    def answers(self, incarnation: int, after: int) -> tuple[TrialAnswer, ...]:
+        return self.client.trial_answers(incarnation, after, _WAIT_SECONDS, self.job)
+
+
 class _Start:
     """Relays for one start: one thread tells, another waits for answers."""
 
     def __init__(
         self,
-        client: NodeClient,
+        line: _Line,
         calls: KeptCalls,
-        started_seconds: float,
         say: Callable[[TrialAnswer], None],
         clock: Clock,
     ) -> None:
-        self._client = client
+        self._line = line
         self._calls = calls
-        self._started_seconds = started_seconds
         self._say = say
         self._clock = clock
         self._changed = threading.Condition()
@@ -99,6 +124,10 @@ class _Start:
         with self._changed:
             return self._is_superseded or self._calls.last_number <= self._told
 
+    @property
+    def is_spoken_to(self) -> bool:
+        return self._calls.last_number > 0
+
     def end(self) -> None:
         with self._changed:
             self._is_over = True
@@ -116,8 +145,8 @@ class _Start:
             with self._changed:
                 calls = tuple(self._calls.after(self._told))
             if self._incarnation is None:
-                self._incarnation = self._client.begin_trial(self._started_seconds)
-            self._client.tell_trial(TrialCalls(self._incarnation, calls))
+                self._incarnation = self._line.begin()
+            self._line.tell(self._incarnation, calls)
             with self._changed:
                 self._told = calls[-1].number
                 self._changed.notify_all()
@@ -129,7 +158,7 @@ class _Start:
 
         def listen() -> None:
             assert self._incarnation is not None
-            heard = self._client.trial_answers(self._incarnation, self._answered, _WAIT_SECONDS)
+            heard = self._line.answers(self._incarnation, self._answered)
             for answer in heard:
                 with self._changed:
                     self._answers[answer.number] = answer

@@ -25,7 +25,12 @@ from autoscaler.service.authentication import Authentication
 from autoscaler.service.files import Bundles, Logs
 from autoscaler.service.nodes import Nodes
 from autoscaler.service.plans import plan_view
-from autoscaler.service.studies import Studies, drivers_router, trials_router
+from autoscaler.service.studies import (
+    Studies,
+    drivers_router,
+    require_held,
+    trials_router,
+)
 from autoscaler.service.submissions import Submissions, nothing_remembered
 from autoscaler.service.views import Views, decision_view, forecast_view
 from autoscaler.store.store import Store
@@ -50,6 +55,7 @@ from autoscaler.wire.messages import (
     Submission,
 )
 
+_LONGEST_WAIT_SECONDS = 25.0
 _STATUS: dict[type[CastorError], int] = {
     errors.NotAllowed: 401,
     errors.UnknownJob: 404,
@@ -250,8 +256,12 @@ def _nodes(rooms: Rooms, token: Callable[..., str]) -> APIRouter:
         return answer(Assignment, rooms.nodes.assignment(held))
 
     @router.post("/heartbeat")
-    def heartbeat(report: NodeReport, held: HeldInstance = Depends(node)) -> Response:
-        return answer(NodeReply, rooms.nodes.heartbeat(held, report))
+    async def heartbeat(
+        report: NodeReport,
+        wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
+        held: HeldInstance = Depends(node),
+    ) -> Response:
+        return answer(NodeReply, await rooms.nodes.converse(held, report, wait_seconds))
 
     @router.get("/bundle")
     def bundle(held: HeldInstance = Depends(working)) -> FileResponse:
@@ -264,9 +274,11 @@ def _nodes(rooms: Rooms, token: Callable[..., str]) -> APIRouter:
     async def append_log(
         request: Request,
         offset: int = Query(ge=0),
+        job: str | None = None,
         held: HeldInstance = Depends(writing),
     ) -> Response:
         text = await request.body()
+        require_held(held, job)
         end = await run_in_threadpool(rooms.logs.append, held.job, held.id, offset, text)
         return answer(int, end)
 

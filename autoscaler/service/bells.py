@@ -17,11 +17,17 @@ class Bells:
 
     def __init__(self) -> None:
         self._listening: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def ring(self, name: str) -> None:
         """Let those who wait look again. To be called in the event loop."""
         for event in self._listening.get(name, ()):
             event.set()
+
+    def ring_from_afar(self, name: str) -> None:
+        """The same from any thread."""
+        if self._loop is not None:  # otherwise nobody has ever listened
+            self._loop.call_soon_threadsafe(self.ring, name)
 
     async def first(
         self, name: str, look: Callable[[], tuple[Value, ...]], wait_seconds: float
@@ -30,6 +36,7 @@ class Bells:
 
         Nothing if it finds nothing for so long.
         """
+        self._loop = asyncio.get_running_loop()
         event = asyncio.Event()
         self._listening[name].add(event)
         try:

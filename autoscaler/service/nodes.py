@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fastapi.concurrency import run_in_threadpool
+
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.finishing import COMPLETE_FACT, DONE_FACT
 from autoscaler.controller.leaving import script_seconds
+from autoscaler.controller.lingering import needs_light
 from autoscaler.domain.errors import NotAllowed, SpecError, Unavailable
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord
@@ -15,6 +18,7 @@ from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import Failure, ReportOrigin
 from autoscaler.service.assignments import Assignments
 from autoscaler.service.authentication import Authentication
+from autoscaler.service.bells import Bells
 from autoscaler.store.events import Event
 from autoscaler.store.store import Store
 from autoscaler.wire.messages import (
@@ -53,6 +57,7 @@ class Nodes:
         self._heartbeat_seconds = heartbeat_seconds
         self._lease_seconds = lease_seconds
         self._least_drain_seconds = least_drain_seconds
+        self._bells = Bells()
 
     def join(self, request: JoinRequest) -> JoinReply:
         """Let an instance in, and tell it its work.
@@ -81,7 +86,7 @@ class Nodes:
     def _first_assignment(self, held: HeldInstance) -> Assignment:
         """The work of an instance. Its agent can't tell the owner yet why there is none."""
         try:
-            return self.assignment(held)
+            return self._assignment(held)
         except SpecError as error:
             attempt = self._store.jobs.get(held.job).attempt
             cause = str(error)
@@ -91,8 +96,18 @@ class Nodes:
             raise
 
     def assignment(self, held: HeldInstance) -> Assignment:
-        """The work of an instance again."""
+        """The work of an instance again, or that of the job that it has become.
+
+        Raises:
+            SpecError: a secret of the job can't be found, which is a failure of its set-up.
+            Unavailable: some of it is not there yet.
+        """
+        return self._first_assignment(held)
+
+    def _assignment(self, held: HeldInstance) -> Assignment:
         job = self._store.jobs.get(held.job)
+        if job.lighthouse is None and needs_light(job, (held,)):
+            raise Unavailable(f"the lighthouse of {job.id} is being lit")
         return self._assignments.assignment(job, held, self._offer(held.offer))
 
     def heartbeat(self, held: HeldInstance, report: NodeReport) -> NodeReply:
@@ -104,13 +119,16 @@ class Nodes:
         if report.instance != held.id:
             raise NotAllowed(f"the token of {held.id} does not do for {report.instance}")
         now_seconds = self._clock.now()
+        job = report.job or held.job
         facts: dict[str, str] = {}
         if report.is_done:
             facts[DONE_FACT] = str(report.attempt)
         if report.is_complete and COMPLETE_FACT not in held.facts:
             facts[COMPLETE_FACT] = str(now_seconds)
-        after = self._store.instances.record_node(held.id, report.phase, now_seconds, facts)
-        self._take_in(after, report, now_seconds)
+        after = self._store.instances.record_node(held.id, report.phase, now_seconds, facts, job)
+        if after.job == job:
+            self._take_in(after, report, now_seconds)
+        self._take_in_of_instance(after, report, now_seconds)
         is_news = (
             after.phase is not held.phase
             or after.facts != held.facts
@@ -118,7 +136,34 @@ class Nodes:
         )
         if is_news or any(each.observations for each in report.reports):
             self._wake()
-        return self._reply(self._store.instances.get(held.id), self._store.jobs.get(held.job))
+        return self._present_reply(held.id)
+
+    async def converse(
+        self, held: HeldInstance, report: NodeReport, wait_seconds: float
+    ) -> NodeReply:
+        """As `heartbeat`; if all that is wanted is the same job, the answer waits for another.
+
+        Raises:
+            NotAllowed: it speaks for another instance.
+        """
+        reply = await run_in_threadpool(self.heartbeat, held, report)
+
+        def look() -> tuple[NodeReply, ...]:
+            found = self._present_reply(held.id)
+            return (found,) if found.job != reply.job or found.wanted is Wanted.DRAIN else ()
+
+        if wait_seconds and reply.job == report.job and reply.wanted is Wanted.RUN:
+            found = await self._bells.first(held.id, look, wait_seconds)
+            return found[0] if found else reply
+        return reply
+
+    def call(self, instance: str) -> None:
+        """Have an instance's agent told at once that it has become another job's."""
+        self._bells.ring_from_afar(instance)
+
+    def _present_reply(self, instance: str) -> NodeReply:
+        held = self._store.instances.get(instance)
+        return self._reply(held, self._store.jobs.get(held.job))
 
     def _take_in(self, held: HeldInstance, report: NodeReport, now_seconds: float) -> None:
         origin = ReportOrigin(held.id, report.attempt, report.started_seconds or 0.0)
@@ -128,6 +173,11 @@ class Nodes:
                 self._once(held, "checkpoint failed", each.checkpoint.error, now_seconds)
         if report.failure is not None:
             self._fail(held, report.failure, now_seconds)
+
+    def _take_in_of_instance(
+        self, held: HeldInstance, report: NodeReport, now_seconds: float
+    ) -> None:
+        """What it tells whatever job it works for."""
         if report.reclaim_seconds is not None and held.reclaim_seconds is None:
             self._store.instances.set_reclaim(held.id, report.reclaim_seconds)
             self._store.instances.release(held.id, now_seconds)
@@ -156,6 +206,7 @@ class Nodes:
             drain_seconds=self._drain_seconds(job),
             throughput=model.point if model is not None and model.measured else None,
             checkpoint_interval_seconds=self._status.checkpoint_intervals.get(job.id),
+            job=job.id,
         )
 
     def _drain_seconds(self, job: JobRecord) -> float:

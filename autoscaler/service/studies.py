@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from fastapi.concurrency import run_in_threadpool
 
 from autoscaler.clock import Clock
+from autoscaler.controller.lingering import ENDING_FACT
 from autoscaler.controller.snapshots import trained_allocation
 from autoscaler.domain.errors import Conflict, NotAllowed
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
@@ -66,6 +67,8 @@ class Studies:
         def keep() -> None:
             self._check_driver(study, given.holder)
             self._store.trials.answer(given.answers)
+            for job in given.ended:
+                self._note_end(job)
 
         await run_in_threadpool(keep)
         for job in {each.job for each in given.answers}:
@@ -88,13 +91,20 @@ class Studies:
         self._store.studies.tell(study, told, self._clock.now())
         self._wake()
 
-    def begin(self, held: HeldInstance, started_seconds: float) -> int:
-        """Let this start of an instance's script hold its trial.
+    def _note_end(self, job: str) -> None:
+        """Its instances will soon be free: the next trial is to wait for one, not to order."""
+        facts = {ENDING_FACT: str(self._clock.now())}
+        for held in self._store.instances.of_job(job):
+            self._store.instances.note(held.id, facts)
+
+    def begin(self, held: HeldInstance, job: str | None, started_seconds: float) -> int:
+        """Let this start of an instance's script hold its trial, which is `job`.
 
         Raises:
             NotAllowed: the instance is to leave, or its job is no trial.
-            Conflict: a later one holds it.
+            Conflict: a later one holds it, or the instance has become another job's.
         """
+        require_held(held, job)
         if held.desired is Desired.ABSENT:
             raise NotAllowed(f"{held.id} is to leave: it takes up no trial")
         self._study(held)
@@ -104,8 +114,9 @@ class Studies:
         """Keep what a trial tells and asks.
 
         Raises:
-            Conflict: a later incarnation holds the trial.
+            Conflict: a later incarnation holds the trial, or its instance is another job's.
         """
+        require_held(held, told.job)
 
         def keep() -> str:
             self._store.trials.tell(held.job, told.incarnation, told.calls)
@@ -114,9 +125,19 @@ class Studies:
         self._bells.ring(f"calls of {await run_in_threadpool(keep)}")
 
     async def answers(
-        self, held: HeldInstance, incarnation: int, after: int, wait_seconds: float
+        self,
+        held: HeldInstance,
+        job: str | None,
+        incarnation: int,
+        after: int,
+        wait_seconds: float,
     ) -> tuple[TrialAnswer, ...]:
-        """What was answered beyond the call of number `after`."""
+        """What was answered beyond the call of number `after`.
+
+        Raises:
+            Conflict: the instance is another job's.
+        """
+        require_held(held, job)
 
         def look() -> tuple[TrialAnswer, ...]:
             return self._store.trials.answers(held.job, incarnation, after)
@@ -133,6 +154,16 @@ class Studies:
         if study is None:
             raise NotAllowed(f"job {held.job} is no trial of a study")
         return study
+
+
+def require_held(held: HeldInstance, job: str | None) -> None:
+    """See that an instance speaks of the job that it works for now.
+
+    Raises:
+        Conflict: of one that it has left.
+    """
+    if job not in (None, held.job):
+        raise Conflict(f"{held.id} works for {held.job} by now, not for {job}")
 
 
 def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
@@ -176,8 +207,10 @@ def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRou
     router = APIRouter(prefix="/v1/node/trial")
 
     @router.post("")
-    def begin(started_seconds: float, held: HeldInstance = Depends(node)) -> Response:
-        return answer(int, studies.begin(held, started_seconds))
+    def begin(
+        started_seconds: float, job: str | None = None, held: HeldInstance = Depends(node)
+    ) -> Response:
+        return answer(int, studies.begin(held, job, started_seconds))
 
     @router.post("/calls")
     async def tell(told: TrialCalls, held: HeldInstance = Depends(node)) -> Response:
@@ -188,10 +221,11 @@ def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRou
     async def answers(
         incarnation: int,
         after: int,
+        job: str | None = None,
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
         held: HeldInstance = Depends(node),
     ) -> Response:
-        found = await studies.answers(held, incarnation, after, wait_seconds)
+        found = await studies.answers(held, job, incarnation, after, wait_seconds)
         return answer(tuple[TrialAnswer, ...], found)
 
     return router

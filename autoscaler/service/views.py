@@ -59,7 +59,7 @@ class Views:
             ended_seconds=job.ended_seconds,
             instances=tuple(self.instance(held) for held in instances),
             spent_usd=ledger.spent(job.id, now_seconds),
-            usd_per_hour=ledger.rate_usd_per_hour(now_seconds),
+            usd_per_hour=ledger.rate_usd_per_hour(now_seconds, job.id),
             report=job.report,
             reported_seconds=job.reported_seconds,
             goodput_predicted=predicted,

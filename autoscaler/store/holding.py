@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.instance import (
+    HANDED_OVER_FACT,
+    START_FACT,
     CloudInstance,
     CloudState,
     Desired,
@@ -16,7 +18,7 @@ from autoscaler.domain.instance import (
     InstancePhase,
 )
 from autoscaler.domain.intent import Intent, IntentKind, IntentState
-from autoscaler.domain.job import JobPhase
+from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.spending import EntryKind, LedgerEntry
 
@@ -48,6 +50,15 @@ class Order:
     offer: Offer
     devices_used: int
     token_of: Callable[[str], str]
+    now_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """An instance is to be another job's from now on, with so many of its devices at work."""
+
+    job: str
+    devices_used: int
     now_seconds: float
 
 
@@ -90,6 +101,64 @@ def ordered(order: Order, phase: JobPhase, places: Iterable[Place]) -> Holding:
     )
     launch = _intent(IntentKind.LAUNCH, held.id, order.token_of(held.id), order.now_seconds)
     return Holding(held, offer.minimum_billed_seconds, launch)
+
+
+def handed_over(
+    holding: Holding, order: HandOver, jobs: tuple[JobRecord, JobRecord], places: Iterable[Place]
+) -> Holding:
+    """As an instance of another job of the same study; `places` are all that job ever had.
+
+    `jobs` are the one that holds it and the one that is to. Their bills meet in one moment.
+
+    Raises:
+        Conflict: it is not to be had, or not for this job.
+    """
+    held, (before, after) = holding.held, jobs
+    if before.id == after.id:
+        return holding
+    _require_free(holding, before, after)
+    last = holding.last_line
+    assert last is not None, "what was launched has a bill"
+    # No two lines of a kind have the same time.
+    at_seconds = max(order.now_seconds, math.nextafter(last.at_seconds, math.inf))
+    slot, generation = _next_place(list(places))
+    closed = replace(last, kind=EntryKind.CLOSE, at_seconds=at_seconds)
+    opened = replace(last, job=after.id, at_seconds=at_seconds)
+    moved = replace(
+        held,
+        job=after.id,
+        slot=slot,
+        generation=generation,
+        devices_used=order.devices_used,
+        phase=InstancePhase.PREPARING,
+        requested_seconds=order.now_seconds,
+        training_seconds=None,
+        facts=_facts_of_instance(held) | {HANDED_OVER_FACT: str(order.now_seconds)},
+    )
+    return _with_line(_with_line(replace(holding, held=moved), closed), opened)
+
+
+def _require_free(holding: Holding, before: JobRecord, after: JobRecord) -> None:
+    held = holding.held
+    if before.spec.study is None or before.spec.study != after.spec.study:
+        raise Conflict(f"instance {held.id}: {before.id} and {after.id} are not of one study")
+    if not before.phase.is_final:
+        raise Conflict(f"instance {held.id} is still held by job {before.id}")
+    if after.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
+        raise Conflict(f"job {after.id} is {after.phase}: it takes no instance any more")
+    if held.desired is Desired.ABSENT or held.phase is InstancePhase.ENDED:
+        raise Conflict(f"instance {held.id} leaves: it goes to no other job")
+    if held.reclaim_seconds is not None or held.joined_seconds is None:
+        raise Conflict(f"instance {held.id} is taken back, or was never there")
+
+
+def _facts_of_instance(held: HeldInstance) -> dict[str, str]:
+    """What is to be known of it whatever job it works for."""
+    if START_FACT in held.facts:
+        return {START_FACT: held.facts[START_FACT]}
+    if held.training_seconds is None or held.launched_seconds is None:
+        return {}
+    return {START_FACT: str(held.training_seconds - held.launched_seconds)}
 
 
 def unwanted(held: HeldInstance, now_seconds: float) -> HeldInstance:

@@ -14,6 +14,7 @@ from autoscaler.domain.errors import UnknownInstance
 from autoscaler.domain.instance import CloudInstance, HeldInstance, InstancePhase
 from autoscaler.domain.offer import Offer
 from autoscaler.store.holding import (
+    HandOver,
     Holding,
     Order,
     billed_again,
@@ -48,6 +49,23 @@ class Instances(ABC):
             UnknownJob: there is none.
         """
         return self._add(Order(job, offer, devices_used, token_of, now_seconds)).held
+
+    def hand_over(
+        self, instance: str, job: str, devices_used: int, now_seconds: float
+    ) -> HeldInstance:
+        """Let an instance of a job that has ended be one of another job of the same study.
+
+        From this moment on the other job pays; nothing is billed twice. What belongs to the job
+        begins anew: its place, how far it is, what it told. What belongs to the instance stays:
+        its id, its times of launch and joining, what it took to start (`START_FACT`). That the
+        job has it already is no error.
+
+        Raises:
+            Conflict: the job that holds it has not ended or is of another study, the other takes
+                none any more, or the instance leaves, is taken back or never joined.
+            UnknownInstance, UnknownJob: there is none.
+        """
+        return self._move(instance, HandOver(job, devices_used, now_seconds)).held
 
     @abstractmethod
     def get(self, instance: str) -> HeldInstance:
@@ -153,8 +171,12 @@ class Instances(ABC):
         phase: InstancePhase,
         now_seconds: float,
         facts: Mapping[str, str] | None = None,
+        job: str | None = None,
     ) -> HeldInstance:
         """Take over what a node says of its instance; `facts` are added to those known.
+
+        It says so of its work for `job`: where the instance has become another's since, only that
+        it was heard is kept. None is whatever job it is.
 
         The phases of work follow each other in any order, as a script is started again. An
         instance that drains only gets on to `DRAINED`, and one that has ended hears nothing
@@ -164,7 +186,21 @@ class Instances(ABC):
             Conflict: `phase` is not for a node to tell.
             UnknownInstance: there is none.
         """
-        return self._change(instance, lambda held: heard(held, phase, now_seconds, facts or {}))
+
+        def hear(held: HeldInstance) -> HeldInstance:
+            if job in (None, held.job):
+                return heard(held, phase, now_seconds, facts or {})
+            return replace(held, seen_seconds=max(now_seconds, held.seen_seconds or now_seconds))
+
+        return self._change(instance, hear)
+
+    def note(self, instance: str, facts: Mapping[str, str]) -> HeldInstance:
+        """Add facts to those known of an instance.
+
+        Raises:
+            UnknownInstance: there is none.
+        """
+        return self._change(instance, lambda held: replace(held, facts={**held.facts, **facts}))
 
     def use_devices(self, instance: str, devices_used: int) -> HeldInstance:
         """Have an instance train on this many of its devices.
@@ -185,6 +221,10 @@ class Instances(ABC):
     @abstractmethod
     def _add(self, order: Order) -> Holding:
         """Keep the instance that an order makes; nothing if that raises."""
+
+    @abstractmethod
+    def _move(self, instance: str, order: HandOver) -> Holding:
+        """Keep what `handed_over` makes of an instance and two jobs; nothing if it raises."""
 
     @abstractmethod
     def _change(

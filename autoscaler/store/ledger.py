@@ -12,4 +12,8 @@ class LedgerLines(ABC):
 
     @abstractmethod
     def entries(self, job: str | None = None) -> tuple[LedgerEntry, ...]:
-        """All lines, or those of one job, in the order in which they were written."""
+        """All lines, or those of the instances that a job has ever paid for.
+
+        They come in the order in which they were written. What other jobs paid for these
+        instances is among them: what one of them owes is known from the whole bill only.
+        """

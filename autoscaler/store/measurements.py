@@ -23,8 +23,10 @@ _LEAST_SHARE = 0.1
 _NOISE_SPACING = 1.05
 
 # The names of durations that the controller measures: from the launch call to the first step
-# trained, and how long an allocation lasted that a later decision took back.
+# trained, the same from when an instance came from another job, and how long an allocation lasted
+# that a later decision took back.
 START_DURATION = "start"
+HAND_OVER_DURATION = "hand-over"
 REVERSED_DURATION = "reversed"
 
 

@@ -256,7 +256,10 @@ class StudyClient:
 
 
 class NodeClient:
-    """What a node agent asks of its controller. Errors as in `Client`."""
+    """What a node agent asks of its controller. Errors as in `Client`.
+
+    Where a `job` is named, `Conflict` is also that the instance works for another one by now.
+    """
 
     def __init__(
         self, url: str, token: str | None = None, transport: httpx.BaseTransport | None = None
@@ -279,19 +282,21 @@ class NodeClient:
         """The work again, for an agent that was restarted."""
         return self._http.get(Assignment, "/v1/node/assignment")
 
-    def heartbeat(self, report: NodeReport) -> NodeReply:
-        """Tell how things stand, hear what is wanted."""
+    def heartbeat(self, report: NodeReport, wait_seconds: float = 0.0) -> NodeReply:
+        """Tell how things stand, hear what is wanted; of another job as soon as there is one, if
+        that is within `wait_seconds`."""
         body = encode(NodeReport, report)
-        return decode(NodeReply, self._http.call("POST", "/v1/node/heartbeat", body))
+        path = f"/v1/node/heartbeat?wait_seconds={wait_seconds}"
+        return decode(NodeReply, self._http.call("POST", path, body))
 
     def fetch_bundle(self, destination: Path) -> None:
         """The job's packed working directory."""
         self._http.download("/v1/node/bundle", destination)
 
-    def begin_trial(self, started_seconds: float) -> int:
+    def begin_trial(self, started_seconds: float, job: str | None = None) -> int:
         """Hold the instance's trial from this start of its script on; returns the incarnation.
         `Conflict`: a later one holds it."""
-        path = f"/v1/node/trial?started_seconds={started_seconds!r}"
+        path = f"/v1/node/trial?started_seconds={started_seconds!r}{_of(job)}"
         return decode(int, self._http.call("POST", path))
 
     def tell_trial(self, calls: TrialCalls) -> None:
@@ -299,17 +304,22 @@ class NodeClient:
         self._http.call("POST", "/v1/node/trial/calls", encode(TrialCalls, calls))
 
     def trial_answers(
-        self, incarnation: int, after: int, wait_seconds: float
+        self, incarnation: int, after: int, wait_seconds: float, job: str | None = None
     ) -> tuple[TrialAnswer, ...]:
         """The answers to calls beyond that number; none if there are none for so long."""
-        query = f"incarnation={incarnation}&after={after}&wait_seconds={wait_seconds}"
+        query = f"incarnation={incarnation}&after={after}&wait_seconds={wait_seconds}{_of(job)}"
         return self._http.get(tuple[TrialAnswer, ...], f"/v1/node/trial/answers?{query}")
 
-    def append_log(self, offset: int, text: bytes) -> int:
+    def append_log(self, offset: int, text: bytes, job: str | None = None) -> int:
         """Hand in what was written from `offset` on; returns where the controller's copy ends."""
-        path = f"/v1/node/logs?offset={offset}"
+        path = f"/v1/node/logs?offset={offset}{_of(job)}"
         reply = self._http.call("POST", path, text, "application/octet-stream")
         return decode(int, reply)
+
+
+def _of(job: str | None) -> str:
+    """The part of a query that names a job, if it is known."""
+    return "" if job is None else f"&job={job}"
 
 
 def _raise_for(response: httpx.Response) -> None:

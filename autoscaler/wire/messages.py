@@ -290,7 +290,8 @@ class NodeReport:
 
     `attempt` is the start of the script that runs or ran last, `started_seconds` when the node
     made it, by its own clock. `is_done`: its part in the attempt is over, and the job's end is for
-    another to tell. `is_complete`: the script has ended well, and the job with it.
+    another to tell. `is_complete`: the script has ended well, and the job with it. All of it but
+    `reclaim_seconds` and `notes` is of `job`; agents that know of one job only name none.
     """
 
     instance: str
@@ -304,14 +305,16 @@ class NodeReport:
     is_complete: bool = False
     reclaim_seconds: float | None = None
     notes: tuple[str, ...] = ()
+    job: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TrialCalls:
-    """What a trial's worker tells and asks, as its agent sends it on, in order."""
+    """What the worker of trial `job` tells and asks, as its agent sends it on, in order."""
 
     incarnation: int
     calls: tuple[TrialCall, ...]
+    job: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,10 +327,11 @@ class StudyLease:
 
 @dataclass(frozen=True, slots=True)
 class StudyAnswers:
-    """What the driver of a study answers its trials."""
+    """What the driver of a study answers its trials; `ended` are jobs of which that is the end."""
 
     holder: str
     answers: tuple[GivenAnswer, ...]
+    ended: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +355,8 @@ class NodeReply:
     """The answer to a heartbeat: the same wishes every time, until they change.
 
     A script that was told to leave is ended after `drain_seconds`. `checkpoint_interval_seconds`
-    is for now; None where that of the assignment stays.
+    is for now; None where that of the assignment stays. Where `job` is not the one that the agent
+    works for, its instance goes on with that one, whose assignment is to be fetched.
     """
 
     wanted: Wanted
@@ -361,6 +366,7 @@ class NodeReply:
     drain_seconds: float
     throughput: StepParameters | None = None
     checkpoint_interval_seconds: float | None = None
+    job: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

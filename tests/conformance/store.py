@@ -22,6 +22,7 @@ from autoscaler.store.opening import open_store
 from autoscaler.store.store import Store
 from tests.conformance.store_database import RecordsConformance
 from tests.conformance.store_examples import NOW, add_job, end, launch, order
+from tests.conformance.store_hand_over import HandOverConformance
 from tests.conformance.store_instances import (
     BillingConformance,
     CapacityConformance,
@@ -115,6 +116,7 @@ class StoreConformance(
     JobsConformance,
     ReportsConformance,
     InstancesConformance,
+    HandOverConformance,
     BillingConformance,
     IntentsConformance,
     CapacityConformance,

@@ -23,10 +23,10 @@ class Connection:
         self.tried = 0
         self.heard: list[NodeReport] = []
 
-    def append_log(self, offset: int, chunk: bytes) -> int:
+    def append_log(self, offset: int, chunk: bytes, job: str | None = None) -> int:
         raise OSError(5, "Input/output error")
 
-    def heartbeat(self, report: NodeReport) -> NodeReply:
+    def heartbeat(self, report: NodeReport, wait_seconds: float = 0.0) -> NodeReply:
         self.tried += 1
         if self.tried == 1:
             raise RuntimeError("an accident")

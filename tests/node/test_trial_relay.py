@@ -37,7 +37,7 @@ class Controller:
         self.tries = 0
         self._changed = threading.Condition()
 
-    def begin_trial(self, started_seconds: float) -> int:
+    def begin_trial(self, started_seconds: float, job: str | None = None) -> int:
         self._be_there()
         return 1
 
@@ -49,7 +49,7 @@ class Controller:
             self._changed.notify_all()
 
     def trial_answers(
-        self, incarnation: int, after: int, wait_seconds: float
+        self, incarnation: int, after: int, wait_seconds: float, job: str | None = None
     ) -> tuple[TrialAnswer, ...]:
         self._be_there()
         with self._changed:

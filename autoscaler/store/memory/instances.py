@@ -6,7 +6,14 @@ from collections.abc import Callable
 
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.intent import IntentKind
-from autoscaler.store.holding import Holding, Order, Place, ordered
+from autoscaler.store.holding import (
+    HandOver,
+    Holding,
+    Order,
+    Place,
+    handed_over,
+    ordered,
+)
 from autoscaler.store.instances import Instances
 from autoscaler.store.memory.tables import Tables
 
@@ -48,13 +55,19 @@ class MemoryInstances(Instances):
         tables = self._tables
         with tables.lock:
             phase = tables.job(order.job).phase
-            of_job = tables.instances_of(order.job, include_ended=True)
-            places = [Place(held.slot, held.generation, held.phase) for held in of_job]
-            holding = ordered(order, phase, places)
+            holding = ordered(order, phase, self._places(order.job))
             tables.minimum_billed_seconds[holding.held.id] = holding.minimum_billed_seconds
             tables.keep_instance(holding.held)
             tables.keep_intent(holding.launch)
             return holding
+
+    def _move(self, instance: str, order: HandOver) -> Holding:
+        tables = self._tables
+        with tables.lock:
+            before = tables.job(tables.instance(instance).job)
+            after = tables.job(order.job)
+            places = self._places(order.job)
+            return self._keep(handed_over(self._holding(instance), order, (before, after), places))
 
     def _change(
         self, instance: str, change: Callable[[HeldInstance], HeldInstance]
@@ -65,17 +78,22 @@ class MemoryInstances(Instances):
             return held
 
     def _change_holding(self, instance: str, change: Callable[[Holding], Holding]) -> Holding:
+        with self._tables.lock:
+            return self._keep(change(self._holding(instance)))
+
+    def _keep(self, holding: Holding) -> Holding:
         tables = self._tables
-        with tables.lock:
-            known = self._holding(instance)
-            holding = change(known)
-            tables.keep_instance(holding.held)
-            tables.keep_intent(holding.launch)
-            if holding.termination is not None:
-                tables.keep_intent(holding.termination)
-            for line in holding.new_lines:
-                tables.add_line(line)
-            return holding
+        tables.keep_instance(holding.held)
+        tables.keep_intent(holding.launch)
+        if holding.termination is not None:
+            tables.keep_intent(holding.termination)
+        for line in holding.new_lines:
+            tables.add_line(line)
+        return holding
+
+    def _places(self, job: str) -> list[Place]:
+        of_job = self._tables.instances_of(job, include_ended=True)
+        return [Place(held.slot, held.generation, held.phase) for held in of_job]
 
     def _holding(self, instance: str) -> Holding:
         tables = self._tables

@@ -16,4 +16,4 @@ class MemoryLedgerLines(LedgerLines):
     def entries(self, job: str | None = None) -> tuple[LedgerEntry, ...]:
         tables = self._tables
         with tables.lock:
-            return tuple(tables.lines if job is None else tables.lines_of_job.get(job, ()))
+            return tuple(tables.lines if job is None else tables.lines_of(job))

@@ -68,8 +68,9 @@ class Tables:
         self.intents: dict[int, Intent] = {}
         self.pending_intents = Shelf(_id)
         self.lines: list[LedgerEntry] = []
-        self.lines_of_job: dict[str, list[LedgerEntry]] = defaultdict(list)
         self.last_lines: dict[str, LedgerEntry] = {}
+        self._lines_of_instance: dict[str, list[int]] = defaultdict(list)
+        self._paid_by_job: dict[str, dict[str, None]] = defaultdict(dict)
         self._ids_of_name: dict[str, list[str]] = defaultdict(list)
         self._instances_of_job: dict[str, Shelf[HeldInstance]] = {}
         self._alive_of_job: dict[str, Shelf[HeldInstance]] = {}
@@ -116,6 +117,11 @@ class Tables:
 
     def keep_instance(self, held: HeldInstance) -> None:
         """Keep an instance, new or changed."""
+        before = self.instances.get(held.id)
+        if before is not None and before.job != held.job:
+            self._instances_of_job[before.job].remove(held.id)
+            self._alive_of_job[before.job].remove(held.id)
+            self.alive_instances.remove(held.id)
         self.instances[held.id] = held
         self._instances_of_job[held.job].put(held.id, held)
         alive_shelves = (self.alive_instances, self._alive_of_job[held.job])
@@ -142,9 +148,16 @@ class Tables:
 
     def add_line(self, line: LedgerEntry) -> None:
         """Add a line to the ledger."""
+        self._lines_of_instance[line.instance].append(len(self.lines))
         self.lines.append(line)
-        self.lines_of_job[line.job].append(line)
+        self._paid_by_job[line.job][line.instance] = None
         self.last_lines[line.instance] = line
+
+    def lines_of(self, job: str) -> list[LedgerEntry]:
+        """The lines of the instances that a job has ever paid for, in order."""
+        paid = self._paid_by_job.get(job, ())
+        numbers = sorted(n for instance in paid for n in self._lines_of_instance[instance])
+        return [self.lines[number] for number in numbers]
 
 
 def _number(record: JobRecord) -> int:

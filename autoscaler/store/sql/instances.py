@@ -9,9 +9,17 @@ from sqlalchemy.orm import Session, aliased
 
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.intent import Intent, IntentKind
+from autoscaler.domain.job import JobRecord
 from autoscaler.domain.spending import LedgerEntry
 from autoscaler.store.database import Database
-from autoscaler.store.holding import Holding, Order, Place, ordered
+from autoscaler.store.holding import (
+    HandOver,
+    Holding,
+    Order,
+    Place,
+    handed_over,
+    ordered,
+)
 from autoscaler.store.instances import Instances, unknown_instance
 from autoscaler.store.schema import InstanceRow, IntentRow, LedgerRow
 from autoscaler.store.sql.jobs import job_row
@@ -63,15 +71,24 @@ class SqlInstances(Instances):
     def _add(self, order: Order) -> Holding:
         with self._database.write() as session:
             phase = job_row(session, order.job).phase
-            places = select(InstanceRow.slot, InstanceRow.generation, InstanceRow.phase)
-            of_job = session.execute(places.where(InstanceRow.job == order.job))
-            holding = ordered(order, phase, [Place(*place) for place in of_job])
+            holding = ordered(order, phase, _places(session, order.job))
             row = InstanceRow(minimum_billed_seconds=holding.minimum_billed_seconds)
             row.take(holding.held)
             session.add(row)
             session.flush()
             _keep_intent(session, None, holding.launch)
             return holding
+
+    def _move(self, instance: str, order: HandOver) -> Holding:
+        with self._database.write() as session:
+            before = job_row(session, instance_row(session, instance).job).to(JobRecord)
+            after = job_row(session, order.job).to(JobRecord)
+            places = _places(session, order.job)
+            return _keep(
+                session,
+                instance,
+                lambda holding: handed_over(holding, order, (before, after), places),
+            )
 
     def _change(
         self, instance: str, change: Callable[[HeldInstance], HeldInstance]
@@ -84,26 +101,7 @@ class SqlInstances(Instances):
 
     def _change_holding(self, instance: str, change: Callable[[Holding], Holding]) -> Holding:
         with self._database.write() as session:
-            row = instance_row(session, instance)
-            of_instance = select(IntentRow).where(IntentRow.instance == instance)
-            intents = {intent.kind: intent for intent in session.scalars(of_instance)}
-            launch, termination = intents[IntentKind.LAUNCH], intents.get(IntentKind.TERMINATE)
-            holding = change(
-                Holding(
-                    held=row.to(HeldInstance),
-                    minimum_billed_seconds=row.minimum_billed_seconds,
-                    launch=launch.to(Intent),
-                    termination=None if termination is None else termination.to(Intent),
-                    last_line=_last_line(session, instance),
-                )
-            )
-            row.take(holding.held)
-            launch.take(holding.launch)
-            if holding.termination is not None:
-                _keep_intent(session, termination, holding.termination)
-            for line in holding.new_lines:
-                _add_line(session, line)
-            return holding
+            return _keep(session, instance, change)
 
 
 def instance_row(session: Session, instance: str) -> InstanceRow:
@@ -112,6 +110,35 @@ def instance_row(session: Session, instance: str) -> InstanceRow:
     if row is None:
         raise unknown_instance(instance)
     return row
+
+
+def _keep(session: Session, instance: str, change: Callable[[Holding], Holding]) -> Holding:
+    row = instance_row(session, instance)
+    of_instance = select(IntentRow).where(IntentRow.instance == instance)
+    intents = {intent.kind: intent for intent in session.scalars(of_instance)}
+    launch, termination = intents[IntentKind.LAUNCH], intents.get(IntentKind.TERMINATE)
+    holding = change(
+        Holding(
+            held=row.to(HeldInstance),
+            minimum_billed_seconds=row.minimum_billed_seconds,
+            launch=launch.to(Intent),
+            termination=None if termination is None else termination.to(Intent),
+            last_line=_last_line(session, instance),
+        )
+    )
+    row.take(holding.held)
+    launch.take(holding.launch)
+    if holding.termination is not None:
+        _keep_intent(session, termination, holding.termination)
+    for line in holding.new_lines:
+        _add_line(session, line)
+    return holding
+
+
+def _places(session: Session, job: str) -> list[Place]:
+    """All that there ever were of a job."""
+    places = select(InstanceRow.slot, InstanceRow.generation, InstanceRow.phase)
+    return [Place(*place) for place in session.execute(places.where(InstanceRow.job == job))]
 
 
 def _last_line(session: Session, instance: str) -> LedgerEntry | None:

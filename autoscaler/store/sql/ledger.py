@@ -19,6 +19,7 @@ class SqlLedgerLines(LedgerLines):
     def entries(self, job: str | None = None) -> tuple[LedgerEntry, ...]:
         rows = select(LedgerRow).order_by(LedgerRow.id)
         if job is not None:
-            rows = rows.where(LedgerRow.job == job)
+            paid = select(LedgerRow.instance).where(LedgerRow.job == job)
+            rows = rows.where(LedgerRow.instance.in_(paid))
         with self._database.read() as session:
             return tuple(row.to(LedgerEntry) for row in session.scalars(rows))
