@@ -25,6 +25,7 @@ def study_rows(result: Result, study: StudyResult) -> dict[str, str]:
         "device hours": number(totals.gpu_hours),
         "devices at work": f"{totals.gpu_utilisation:.0%}",
         "instances launched": str(study.launches),
+        "handed over": str(study.hand_overs),
         "at once at most": str(max((level.instances for level in study.held), default=0)),
         "resizes": str(totals.restarts),
         "plans": f"{totals.decisions}, {totals.decision_ms_p50:.1f} ms each, "

@@ -29,6 +29,9 @@ COMPLETE: Final = "complete"
 PRUNED: Final = "pruned"
 STOPPED: Final = "stopped"
 
+_HOLDER = "simulated"
+_FOR_EVER_SECONDS = 1e12
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -95,6 +98,7 @@ class StudyDriver:
                 self._end(trial, STOPPED)
         self._complete()
         self._judge()
+        self._keep_lease(now_seconds)
         for _ in range(self._search.to_begin(self._under_way())):
             self._begin(now_seconds, submit)
         self._state(now_seconds)
@@ -102,6 +106,13 @@ class StudyDriver:
     def truth(self, job: str) -> Truth | None:
         """Nothing is told of trials."""
         return None
+
+    def _keep_lease(self, now_seconds: float) -> None:
+        """It drives the study until the last trial has ended."""
+        if self.is_done and not self._held():
+            self._store.leases.leave(self.study.name, _HOLDER)
+        else:
+            self._store.leases.take(self.study.name, _HOLDER, now_seconds, _FOR_EVER_SECONDS)
 
     def _held(self) -> list[DrivenTrial]:
         return [trial for trial in self.trials if trial.ended is None]

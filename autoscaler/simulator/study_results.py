@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.spending import LedgerEntry
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.simulator.study_driver import DrivenTrial, Report, StudyDriver
 from autoscaler.store.store import Store
@@ -37,8 +38,8 @@ class Level:
 class StudyResult:
     """One study. `in_time` is None without a deadline; `best` is of the trials that are complete.
 
-    `launches` are of instances. `barriers_s` is when all trials of a rung had come to it; `held`
-    is what was held until the next of its moments.
+    `launches` are of instances, `hand_overs` from a trial to the next. `barriers_s` is when all
+    trials of a rung had come to it; `held` is what was held until the next of its moments.
     """
 
     name: str
@@ -51,6 +52,7 @@ class StudyResult:
     best: float | None
     ends: dict[str, int]
     launches: int
+    hand_overs: int
     barriers_s: tuple[float, ...]
     trials: tuple[TrialResult, ...]
     held: tuple[Level, ...]
@@ -64,7 +66,8 @@ def study_result(driver: StudyDriver, store: Store) -> StudyResult:
     ]
     finished_seconds = max(trial.ended_seconds or 0.0 for trial in trials)
     ended_seconds = max((held.ended_seconds or 0.0 for held in every), default=0.0)
-    costs = Ledger(store.ledger.entries()).by_job(ended_seconds)
+    entries = store.ledger.entries()
+    costs = Ledger(entries).by_job(ended_seconds)
     deadline_seconds = study.objective.deadline_seconds
     budget = study.objective.budget_usd
     return StudyResult(
@@ -78,6 +81,7 @@ def study_result(driver: StudyDriver, store: Store) -> StudyResult:
         best=driver.best,
         ends=dict(sorted(Counter(trial.ended or "" for trial in trials).items())),
         launches=sum(held.launched_seconds is not None for held in every),
+        hand_overs=_hand_overs(entries),
         barriers_s=tuple(driver.barriers),
         trials=tuple(_trial(trial) for trial in trials),
         held=tuple(_levels(every)),
@@ -87,6 +91,13 @@ def study_result(driver: StudyDriver, store: Store) -> StudyResult:
 def _trial(trial: DrivenTrial) -> TrialResult:
     curve = trial.training.trial.curve.trial
     return TrialResult(trial.number, trial.job, curve, trial.ended or "", tuple(trial.reports))
+
+
+def _hand_overs(entries: Iterable[LedgerEntry]) -> int:
+    payers: dict[str, set[str]] = defaultdict(set)
+    for entry in entries:
+        payers[entry.instance].add(entry.job)
+    return sum(len(jobs) - 1 for jobs in payers.values())
 
 
 def _levels(every: Iterable[HeldInstance]) -> Iterator[Level]:

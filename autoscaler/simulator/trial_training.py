@@ -30,6 +30,7 @@ class TrialTraining(Training):
         self.trial = trial
         self.goal = 0
         self.has_ended = False
+        self._starts_until_seconds = now_seconds
         self._study = study
 
     @property
@@ -52,8 +53,15 @@ class TrialTraining(Training):
         self.goal = goal
         self._foreseen = (None, ())
 
+    @property
+    def is_starting(self) -> bool:
+        """As `JobTraining` has it."""
+        return bool(self.members) and self.now_seconds < self._starts_until_seconds
+
     def completes_before(self, seconds: float) -> float | None:
-        """When it reports next, if that is before `seconds` and nothing changes."""
+        """When it starts or reports next, if that is before `seconds` and nothing changes."""
+        if self.is_starting:
+            return self._starts_until_seconds if self._starts_until_seconds < seconds else None
         made = self.reports
         for stretch in self._course(seconds):
             if self._reports_at(stretch.progress_examples) > made:
@@ -64,8 +72,13 @@ class TrialTraining(Training):
         """As `JobTraining` has it; a start takes what its study says of starts."""
         was_at_work, is_new = bool(self.members), members != self.members
         super().train_on(members)
-        if is_new and not was_at_work and members and self._study.start_seconds is not None:
-            self._held_up_seconds = self.now_seconds + self._study.start_seconds
+        if not (is_new and members) or (was_at_work and not self.is_starting):
+            return
+        is_warm = all(member.is_warm for member in members)
+        seconds = self._study.handover_seconds if is_warm else self._study.start_seconds
+        if seconds is not None:
+            self._held_up_seconds = self.now_seconds + seconds
+        self._starts_until_seconds = self._held_up_seconds
 
     def _reports_at(self, progress: float) -> int:
         ends = self._profile.statistics.epoch_end_examples
