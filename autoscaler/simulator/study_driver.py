@@ -152,6 +152,8 @@ class StudyDriver:
     def _end(self, trial: DrivenTrial, how: str) -> None:
         trial.ended, trial.ended_seconds = how, self._now_seconds
         trial.training.has_ended = True
+        if how is not STOPPED and not trial.training.members:  # nobody is there to end by itself
+            self._store.jobs.set_phase(trial.job, JobPhase.STOPPING, self._now_seconds, how)
 
     def _send_on(self, trial: DrivenTrial, goal: float) -> None:
         training = trial.training
