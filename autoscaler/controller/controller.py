@@ -115,7 +115,7 @@ class Controller:
         self._converging = converging
         self._calls = calls
         self._settings = settings
-        self._snapshots = Snapshots(store, market, settings.replan_seconds, truth, settings.shares)
+        self._snapshots = Snapshots(store, market, settings, converging.lingering, truth)
         self._study_budgets = StudyBudgets(store)
         self._tick = 0
         self._ticked_seconds = float("inf")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from autoscaler.clock import Clock, VirtualClock
 from autoscaler.controller.assembly import ControllerParts, assemble
+from autoscaler.controller.lingering import free_since_seconds, start_seconds
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.job import JobPhase
@@ -185,6 +186,7 @@ class Simulation:
         now_seconds, interval = self._clock.now(), self._scenario.interval_seconds
         moments = [self._cloud.next_event_seconds()]
         moments.extend(each.next_seconds() for each in self._submitters)
+        moments.extend(self._ends_of_lingering(now_seconds))
         if self._scenario.replans_on_news:
             moments.extend(self._first_reports(now_seconds))
         if self._trainings or self._store.instances.alive():
@@ -192,6 +194,13 @@ class Simulation:
         soonest = min(moment for moment in moments if moment is not None)
         ends = (training.completes_before(soonest) for training in self._trainings.values())
         return max(min((end for end in ends if end is not None), default=soonest), now_seconds)
+
+    def _ends_of_lingering(self, now_seconds: float) -> Iterator[float]:
+        """When what trials have left is given back, if none of the others has taken it."""
+        for held in self._store.instances.alive() if self._driver is not None else ():
+            since_seconds = free_since_seconds(held, self._store.jobs.get(held.job))
+            if since_seconds is not None and since_seconds + start_seconds(held) > now_seconds:
+                yield since_seconds + start_seconds(held)
 
     def _first_reports(self, now_seconds: float) -> Iterator[float]:
         """When jobs whose instances changed have measured how they go now, and tell it."""
