@@ -77,8 +77,12 @@ class Holding:
     new_lines: tuple[LedgerEntry, ...] = ()
 
 
-def ordered(order: Order, phase: JobPhase, places: Iterable[Place]) -> Holding:
+def ordered(
+    order: Order, phase: JobPhase, places: Iterable[Place], is_taken: Callable[[str], bool]
+) -> Holding:
     """The instance that an order makes; `places` are all there ever were of its job.
+
+    `is_taken` says of an id whether one has it: what went to another job keeps its own.
 
     Raises:
         Conflict: the job, in that phase, is stopping or has ended.
@@ -87,6 +91,8 @@ def ordered(order: Order, phase: JobPhase, places: Iterable[Place]) -> Holding:
     if phase not in (JobPhase.PENDING, JobPhase.RUNNING):
         raise Conflict(f"job {job} is {phase}: nothing is ordered for it any more")
     slot, generation = _next_place(list(places))
+    while is_taken(f"{job}-{slot}-{generation}"):
+        generation += 1
     held = HeldInstance(
         id=f"{job}-{slot}-{generation}",
         job=job,

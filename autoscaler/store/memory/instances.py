@@ -55,7 +55,12 @@ class MemoryInstances(Instances):
         tables = self._tables
         with tables.lock:
             phase = tables.job(order.job).phase
-            holding = ordered(order, phase, self._places(order.job))
+            holding = ordered(
+                order,
+                phase,
+                self._places(order.job),
+                lambda instance: instance in tables.instances,
+            )
             tables.minimum_billed_seconds[holding.held.id] = holding.minimum_billed_seconds
             tables.keep_instance(holding.held)
             tables.keep_intent(holding.launch)

@@ -71,7 +71,12 @@ class SqlInstances(Instances):
     def _add(self, order: Order) -> Holding:
         with self._database.write() as session:
             phase = job_row(session, order.job).phase
-            holding = ordered(order, phase, _places(session, order.job))
+            holding = ordered(
+                order,
+                phase,
+                _places(session, order.job),
+                lambda instance: session.get(InstanceRow, instance) is not None,
+            )
             row = InstanceRow(minimum_billed_seconds=holding.minimum_billed_seconds)
             row.take(holding.held)
             session.add(row)
