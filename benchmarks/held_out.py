@@ -33,8 +33,6 @@ _EPOCHS = 60
 _DEVICE_BATCHES = 8
 # Log deviations: of one row, of all rows of a size, of a kind's speed for an application.
 _ROW_ERROR, _SIZE_ERROR, _KIND_ERROR = 0.03, 0.04, 0.35
-# Of the arithmetic that a maker states, so much is reached.
-_REACHED = 0.3
 _WITHIN_BYTES_PER_SECOND = {"a100-40": 2e11, "v100": 6e10, "h100": 3e11}
 _PLAIN_WITHIN_BYTES_PER_SECOND = 6e9
 _LATENCY_SECONDS = 2e-3

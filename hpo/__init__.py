@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from hpo.driver import BudgetUsedUp, StudyStopped
 from hpo.epochs import epochs
-from hpo.running import BudgetUsedUp, TrialFailed, optimize
+from hpo.halving import SynchronousHalvingPruner
+from hpo.running import TrialFailed, optimize
 
-__all__ = ["BudgetUsedUp", "TrialFailed", "epochs", "optimize"]
+__all__ = [
+    "BudgetUsedUp",
+    "StudyStopped",
+    "SynchronousHalvingPruner",
+    "TrialFailed",
+    "epochs",
+    "optimize",
+]

@@ -1,7 +1,8 @@
 """A trial of an Optuna study, held by the study's driver: the one place that touches Optuna's own.
 
 Sources: Optuna 4.2 to 5.0. What is not in its public interface and is used here, and nowhere else:
-`optuna.trial.Trial(study, trial_id)`, `Study._storage`, `FrozenTrial._trial_id`, and that
+`optuna.trial.Trial(study, trial_id)`, `Study._storage`, `FrozenTrial._trial_id`; that a trial is
+begun by `set_trial_state_values(id, RUNNING)`, as `Study.ask` does it, and that
 `Trial.should_prune` is `pruner.prune(study, frozen trial)`; and what makes `Study.stop` work in
 callbacks, `_thread_local.in_optimize_loop` and `_stop_flag`.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import optuna
 from optuna.distributions import (
@@ -25,13 +26,10 @@ from optuna.distributions import (
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from autoscaler.clock import Clock
-from hpo import calls
+from hpo import attributes, calls, retries
 from hpo.calls import Call
+from hpo.halving import SynchronousHalvingPruner
 from hpo.patience import PatientStorage
-
-JOB_ATTRIBUTE: Final = "castor:job"
-JUDGING_ATTRIBUTE: Final = "castor:judging"
-CAUSE_ATTRIBUTE: Final = "castor:cause"
 
 # What these decide changes nothing in the storage: to be asked twice is to be told the same.
 _WRITES_NOTHING = (
@@ -42,18 +40,23 @@ _WRITES_NOTHING = (
 )
 
 
+class NotYet(Exception):
+    """What a call asks is not decided yet: it is to be answered later."""
+
+
 class Attachment:
     """One trial, and what its worker's calls make of it.
 
     Every call may come again, from this driver's life or from an earlier one's: nothing in the
-    study's record counts twice. `error_kinds` are the classes of the error that its objective
-    raised in the end, by name, the class itself first; none if it did not.
+    study's record counts twice. `has_ended` once its worker has said how it ended; `error_kinds`
+    are the classes of the error that its objective raised then, by name, the class itself first.
     """
 
     def __init__(self, study: optuna.Study, trial: Trial) -> None:
         self._study = study
         self._trial = trial
         self._verdicts: dict[int, bool] = {}
+        self.has_ended = False
         self.error_kinds: tuple[str, ...] = ()
 
     @property
@@ -64,20 +67,21 @@ class Attachment:
     @property
     def is_finished(self) -> bool:
         """Nothing is added to the trial any more."""
-        return self._frozen().state.is_finished()
+        return self.frozen().state.is_finished()
 
     def frozen(self) -> FrozenTrial:
-        """The trial as it stands, for callbacks."""
-        return self._frozen()
+        """The trial as it stands."""
+        return self._study._storage.get_trial(self._trial._trial_id)
 
     def bind(self, job: str) -> None:
         """Note which job runs the trial."""
-        self._trial.set_user_attr(JOB_ATTRIBUTE, job)
+        self._trial.set_user_attr(attributes.JOB, job)
 
     def answer(self, call: Call) -> Any:
         """Do what a worker's call asks; returns its answer.
 
         Raises:
+            NotYet: it waits for other trials.
             optuna.exceptions.StorageInternalError: the storage was away for too long.
             Exception: what Optuna raises for such a call; it is the worker's.
         """
@@ -93,17 +97,44 @@ class Attachment:
         }
         return methods[call.method](**call.arguments)
 
-    def fail(self, cause: str) -> None:
-        """Let the trial have failed, unless it has ended."""
-        if not self.is_finished:
-            self._trial.set_user_attr(CAUSE_ATTRIBUTE, cause)
-            self._study.tell(self._trial, state=TrialState.FAIL, skip_if_finished=True)
+    @property
+    def waits(self) -> bool:
+        """It has come to a rung where it waits for others."""
+        return self._verdict() is None
 
-    def _frozen(self) -> FrozenTrial:
-        return self._study._storage.get_trial(self._trial._trial_id)
+    @property
+    def is_out(self) -> bool:
+        """It has waited at a rung, and is among those that go no further."""
+        return not self.is_finished and self._verdict() is True
+
+    def _verdict(self) -> bool | None:
+        pruner = self._study.pruner
+        if not isinstance(pruner, SynchronousHalvingPruner):
+            return False
+        return pruner.verdict(self._study, self.frozen())
+
+    def prune(self) -> None:
+        """Let the trial be pruned, as if its worker had said so."""
+        self._study.tell(self._trial, state=TrialState.PRUNED, skip_if_finished=True)
+
+    def fail(self, cause: str, most_retries: int = 0) -> bool:
+        """Let the trial have failed, unless it has ended.
+
+        Returns whether a retry is owed: if fewer than `most_retries` have led to it.
+        """
+        frozen = self.frozen()
+        if frozen.state.is_finished():
+            return False
+        before = retries.retries_before(frozen)
+        is_owed = before < most_retries
+        if is_owed:
+            self._trial.set_user_attr(attributes.RETRIED, before + 1)
+        self._trial.set_user_attr(attributes.CAUSE, cause)
+        self._study.tell(self._trial, state=TrialState.FAIL, skip_if_finished=True)
+        return is_owed
 
     def _begin(self) -> dict[str, Any]:
-        frozen = self._frozen()
+        frozen = self.frozen()
         started = frozen.datetime_start
         return {
             "number": frozen.number,
@@ -123,7 +154,7 @@ class Attachment:
         return _suggested(self._trial, name, json_to_distribution(distribution))
 
     def _report(self, value: float, step: int) -> None:
-        if step not in self._frozen().intermediate_values:
+        if step not in self.frozen().intermediate_values:
             self._trial.report(value, step)
 
     def _should_prune(self) -> bool:
@@ -132,7 +163,7 @@ class Attachment:
         A pruner such as successive halving counts a trial as it judges it. Where a driver died
         between that and its answer, the trial is judged again as it was before.
         """
-        step = self._frozen().last_step
+        step = self.frozen().last_step
         if step is None or len(self._study.directions) > 1:
             return bool(self._trial.should_prune())
         if step not in self._verdicts:
@@ -140,13 +171,18 @@ class Attachment:
         return self._verdicts[step]
 
     def _judge(self, step: int) -> bool:
+        if isinstance(self._study.pruner, SynchronousHalvingPruner):
+            verdict = self._verdict()
+            if verdict is None:
+                raise NotYet
+            return verdict
         if isinstance(self._study.pruner, _WRITES_NOTHING):
             return bool(self._trial.should_prune())
-        frozen = self._frozen()
-        judging = frozen.user_attrs.get(JUDGING_ATTRIBUTE)
+        frozen = self.frozen()
+        judging = frozen.user_attrs.get(attributes.JUDGING)
         if judging is None or judging["step"] != step:
             known = sorted(frozen.system_attrs)
-            self._trial.set_user_attr(JUDGING_ATTRIBUTE, {"step": step, "known": known})
+            self._trial.set_user_attr(attributes.JUDGING, {"step": step, "known": known})
             return bool(self._trial.should_prune())
         frozen.system_attrs = {
             key: value for key, value in frozen.system_attrs.items() if key in judging["known"]
@@ -171,11 +207,12 @@ class Attachment:
         """Tell the study how the trial ended, as `study.optimize` does."""
         self.error_kinds = tuple(error_kinds)
         if cause is not None:
-            self._trial.set_user_attr(CAUSE_ATTRIBUTE, cause)
+            self._trial.set_user_attr(attributes.CAUSE, cause)
         if state == TrialState.COMPLETE.name:
             self._study.tell(self._trial, values, skip_if_finished=True)
         else:
             self._study.tell(self._trial, state=TrialState[state], skip_if_finished=True)
+        self.has_ended = True
 
 
 def new_attachment(study: optuna.Study) -> Attachment:
@@ -183,11 +220,23 @@ def new_attachment(study: optuna.Study) -> Attachment:
     return Attachment(study, study.ask())
 
 
+def waiting_retry(study: optuna.Study) -> Attachment | None:
+    """The next retry of a trial whose job failed, before whatever else was enqueued."""
+    while (found := retries.first_waiting(study)) is not None:
+        try:
+            is_ours = study._storage.set_trial_state_values(found._trial_id, TrialState.RUNNING)
+        except RuntimeError:  # somebody else has run it already, in all versions' words
+            continue
+        if is_ours:
+            return Attachment(study, Trial(study, found._trial_id))
+    return None
+
+
 def running_attachments(study: optuna.Study) -> dict[str, Attachment]:
     """The trials that drivers of ours have begun and not ended, by the jobs that run them."""
     found = {}
     for frozen in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        job = frozen.user_attrs.get(JOB_ATTRIBUTE)
+        job = frozen.user_attrs.get(attributes.JOB)
         if job is not None:
             found[str(job)] = Attachment(study, Trial(study, frozen._trial_id))
     return found
@@ -230,22 +279,10 @@ def is_stopped(study: optuna.Study) -> bool:
 
 def _suggested(trial: Trial, name: str, distribution: BaseDistribution) -> Any:
     match distribution:
-        case FloatDistribution():
-            return trial.suggest_float(
-                name,
-                distribution.low,
-                distribution.high,
-                step=distribution.step,
-                log=distribution.log,
-            )
-        case IntDistribution():
-            return trial.suggest_int(
-                name,
-                distribution.low,
-                distribution.high,
-                step=distribution.step,
-                log=distribution.log,
-            )
+        case FloatDistribution(low=low, high=high, step=step, log=log):
+            return trial.suggest_float(name, low, high, step=step, log=log)
+        case IntDistribution(low=low, high=high, step=step, log=log):
+            return trial.suggest_int(name, low, high, step=step, log=log)
         case CategoricalDistribution():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the worker was told of unusual choices

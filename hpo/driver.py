@@ -5,47 +5,56 @@ It is a client of the controller: each trial is a job there, whose worker asks a
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import optuna
 from optuna.exceptions import StorageInternalError
-from optuna.trial import FrozenTrial, TrialState
 
+from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Conflict, Unavailable, UnknownJob
 from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import budget_used_up
-from autoscaler.domain.trial import GivenAnswer, TrialAnswer, WaitingCall
+from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, WaitingCall
 from autoscaler.wire.client import Client, StudyClient
-from autoscaler.wire.messages import JobView, StudyAnswers, StudyLease, StudyStatement
-from hpo import calls
+from autoscaler.wire.messages import JobView, StudyAnswers, StudyStatement
 from hpo.attachment import (
     Attachment,
+    NotYet,
     is_stopped,
     new_attachment,
     optimizing,
     running_attachments,
     stop,
+    waiting_retry,
 )
 from hpo.calls import answer_text, read_call, refusal_text
+from hpo.ended import EndedTrial
+from hpo.halving import SynchronousHalvingPruner
+from hpo.lease import Lease
 from hpo.patience import PATIENCE_SECONDS
+from hpo.retries import enqueue_owed
 from hpo.stating import Statements
 
 _log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
-LEASE_SECONDS: Final = 30.0
-_RENEW_SECONDS = 10.0
 _WAIT_SECONDS = 1.0
 _LOOK_SECONDS = 1.0
 _STATE_SECONDS = 1.0
-_LONGEST_PAUSE_SECONDS = 10.0
+
+
+class StudyStopped(CastorError):
+    """Somebody has stopped the study, with the trials that ran; the next run goes on with them."""
+
+
+class BudgetUsedUp(CastorError):
+    """A study may cost no more; its trials go on when it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +63,15 @@ class Effort:
 
     `trials` None: until it is stopped. `at_once` None: as many as get an instance. After
     `timeout_seconds` none begins any more, and those that run go on to their ends. An error of an
-    objective that is not of the kinds in `catch` lets no further trial begin, too.
+    objective that is not of the kinds in `catch` lets no further trial begin, too. A trial whose
+    job fails is begun again up to `retries` times, which are not among the `trials`.
     """
 
     trials: int | None = None
     at_once: int | None = None
     timeout_seconds: float | None = None
     catch: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class EndedTrial:
-    """A trial that has ended, and the kinds of the error that its objective raised, if any."""
-
-    frozen: FrozenTrial
-    error_kinds: tuple[str, ...] = ()
+    retries: int = 1
 
 
 class Driver:
@@ -92,20 +95,21 @@ class Driver:
         self._template = template
         self._client = client
         self._line = line
-        self._holder = holder
+        self._lease = Lease(line, holder, clock)
         self._clock = clock
         self._held: dict[str, Attachment] = {}
         self._asked: Attachment | None = None
         self._stopping: set[str] = set()
-        self._left: dict[
-            str, Attachment
-        ] = {}  # what earlier jobs of a trial have said still counts
+        # By the jobs that ran them before: what those have said still counts.
+        self._left: dict[str, Attachment] = {}
+        pruner = study.pruner
+        self._race = pruner if isinstance(pruner, SynchronousHalvingPruner) else None
         self._begun = 0
+        self._left_open = 0  # calls that wait for other trials
         self._statements = Statements(study, objective)
         self._stated_seconds = -_STATE_SECONDS
-        self._renewed_seconds = -_RENEW_SECONDS
+        self._may_retry = True
         self._looked_seconds = -_LOOK_SECONDS
-        self.is_out_of_money = False
         self.on_end: Callable[[EndedTrial], None] = lambda ended: None
         self.keep_alive: Callable[[], None] = lambda: None
 
@@ -114,83 +118,60 @@ class Driver:
 
         Raises:
             Conflict: another driver has the study.
+            StudyStopped: it was, with the trials that ran.
+            BudgetUsedUp: it was, and the trials stay as they are.
             Unavailable, StorageInternalError: controller or storage was away for too long.
         """
-        self._patiently(self._renew)
+        self._patiently(self._lease.renew)
         try:
-            with optimizing(self._study, self._clock, self._keep_lease):
+            with optimizing(self._study, self._clock, self._lease.keep):
                 self._patiently(self._take_up)
                 return self._run(effort)
         finally:
             self._stop_jobs()
-            self._leave()
+            self._lease.leave()
 
     def _run(self, effort: Effort) -> EndedTrial | None:
         until_seconds = self._clock.monotonic() + (effort.timeout_seconds or float("inf"))
         fatal: EndedTrial | None = None
         while True:
-            self._patiently(self._renew)
-            is_made = effort.trials is not None and self._begun >= effort.trials
+            self._patiently(self._lease.renew)
+            if self._lease.stop is StudyStop.AT_ONCE:
+                raise StudyStopped("the study was stopped: the next run goes on with its trials")
+            if self._lease.stop is StudyStop.WITH_ITS_TRIALS:
+                stop(self._study)
             is_late = self._clock.monotonic() >= until_seconds
-            if not (is_made or is_late or is_stopped(self._study)):
+            begins = not (is_late or is_stopped(self._study)) and self._is_to_begin(effort)
+            self._note_full(not begins)
+            if begins:
                 self._patiently(lambda: self._begin_trial(effort))
             elif not self._held:
                 return fatal
-            if self.is_out_of_money:
-                return fatal
             self._patiently(lambda: self._state(effort))
-            ended = [*self._answer_calls(), *self._see_ends()]
+            ended = [*self._answer_calls(), *self._see_ends(effort)]
             for each in ended:
                 self.on_end(each)
                 if each.error_kinds and not effort.catch.intersection(each.error_kinds):
                     fatal = fatal or each
                     stop(self._study)
 
+    def _is_to_begin(self, effort: Effort) -> bool:
+        """Whether a trial is to begin, or to be begun again."""
+        return self._may_retry or effort.trials is None or self._begun < effort.trials
+
     def _patiently(self, act: Callable[[], None]) -> None:
         """Act, and again as long as the controller is away."""
-        pause_seconds, waited_seconds = 0.25, 0.0
+        back_off = BackOff()
         while True:
             try:
                 return act()
             except Unavailable as error:
-                if waited_seconds > PATIENCE_SECONDS:
+                if back_off.waited_seconds > PATIENCE_SECONDS:
                     raise
-                _log.warning("the controller is away, again in %g s: %s", pause_seconds, error)
+                wait_seconds = back_off.next_seconds()
+                _log.warning("the controller is away, again in %g s: %s", wait_seconds, error)
                 self.keep_alive()
-                self._clock.sleep(pause_seconds)
-                waited_seconds += pause_seconds
-                pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
-
-    def _as_driver(self, call: Callable[[], Value]) -> Value:
-        """What only the driver may do. If its lease ran out, for it slept, it is taken again.
-
-        Raises:
-            Conflict: another driver has the study by now.
-        """
-        try:
-            return call()
-        except Conflict:
-            self._lease()
-            return call()
-
-    def _renew(self) -> None:
-        if self._clock.monotonic() - self._renewed_seconds >= _RENEW_SECONDS:
-            self._lease()
-
-    def _lease(self) -> None:
-        self._line.lease(StudyLease(self._holder, LEASE_SECONDS))
-        self._renewed_seconds = self._clock.monotonic()
-
-    def _keep_lease(self) -> None:
-        """Stay the driver while the storage is waited for."""
-        with contextlib.suppress(Unavailable):
-            self._renew()
-
-    def _leave(self) -> None:
-        try:
-            self._line.leave(self._holder)
-        except CastorError as error:
-            _log.warning("the study's lease is left to run out: %s", error)
+                self._clock.sleep(wait_seconds)
 
     def _take_up(self) -> None:
         """Hold the trials that an earlier driver left: their jobs run on, or are begun again.
@@ -218,19 +199,41 @@ class Driver:
 
     def _begin_trial(self, effort: Effort) -> None:
         """Begin a trial if none waits for an instance: one that is asked later knows more."""
-        if effort.at_once is not None and len(self._held) >= effort.at_once:
+        at_work = sum(not each.waits for each in self._held.values())
+        if effort.at_once is not None and at_work >= effort.at_once:
             return
-        if self._held and not self._is_time_to_look():
+        is_filling = self._race is not None and self._race.is_filling(self._study)
+        if not is_filling and self._held and not self._is_time_to_look():
             return
         views = {view.id: view for view in self._client.jobs(include_ended=False)}
-        self._see_money(views[job] for job in self._held if job in views)
-        if self.is_out_of_money:
-            return
-        if not any(job in views and views[job].phase is JobPhase.PENDING for job in self._held):
-            self._asked = self._asked or new_attachment(self._study)
-            self._hand_in(self._asked)  # if the controller is away, this very trial comes again
-            self._asked = None
-            self._begun += 1
+        waits = any(job in views and views[job].phase is JobPhase.PENDING for job in self._held)
+        if is_filling or not waits:
+            self._asked = self._asked or self._next(effort)
+            if self._asked is not None:
+                self._hand_in(
+                    self._asked
+                )  # if the controller is away, this very trial comes again
+                self._asked = None
+
+    def _note_full(self, is_full: bool) -> None:
+        """Those that wait for each other need not wait for one that will not begin."""
+        if self._race is not None and self._race.is_full != is_full:
+            self._race.is_full = is_full
+            self._left_open = 0
+
+    def _next(self, effort: Effort) -> Attachment | None:
+        """The next trial: first those that take the place of others, then so many as are to be."""
+        if self._may_retry:
+            enqueue_owed(self._study)
+            retry = waiting_retry(self._study)
+            if retry is not None:
+                return retry
+            self._may_retry = False
+        if not self._is_to_begin(effort):
+            return None
+        asked = new_attachment(self._study)
+        self._begun += 1
+        return asked
 
     def _state(self, effort: Effort) -> None:
         """State what is new of the study, but not too often."""
@@ -241,8 +244,8 @@ class Driver:
         under_way = {job: each.frozen() for job, each in self._held.items()}
         news = self._statements.news(under_way, to_begin)
         if news is not None:
-            statement = StudyStatement(self._holder, *news)
-            self._as_driver(lambda: self._line.state(statement))
+            statement = StudyStatement(self._lease.holder, *news)
+            self._lease.holding(lambda: self._line.state(statement))
             self._statements.were_heard(*news)
         self._stated_seconds = now_seconds
 
@@ -273,20 +276,31 @@ class Driver:
 
         def answer() -> None:
             nonlocal waiting
-            waiting = self._as_driver(lambda: self._line.calls(self._holder, _WAIT_SECONDS))
+            holder, known = self._lease.holder, self._left_open
+            waiting = self._lease.holding(
+                lambda: self._line.calls(holder, _WAIT_SECONDS, beyond=known)
+            )
+            given = [each for each in map(self._answered, waiting) if each is not None]
+            if given:
+                answers = StudyAnswers(holder, tuple(given), self._ended(waiting))
+                self._lease.holding(lambda: self._line.answer(answers))
             if waiting:
-                ended = {each.job for each in waiting if _is_end(each)}
-                answers = StudyAnswers(
-                    self._holder, tuple(map(self._answered, waiting)), tuple(sorted(ended))
-                )
-                self._as_driver(lambda: self._line.answer(answers))
+                self._left_open = len(waiting) - len(given)
 
         self._patiently(answer)
-        ended = {each.job for each in waiting if _is_end(each) and each.job in self._held}
-        return [self._close(job) for job in sorted(ended)]
+        return [self._close(job) for job in self._ended(waiting)]
 
-    def _answered(self, waiting: WaitingCall) -> GivenAnswer:
-        answer = TrialAnswer(waiting.call.number, self._answer(waiting))
+    def _ended(self, waiting: Iterable[WaitingCall]) -> tuple[str, ...]:
+        """The jobs that have asked, and whose trials have ended by it."""
+        asking = sorted({each.job for each in waiting} & self._held.keys())
+        return tuple(job for job in asking if self._held[job].has_ended)
+
+    def _answered(self, waiting: WaitingCall) -> GivenAnswer | None:
+        """The answer to a call; None while it waits for other trials."""
+        try:
+            answer = TrialAnswer(waiting.call.number, self._answer(waiting))
+        except NotYet:
+            return None
         return GivenAnswer(waiting.job, waiting.incarnation, answer)
 
     def _answer(self, waiting: WaitingCall) -> str:
@@ -295,49 +309,68 @@ class Driver:
             return refusal_text(RuntimeError(f"job {waiting.job} is no trial that is under way"))
         try:
             return answer_text(attachment.answer(read_call(waiting.call.text)))
-        except StorageInternalError:
+        except (StorageInternalError, NotYet):
             raise
         except Exception as error:  # the objective's to see, as if it ran beside the study
             return refusal_text(error)
 
-    def _see_ends(self) -> list[EndedTrial]:
+    def _see_ends(self, effort: Effort) -> list[EndedTrial]:
         """Let the trials fail whose jobs have ended without a word; returns them."""
         if not self._is_time_to_look():
             return []
-        silent: list[str] = []
+        silent: dict[str, bool] = {}
 
         def see() -> None:
-            alive = {view.id for view in self._client.jobs(include_ended=False)}
-            for job in self._held.keys() - alive - set(silent):
+            alive = {view.id: view for view in self._client.jobs(include_ended=False)}
+            for job in self._held.keys() & alive.keys() - self._stopping:
+                self._see_money(alive[job])
+            for job in self._held.keys() - alive.keys() - silent.keys():
                 view = self._job(job)
                 if view is not None and not view.phase.is_final:
                     continue
-                self._see_money([view] if view is not None else [])
-                if self.is_out_of_money:
-                    return
                 if job in self._stopping and not self._held[job].is_finished:
                     self._hand_in(self._held[job])
                     self._stopping.remove(job)
                     self._left[job] = self._held.pop(job)
                     continue
-                cause = view.cause if view is not None else None
-                self._held[job].fail(cause or "its job has ended without a result")
-                silent.append(job)
+                self._see_money(view)
+                silent[job] = self._fail(job, view, effort)
 
         self._patiently(see)
-        return [self._close(job) for job in silent]
+        self._patiently(self._end_paused)
+        return [self._close(job, is_retried) for job, is_retried in silent.items()]
 
-    def _see_money(self, views: Iterable[JobView]) -> None:
+    def _end_paused(self) -> None:
+        """End those that go no further and hold nothing: no worker is there to hear of it."""
+        for job, attachment in self._held.items():
+            view = self._job(job) if attachment.is_out else None
+            if view is not None and not view.instances:
+                attachment.prune()
+                self._client.stop(job)
+
+    def _see_money(self, view: JobView | None) -> None:
         """Trials of a study that can't pay for them stay as they are, for when it can."""
-        if any(view.cause == budget_used_up(self._line.study) for view in views):
-            self.is_out_of_money = True
+        if view is not None and view.cause == budget_used_up(self._line.study):
+            raise BudgetUsedUp(f"{budget_used_up(self._line.study)} with a larger one")
 
-    def _close(self, job: str) -> EndedTrial:
+    def _fail(self, job: str, view: JobView | None, effort: Effort) -> bool:
+        """Let a trial fail with its job; returns whether it is retried.
+
+        Not so where a person has stopped the job, or its script has ended as if all were well.
+        """
+        has_failed = view is None or view.phase is JobPhase.FAILED
+        cause = (view.cause if view is not None else None) or "its job has ended without a result"
+        is_retried = self._held[job].fail(cause, effort.retries if has_failed else 0)
+        self._may_retry = self._may_retry or is_retried
+        return is_retried
+
+    def _close(self, job: str, is_retried: bool = False) -> EndedTrial:
         attachment = self._held.pop(job)
+        self._left_open = 0  # who waited for it may be answered
         self._looked_seconds = -_LOOK_SECONDS
         ended = attachment.frozen()
         self._statements.note_end(job, ended)
-        return EndedTrial(ended, attachment.error_kinds)
+        return EndedTrial(ended, attachment.error_kinds, is_retried)
 
     def _stop_jobs(self) -> None:
         """End what still runs; its trials stay as they are, and the next driver takes them up."""
@@ -348,24 +381,3 @@ class Driver:
                 continue
             except CastorError as error:
                 _log.error("job %s may still run: %s", job, error)
-
-
-def _is_end(waiting: WaitingCall) -> bool:
-    return read_call(waiting.call.text).method == calls.END
-
-
-def log_end(ended: EndedTrial) -> None:
-    """Say how a trial ended, as Optuna says it."""
-    trial = ended.frozen
-    match trial.state:
-        case TrialState.COMPLETE:
-            _log.info("trial %d: %s with %s", trial.number, trial.values, trial.params)
-        case TrialState.PRUNED:
-            _log.info("trial %d was pruned at step %s", trial.number, trial.last_step)
-        case _:
-            _log.warning("trial %d failed: %s", trial.number, cause_of(trial))
-
-
-def cause_of(trial: FrozenTrial) -> str:
-    """Why a trial failed."""
-    return str(trial.user_attrs.get("castor:cause", "its cause is not known"))

@@ -8,13 +8,15 @@ import random
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
+import optuna
 from optuna.trial import BaseTrial
 
 from autoscaler.domain.errors import CheckpointError, SpecError
-from hpo.stating import STEPS_ATTRIBUTE
+from hpo import attributes
 from hpo.trial import RemoteTrial
 
 _FILE: Final = "trial-{}-{}.checkpoint"
@@ -25,7 +27,9 @@ def epochs(trial: BaseTrial, count: int, state: Mapping[str, Any] | None = None)
 
     With a `state` it is saved after each epoch but the last, and where the objective is started
     again, on whatever instance, it is put back and the epochs go on after it. The random numbers
-    of Python, NumPy and PyTorch go on too. An instance that is to leave does so after an epoch.
+    of Python, NumPy and PyTorch go on too. An instance that is to leave does so after an epoch, or
+    while `trial.should_prune` waits for other trials: what stands after that in the loop's body is
+    left out then.
     Without Castor, or without a state, this is `range(count)`.
 
     Args:
@@ -41,8 +45,9 @@ def epochs(trial: BaseTrial, count: int, state: Mapping[str, Any] | None = None)
     """
     if state is not None:
         _check(state)
-    if isinstance(trial, RemoteTrial) and trial.user_attrs.get(STEPS_ATTRIBUTE) != count:
-        trial.set_user_attr(STEPS_ATTRIBUTE, count)  # how much there is to plan for
+    if isinstance(trial, RemoteTrial):  # how it can be planned for
+        _note(trial, attributes.STEPS, count)
+        _note(trial, attributes.PAUSES, state is not None)
     if state is None or not isinstance(trial, RemoteTrial) or trial.place is None:
         yield from range(count)
         return
@@ -50,15 +55,31 @@ def epochs(trial: BaseTrial, count: int, state: Mapping[str, Any] | None = None)
     begun = trial.datetime_start  # another study of that name has other trials of that number
     name = _FILE.format(trial.number, f"{begun:%Y%m%dT%H%M%S%f}" if begun else "")
     file = place.checkpoint_directory() / name
-    first = _restore(file, state)
+
+    def leave(epochs_done: int) -> NoReturn:
+        _save(file, _Saved(epochs_done, _parts(state), _random_states(), is_asking=True))
+        place.left()
+        raise SystemExit(0)
+
+    first, is_asking = _restore(file, state)
+    if is_asking:
+        trial.leave = partial(leave, first)
+        if trial.should_prune():
+            raise optuna.TrialPruned
     for epoch in range(first, count):
+        trial.leave = partial(leave, epoch + 1) if epoch + 1 < count else None
         yield epoch
         if epoch + 1 < count:
-            _save(file, epoch + 1, state)
+            _save(file, _Saved(epoch + 1, _parts(state), _random_states()))
             place.stepped(epoch + 1)
             if place.must_leave:
                 place.left()
                 raise SystemExit(0)
+
+
+def _note(trial: RemoteTrial, attribute: str, value: int) -> None:
+    if trial.user_attrs.get(attribute) != value:
+        trial.set_user_attr(attribute, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +89,7 @@ class _Saved:
     epochs: int
     parts: dict[str, Any]
     random_states: dict[str, Any]
+    is_asking: bool = False
 
 
 def _check(state: Mapping[str, Any]) -> None:
@@ -84,12 +106,16 @@ def _has(part: Any, *names: str) -> bool:
     return all(hasattr(part, name) for name in names)
 
 
-def _restore(file: Path, state: Mapping[str, Any]) -> int:
-    """Put back what was saved; returns the first epoch that is to be done."""
+def _restore(file: Path, state: Mapping[str, Any]) -> tuple[int, bool]:
+    """Put back what was saved.
+
+    Returns the first epoch that is to be done, and whether the pruner is to be asked before: the
+    trial left while it was waited for.
+    """
     try:
         saved: _Saved = pickle.loads(file.read_bytes())
     except FileNotFoundError:
-        return 0
+        return 0, False
     except (OSError, pickle.UnpicklingError, EOFError, AttributeError, ImportError) as error:
         raise CheckpointError(f"{file} can't be read: {error}") from error
     for name, part in state.items():
@@ -101,19 +127,22 @@ def _restore(file: Path, state: Mapping[str, Any]) -> int:
             part.clear()
             part.update(saved.parts[name])
     _put_back(saved.random_states)
-    return saved.epochs
+    return saved.epochs, saved.is_asking
 
 
-def _save(file: Path, epochs_done: int, state: Mapping[str, Any]) -> None:
-    parts = {
+def _parts(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {
         name: part.state_dict() if _has(part, "state_dict") else part.copy()
         for name, part in state.items()
     }
+
+
+def _save(file: Path, saved: _Saved) -> None:
     unfinished = file.with_name(f"{file.name}.unfinished")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with unfinished.open("wb") as out:
-            pickle.dump(_Saved(epochs_done, parts, _random_states()), out)
+            pickle.dump(saved, out)
             out.flush()
             os.fsync(out.fileno())
         unfinished.replace(file)

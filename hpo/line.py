@@ -51,6 +51,13 @@ class TrialLine:
             self._changed.wait_for(lambda: number in self._answers)
             return self._answers.pop(number)
 
+    def ask_unless_leaving(self, text: str) -> str | None:
+        """As `ask`, but None if the worker is to leave before there is an answer."""
+        with self._changed:
+            number = self._say(text, is_question=True)
+            self._changed.wait_for(lambda: number in self._answers or self.must_leave)
+            return self._answers.pop(number, None)
+
     def checkpoint_directory(self) -> Path:
         """Where the trial's states are kept, as the agent says once it is there."""
         with self._changed:

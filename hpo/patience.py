@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Final
 
 from optuna.exceptions import StorageInternalError
+from optuna.trial import FrozenTrial, TrialState
 
+from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
+from hpo.attributes import RETRY_OF
 
 _log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS: Final = 600.0
-_FIRST_PAUSE_SECONDS = 0.25
-_LONGEST_PAUSE_SECONDS = 10.0
 
 
 class PatientStorage:
@@ -23,7 +24,8 @@ class PatientStorage:
 
     What a sampler or pruner has begun is therefore never cut short: it draws its random numbers
     once. What is said again after the connection broke was perhaps heard the first time; only a
-    trial that was to be created may then be there twice, one of them without an end.
+    trial that was to be created may then be there twice, one of them without an end, and so may
+    one that a user enqueued.
     """
 
     def __init__(self, storage: Any, clock: Clock, on_wait: Callable[[], None]) -> None:
@@ -36,26 +38,51 @@ class PatientStorage:
         found = getattr(self._storage, name)
         return self._patient(found) if callable(found) else found
 
-    def _patient(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
+        """As the storage's; a retry that was heard is not there twice."""
+
+        def retry() -> int | None:
+            if template_trial is None or RETRY_OF not in template_trial.user_attrs:
+                return None
+            for trial in self._storage.get_all_trials(study_id, deepcopy=False):
+                if trial.user_attrs.get(RETRY_OF) == template_trial.user_attrs[RETRY_OF]:
+                    return int(trial._trial_id)
+            return None
+
+        made: int = self._patient(self._storage.create_new_trial, retry)(study_id, template_trial)
+        return made
+
+    def set_trial_state_values(
+        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
+    ) -> bool:
+        """As the storage's; what was heard, to begin a trial or to finish it, is done."""
+
+        def is_so() -> bool | None:
+            return self._storage.get_trial(trial_id).state is state or None
+
+        call = self._patient(self._storage.set_trial_state_values, is_so)
+        return bool(call(trial_id, state, values))
+
+    def _patient(
+        self, call: Callable[..., Any], heard: Callable[[], Any] = lambda: None
+    ) -> Callable[..., Any]:
+        """The call, repeated while the storage is away, unless `heard` says what came of it."""
+
         @wraps(call)
         def patiently(*arguments: Any, **options: Any) -> Any:
-            pause_seconds, waited_seconds = _FIRST_PAUSE_SECONDS, 0.0
+            back_off = BackOff()
             while True:
                 try:
-                    return call(*arguments, **options)
-                except RuntimeError:  # the trial is finished, in all versions' words
-                    if waited_seconds == 0.0:
-                        raise
-                    return True  # what finished it was heard
+                    result = heard() if back_off.waited_seconds > 0 else None
+                    return call(*arguments, **options) if result is None else result
                 except StorageInternalError as error:
-                    if waited_seconds > PATIENCE_SECONDS:
+                    if back_off.waited_seconds > PATIENCE_SECONDS:
                         raise
+                    wait_seconds = back_off.next_seconds()
                     _log.warning(
-                        "the study's storage is away, again in %g s: %s", pause_seconds, error
+                        "the study's storage is away, again in %g s: %s", wait_seconds, error
                     )
-                self._clock.sleep(pause_seconds)
+                self._clock.sleep(wait_seconds)
                 self._on_wait()
-                waited_seconds += pause_seconds
-                pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
 
         return patiently

@@ -15,7 +15,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Final
 
 import optuna
 from optuna.trial import FrozenTrial
@@ -26,18 +25,18 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import CastorError, SpecError, Unavailable
 from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.domain.objective import Objective as Goal
-from autoscaler.domain.terms import budget_used_up
+from autoscaler.domain.trial import WORKER_COMMAND
 from autoscaler.spec.quantities import parse_duration
 from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token, state_directory
 from hpo.attachment import is_lasting
-from hpo.driver import Driver, Effort, EndedTrial, cause_of, log_end
+from hpo.driver import Driver, Effort
+from hpo.ended import EndedTrial, cause_of, log_end
 from hpo.objective import Objective, home_of, pack_objective
 
 _log = logging.getLogger(__name__)
 
-_WORKER: Final = ("python", "-P", "-m", "hpo.worker")
 _LONGEST_NAME = 32  # leaves room for the number of a trial in the name of its job
 _EMBEDDED_OPTIONS = ("--boot-seconds", "0")
 
@@ -46,10 +45,6 @@ Callback = Callable[[optuna.Study, FrozenTrial], None]
 
 class TrialFailed(CastorError):
     """An objective raised what the caller does not expect; the study goes on from there."""
-
-
-class BudgetUsedUp(CastorError):
-    """A study may cost no more; its trials go on when it may."""
 
 
 def optimize(
@@ -69,6 +64,7 @@ def optimize(
     spot: bool = True,
     files: str | Path | None = None,
     environment: dict[str, str] | None = None,
+    retries: int = 1,
 ) -> None:
     """As `study.optimize(objective, ...)`, with each trial on an instance of its own.
 
@@ -95,12 +91,16 @@ def optimize(
         spot: whether spot instances may be used.
         files: the directory that goes to the instances; None for that of the objective's module.
         environment: variables for the objective.
+        retries: how often a trial is begun again, as another trial with the same parameters, if
+            its job fails: its process is lost, its set-up fails, its instances are. An error that
+            the objective raises is none of these.
 
     Raises:
         TrialFailed: an objective raised an error that is not in `catch`.
         BudgetUsedUp: as it says.
         SpecError: an argument can't be used; the message names it.
         Conflict: another driver has the study.
+        StudyStopped: somebody has said `castor study stop --now`.
     """
     expected = (catch,) if isinstance(catch, type) else tuple(catch)
     template = JobSpec(
@@ -111,7 +111,7 @@ def optimize(
         objective=replace(goal, budget_usd=None, deadline_seconds=None),
     )
     directory = Path(files) if files is not None else home_of(objective)
-    effort = _effort(n_trials, n_jobs, timeout, expected)
+    effort = replace(_effort(n_trials, n_jobs, timeout, expected), retries=_bound(retries))
     whole = replace(
         goal,
         budget_usd=goal.budget_usd if budget_usd is None else _budget(budget_usd),
@@ -141,12 +141,12 @@ def run_study(
     """Run a study's trials as jobs like `template`, with the files of a directory.
 
     Raises:
-        TrialFailed, BudgetUsedUp, SpecError, Conflict: as `optimize`.
+        TrialFailed, BudgetUsedUp, SpecError, Conflict, StudyStopped: as `optimize`.
     """
     if not is_lasting(study):
         _log.warning("the study is in memory: its trials are lost if this process dies")
     name = slug(study.study_name)
-    template = replace(template, name=name, command=_WORKER, program=name, study=name)
+    template = replace(template, name=name, command=WORKER_COMMAND, program=name, study=name)
     with _controller(name) as (address, keep_alive), tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "bundle.tar.gz"
         bundle = pack_objective(objective, directory, archive)
@@ -165,8 +165,24 @@ def run_study(
             f"trial {fatal.frozen.number} failed: {cause_of(fatal.frozen)}: name the error in "
             "catch to go on after such trials"
         )
-    if driver.is_out_of_money:
-        raise BudgetUsedUp(f"{budget_used_up(name)} with a larger one")
+
+
+def stop_study(study_name: str, at_once: bool) -> None:
+    """Have the driver of a study end it, wherever that runs: what a person says from elsewhere.
+
+    No trial begins any more. Those that run go on to their ends; if `at_once`, their jobs end and
+    the next driver goes on with them.
+
+    Raises:
+        Unavailable: there is no controller.
+        Conflict: nobody drives the study.
+    """
+    name = slug(study_name)
+    line = StudyClient(*(_serving() or address_and_token(_embedded_state(name))), name)
+    try:
+        line.stop(at_once)
+    finally:
+        line.close()
 
 
 def slug(study_name: str) -> str:
@@ -189,6 +205,12 @@ def _effort(
         raise SpecError(f"{timeout} must be more than 0 seconds", "timeout")
     kinds = frozenset(f"{kind.__module__}.{kind.__qualname__}" for kind in catch)
     return Effort(n_trials, n_jobs, timeout, kinds)
+
+
+def _bound(retries: int) -> int:
+    if retries < 0:
+        raise SpecError(f"{retries} is less than 0", "retries")
+    return retries
 
 
 def _budget(usd: Decimal | float) -> Decimal:
@@ -222,7 +244,7 @@ def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None
     if address is not None:
         yield address, lambda: None
         return
-    state = state_directory() / "studies" / study
+    state = _embedded_state(study)
     state.mkdir(parents=True, exist_ok=True)
     controller = SupervisedController(state, cores_here(), SystemClock(), _EMBEDDED_OPTIONS)
     _log.info("no controller serves here: one runs on this machine's cores until the end")
@@ -236,6 +258,11 @@ def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None
             _log.error("instances may still run: castor serve --state %s takes them up", state)
         elif is_done:
             shutil.rmtree(state, ignore_errors=True)
+
+
+def _embedded_state(study: str) -> Path:
+    """Where a controller of our own keeps what it knows."""
+    return state_directory() / "studies" / study
 
 
 def _serving() -> tuple[str, str] | None:
@@ -268,7 +295,7 @@ def _told(study: optuna.Study, todo: Todo) -> Iterator[Callable[[EndedTrial], No
 
         def tell(ended: EndedTrial) -> None:
             log_end(ended)
-            bar.update()
+            bar.update(not ended.is_retried)
             for callback in todo.callbacks:
                 callback(study, copy.deepcopy(ended.frozen))
 

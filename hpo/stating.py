@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution
@@ -16,9 +16,9 @@ from optuna.pruners import BasePruner, HyperbandPruner, SuccessiveHalvingPruner
 from optuna.trial import FrozenTrial, TrialState
 
 from autoscaler.domain.objective import Objective
-from autoscaler.domain.terms import StudyTerms, TrialProgress
-
-STEPS_ATTRIBUTE: Final = "castor:steps"
+from autoscaler.domain.terms import LaterRung, StudyTerms, TrialProgress
+from hpo import attributes
+from hpo.halving import SynchronousHalvingPruner
 
 _MOST_REPORTS = 100
 _ENDED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
@@ -73,6 +73,8 @@ def terms(study: optuna.Study, objective: Objective, to_begin: int | None) -> St
         directions=directions,
         to_begin=to_begin,
         full_work=_full_work(study.get_trials(deepcopy=False)),
+        synchronous=isinstance(study.pruner, SynchronousHalvingPruner),
+        later=_later(study),
         best=best,
     )
 
@@ -86,14 +88,30 @@ def progress(study: optuna.Study, job: str, trial: FrozenTrial) -> TrialProgress
         progress=reached,
         decided_at=_decided_at(study, trial, reached),
         features=_features(trial),
+        pauses=bool(trial.user_attrs.get(attributes.PAUSES)),
         reports=tuple((float(step), trial.intermediate_values[step]) for step in _thinned(steps)),
         has_ended=trial.state in _ENDED,
     )
 
 
+def _later(study: optuna.Study) -> tuple[LaterRung, ...]:
+    """The rungs after the one that the last trials are on their way to."""
+    pruner = study.pruner
+    if not isinstance(pruner, SynchronousHalvingPruner):
+        return ()
+    running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    decided = min((pruner.decided_at(study, trial) for trial in running), default=0)
+    ends = (*pruner.rungs, pruner.max_resource)
+    return tuple(
+        LaterRung(pruner.going_on(rung, pruner.trials), float(ends[rung + 1] - ends[rung]))
+        for rung in range(len(pruner.rungs))
+        if ends[rung] >= decided
+    )
+
+
 def _full_work(trials: Sequence[FrozenTrial]) -> float | None:
     """How far a trial goes that nobody prunes: as it says itself, else as those that ended did."""
-    said = [float(trial.user_attrs.get(STEPS_ATTRIBUTE, 0)) for trial in trials]
+    said = [float(trial.user_attrs.get(attributes.STEPS, 0)) for trial in trials]
     made = [trial.last_step or 0 for trial in trials if trial.state is TrialState.COMPLETE]
     return max([*said, *map(float, made)], default=0.0) or None
 
@@ -126,6 +144,8 @@ def _are_numbers(choices: Sequence[Any]) -> bool:
 def _decided_at(study: optuna.Study, trial: FrozenTrial, reached: float) -> float | None:
     """The next rung beyond what a trial has reached; None where its pruner has none."""
     pruner: BasePruner | None = study.pruner
+    if isinstance(pruner, SynchronousHalvingPruner):
+        return float(pruner.decided_at(study, trial))
     if isinstance(pruner, HyperbandPruner):
         brackets = getattr(pruner, "_pruners", [])
         pruner = brackets[pruner._get_bracket_id(study, trial)] if brackets else None

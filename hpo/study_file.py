@@ -16,6 +16,7 @@ from optuna.study import StudyDirection
 from autoscaler.domain.errors import SpecError, StoreError
 from autoscaler.domain.study import Method, StudySpec
 from hpo.command import CommandObjective
+from hpo.halving import SynchronousHalvingPruner
 from hpo.objective import Objective
 from hpo.running import slug
 
@@ -35,6 +36,7 @@ _PRUNERS = {
     "percentile": optuna.pruners.PercentilePruner,
     "successive_halving": optuna.pruners.SuccessiveHalvingPruner,
     "hyperband": optuna.pruners.HyperbandPruner,
+    "synchronous_halving": SynchronousHalvingPruner,
     "threshold": optuna.pruners.ThresholdPruner,
     "wilcoxon": optuna.pruners.WilcoxonPruner,
 }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from optuna.distributions import (
     BaseDistribution,
@@ -49,6 +49,9 @@ class Place(Protocol):
 
     def left(self) -> None:
         """Tell that the worker ends because it was asked to."""
+
+    def ask_unless_leaving(self, text: str) -> str | None:
+        """Ask the driver something; None if the worker is to leave before it has answered."""
 
 
 class StudyOfTrial:
@@ -125,6 +128,8 @@ class RemoteTrial(BaseTrial):
         self._facts = facts
         self._line = line
         self.place = place
+        self._last_step = 0
+        self.leave: Callable[[], NoReturn] | None = None
         self._params = dict(facts.params)
         self._distributions = dict(facts.distributions)
         self._user_attrs = dict(facts.user_attrs)
@@ -174,11 +179,17 @@ class RemoteTrial(BaseTrial):
         """As `optuna.trial.Trial.report`. The driver has it in the end, whoever is away now."""
         if len(self.study.directions) > 1:
             raise NotImplementedError("a study of several objectives takes no reports")
-        self._tell(calls.REPORT, value=float(value), step=int(step))
+        self._last_step = int(step)
+        self._tell(calls.REPORT, value=float(value), step=self._last_step)
 
     def should_prune(self) -> bool:
         """As `optuna.trial.Trial.should_prune`. It is asked once a report, whatever happens."""
-        return bool(self._ask(calls.SHOULD_PRUNE))
+        question = Call(calls.SHOULD_PRUNE, {}).text()
+        if self.place is None or self.leave is None:
+            return bool(read_answer(self._line.ask(question)))
+        self.place.stepped(max(self._last_step, 1))  # from now on it can leave by itself
+        answer = self.place.ask_unless_leaving(question)
+        return self.leave() if answer is None else bool(read_answer(answer))
 
     def set_user_attr(self, key: str, value: Any) -> None:
         """As `optuna.trial.Trial.set_user_attr`."""

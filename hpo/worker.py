@@ -24,6 +24,7 @@ from hpo.calls import Call, read_answer
 from hpo.line import TrialLine
 from hpo.objective import OBJECTIVE_FILE, Objective
 from hpo.trial import Asks, Place, RemoteTrial, read_facts
+from hpo.warm import await_order, note_imports, run_and_leave
 
 
 def run_trial(objective: Objective, line: Asks, place: Place | None = None) -> None:
@@ -41,13 +42,19 @@ def main() -> None:
     Raises:
         SystemExit: this is no instance of ours.
     """
+    await_order()
     socket = os.environ.get(SOCKET_VARIABLE)
     if socket is None:
         raise SystemExit("hpo.worker is started by Castor, on an instance that holds a trial")
     line = TrialLine(Path(socket), SystemClock())
     sys.path.insert(0, str(Path.cwd()))
-    run_trial(_load(Path(OBJECTIVE_FILE)), line, line)
-    line.close()
+    objective = _load(Path(OBJECTIVE_FILE))
+    note_imports()
+    try:
+        run_trial(objective, line, line)
+    finally:
+        line.close()
+        note_imports()
 
 
 def _load(path: Path) -> Objective:
@@ -99,4 +106,4 @@ def _values(returned: Any, directions: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    main()
+    run_and_leave(main)

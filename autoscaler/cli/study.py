@@ -33,3 +33,16 @@ def status(
     from autoscaler.cli.studying import print_status
 
     print_status(file, as_json)
+
+
+@study.command()
+def stop(
+    file: File,
+    now: Annotated[
+        bool, Option("--now", help="End the trials that run, too: the next run goes on with them.")
+    ] = False,
+) -> None:
+    """Let no trial begin any more, wherever the study is run; those that run go on to the end."""
+    from autoscaler.cli.studying import stop_file
+
+    stop_file(file, now)

@@ -31,7 +31,9 @@ def run_file(file: Path, trials: int | None) -> None:
     from hpo.driver import Effort
     from hpo.running import Todo, run_study
 
-    effort = Effort(trials or spec.trials, spec.at_once, spec.timeout_seconds)
+    effort = Effort(
+        trials or spec.trials, spec.at_once, spec.timeout_seconds, retries=spec.retries
+    )
     objective = optuna_side.objective_of(spec, directory)
     todo = Todo(effort, spec.objective, shows_bar=True)
     run_study(study, objective, directory, spec.job, todo)
@@ -54,6 +56,21 @@ def print_status(file: Path, as_json: bool) -> None:
         words = (row["number"], row["state"], values, row["step"], parameters, row["job"])
         table.add_row(*("" if word is None else str(word) for word in words))
     print_whole(table)
+
+
+def stop_file(file: Path, now: bool) -> None:
+    """Have the study of a file ended.
+
+    Raises:
+        CastorError: the file can't be used, or nobody runs the study.
+    """
+    spec, _ = load_study(file, SystemClock().now())
+    _optuna_side()
+    from hpo.running import stop_study
+
+    stop_study(spec.name, now)
+    rest = "its jobs end within seconds" if now else "the trials that run go on to their ends"
+    print(f"{spec.name} begins no trial any more; {rest}")
 
 
 def _optuna_side() -> Any:
@@ -79,14 +96,16 @@ def _summary(spec: StudySpec, study: Any) -> str:
 
 
 def _row(trial: Any) -> dict[str, Any]:
+    from hpo import attributes
+
     return {
         "number": trial.number,
         "state": trial.state.name.lower(),
         "values": trial.values,
         "step": trial.last_step,
         "params": trial.params,
-        "job": trial.user_attrs.get("castor:job"),
-        "cause": trial.user_attrs.get("castor:cause"),
+        "job": trial.user_attrs.get(attributes.JOB),
+        "cause": trial.user_attrs.get(attributes.CAUSE),
     }
 
 

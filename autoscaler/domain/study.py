@@ -62,3 +62,4 @@ class StudySpec:
     trials: int | None = None
     at_once: int | None = None
     timeout_seconds: float | None = None
+    retries: int = 1

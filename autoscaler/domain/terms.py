@@ -47,7 +47,8 @@ class TrialProgress:
 
     The next decision on it is made at `decided_at`, at its end otherwise; None: not known.
     `features` are those of its hyper-parameters that are numbers, or truth values; `reports` are
-    (progress, value). One that `has_ended` makes no more progress.
+    (progress, value). One that has come to `decided_at` waits there for others; if it `pauses` it
+    can give back what it holds meanwhile. One that `has_ended` makes no more progress.
     """
 
     job: str
@@ -55,7 +56,13 @@ class TrialProgress:
     decided_at: float | None = None
     features: Mapping[str, float] = field(default_factory=dict)
     reports: tuple[tuple[float, float], ...] = ()
+    pauses: bool = False
     has_ended: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """It is at a barrier."""
+        return self.decided_at is not None and self.progress >= self.decided_at > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from autoscaler.domain.goodput import StepParameters
 from autoscaler.domain.job import BatchSpec
 
 SOCKET_VARIABLE = "CASTOR_SOCKET"
+JOB_VARIABLE = "CASTOR_JOB"
 
 
 class Engine(StrEnum):

@@ -6,6 +6,14 @@ The controller keeps it and hands it on. What the texts say is between those two
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+WORKER_COMMAND: Final = ("python", "-P", "-m", "hpo.worker")
+# A worker that finds the first forks another for each trial that it is told of on its standard
+# input; the second names the file in which workers note what they have imported.
+AHEAD_VARIABLE: Final = "CASTOR_AHEAD"
+IMPORTS_VARIABLE: Final = "CASTOR_IMPORTS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +48,11 @@ class GivenAnswer:
     job: str
     incarnation: int
     answer: TrialAnswer
+
+
+class StudyStop(StrEnum):
+    """Whether a study's driver is to end it: with the trials that run, or at once, with them."""
+
+    NOT = "not"
+    WITH_ITS_TRIALS = "with its trials"
+    AT_ONCE = "at once"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from autoscaler.economics.hulls import upper_hull
 from autoscaler.economics.supply import BoolArray
 from autoscaler.goodput.throughput import FloatArray
 
@@ -37,14 +38,8 @@ def hull(usd_per_second: FloatArray, rate: FloatArray, allowed: BoolArray) -> li
     """
     order = np.lexsort((-rate, usd_per_second))
     order = order[allowed[order]]
-    best_before = np.concatenate([[0.0], np.maximum.accumulate(rate[order])[:-1]])
-    corners: list[tuple[float, float, int]] = [(0.0, 0.0, -1)]
-    for index in order[rate[order] > best_before].tolist():
-        point = (float(usd_per_second[index]), float(rate[index]), index)
-        while len(corners) > 1 and not _bends(corners[-2], corners[-1], point):
-            corners.pop()
-        corners.append(point)
-    return [index for _, _, index in corners[1:]]
+    points = zip(usd_per_second[order].tolist(), rate[order].tolist(), order.tolist(), strict=True)
+    return [index for _, _, index in upper_hull(points) if index >= 0]
 
 
 def value_of_time_between(cheap: tuple[float, float], dear: tuple[float, float]) -> float:
@@ -56,14 +51,3 @@ def value_of_time_between(cheap: tuple[float, float], dear: tuple[float, float])
     if fast <= slow:
         return 0.0
     return max((high * slow - low * fast) / (fast - slow), 0.0)
-
-
-def _bends(
-    first: tuple[float, float, int],
-    second: tuple[float, float, int],
-    third: tuple[float, float, int],
-) -> bool:
-    """Whether the second point lies above the line from the first to the third."""
-    return (second[1] - first[1]) * (third[0] - first[0]) > (third[1] - first[1]) * (
-        second[0] - first[0]
-    )

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from autoscaler.domain.training import SOCKET_VARIABLE
+from autoscaler.domain.training import JOB_VARIABLE, SOCKET_VARIABLE
+from autoscaler.domain.trial import IMPORTS_VARIABLE
 from autoscaler.node.instance import Instance
 from autoscaler.wire.messages import Assignment
 from providers.metadata import DEVICES_VARIABLE
-
-JOB_VARIABLE: Final = "CASTOR_JOB"
 
 # What finds programs, packages and the network. All else of the agent's stays with it.
 _PASSED_ON: Final = {
@@ -48,7 +47,7 @@ def job_environment(
     """
     devices = instance.metadata.devices[:devices_used]
     numbers = ",".join(str(device) for device in devices)
-    user = f"castor-{assignment.job_number}"
+    user, study = f"castor-{assignment.job_number}", assignment.spec.study
     return {
         **_QUIET,
         **({} if is_cpu(assignment) else {"CUDA_VISIBLE_DEVICES": numbers}),
@@ -60,6 +59,7 @@ def job_environment(
         DEVICES_VARIABLE: numbers,
         JOB_VARIABLE: assignment.job,
         SOCKET_VARIABLE: str(instance.disk.socket()),
+        **({} if study is None else {IMPORTS_VARIABLE: str(instance.disk.home / "imports")}),
     }
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, NotAllowed, Unavailable, UnknownInstance
 from autoscaler.domain.instance import InstancePhase
-from autoscaler.node.back_off import BackOff
 from autoscaler.node.logs import LogShipping
 from autoscaler.node.outbox import Outbox
 from autoscaler.wire.client import NodeClient

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Unavailable
-from autoscaler.node.back_off import BackOff
 from autoscaler.node.power import PowerButton
 from autoscaler.node.user_data import UserData
 from autoscaler.wire.client import NodeClient

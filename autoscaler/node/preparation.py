@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from autoscaler.back_off import BackOff
 from autoscaler.domain.errors import CastorError, NotAllowed, Unavailable
 from autoscaler.domain.report import Failure
 from autoscaler.node.account import give, make_writable, obstacle, own_user
-from autoscaler.node.back_off import BackOff
 from autoscaler.node.environment import packages
 from autoscaler.node.instance import Instance
 from autoscaler.node.logs import log_size

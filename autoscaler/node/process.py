@@ -17,7 +17,9 @@ from pathlib import Path
 import psutil
 
 from autoscaler.domain.errors import Conflict
+from autoscaler.domain.trial import WORKER_COMMAND
 from autoscaler.node.shim import Order
+from autoscaler.node.warm_process import WarmProcess
 
 
 class Process:
@@ -33,6 +35,7 @@ class Process:
         self._log = log
         self._environment = environment
         self._shim: subprocess.Popen[bytes] | None = None
+        self._warm: WarmProcess | None = None
         self.on_end: Callable[[], None] = lambda: None
 
     def forget(self) -> None:
@@ -56,6 +59,8 @@ class Process:
                 raise Conflict(f"{self._record}: its process runs; stop it first") from None
             record.truncate(0)
             descriptors = (record.fileno(), log.fileno())
+            if self._is_begun_warm(order, *descriptors):
+                return
             shim = (sys.executable, "-P", "-m", "autoscaler.node.shim")
             self._shim = subprocess.Popen(
                 [*shim, *(str(number) for number in descriptors)],
@@ -68,6 +73,17 @@ class Process:
         with suppress(BrokenPipeError), self._shim.stdin as orders:
             orders.write(json.dumps(asdict(order)).encode())
         threading.Thread(target=self._watch, args=(self._shim,), daemon=True).start()
+
+    def _is_begun_warm(self, order: Order, record: int, log: int) -> bool:
+        """Have a trial's worker come from a process that is warm; whether it does."""
+        if tuple(order.command) != WORKER_COMMAND:
+            return False
+        if self._warm is None or not self._warm.fits(order):
+            if self._warm is not None:
+                self._warm.end()
+            self._warm = WarmProcess(order, self._environment, lambda: self.on_end())
+        self._shim = self._warm.shim
+        return self._warm.begin(order, record, log)
 
     @property
     def is_alive(self) -> bool:

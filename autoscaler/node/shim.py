@@ -28,7 +28,7 @@ from autoscaler.clock import Clock, SystemClock
 from autoscaler.node.redaction import Redactor
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
+PR_SET_CHILD_SUBREAPER = 36
 _CHUNK_BYTES = 1 << 16
 _LOOK_SECONDS = 0.05
 _CLEAR_SECONDS = 20.0
@@ -67,6 +67,7 @@ class Shim:
         self._redactor = Redactor(order.secrets)
         self._exit_code: int | None = None
         self._kill_seconds: float | None = None
+        self._stays: int | None = None
         self._output, self._input = os.pipe()
         self._has_output = True
         self._woken, waker = os.pipe()
@@ -78,7 +79,7 @@ class Shim:
     def run(self) -> None:
         """Run the command, end what it leaves, and record its exit code."""
         self._clear()
-        command = self._start()
+        command = self._start(self._order)
         os.close(self._input)
         os.write(self._record, f"{os.getpid()}\n".encode())
         while self._has_children(command):
@@ -89,15 +90,14 @@ class Shim:
         self._clear()
         os.write(self._record, f"{self._exit_code}\n".encode())
 
-    def _start(self) -> int | None:
+    def _start(self, order: Order, stdin: int = subprocess.DEVNULL) -> int | None:
         """The process of the command; None, and an exit code, if it can't be started."""
-        order = self._order
         try:
             process = subprocess.Popen(
                 order.command,
                 cwd=order.directory,
                 env=order.environment,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=self._input,
                 stderr=self._input,
                 start_new_session=True,
@@ -141,12 +141,24 @@ class Shim:
             if signal.SIGUSR1 in numbers:
                 self._kill_seconds = self._clock.monotonic()
         if self._kill_seconds is not None and self._clock.monotonic() >= self._kill_seconds:
-            _send(signal.SIGKILL)
+            self._send(signal.SIGKILL)
 
     def _end(self) -> None:
         if self._kill_seconds is None:
             self._kill_seconds = self._clock.monotonic() + self._order.grace_seconds
-            _send(signal.SIGTERM)
+            self._send(signal.SIGTERM)
+
+    def _send(self, number: int) -> None:
+        """Send a signal to every process below this one, but for the one that stays."""
+        found: list[int] = []
+        parents = [os.getpid()]
+        while parents:
+            below = [each for each in children(parents.pop()) if each != self._stays]
+            found += below
+            parents += below
+        for process in found:
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
 
     def _write(self, text: bytes) -> None:
         # A full disk must not end the job; what it prints meanwhile is lost.
@@ -168,20 +180,8 @@ class Shim:
             )
 
 
-def _send(number: int) -> None:
-    """Send a signal to every process below this one."""
-    found: list[int] = []
-    parents = [os.getpid()]
-    while parents:
-        children = _children(parents.pop())
-        found += children
-        parents += children
-    for process in found:
-        with suppress(ProcessLookupError):
-            os.kill(process, number)
-
-
-def _children(process: int) -> list[int]:
+def children(process: int) -> list[int]:
+    """The processes that have this one as their parent."""
     found: list[int] = []
     with suppress(FileNotFoundError, ProcessLookupError):
         for thread in os.listdir(f"/proc/{process}/task"):
@@ -200,7 +200,7 @@ def main() -> None:
     record, log = int(sys.argv[1]), int(sys.argv[2])
     shim = Shim(order, record, log, SystemClock())
     libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if order.ends_with_agent:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         if os.getppid() != agent:

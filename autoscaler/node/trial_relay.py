@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Conflict, NotAllowed
 from autoscaler.domain.trial import TrialAnswer, TrialCall
-from autoscaler.node.back_off import BackOff
 from autoscaler.node.state import Start
 from autoscaler.node.trial_calls import KeptCalls
 from autoscaler.wire.client import NodeClient

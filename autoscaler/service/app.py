@@ -101,15 +101,11 @@ def create_app(rooms: Rooms, version: str) -> FastAPI:
     def person(presented: str = Depends(token)) -> str:
         return rooms.authentication.person(presented)
 
-    def node(presented: str = Depends(token)) -> HeldInstance:
-        return rooms.authentication.working_node(presented)
-
     app.include_router(_jobs(rooms, person))
     app.include_router(_fleet(rooms, person))
     app.include_router(_programs(rooms, person))
     app.include_router(drivers_router(rooms.studies, person))
     app.include_router(_nodes(rooms, token))
-    app.include_router(trials_router(rooms.studies, node))
     return app
 
 
@@ -282,6 +278,7 @@ def _nodes(rooms: Rooms, token: Callable[..., str]) -> APIRouter:
         end = await run_in_threadpool(rooms.logs.append, held.job, held.id, offset, text)
         return answer(int, end)
 
+    router.include_router(trials_router(rooms.studies, working))
     return router
 
 

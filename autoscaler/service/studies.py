@@ -12,7 +12,7 @@ from autoscaler.controller.lingering import ENDING_FACT
 from autoscaler.controller.snapshots import trained_allocation
 from autoscaler.domain.errors import Conflict, NotAllowed
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
-from autoscaler.domain.trial import TrialAnswer, WaitingCall
+from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.service.answers import answer
 from autoscaler.service.bells import Bells
 from autoscaler.store.store import Store
@@ -31,21 +31,36 @@ class Studies:
         self._clock = clock
         self._bells = Bells()
 
-    def lease(self, study: str, lease: StudyLease) -> None:
-        """Let a driver drive a study.
+    def lease(self, study: str, lease: StudyLease) -> StudyStop:
+        """Let a driver drive a study; returns whether it is to end it.
 
         Raises:
             Conflict: another one does.
         """
         seconds = min(lease.seconds, _LONGEST_LEASE_SECONDS)
         self._store.leases.take(study, lease.holder, self._clock.now(), seconds)
+        return self._store.settings.study_stop(study, lease.holder)
 
     def leave(self, study: str, holder: str) -> None:
         """Take a driver at its word that it drives no more."""
         self._store.leases.leave(study, holder)
+        self._store.settings.forget_stop(study, holder)
 
-    async def calls(self, study: str, holder: str, wait_seconds: float) -> tuple[WaitingCall, ...]:
-        """What waits for the driver.
+    def stop(self, study: str, at_once: bool) -> None:
+        """Have the study's driver end it: it hears so as it renews its lease.
+
+        Raises:
+            Conflict: nobody drives it.
+        """
+        driver = self._store.leases.holder(study, self._clock.now())
+        if driver is None:
+            raise Conflict(f"study {study} is driven by nobody: there is nothing to stop")
+        self._store.settings.stop_study(study, driver, at_once)
+
+    async def calls(
+        self, study: str, holder: str, wait_seconds: float, beyond: int = 0
+    ) -> tuple[WaitingCall, ...]:
+        """What waits for the driver, as soon as it is more than the `beyond` that it knows of.
 
         Raises:
             Conflict: it does not drive the study.
@@ -53,7 +68,8 @@ class Studies:
 
         def look() -> tuple[WaitingCall, ...]:
             self._check_driver(study, holder)
-            return self._store.trials.waiting(study)
+            waiting = self._store.trials.waiting(study)
+            return waiting if len(waiting) > beyond else ()
 
         return await self._bells.first(f"calls of {study}", look, wait_seconds)
 
@@ -74,6 +90,12 @@ class Studies:
         for job in {each.job for each in given.answers}:
             self._bells.ring(f"answers to {job}")
 
+    def _note_end(self, job: str) -> None:
+        """Its instances will soon be free: the next trial is to wait for one, not to order."""
+        facts = {ENDING_FACT: str(self._clock.now())}
+        for held in self._store.instances.of_job(job):
+            self._store.instances.note(held.id, facts)
+
     def state(self, study: str, statement: StudyStatement) -> None:
         """Take down the terms of a study and how its trials stand.
 
@@ -90,12 +112,6 @@ class Studies:
         told = [(each, trained.get(each.job)) for each in statement.trials]
         self._store.studies.tell(study, told, self._clock.now())
         self._wake()
-
-    def _note_end(self, job: str) -> None:
-        """Its instances will soon be free: the next trial is to wait for one, not to order."""
-        facts = {ENDING_FACT: str(self._clock.now())}
-        for held in self._store.instances.of_job(job):
-            self._store.instances.note(held.id, facts)
 
     def begin(self, held: HeldInstance, job: str | None, started_seconds: float) -> int:
         """Let this start of an instance's script hold its trial, which is `job`.
@@ -172,8 +188,7 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
 
     @router.post("/lease")
     def lease(study: str, wanted: StudyLease) -> Response:
-        studies.lease(study, wanted)
-        return Response(status_code=204)
+        return answer(StudyStop, studies.lease(study, wanted))
 
     @router.delete("/lease")
     def leave(study: str, holder: str) -> Response:
@@ -185,13 +200,19 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
         studies.state(study, statement)
         return Response(status_code=204)
 
+    @router.post("/stop")
+    def stop(study: str, at_once: bool) -> Response:
+        studies.stop(study, at_once)
+        return Response(status_code=204)
+
     @router.get("/calls")
     async def calls(
         study: str,
         holder: str,
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
+        beyond: int = 0,
     ) -> Response:
-        found = await studies.calls(study, holder, wait_seconds)
+        found = await studies.calls(study, holder, wait_seconds, beyond)
         return answer(tuple[WaitingCall, ...], found)
 
     @router.post("/answers")
@@ -204,7 +225,7 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
 
 def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRouter:
     """What the agents of instances that hold trials do."""
-    router = APIRouter(prefix="/v1/node/trial")
+    router = APIRouter(prefix="/trial")
 
     @router.post("")
     def begin(

@@ -41,11 +41,6 @@ class SimulatedAgents:
         self._trainings: dict[str, JobTraining] = {}
         self._told: dict[str, object] = {}
 
-    @property
-    def trainings(self) -> Mapping[str, JobTraining]:
-        """The training of each job that is not over, by job."""
-        return self._trainings
-
     def add(self, job: str, training: JobTraining) -> None:
         """Let there be a job."""
         self._trainings[job] = training

@@ -126,6 +126,7 @@ class StudyForm(Form):
     trials: Count | None = None
     at_once: Count | None = None
     timeout: Duration | None = None
+    retries: Annotated[int, Field(ge=0)] = 1
     job: TrialJobForm = TrialJobForm()
 
     @model_validator(mode="after")
@@ -161,6 +162,7 @@ class StudyForm(Form):
             trials=self.trials,
             at_once=self.at_once,
             timeout_seconds=self.timeout,
+            retries=self.retries,
         )
 
 

@@ -1,4 +1,4 @@
-"""What holds for a whole store: values chosen once, and whether its controller is frozen."""
+"""What holds until somebody takes it back: values chosen once, a freeze, studies to be stopped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import uuid4
 
+from autoscaler.domain.trial import StudyStop
+
 _FROZEN = "frozen"
+
+
+def _stop_key(study: str, driver: str, at_once: bool) -> str:
+    return f"stop {'at once ' if at_once else ''}{study} of {driver}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,23 @@ class Settings(ABC):
     def unfreeze(self) -> None:
         """Let the controller act again."""
         self._drop(_FROZEN)
+
+    def stop_study(self, study: str, driver: str, at_once: bool) -> None:
+        """Have a driver end its study: with the trials that run, or `at_once`."""
+        self.once(_stop_key(study, driver, at_once), lambda: "stop")
+
+    def study_stop(self, study: str, driver: str) -> StudyStop:
+        """Whether a driver is to end its study."""
+        if self._value(_stop_key(study, driver, at_once=True)) is not None:
+            return StudyStop.AT_ONCE
+        if self._value(_stop_key(study, driver, at_once=False)) is not None:
+            return StudyStop.WITH_ITS_TRIALS
+        return StudyStop.NOT
+
+    def forget_stop(self, study: str, driver: str) -> None:
+        """The driver has ended."""
+        for at_once in (True, False):
+            self._drop(_stop_key(study, driver, at_once))
 
     def controller_id(self) -> str:
         """The id of this deployment, made on the first call; its instances carry it as a tag."""

@@ -12,7 +12,7 @@ from autoscaler.domain import errors
 from autoscaler.domain.errors import CastorError, SpecError, Unavailable
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.program import ProgramMemory
-from autoscaler.domain.trial import TrialAnswer, WaitingCall
+from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.wire.codec import decode, encode
 from autoscaler.wire.messages import (
     Assignment,
@@ -219,7 +219,8 @@ class Client:
 
 
 class StudyClient:
-    """What the driver of one study asks of a controller. Errors as in `Client`."""
+    """What is asked of a controller about one study, most of it by its driver. Errors as in
+    `Client`."""
 
     def __init__(
         self, url: str, token: str, study: str, transport: httpx.BaseTransport | None = None
@@ -228,18 +229,25 @@ class StudyClient:
         self.study = study
         self._path = f"/v1/studies/{study}"
 
-    def lease(self, lease: StudyLease) -> None:
-        """Drive the study from now on, or for longer. `Conflict`: another driver does."""
-        self._http.call("POST", f"{self._path}/lease", encode(StudyLease, lease))
+    def lease(self, lease: StudyLease) -> StudyStop:
+        """Drive the study from now on, or for longer; returns whether to end it. `Conflict`:
+        another driver does."""
+        body = encode(StudyLease, lease)
+        return decode(StudyStop, self._http.call("POST", f"{self._path}/lease", body))
 
     def leave(self, holder: str) -> None:
         """Drive the study no more."""
         self._http.call("DELETE", f"{self._path}/lease?holder={holder}")
 
-    def calls(self, holder: str, wait_seconds: float) -> tuple[WaitingCall, ...]:
-        """Calls without an answer, in order; none if there are none for so long. `Conflict`:
-        another driver has the study."""
-        query = f"holder={holder}&wait_seconds={wait_seconds}"
+    def stop(self, at_once: bool) -> None:
+        """Have the driver end the study: with the trials that run, or with them at once, to go on
+        with another time. `Conflict`: nobody drives it."""
+        self._http.call("POST", f"{self._path}/stop?at_once={str(at_once).lower()}")
+
+    def calls(self, holder: str, wait_seconds: float, beyond: int = 0) -> tuple[WaitingCall, ...]:
+        """Calls without an answer, in order, as soon as they are more than the `beyond` that are
+        known; none if they are not for so long. `Conflict`: another driver has the study."""
+        query = f"holder={holder}&wait_seconds={wait_seconds}&beyond={beyond}"
         return self._http.get(tuple[WaitingCall, ...], f"{self._path}/calls?{query}")
 
     def answer(self, answers: StudyAnswers) -> None:

@@ -10,7 +10,7 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.errors import Conflict, UnknownJob
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import LaterRung, StudyTerms, TrialProgress, TrialSpeed
-from autoscaler.domain.trial import GivenAnswer, TrialAnswer, TrialCall, WaitingCall
+from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialCall, WaitingCall
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import NOW, spec
 
@@ -153,3 +153,14 @@ class TrialsConformance:
         with pytest.raises(UnknownJob):
             store.studies.tell("sweep", [(TrialProgress("nobody"), None)], NOW)
         assert store.studies.trials("sweep") == ()
+
+    def test_a_stop_is_for_one_driver(self, store: Store) -> None:
+        store.settings.stop_study("sweep", "one", at_once=False)
+        assert store.settings.study_stop("sweep", "one") is StudyStop.WITH_ITS_TRIALS
+        store.settings.stop_study("sweep", "one", at_once=True)
+        store.settings.stop_study("sweep", "one", at_once=False)
+        assert store.settings.study_stop("sweep", "one") is StudyStop.AT_ONCE
+        assert store.settings.study_stop("sweep", "two") is StudyStop.NOT
+        assert store.settings.study_stop("another", "one") is StudyStop.NOT
+        store.settings.forget_stop("sweep", "one")
+        assert store.settings.study_stop("sweep", "one") is StudyStop.NOT

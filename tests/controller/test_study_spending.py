@@ -35,7 +35,7 @@ def test_all_trials_end_before_the_budget_of_the_study_is_passed(world: World) -
     jobs, other = trials(world, 2, "0.05"), world.submit("other")
     world.wish(other, 1)
     rate = 0
-    for _ in range(200):
+    for _ in range(1000):
         world.tick(seconds=2.0)
         rate = max(rate, len([h for h in world.store.instances.alive() if h.job in jobs]))
         if phases(world, jobs) == {JobPhase.STOPPED}:

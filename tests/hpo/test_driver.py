@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,137 +15,17 @@ from optuna.trial import TrialState
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import Conflict, Unavailable
 from autoscaler.domain.job import JobPhase, JobSpec
-from autoscaler.domain.trial import TrialCall
-from autoscaler.wire.client import Client, NodeClient, StudyClient
-from autoscaler.wire.messages import JobView, JoinRequest, StudyLease, TrialCalls
+from autoscaler.domain.terms import budget_used_up
+from autoscaler.wire.client import Client, StudyClient
+from autoscaler.wire.messages import JobView, JoinRequest, StudyLease
 from hpo.attachment import new_attachment
 from hpo.calls import Call
-from hpo.driver import Driver, Effort, EndedTrial
-from hpo.worker import run_trial
-from tests.hpo.lines import Died, Objective, records
+from hpo.driver import BudgetUsedUp, Driver, Effort, StudyStopped
+from hpo.ended import EndedTrial
+from tests.hpo.lines import Objective, records
 from tests.hpo.objectives import curve, failing
+from tests.hpo.site import TEMPLATE, NodeLine, Site, driver_of, study_of
 from tests.service.conftest import TOKEN, Api
-
-TEMPLATE = JobSpec("sweep", ("python", "-m", "worker"), study="sweep")
-
-
-class NodeLine:
-    """A worker's line that is its instance's agent too. It dies after `calls` calls, and at the
-    end of the test."""
-
-    is_over = False
-
-    def __init__(self, node: NodeClient, started_seconds: float, calls: int | None) -> None:
-        self._node = node
-        self._incarnation = node.begin_trial(started_seconds)
-        self._number = 0
-        self._last = calls
-
-    def tell(self, text: str) -> None:
-        if self._number == self._last:
-            raise Died
-        self._number += 1
-        call = TrialCall(self._number, text)
-        self._node.tell_trial(TrialCalls(self._incarnation, (call,)))
-
-    def ask(self, text: str) -> str:
-        self.tell(text)
-        while not self.is_over:
-            for answer in self._node.trial_answers(self._incarnation, self._number - 1, 1.0):
-                if answer.number == self._number:
-                    return answer.text
-        raise Died
-
-
-class Site:
-    """Gives each job an instance as soon as it is there, and runs its objective in a thread."""
-
-    def __init__(self, api: Api, objective: Objective) -> None:
-        self.api = api
-        self.objective = objective
-        self.deaths: dict[str, list[int]] = {}
-        self.most_at_once = 0
-        self._seen: set[str] = set()
-        self._lines: list[NodeLine] = []
-        self._threads: list[threading.Thread] = []
-        self._is_over = False
-        self._keeper = threading.Thread(target=self._keep)
-        self._keeper.start()
-
-    def close(self) -> None:
-        self._is_over = True
-        self._keeper.join()
-        for line in self._lines:
-            line.is_over = True
-        for thread in self._threads:
-            thread.join(10.0)
-            assert not thread.is_alive()
-
-    def _keep(self) -> None:
-        while not self._is_over:
-            alive = [job.id for job in self.api.world.store.jobs.alive()]
-            self.most_at_once = max(self.most_at_once, len(alive))
-            for job in alive:
-                if job not in self._seen:
-                    self._seen.add(job)
-                    self._give(job)
-            time.sleep(0.01)
-
-    def _give(self, job: str) -> None:
-        world = self.api.world
-        world.wish(job, 1)
-        world.tick(1, agents=False)
-        held = next(each for each in world.store.instances.of_job(job))
-        self.api.authentication.issue(held)
-        node = self.api.node()
-        node.join(JoinRequest(self.api.authentication.join_token(held), held.id))
-        thread = threading.Thread(target=self._work, args=(job, node))
-        self._threads.append(thread)
-        thread.start()
-
-    def _work(self, job: str, node: NodeClient) -> None:
-        for start, calls in enumerate([*self.deaths.get(job, []), None]):
-            line = NodeLine(node, float(start), calls)
-            self._lines.append(line)
-            try:
-                run_trial(self.objective, line)
-            except Died:
-                continue
-        if line.is_over:
-            return
-        world = self.api.world
-        held = next(each for each in world.store.instances.of_job(job))
-        if not world.store.jobs.get(job).phase.is_final:
-            world.complete(held)
-            world.tick(2, agents=False)
-
-
-@pytest.fixture
-def site_of(api: Api) -> Iterator[Callable[[Objective], Site]]:
-    sites = []
-
-    def make(objective: Objective) -> Site:
-        sites.append(Site(api, objective))
-        return sites[-1]
-
-    yield make
-    for site in sites:
-        site.close()
-
-
-def study_of(seed: int = 3, storage: optuna.storages.BaseStorage | None = None) -> optuna.Study:
-    return optuna.create_study(
-        study_name="sweep",
-        storage=storage,
-        direction="maximize",
-        sampler=optuna.samplers.TPESampler(seed=seed),
-        pruner=optuna.pruners.SuccessiveHalvingPruner(1, reduction_factor=2),
-    )
-
-
-def driver_of(site: Site, study: optuna.Study, holder: str = "ada") -> Driver:
-    line = StudyClient(site.api.url, TOKEN, "sweep")
-    return Driver(study, TEMPLATE, site.api.client, line, holder, SystemClock())
 
 
 def test_one_at_a_time_the_study_is_what_it_is_alone(
@@ -253,6 +133,63 @@ def test_a_study_can_be_stopped(site_of: Callable[[Objective], Site], where: str
     assert len(study.trials) == 2
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_study_can_be_stopped_from_elsewhere(
+    site_of: Callable[[Objective], Site], monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    """With the trials that run, or at once: then the next driver goes on with them."""
+    monkeypatch.setattr("hpo.lease._RENEW_SECONDS", 0.0)
+    study = study_of()
+
+    def stops(trial: optuna.trial.BaseTrial) -> float:
+        value = trial.suggest_float("value", 0.0, 1.0)
+        if not has_stopped:
+            has_stopped.append(True)
+            StudyClient(site.api.url, TOKEN, "sweep").stop(at_once)
+        if at_once:
+            time.sleep(0.3)
+        trial.report(value, 1)
+        return value
+
+    has_stopped: list[bool] = []
+    site = site_of(stops)
+    if at_once:
+        with pytest.raises(StudyStopped, match="the next run goes on with its trials"):
+            driver_of(site, study).run(Effort(at_once=1))
+        assert study.trials[0].state is TrialState.RUNNING
+        driver_of(site, study).run(Effort(trials=0))
+    else:
+        driver_of(site, study).run(Effort(at_once=1))
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE]
+
+
+@pytest.mark.parametrize("phases", [[JobPhase.STOPPING], [JobPhase.STOPPING, JobPhase.STOPPED]])
+def test_trials_of_a_study_without_money_stay_as_they_are(
+    site_of: Callable[[Objective], Site], monkeypatch: pytest.MonkeyPatch, phases: list[JobPhase]
+) -> None:
+    """Until it is given more, whether the driver sees their jobs ending or ended."""
+    monkeypatch.setattr("hpo.driver._LOOK_SECONDS", 0.0)
+
+    def stops(trial: optuna.trial.BaseTrial) -> float:
+        value = trial.suggest_float("value", 0.0, 1.0)
+        store = site.api.world.store
+        if not has_stopped:
+            has_stopped.append(True)
+            for phase in phases:
+                store.jobs.set_phase("sweep-0", phase, 1.0, budget_used_up("sweep"))
+            time.sleep(1.5)
+        return value
+
+    has_stopped: list[bool] = []
+    site, study = site_of(stops), study_of()
+    with pytest.raises(BudgetUsedUp, match=r"budget of study sweep is used up.* a larger one"):
+        driver_of(site, study).run(Effort(trials=3, at_once=1))
+    (trial,) = study.trials
+    assert trial.state is TrialState.RUNNING
+    driver_of(site, study).run(Effort(trials=0))
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE]
+
+
 def test_enqueued_trials_come_first(site_of: Callable[[Objective], Site]) -> None:
     site, study = site_of(curve), study_of()
     study.enqueue_trial({"rate": 0.02, "width": 16})
@@ -327,7 +264,7 @@ def test_interrupted_its_jobs_end_and_its_trials_stay(api: Api) -> None:
     driver = Driver(study, TEMPLATE, api.client, line, "ada", SystemClock())
 
     class Interrupting(StudyClient):
-        def calls(self, holder: str, wait_seconds: float) -> tuple[()]:
+        def calls(self, holder: str, wait_seconds: float, beyond: int = 0) -> tuple[()]:
             raise KeyboardInterrupt
 
     driver._line = Interrupting(api.url, TOKEN, "sweep")

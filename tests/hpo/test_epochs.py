@@ -8,11 +8,13 @@ import numpy as np
 import optuna
 import pytest
 import torch
+from optuna.trial import TrialState
 from torch import nn
 
 from autoscaler.domain.errors import CheckpointError, SpecError
 from hpo.attachment import new_attachment
 from hpo.epochs import epochs
+from hpo.halving import SynchronousHalvingPruner
 from hpo.trial import RemoteTrial
 from hpo.worker import run_trial
 from tests.hpo.lines import Died, DirectLine, Objective, records
@@ -24,6 +26,7 @@ class Here:
     def __init__(self, directory: Path, leaves_after: int | None = None) -> None:
         self._directory = directory
         self._leaves_after = leaves_after
+        self.line: Any = None
         self.steps: list[int] = []
         self.has_left = False
 
@@ -39,6 +42,9 @@ class Here:
 
     def left(self) -> None:
         self.has_left = True
+
+    def ask_unless_leaving(self, text: str) -> str | None:
+        return None if self.must_leave else self.line.ask(text)
 
 
 def training(dies_at: list[int]) -> Objective:
@@ -99,6 +105,39 @@ def test_who_is_to_leave_does_so_after_an_epoch(tmp_path: Path) -> None:
     assert left.value.code == 0 and place.has_left and place.steps == [1, 2]
     run_trial(training([]), DirectLine(attachment), Here(tmp_path))
     assert records(study) == records(expected)
+
+
+@pytest.mark.parametrize("leaves", [1, 2])
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_who_waits_for_others_leaves_and_is_judged_when_it_is_back(
+    tmp_path: Path, leaves: int, goes_on: bool
+) -> None:
+    """However often it leaves; nothing that was trained is trained again."""
+    trained: list[int] = []
+
+    def objective(trial: optuna.trial.BaseTrial) -> float:
+        rate = trial.suggest_float("rate", 0.01, 0.1)
+        for epoch in epochs(trial, 6, {"counts": {}}):
+            trained.append(epoch)
+            trial.report(rate if goes_on else 1.0, epoch)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return rate
+
+    study = optuna.create_study(pruner=SynchronousHalvingPruner(2, 2, 6, reduction_factor=2))
+    attachment, other = new_attachment(study), study.ask()
+    for _ in range(leaves):
+        place = Here(tmp_path, leaves_after=2)
+        place.line = DirectLine(attachment)
+        with pytest.raises(SystemExit):
+            run_trial(objective, place.line, place)
+        assert place.has_left
+    other.report(0.5, 2)
+    place = Here(tmp_path)
+    place.line = DirectLine(attachment)
+    run_trial(objective, place.line, place)
+    assert trained == ([0, 1, 2, 3, 4, 5] if goes_on else [0, 1, 2])
+    assert study.trials[0].state is (TrialState.COMPLETE if goes_on else TrialState.PRUNED)
 
 
 def test_two_trials_in_one_place_keep_apart(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import pytest
 from optuna.pruners import HyperbandPruner, MedianPruner, SuccessiveHalvingPruner
 
 from autoscaler.domain.objective import Objective
+from hpo import attributes
 from hpo.attachment import Attachment
-from hpo.stating import STEPS_ATTRIBUTE, Statements, progress, terms
+from hpo.stating import Statements, progress, terms
 
 HALVING = SuccessiveHalvingPruner(min_resource=2, reduction_factor=3)
 
@@ -79,7 +80,7 @@ def test_the_terms_tell_the_best_and_how_far_a_trial_goes() -> None:
     stated = terms(study, objective, None)
     assert (stated.best, stated.full_work, stated.to_begin) == (0.75, 4.0, None)
     assert stated.directions == ("maximize",)
-    begun(study)[1].set_user_attr(STEPS_ATTRIBUTE, 9)
+    begun(study)[1].set_user_attr(attributes.STEPS, 9)
     assert terms(study, objective, None).full_work == 9.0
 
 

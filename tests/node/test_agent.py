@@ -13,7 +13,7 @@ import pytest
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.report import Failure
-from autoscaler.wire.messages import NodeReport, Wanted
+from autoscaler.wire.messages import NodeReport
 from tests.node.controller import FakeController
 from tests.node.site import STEADY, LaunchedInstance, Site, wait_until
 
@@ -254,19 +254,6 @@ def test_a_report_whose_reply_was_lost_is_repeated_as_it_was(site: Site) -> None
     assert controller.log == "attempt on 0\n"
 
 
-def test_a_drained_instance_leaves_at_a_step_and_stays_away(site: Site) -> None:
-    controller = site.serve(FOR_EVER)
-    instance = site.launch()
-    instance.wait_for(InstancePhase.TRAINING)
-    controller.want(wanted=Wanted.DRAIN)
-    instance.wait_for(InstancePhase.DRAINED)
-    assert InstancePhase.DRAINING in controller.phases("job-0")
-    assert not instance.is_complete
-    assert not controller.failures
-    assert not instance.processes("steady.py")
-    assert len(instance.starts()) == 1
-
-
 def test_the_interval_of_checkpoints_reaches_the_script_and_can_be_taken_back(site: Site) -> None:
     controller = site.serve(FOR_EVER)
     site.launch().wait_for(InstancePhase.TRAINING)
@@ -278,93 +265,6 @@ def test_the_interval_of_checkpoints_reaches_the_script_and_can_be_taken_back(si
 def _is_heard(controller: FakeController, interval_seconds: float | None) -> bool:
     told = [report.metrics.get("interval") for report in controller.training]
     return told[-1:] == [interval_seconds]
-
-
-def test_an_agent_killed_while_it_drains_does_not_start_again(site: Site) -> None:
-    controller = site.serve(job(DEAF="1"))
-    instance = site.launch()
-    instance.wait_for(InstancePhase.TRAINING)
-    controller.want(wanted=Wanted.DRAIN)
-    instance.wait_for(InstancePhase.DRAINING)
-    controller.is_away = True
-    instance.kill_agent()
-    psutil.Process(instance.starts()[-1]).kill()
-    wait_until(lambda: not instance.processes("steady.py"), "the end of the script")
-    controller.is_away = False
-    instance.wait_for(InstancePhase.DRAINED)
-    assert not controller.failures
-    assert len(instance.starts()) == 1
-
-
-def test_a_script_that_does_not_leave_is_ended(site: Site) -> None:
-    controller = site.serve(job(DEAF="1"))
-    controller.want(drain_seconds=0.5)
-    instance = site.launch()
-    instance.wait_for(InstancePhase.TRAINING)
-    controller.want(wanted=Wanted.DRAIN)
-    instance.wait_for(InstancePhase.DRAINED)
-    assert not controller.failures
-
-
-def test_a_script_has_as_long_to_leave_as_the_controller_says(site: Site) -> None:
-    controller = site.serve(job(DEAF="1"))
-    controller.want(drain_seconds=0.5)
-    instance = site.launch()
-    instance.wait_for(InstancePhase.TRAINING)
-    controller.want(wanted=Wanted.DRAIN, drain_seconds=600.0)
-    instance.wait_for(InstancePhase.DRAINING)
-    heard = len(controller.reports)
-    wait_until(lambda: len(controller.reports) > heard + 10, "more than half a second")
-    assert instance.phase is InstancePhase.DRAINING
-    controller.want(drain_seconds=0.5)
-    instance.wait_for(InstancePhase.DRAINED)
-
-
-def test_what_does_not_train_yet_is_drained_at_once(site: Site) -> None:
-    controller = site.serve(job("sleep", "600"))
-    instance = site.launch()
-    wait_until(lambda: instance.processes("sleep"), "the script")
-    controller.want(wanted=Wanted.DRAIN)
-    instance.wait_for(InstancePhase.DRAINED, seconds=5)
-    assert not instance.processes("sleep")
-    assert not controller.failures
-
-
-def test_a_reclaim_drains_without_being_told_to(site: Site) -> None:
-    site.notice_seconds = 6.0
-    controller = site.serve(FOR_EVER)
-    instance = site.launch()
-    instance.wait_for(InstancePhase.TRAINING)
-    controller.is_away = True
-    instance.reclaim()
-    wait_until(lambda: not instance.processes("steady.py"), "leaving")
-    assert not instance.is_off, "it left before the deadline"
-    controller.is_away = False
-    instance.wait_for(InstancePhase.DRAINED)
-    notice = (instance.disk.parent / "reclaim-notice").read_text()
-    assert controller.reports[-1].reclaim_seconds == float(notice)
-    assert "left" in instance.trace()
-    assert not controller.failures
-
-
-def test_a_script_may_use_all_of_a_reclaims_notice(site: Site) -> None:
-    controller = site.serve(job(SAVE_SECONDS="1"))
-    controller.want(drain_seconds=0.2)
-    instance = site.launch()
-    instance.wait_for(InstancePhase.TRAINING)
-    instance.reclaim()
-    instance.wait_for(InstancePhase.DRAINED)
-    assert "left" in instance.trace()
-
-
-def test_a_deaf_script_is_gone_before_the_reclaim(site: Site) -> None:
-    site.notice_seconds = 4.0
-    controller = site.serve(job(DEAF="1"))
-    instance = site.launch()
-    instance.wait_for(InstancePhase.TRAINING)
-    instance.reclaim()
-    instance.wait_for(InstancePhase.DRAINED, seconds=3.9)
-    assert not controller.failures
 
 
 def test_another_number_of_devices_is_a_new_start_and_no_failure(site: Site) -> None:
@@ -379,17 +279,6 @@ def test_another_number_of_devices_is_a_new_start_and_no_failure(site: Site) -> 
     assert len(instance.starts()) == 2
     assert controller.reports[-1].attempt == 1
     assert not controller.failures
-
-
-def test_an_instance_that_nobody_answers_for_long_drains_and_powers_off(site: Site) -> None:
-    controller = site.serve(FOR_EVER)
-    controller.lease_seconds = 1.5
-    instance = site.launch()
-    instance.wait_for(InstancePhase.TRAINING)
-    controller.is_away = True
-    instance.kill_agent()
-    wait_until(lambda: instance.is_off, "the end of the lease")
-    assert "left" in instance.trace()
 
 
 def test_an_instance_that_is_not_let_in_powers_off(site: Site) -> None:

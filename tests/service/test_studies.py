@@ -8,12 +8,12 @@ import httpx
 import pytest
 
 from autoscaler.domain.errors import Conflict, NotAllowed
-from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import InstanceBounds, JobSpec
-from autoscaler.domain.trial import GivenAnswer, TrialAnswer, TrialCall, WaitingCall
-from autoscaler.wire.client import NodeClient, StudyClient
-from autoscaler.wire.messages import JoinRequest, StudyAnswers, StudyLease, TrialCalls
+from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialCall, WaitingCall
+from autoscaler.wire.client import StudyClient
+from autoscaler.wire.messages import StudyAnswers, StudyLease, TrialCalls
 from tests.service.conftest import TOKEN, Api
+from tests.service.instances import joined
 
 TRIAL = JobSpec(
     "sweep-0", ("python", "-m", "worker"), instances=InstanceBounds(maximum=2), study="sweep"
@@ -24,18 +24,6 @@ def driver(api: Api, holder: str = "ada", study: str = "sweep") -> StudyClient:
     client = StudyClient(api.url, TOKEN, study)
     client.lease(StudyLease(holder, 30.0))
     return client
-
-
-def joined(api: Api, spec: JobSpec = TRIAL) -> tuple[HeldInstance, NodeClient]:
-    """An instance of a job whose agent has joined."""
-    job = api.client.submit(spec).id
-    api.world.wish(job, 1)
-    api.world.tick(1, agents=False)
-    held = api.world.store.instances.of_job(job)[0]
-    api.authentication.issue(held)
-    node = api.node()
-    node.join(JoinRequest(api.authentication.join_token(held), held.id))
-    return held, node
 
 
 def soon(act: Callable[[], object], seconds: float = 0.2) -> threading.Thread:
@@ -49,7 +37,7 @@ def soon(act: Callable[[], object], seconds: float = 0.2) -> threading.Thread:
 
 
 def test_a_call_finds_its_driver_and_the_answer_its_trial(api: Api) -> None:
-    ours, (held, node) = driver(api), joined(api)
+    ours, (held, node) = driver(api), joined(api, TRIAL)
     incarnation = node.begin_trial(5.0)
     call = TrialCall(1, "what?")
     told = soon(lambda: node.tell_trial(TrialCalls(incarnation, (call,))))
@@ -65,7 +53,7 @@ def test_a_call_finds_its_driver_and_the_answer_its_trial(api: Api) -> None:
 
 
 def test_what_was_said_before_is_found_at_once(api: Api) -> None:
-    (_, node), ours = joined(api), driver(api)
+    (_, node), ours = joined(api, TRIAL), driver(api)
     incarnation = node.begin_trial(5.0)
     for _ in range(2):
         node.tell_trial(TrialCalls(incarnation, (TrialCall(1, "a"), TrialCall(2, "b"))))
@@ -92,8 +80,21 @@ def test_a_driver_that_died_is_succeeded_when_its_lease_ends(api: Api) -> None:
     driver(api, "bob")
 
 
+def test_a_stop_reaches_the_driver_and_ends_with_it(api: Api) -> None:
+    stranger = StudyClient(api.url, TOKEN, "sweep")
+    with pytest.raises(Conflict, match="study sweep is driven by nobody"):
+        stranger.stop(at_once=False)
+    ours = driver(api)
+    stranger.stop(at_once=False)
+    assert ours.lease(StudyLease("ada", 30.0)) is StudyStop.WITH_ITS_TRIALS
+    stranger.stop(at_once=True)
+    assert ours.lease(StudyLease("ada", 30.0)) is StudyStop.AT_ONCE
+    ours.leave("ada")
+    assert ours.lease(StudyLease("bob", 30.0)) is StudyStop.NOT
+
+
 def test_a_start_that_was_overtaken_is_fenced(api: Api) -> None:
-    _, node = joined(api)
+    _, node = joined(api, TRIAL)
     first = node.begin_trial(5.0)
     assert node.begin_trial(5.0) == first
     second = node.begin_trial(7.0)
@@ -103,7 +104,7 @@ def test_a_start_that_was_overtaken_is_fenced(api: Api) -> None:
 
 
 def test_who_is_to_leave_takes_up_no_trial(api: Api) -> None:
-    held, node = joined(api)
+    held, node = joined(api, TRIAL)
     api.world.store.instances.release(held.id, api.world.clock.now())
     with pytest.raises(NotAllowed, match="is to leave"):
         node.begin_trial(5.0)
@@ -120,6 +121,7 @@ def test_a_job_without_a_study_is_no_trial(api: Api) -> None:
     [
         ("POST", "/v1/studies/sweep/lease"),
         ("DELETE", "/v1/studies/sweep/lease?holder=ada"),
+        ("POST", "/v1/studies/sweep/stop?at_once=true"),
         ("GET", "/v1/studies/sweep/calls?holder=ada"),
         ("POST", "/v1/studies/sweep/answers"),
         ("POST", "/v1/node/trial?started_seconds=1"),

@@ -1,0 +1,18 @@
+"""The user attributes of a trial that are Castor's own; whoever reads the study may see them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PREFIX: Final = "castor:"
+JOB: Final = "castor:job"
+JUDGING: Final = "castor:judging"
+CAUSE: Final = "castor:cause"
+# Of a trial whose job failed: the number of the retry that takes its place.
+RETRIED: Final = "castor:retried"
+# Of a retry: the number of the trial whose place it takes, and how many retries there were.
+RETRY_OF: Final = "castor:retry_of"
+RETRIES: Final = "castor:retries"
+# How many steps its objective takes, as `hpo.epochs` knows; whether it can go on where it was.
+STEPS: Final = "castor:steps"
+PAUSES: Final = "castor:pauses"

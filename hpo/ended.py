@@ -1,0 +1,42 @@
+"""Trials that have ended, and how that is said."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from optuna.trial import FrozenTrial, TrialState
+
+from hpo import attributes
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EndedTrial:
+    """A trial that has ended, and the kinds of the error that its objective raised, if any.
+
+    `is_retried`: its job failed, and another trial takes its place.
+    """
+
+    frozen: FrozenTrial
+    error_kinds: tuple[str, ...] = ()
+    is_retried: bool = False
+
+
+def log_end(ended: EndedTrial) -> None:
+    """Say how a trial ended, as Optuna says it."""
+    trial = ended.frozen
+    match trial.state:
+        case TrialState.COMPLETE:
+            _log.info("trial %d: %s with %s", trial.number, trial.values, trial.params)
+        case TrialState.PRUNED:
+            _log.info("trial %d was pruned at step %s", trial.number, trial.last_step)
+        case _:
+            again = ", and is begun again" if ended.is_retried else ""
+            _log.warning("trial %d failed: %s%s", trial.number, cause_of(trial), again)
+
+
+def cause_of(trial: FrozenTrial) -> str:
+    """Why a trial failed."""
+    return str(trial.user_attrs.get(attributes.CAUSE, "its cause is not known"))

@@ -1,0 +1,161 @@
+"""Instances for a driver: each job gets one, and its objective runs in a thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import optuna
+import pytest
+
+from autoscaler.clock import SystemClock
+from autoscaler.domain.errors import NotAllowed
+from autoscaler.domain.job import JobPhase, JobSpec
+from autoscaler.domain.trial import TrialCall
+from autoscaler.wire.client import NodeClient, StudyClient
+from autoscaler.wire.messages import JoinRequest, TrialCalls
+from hpo.driver import Driver
+from hpo.worker import run_trial
+from tests.hpo.lines import Died, Objective
+from tests.service.conftest import TOKEN, Api
+
+TEMPLATE = JobSpec("sweep", ("python", "-m", "worker"), study="sweep")
+
+
+class NodeLine:
+    """A worker's line that is its instance's agent too. It dies after `calls` calls, and at the
+    end of the test."""
+
+    is_over = False
+
+    def __init__(self, node: NodeClient, started_seconds: float, calls: int | None) -> None:
+        self._node = node
+        self._incarnation = node.begin_trial(started_seconds)
+        self._number = 0
+        self._last = calls
+
+    def tell(self, text: str) -> None:
+        if self._number == self._last:
+            raise Died
+        self._number += 1
+        call = TrialCall(self._number, text)
+        self._node.tell_trial(TrialCalls(self._incarnation, (call,)))
+
+    def ask(self, text: str) -> str:
+        self.tell(text)
+        while not self.is_over:
+            for answer in self._node.trial_answers(self._incarnation, self._number - 1, 1.0):
+                if answer.number == self._number:
+                    return answer.text
+        raise Died
+
+
+class Site:
+    """Gives each job an instance as soon as it is there, and runs its objective in a thread."""
+
+    def __init__(self, api: Api, objective: Objective) -> None:
+        self.api = api
+        self.objective = objective
+        self.deaths: dict[str, list[int]] = {}
+        self.failing: dict[str, str] = {}  # jobs that fail after their deaths, and of what
+        self.most_at_once = 0
+        self._seen: set[str] = set()
+        self._lines: list[NodeLine] = []
+        self._threads: list[threading.Thread] = []
+        self._is_over = False
+        self._world_turns = threading.Lock()
+        self._keeper = threading.Thread(target=self._keep)
+        self._keeper.start()
+
+    def close(self) -> None:
+        self._is_over = True
+        self._keeper.join()
+        for line in self._lines:
+            line.is_over = True
+        for thread in self._threads:
+            thread.join(10.0)
+            assert not thread.is_alive()
+
+    def _keep(self) -> None:
+        while not self._is_over:
+            alive = [job.id for job in self.api.world.store.jobs.alive()]
+            self.most_at_once = max(self.most_at_once, len(alive))
+            for job in alive:
+                if job not in self._seen:
+                    self._seen.add(job)
+                    self._give(job)
+            time.sleep(0.01)
+
+    def _give(self, job: str) -> None:
+        world = self.api.world
+        with self._world_turns:
+            world.wish(job, 1)
+            world.tick(1, agents=False)
+        held = next(each for each in world.store.instances.of_job(job))
+        self.api.authentication.issue(held)
+        node = self.api.node()
+        node.join(JoinRequest(self.api.authentication.join_token(held), held.id))
+        thread = threading.Thread(target=self._work, args=(job, node))
+        self._threads.append(thread)
+        thread.start()
+
+    def take_back(self, job: str) -> None:
+        """Let the job hold nothing any more."""
+        world = self.api.world
+        with self._world_turns:
+            world.wish(job, 0)
+            world.tick(4)
+        assert not world.store.instances.of_job(job)
+
+    def _work(self, job: str, node: NodeClient) -> None:
+        last = [] if job in self.failing else [None]
+        for start, calls in enumerate([*self.deaths.get(job, []), *last]):
+            try:
+                line = NodeLine(node, float(start), calls)
+            except NotAllowed:  # its job was stopped as it joined
+                return
+            self._lines.append(line)
+            try:
+                run_trial(self.objective, line)
+            except Died:
+                continue
+        if line.is_over:
+            return
+        world = self.api.world
+        if job in self.failing:
+            world.store.jobs.set_phase(job, JobPhase.FAILED, 1.0, self.failing[job])
+            return
+        held = next(each for each in world.store.instances.of_job(job))
+        if not world.store.jobs.get(job).phase.is_final:
+            with self._world_turns:
+                world.complete(held)
+                world.tick(2, agents=False)
+
+
+@pytest.fixture
+def site_of(api: Api) -> Iterator[Callable[[Objective], Site]]:
+    sites = []
+
+    def make(objective: Objective) -> Site:
+        sites.append(Site(api, objective))
+        return sites[-1]
+
+    yield make
+    for site in sites:
+        site.close()
+
+
+def study_of(seed: int = 3, storage: optuna.storages.BaseStorage | None = None) -> optuna.Study:
+    return optuna.create_study(
+        study_name="sweep",
+        storage=storage,
+        direction="maximize",
+        sampler=optuna.samplers.TPESampler(seed=seed),
+        pruner=optuna.pruners.SuccessiveHalvingPruner(1, reduction_factor=2),
+    )
+
+
+def driver_of(site: Site, study: optuna.Study, holder: str = "ada") -> Driver:
+    line = StudyClient(site.api.url, TOKEN, "sweep")
+    return Driver(study, TEMPLATE, site.api.client, line, holder, SystemClock())

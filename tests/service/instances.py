@@ -1,0 +1,60 @@
+"""Instances of jobs as the API meets them, and what they tell it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autoscaler.domain.goodput import Batch, BatchBounds
+from autoscaler.domain.instance import HeldInstance, InstancePhase
+from autoscaler.domain.job import InstanceBounds, JobSpec
+from autoscaler.domain.report import TrainingReport
+from autoscaler.wire.client import NodeClient
+from autoscaler.wire.messages import JoinRequest, NodeReport
+from tests.service.conftest import Api
+
+SPEC = JobSpec("job", ("python", "train.py"), instances=InstanceBounds(maximum=2))
+
+
+def launched(api: Api, spec: JobSpec = SPEC) -> HeldInstance:
+    """An instance of a job that has booted, its join token issued."""
+    job = api.client.submit(spec).id
+    api.world.wish(job, 1)
+    api.world.tick(1, agents=False)
+    held = api.world.store.instances.of_job(job)[0]
+    api.authentication.issue(held)
+    return held
+
+
+def joined(api: Api, spec: JobSpec = SPEC) -> tuple[HeldInstance, NodeClient]:
+    held = launched(api, spec)
+    node = api.node()
+    node.join(JoinRequest(api.authentication.join_token(held), held.id))
+    return held, node
+
+
+def node_report(held: HeldInstance, **changes: object) -> NodeReport:
+    report = NodeReport(
+        instance=held.id,
+        phase=InstancePhase.TRAINING,
+        attempt=1,
+        devices_used=1,
+        started_seconds=1.0,
+    )
+    return replace(report, **changes)  # type: ignore[arg-type]
+
+
+def training_report(step: int = 10, **changes: object) -> TrainingReport:
+    report = TrainingReport(
+        step=step,
+        epoch=0,
+        progress_examples=step * 32.0,
+        total_examples=3200.0,
+        batch=Batch(32, 32, 0),
+        bounds=BatchBounds(32, 32, 32, False),
+        replicas=1,
+        devices=1,
+        learning_rate=0.1,
+        parameter_bytes=1000,
+        goodput_measured=320.0,
+    )
+    return replace(report, **changes)  # type: ignore[arg-type]

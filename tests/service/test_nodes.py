@@ -1,0 +1,208 @@
+"""What the API is to the agents of instances."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from autoscaler.domain.errors import (
+    NotAllowed,
+    NotFound,
+    SpecError,
+)
+from autoscaler.domain.instance import InstancePhase
+from autoscaler.domain.job import JobPhase, SecretReference
+from autoscaler.domain.report import Failure, MembershipPause, StepObservation
+from autoscaler.wire.messages import JoinRequest, Wanted
+from tests.service.conftest import Api
+from tests.service.instances import SPEC, joined, launched, node_report, training_report
+
+
+def test_a_node_token_is_no_persons_token_nor_the_other_way_round(api: Api) -> None:
+    held = launched(api)
+    token = api.authentication.join(api.authentication.join_token(held), held.id)
+    with pytest.raises(NotAllowed):
+        api.stranger(token).jobs()
+    with pytest.raises(NotAllowed):
+        api.node("the owner's token").assignment()
+    assert api.node(token).assignment().job == "job"
+
+
+def test_a_join_token_serves_once_in_time_and_for_its_own_instance(api: Api) -> None:
+    held = launched(api)
+    token = api.authentication.join_token(held)
+    with pytest.raises(NotAllowed):
+        api.node().join(JoinRequest(token, "job-7-1"))
+    reply = api.node().join(JoinRequest(token, held.id))
+    assert reply.assignment.spec.command == ("python", "train.py")
+    with pytest.raises(NotAllowed, match="used before"):
+        api.node().join(JoinRequest(token, held.id))
+    late = launched(api, replace(SPEC, name="late"))
+    api.world.clock.advance(1000.0)
+    with pytest.raises(NotAllowed, match="expired"):
+        api.node().join(JoinRequest(api.authentication.join_token(late), late.id))
+
+
+def test_a_join_token_lives_from_the_last_launch_call(api: Api) -> None:
+    held = launched(api)
+    token = api.authentication.join_token(held)
+    api.world.clock.advance(1000.0)
+    api.authentication.issue(held)
+    assert api.authentication.join_token(held) == token, "a repeated launch is the same launch"
+    assert api.node().join(JoinRequest(token, held.id)).assignment.job == "job"
+
+
+def test_a_secret_that_is_gone_is_told_and_costs_no_token(api: Api, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("hidden-value")
+    spec = replace(SPEC, secrets={"KEY": SecretReference(file=str(file))})
+    held = launched(api, spec)
+    request = JoinRequest(api.authentication.join_token(held), held.id)
+    file.unlink()
+    for _ in range(2):
+        with pytest.raises(SpecError, match=r"secrets\.KEY\.file"):
+            api.node().join(request)
+    (failure,) = api.world.store.reports.failures("job")
+    assert failure.during_setup and str(file) in failure.cause
+    assert api.client.job("job").cause == failure.cause
+    file.write_text("hidden-value")
+    assert api.node().join(request).assignment.secrets == {"KEY": "hidden-value"}
+
+
+def test_the_token_of_an_instance_that_has_ended_opens_nothing(api: Api, tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    archive.write_bytes(b"packed")
+    sha256 = hashlib.sha256(b"packed").hexdigest()
+    api.client.submit(replace(SPEC, name="other", bundle=sha256), archive)
+    held, node = joined(api, replace(SPEC, bundle=sha256))
+    node.assignment()
+    api.world.cloud.lose(api.world.store.instances.get(held.id).cloud_id or "")
+    api.world.tick(2, agents=False)
+    assert api.world.store.instances.get(held.id).phase is InstancePhase.ENDED
+    with pytest.raises(NotAllowed, match="has ended"):
+        node.assignment()
+    with pytest.raises(NotAllowed, match="has ended"):
+        node.fetch_bundle(tmp_path / "fetched")
+    assert node.heartbeat(node_report(held)).wanted is Wanted.DRAIN
+    assert node.append_log(0, b"last words\n") == 11
+    api.client.stop("job")
+    api.world.tick(3)
+    assert api.client.job("job").phase is JobPhase.STOPPED
+    with pytest.raises(NotAllowed, match="have ended"):
+        node.append_log(11, b"more\n")
+
+
+def test_a_bundle_travels_through_the_controller(api: Api, tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    archive.write_bytes(b"packed")
+    sha256 = hashlib.sha256(b"packed").hexdigest()
+    with pytest.raises(NotFound, match="not uploaded"):
+        api.client.submit(replace(SPEC, bundle=sha256))
+    api.client.submit(replace(SPEC, bundle=sha256), archive)
+    api.client.stop("job")
+    api.world.tick(2)
+    _, node = joined(api, replace(SPEC, bundle=sha256))
+    node.fetch_bundle(tmp_path / "fetched")
+    assert (tmp_path / "fetched").read_bytes() == b"packed"
+    archive.write_bytes(b"x" * 2000)
+    with pytest.raises(SpecError, match="castorignore"):
+        api.client.submit(replace(SPEC, name="big", bundle="1" * 64), archive)
+    assert not list((tmp_path / "bundles").glob(".*")), "nothing half received stays"
+
+
+def test_secrets_reach_the_node_and_nobody_else(api: Api) -> None:
+    spec = replace(SPEC, secrets={"HF_TOKEN": SecretReference(variable="HF_TOKEN")})
+    held, node = joined(api, spec)
+    assert node.assignment().secrets == {"HF_TOKEN": "hidden-value"}
+    node.heartbeat(node_report(held))
+    stored = b"".join(path.read_bytes() for path in api.directory.glob("castor.db*"))
+    assert b"hidden-value" not in stored
+    shown = httpx.get(
+        f"{api.url}/v1/jobs/job", headers={"Authorization": "Bearer the owner's token"}
+    )
+    assert "hidden-value" not in shown.text
+
+
+def test_heartbeats_are_taken_in_and_answered(api: Api) -> None:
+    held, node = joined(api)
+    observed = StepObservation("core", 1, 1, 32, 0, 0.1, 0.0, 50)
+    training = training_report(observations=(observed,))
+    reply = node.heartbeat(node_report(held, reports=(training,)))
+    assert (reply.wanted, reply.attempt, reply.devices_used) == (Wanted.RUN, 1, 1)
+    job = api.client.job("job")
+    assert job.report is not None and job.report.step == 10
+    assert job.instances[0].phase is InstancePhase.TRAINING
+    assert len(api.world.store.measurements.observations("job")) == 1
+    api.world.tick(1, agents=False)
+    assert node.heartbeat(node_report(held)).throughput is not None
+    api.client.stop("job")
+    api.world.tick(1, agents=False)
+    assert node.heartbeat(node_report(held)).wanted is Wanted.DRAIN
+    with pytest.raises(NotAllowed):
+        node.heartbeat(node_report(held, instance="job-1-1"))
+
+
+def test_a_failure_is_kept_once_and_shown(api: Api) -> None:
+    held, node = joined(api)
+    failure = Failure(held.id, 1, 1, "no module named 'foo'", "x", 0, ("line one", "line two"))
+    for _ in range(2):
+        node.heartbeat(node_report(held, phase=InstancePhase.WAITING, failure=failure))
+    assert len(api.world.store.reports.failures("job")) == 1
+    job = api.client.job("job")
+    assert job.cause == "no module named 'foo'"
+    assert job.last_lines == ("line one", "line two")
+    api.world.tick(1, agents=False)
+    reply = node.heartbeat(node_report(held, phase=InstancePhase.WAITING))
+    assert reply.attempt == 2
+    assert reply.start_seconds is not None
+
+
+def test_a_heartbeat_that_is_repeated_counts_once(api: Api) -> None:
+    held, node = joined(api)
+    observed = StepObservation("core", 1, 1, 32, 0, 0.1, 0.0, 50)
+    pause = MembershipPause("join", 0.5, 1, 2)
+    training = training_report(observations=(observed,), pauses=(pause,))
+    failure = Failure(held.id, 1, 1, "it raised", "x", 0)
+    report = node_report(held, reports=(training,), failure=failure, notes=("a note",))
+    for _ in range(2):
+        node.heartbeat(report)
+    measurements = api.world.store.measurements
+    assert [each.steps for each in measurements.observations("job")] == [50]
+    assert [mean.count for mean in measurements.durations("job").values()] == [1]
+    kinds = [event.kind for event in api.client.job("job").events]
+    assert (kinds.count("failure"), kinds.count("note")) == (1, 1)
+
+
+def test_a_reclaim_that_the_node_saw_releases_the_instance(api: Api) -> None:
+    held, node = joined(api)
+    at = api.world.clock.now() + 30
+    reply = node.heartbeat(node_report(held, reclaim_seconds=at))
+    assert reply.wanted is Wanted.DRAIN
+    assert api.client.job("job").instances[0].reclaim_seconds == at
+
+
+def test_a_job_whose_end_nobody_is_left_to_tell_starts_again(api: Api) -> None:
+    held, node = joined(api)
+    node.heartbeat(node_report(held, is_done=True))
+    api.world.tick(1, agents=False)
+    reply = node.heartbeat(node_report(held, is_done=True))
+    assert (reply.wanted, reply.attempt) == (Wanted.RUN, 2)
+    assert api.client.job("job").phase is JobPhase.RUNNING
+
+
+def test_logs_are_kept_once_and_outlive_the_instance(api: Api) -> None:
+    held, node = joined(api)
+    assert node.append_log(0, b"hello ") == 6
+    assert node.append_log(0, b"hello ") == 6, "handed in twice, kept once"
+    assert node.append_log(3, b"lo world\n") == 12
+    assert node.append_log(50, b"a gap") == 12
+    node.heartbeat(node_report(held, is_complete=True))
+    api.world.tick(4, agents=False)
+    assert api.world.store.instances.of_job("job") == ()
+    (part,) = api.client.logs("job", {})
+    assert (part.instance, part.text) == (held.id, "hello world\n")
+    assert api.client.logs("job", {held.id: part.next_offset}) == ()
