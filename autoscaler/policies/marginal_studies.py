@@ -126,8 +126,14 @@ def _within_limits(moment: StudyMoment) -> StudyMoment:
         if room.bears(offer, count):
             room.take(offer, count)
             kept[trial.id] = held
+    free = []
+    for one in moment.free:
+        place = moment.supply.place_of[one.offer]
+        if room.bears(place, one.instances):
+            room.take(place, one.instances)
+            free.append(one)
     trials = tuple(replace(one, held=kept.get(one.id)) for one in moment.trials)
-    return replace(moment, trials=trials)
+    return replace(moment, trials=trials, free=tuple(free))
 
 
 def _decision(

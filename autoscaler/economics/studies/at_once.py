@@ -6,8 +6,8 @@ the other on each, it takes at most T/n + (1 - 1/n) L (Graham 1966), whatever co
 costs the same on many as on few; what one more costs is its boot. So
 
 - for a deadline as few as are done by then;
-- else as many as make boots and the worth of the time, ``n boot + v T/n``, least: about the root of
-  ``v T / boot``. What more at once loses, that each knows less of the others, is not in it.
+- else as many as make boots and the worth of the time, ``n boot + v T/n``, least: about the root
+  of ``v T / boot``. What more at once loses, that each knows less of the others, is not in it.
 """
 
 from __future__ import annotations

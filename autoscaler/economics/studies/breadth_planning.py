@@ -22,6 +22,7 @@ from autoscaler.economics.studies.prospect import prospects
 from autoscaler.economics.studies.room import Room
 from autoscaler.economics.studies.verdicts import StudyVerdict, TrialVerdict
 from autoscaler.economics.studies.ways import size_of, way_usd
+from autoscaler.economics.supply import BoolArray
 from autoscaler.economics.wording import money
 from autoscaler.goodput.throughput import FloatArray
 
@@ -106,14 +107,12 @@ def _decided(
     goes_on: Sequence[TrialAt],
     admitted: Sequence[TrialAt],
 ) -> dict[str, AsyncDecision]:
-    """The guards' decisions; one for which an offer has no room is asked what else it would take."""
+    """What the guards decide; one for which an offer has no room is asked for another."""
     every = [*goes_on, *admitted]
-    if not every:
-        return {}
     terms = _terms(moment, goal, len(every))
     goodput = {one.id: np.median(one.goodput, axis=0) for one in every}
     values = prospects(moment, every) if _is_hurried(moment, goal, goes_on) else {}
-    offers, found = moment.supply.offer_of, {}
+    found: dict[str, AsyncDecision] = {}
     for _ in moment.supply.offers:
         asked = [
             _asked(moment, one, goodput[one.id], values.get(one.id))
@@ -122,23 +121,15 @@ def _decided(
         ]
         plan = plan_breadth(asked, moment.supply, terms)
         found = {one.trial: one for one in plan.decisions}
-        room = _left(moment, found)
-        elsewhere = False
-        for trial in admitted:
-            decision = found.get(trial.id)
-            if decision is None or decision.action is not AsyncAction.WAIT:
-                continue
-            full = np.array(
-                [
-                    not room.bears(int(offers[a]), int(moment.supply.instances[a]))
-                    for a in range(len(offers))
-                ]
-            )
-            left = goodput[trial.id] * ~full
-            if full.any() and (left > 0).any() and (left != goodput[trial.id]).any():
-                goodput[trial.id], elsewhere = left, True
-        if not elsewhere:
-            return found
+        fits = _fitting(moment, found)
+        elsewhere = {
+            one.id: goodput[one.id] * fits
+            for one in admitted
+            if found[one.id].action is AsyncAction.WAIT and not fits[goodput[one.id] > 0].all()
+        }
+        goodput |= {trial: left for trial, left in elsewhere.items() if (left > 0).any()}
+        if not any((left > 0).any() for left in elsewhere.values()):
+            break
     return found
 
 
@@ -200,23 +191,20 @@ def _is_hurried(moment: StudyMoment, goal: StudyGoal, trains: Sequence[TrialAt])
     return False
 
 
-def _left(moment: StudyMoment, decided: dict[str, AsyncDecision]) -> Room:
-    """The room beside what was decided."""
+def _fitting(moment: StudyMoment, decided: dict[str, AsyncDecision]) -> BoolArray:
+    """For which sizes the limits leave room beside what was decided, (A,)."""
     supply, room = moment.supply, Room(moment.supply)
-    held = Counter(
-        {
-            supply.place_of[offer]: count
-            for offer, count in Counter(one.offer for one in moment.free).items()
-        }
+    free = Counter(one.offer for one in moment.free)
+    used: Counter[str] = Counter()
+    for decision in decided.values():
+        if decision.size is not None:
+            used[decision.size.offer] += decision.size.instances
+    for offer in free.keys() | used.keys():
+        room.take(supply.place_of[offer], max(free[offer], used[offer]))
+    return np.array(
+        [room.bears(supply.place_of[one.offer], one.instances) for one in supply.sizes],
+        dtype=np.bool_,
     )
-    used: Counter[int] = Counter()
-    for trial in moment.trials:
-        decision = decided.get(trial.id)
-        if decision is not None and decision.size is not None:
-            used[supply.place_of[decision.size.offer]] += decision.size.instances
-    for offer in held.keys() | used.keys():
-        room.take(offer, max(held[offer], used[offer]))
-    return room
 
 
 def _room(moment: StudyMoment) -> int:

@@ -41,9 +41,9 @@ class StudyGoal:
 def study_goal(study: StudySnapshot, now_seconds: float, prices: PriceRange) -> StudyGoal:
     """As docs/economics.md has it of a job; `prices` are those of what one trial may hold.
 
-    So `balanced` says: an hour of the whole study is worth what the cheapest that can run one of its
-    trials costs. Nothing that trains is stopped for a deadline: where it is to `stop` then, no
-    trial begins any more.
+    So `balanced` says: an hour of the whole study is worth what the cheapest that can run one of
+    its trials costs. Nothing that trains is stopped for a deadline: where it is to `stop` then,
+    no trial begins any more.
     """
     objective = study.terms.objective
     seconds = left = note = None

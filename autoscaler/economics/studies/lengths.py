@@ -33,9 +33,9 @@ class TrialLengths:
 def trial_lengths(
     ended: Sequence[float], under_way: Sequence[float], full_work: float
 ) -> TrialLengths:
-    """The product-limit estimate of Kaplan and Meier (1958), and one trial more that goes all the way.
+    """The product-limit estimate of Kaplan and Meier (1958), with one trial more that goes on.
 
-    That one is there before anything has ended, when all are to go on to their ends.
+    That one goes all the way: before anything has ended, all are expected to.
 
     Args:
         ended: how far those came that have ended.

@@ -1,4 +1,4 @@
-"""What the trials of a study may hold: sizes within the bounds of their jobs, and what changing costs."""
+"""What the trials of a study may hold within their jobs' bounds, and what changing costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A study at a moment: what its trials have left to do, hold and may hold, and how fast they are."""
+"""A study at a moment: what its trials have left to do, hold, may hold, and how fast they are."""
 
 from __future__ import annotations
 
@@ -82,6 +82,7 @@ class StudyMoment:
         full_work: what one that goes all the way does.
         lengths: how far trials go.
         keeps_progress: whether a trial that holds nothing for a while goes on where it was.
+        free: what the study holds and no trial does.
     """
 
     study: StudySnapshot
@@ -93,16 +94,7 @@ class StudyMoment:
     full_work: float
     lengths: TrialLengths
     keeps_progress: bool
-
-    @property
-    def free(self) -> tuple[FreedInstances, ...]:
-        """What the study holds and no trial does."""
-        known = self.supply.place_of
-        return tuple(
-            FreedInstances(one.offer, 1, one.paid_seconds)
-            for one in self.study.free
-            if one.offer in known
-        )
+    free: tuple[FreedInstances, ...]
 
 
 def study_moment(
@@ -153,6 +145,11 @@ def study_moment(
         full_work=full_work,
         lengths=lengths,
         keeps_progress=keeps_progress,
+        free=tuple(
+            FreedInstances(one.offer, 1, one.paid_seconds)
+            for one in study.free
+            if one.offer in menu.place_of
+        ),
     )
 
 
@@ -202,11 +199,13 @@ def _allowed(job: JobSnapshot, held: int | None, around: _Around) -> BoolArray:
     if held is None:
         return allowed
     if job.trained != job.held:
-        return allowed & (np.arange(len(allowed)) == held)
+        stays: BoolArray = allowed & (np.arange(len(allowed)) == held)
+        return stays
     if not around.keeps_progress:
         offers = around.menu.offer_of
         more = around.menu.instances >= around.menu.instances[held]
-        return allowed & (offers == offers[held]) & more
+        grows: BoolArray = allowed & (offers == offers[held]) & more
+        return grows
     return allowed
 
 

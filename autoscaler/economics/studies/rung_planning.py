@@ -38,7 +38,7 @@ _HOLDS = (TrialAction.HOLD, TrialAction.RESIZE, TrialAction.START, TrialAction.T
 
 
 def plan_synchronous(moment: StudyMoment, goal: StudyGoal) -> StudyVerdict:
-    """What each trial holds until the next news; at its barrier nothing, but for what comes next."""
+    """What each trial holds until the next news; at its barrier only what the next rung wants."""
     racing = [one for one in moment.trials if not one.waits_for_decision and one.can_train]
     if not racing:
         return _at_the_barrier(moment)
@@ -160,7 +160,7 @@ def _future(moment: StudyMoment, fresh: FloatArray, to_begin: int) -> tuple[Futu
 
 
 def _weights(moment: StudyMoment, trials: list[TrialAt]) -> FloatArray | None:
-    """How likely each is to survive: by its place among all at the last progress all have told of."""
+    """How likely each is to survive: by its place at the last progress that all have told of."""
     if any(not one.stands.reports for one in trials):
         return None
     sign = -1.0 if moment.study.terms.directions[:1] == ("maximize",) else 1.0
@@ -170,14 +170,14 @@ def _weights(moment: StudyMoment, trials: list[TrialAt]) -> FloatArray | None:
         told = [(at, value) for at, value in one.stands.reports if at <= common]
         values.append(sign * max(told)[1] if told else np.inf)
     place = np.argsort(np.argsort(np.nan_to_num(values, nan=np.inf), kind="stable"), kind="stable")
-    weights: FloatArray = 1.0 / (1.0 + place)
+    weights: FloatArray = 1.0 / (1.0 + place.astype(np.float64))
     return weights
 
 
 def _kept(
     moment: StudyMoment, plan: StudyPlan, decided: dict[str, TrialDecision]
 ) -> frozenset[str]:
-    """Trials at their barrier that keep what they hold: the next rung wants it, a boot takes longer."""
+    """Trials at their barrier that keep what they hold: a boot for the next rung takes longer."""
     standby = plan.standby
     if standby is None or not standby.keep:
         return frozenset()
