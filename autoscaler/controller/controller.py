@@ -120,6 +120,7 @@ class Controller:
         self._tick = 0
         self._ticked_seconds = float("inf")
         self._planned_seconds = float("-inf")
+        self._again_seconds = settings.replan_seconds
         self._pruned_seconds = float("-inf")
         self._news: object = None
         self._in_force: dict[str, Decision] = {}
@@ -185,7 +186,7 @@ class Controller:
         """Plan if there is news or it is time to; otherwise what was decided stays in force."""
         if not self._market.offers:  # after a start, until a cloud has answered
             return None, ()
-        is_time = now_seconds - self._planned_seconds >= self._settings.replan_seconds
+        is_time = now_seconds - self._planned_seconds >= self._again_seconds
         snapshot = self._snapshots.take(jobs, alive, now_seconds, anew=is_time)
         self.status.believed = Believed(snapshot.offers, snapshot.lives)
         self.status.weights = {job.id: job.weight for job in snapshot.jobs}
@@ -204,6 +205,8 @@ class Controller:
         for note in plan.notes:
             _log.warning("planned without the solver: %s", note)
         self._news, self._planned_seconds = news, now_seconds
+        usual_seconds = self._settings.replan_seconds
+        self._again_seconds = min(plan.again_seconds or usual_seconds, usual_seconds)
         for decision in plan.decisions if self._hands_off is None else ():
             self._note_reversal(decision, now_seconds)
         left_out = {job.id for job in jobs} - {job.id for job in snapshot.jobs}

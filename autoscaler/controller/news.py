@@ -33,7 +33,13 @@ def news_in(snapshot: Snapshot) -> tuple[object, ...]:
             study.terms,
             study.free,
             tuple(
-                (each.stands.job, each.stands.has_ended, len(each.speeds)) for each in study.trials
+                (
+                    each.stands.job,
+                    each.stands.has_ended,
+                    each.stands.waits_for_decision,
+                    len(each.speeds),
+                )
+                for each in study.trials
             ),
         )
         for study in snapshot.studies

@@ -1,7 +1,8 @@
 """The contract of `autoscaler.policies.base.Policy` as tests, for any policy.
 
-Subclass `PolicyConformance` and give it a fixture `policy`. It is shared by all examples of a
-test, so that a policy that remembers what it planned fails.
+Subclass `PolicyConformance`, and `StudiesConformance` where studies are planned, and give it a
+fixture `policy`. It is shared by all examples of a test, so that a policy that remembers what it
+planned fails.
 """
 
 from __future__ import annotations
@@ -160,23 +161,6 @@ class PolicyConformance:
         assert_what_comes_at_once_has_room(moment, plan)
         assert_readable(moment, plan)
 
-    @given(moment=STUDIES, data=st.data())
-    @settings(shared_fixture, max_examples=20)
-    def test_of_trials_the_same_holds(
-        self, policy: Policy, moment: Snapshot, data: st.DataObject
-    ) -> None:
-        """Where studies were told of; and a pair of them may come in any order."""
-        refused = data.draw(st.frozensets(st.sampled_from([one.id for one in moment.offers])))
-        moment = replace(moment, unavailable=refused)
-        plan = policy.plan(moment)
-        assert_one_decision_a_job(moment, plan)
-        assert_no_limit_is_passed(moment, plan)
-        assert_bounds_are_kept(moment, plan)
-        assert_what_comes_at_once_has_room(moment, plan)
-        assert_readable(moment, plan)
-        assert_no_more_of_what_is_refused(refused, plan)
-        assert_order_says_nothing(policy, moment, data)
-
     @given(moment=FLEETS, data=st.data())
     @shared_fixture
     def test_of_an_unavailable_offer_no_more_is_wanted_than_is_held(
@@ -224,6 +208,27 @@ class PolicyConformance:
         assert (decision.action, decision.target) == (Action.WAIT, None)
         (decision,) = policy.plan(snapshot(job(), limits=[devices(0)])).decisions
         assert (decision.action, decision.target) == (Action.WAIT, None)
+
+
+class StudiesConformance:
+    """Of a policy that plans the trials of studies together; for the others they are jobs."""
+
+    @given(moment=STUDIES, data=st.data())
+    @settings(shared_fixture, max_examples=25)
+    def test_of_trials_the_same_holds(
+        self, policy: Policy, moment: Snapshot, data: st.DataObject
+    ) -> None:
+        """With other jobs beside them, and whatever the order of studies and their trials."""
+        refused = data.draw(st.frozensets(st.sampled_from([one.id for one in moment.offers])))
+        moment = replace(moment, unavailable=refused)
+        plan = policy.plan(moment)
+        assert_one_decision_a_job(moment, plan)
+        assert_no_limit_is_passed(moment, plan)
+        assert_bounds_are_kept(moment, plan)
+        assert_what_comes_at_once_has_room(moment, plan)
+        assert_readable(moment, plan)
+        assert_no_more_of_what_is_refused(refused, plan)
+        assert_order_says_nothing(policy, moment, data)
 
 
 def _coming(decision: Decision) -> int:

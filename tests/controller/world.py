@@ -57,6 +57,7 @@ class Wishes:
 
     targets: dict[str, Allocation | None] = field(default_factory=dict)
     release_first: bool = False
+    again_seconds: float | None = None
 
     def plan(self, snapshot: Snapshot) -> Plan:
         decisions = []
@@ -73,7 +74,7 @@ class Wishes:
                     release_first=self.release_first,
                 )
             )
-        return Plan(tuple(decisions))
+        return Plan(tuple(decisions), again_seconds=self.again_seconds)
 
 
 class World:

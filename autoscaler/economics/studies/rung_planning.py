@@ -56,16 +56,14 @@ def plan_synchronous(moment: StudyMoment, goal: StudyGoal) -> StudyVerdict:
     decided = {one.trial: one for one in plan.decisions}
     paid = _Paid(moment, goal)
     verdicts = {one.id: paid.verdict(one, decided[one.id]) for one in _holders_first(racing)}
-    kept = _kept(moment, plan, decided)
+    verdicts |= _kept(moment, plan, decided) | _readied(moment, plan, paid.purse)
     trials = tuple(
-        verdicts.get(one.id) or _rests(one, kept, plan.barrier_seconds.median)
-        for one in moment.trials
+        verdicts.get(one.id) or _rests(one, plan.barrier_seconds.median) for one in moment.trials
     )
     held = sum(one.target.instances for one in trials if one.target is not None)
     worth = plan.usd_per_hour / SECONDS_PER_HOUR
-    again = (
-        None if plan.standby is None or not plan.standby.order else plan.standby.order_in_seconds
-    )
+    standby = plan.standby
+    is_later = standby is not None and standby.order and standby.order_in_seconds > _LEAST_SECONDS
     return StudyVerdict(
         trials=trials,
         usd_per_second=worth,
@@ -74,7 +72,7 @@ def plan_synchronous(moment: StudyMoment, goal: StudyGoal) -> StudyVerdict:
         barrier_seconds=plan.barrier_seconds.median,
         chance=plan.chance,
         note=plan.shortfall,
-        again_seconds=again,
+        again_seconds=standby.order_in_seconds if standby is not None and is_later else None,
     )
 
 
@@ -140,7 +138,7 @@ def _rung(moment: StudyMoment, racing: list[TrialAt]) -> Rung:
         for number in range(to_begin)
     ]
     freed = moment.free + tuple(
-        FreedInstances(size.offer, size.instances, one.paid_seconds)
+        FreedInstances(size.offer, size.instances, one.paid_seconds, one.ready_seconds)
         for one in moment.trials
         if one.waits_for_decision and one.held is not None
         for size in (moment.supply.sizes[one.held],)
@@ -161,7 +159,7 @@ def _future(moment: StudyMoment, fresh: FloatArray, to_begin: int) -> tuple[Futu
 
 def _weights(moment: StudyMoment, trials: list[TrialAt]) -> FloatArray | None:
     """How likely each is to survive: by its place at the last progress that all have told of."""
-    if any(not one.stands.reports for one in trials):
+    if not trials or any(not one.stands.reports for one in trials):
         return None
     sign = -1.0 if moment.study.terms.directions[:1] == ("maximize",) else 1.0
     common = min(max(at for at, _ in one.stands.reports) for one in trials)
@@ -176,39 +174,73 @@ def _weights(moment: StudyMoment, trials: list[TrialAt]) -> FloatArray | None:
 
 def _kept(
     moment: StudyMoment, plan: StudyPlan, decided: dict[str, TrialDecision]
-) -> frozenset[str]:
+) -> dict[str, TrialVerdict]:
     """Trials at their barrier that keep what they hold: a boot for the next rung takes longer."""
     standby = plan.standby
     if standby is None or not standby.keep:
-        return frozenset()
-    there = [one for one in moment.trials if one.waits_for_decision and one.held is not None]
-    alike = [one for one in there if _offer(moment, one) == standby.offer]
+        return {}
     free = Counter(one.offer for one in moment.free)[standby.offer]
-    taken = sum(
+    free -= sum(
         one.size.instances
         for one in decided.values()
         if one.action is TrialAction.TAKE_OVER and one.size.offer == standby.offer
     )
-    keep = standby.keep - max(free - taken, 0)
-    most = sum(_instances(moment, one) for one in alike) + free - taken
-    kept, count = set(), 0
-    for one in alike:
-        count += _instances(moment, one)
-        if count <= min(keep, most):
-            kept.add(one.id)
-    return frozenset(kept)
+    kept, left = {}, standby.keep - max(free, 0)
+    for one in _by_promise(moment):
+        held = None if one.held is None else moment.supply.sizes[one.held]
+        if held is None or held.offer != standby.offer or held.instances > left:
+            continue
+        left -= held.instances
+        kept[one.id] = TrialVerdict(
+            one.id, held, f"hold {one.id} at {held}, at its barrier: {standby.reason}"
+        )
+    return kept
 
 
-def _rests(trial: TrialAt, kept: frozenset[str], barrier_seconds: float) -> TrialVerdict:
+def _readied(moment: StudyMoment, plan: StudyPlan, purse: Purse) -> dict[str, TrialVerdict]:
+    """Trials at their barrier that are given something a boot before it, the most promising first.
+
+    What is ordered ahead is so ordered for those that are likely to want it.
+    """
+    standby = plan.standby
+    if standby is None or not standby.order or standby.order_in_seconds > _LEAST_SECONDS:
+        return {}
+    readied, left = {}, standby.order
+    for one in _by_promise(moment):
+        sizes = [
+            size
+            for place, size in enumerate(moment.supply.sizes)
+            if size.offer == standby.offer and (one.goodput[:, place] > 0).all()
+        ]
+        least = min(sizes, key=lambda size: size.instances, default=None)
+        if one.held is not None or least is None or least.instances > left:
+            continue
+        usd = way_usd(one, moment.supply.sizes.index(least), 0.0, moment)
+        if not purse.bears(usd):
+            continue
+        purse.promise(usd)
+        left -= least.instances
+        readied[one.id] = TrialVerdict(
+            one.id, least, f"start {one.id} on {least}, ahead: {standby.reason}"
+        )
+    return readied
+
+
+def _by_promise(moment: StudyMoment) -> list[TrialAt]:
+    """Those that wait at their barrier, who is likeliest to survive first."""
+    there = [one for one in moment.trials if one.waits_for_decision]
+    weights = _weights(moment, there)
+    if weights is None:
+        return there
+    order = np.argsort(-weights, kind="stable")
+    return [there[place] for place in order.tolist()]
+
+
+def _rests(trial: TrialAt, barrier_seconds: float) -> TrialVerdict:
     """A trial that has come to its barrier, or for which there is no size."""
     if not trial.waits_for_decision:
         return TrialVerdict(trial.id, None, f"wait {trial.id}: nothing that it may use is offered")
-    held = trial.job.held
     soon = f"the barrier is in {duration(barrier_seconds)}"
-    if held is not None and trial.id in kept:
-        return TrialVerdict(
-            trial.id, held, f"hold {trial.id} at {held}: {soon}, the next rung wants it"
-        )
     return TrialVerdict(trial.id, None, f"wait {trial.id} for the barrier: {soon}")
 
 

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import replace
+
+import pytest
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.objective import AfterDeadline, Objective, Preference
+from autoscaler.domain.plan import Action
+from autoscaler.domain.terms import LaterRung
+from autoscaler.policies.base import Policy
+from autoscaler.policies.marginal import MarginalPolicy
+from tests.conformance.policy import StudiesConformance
+from tests.economics.cases import NOW, job, offer, valued
+from tests.policies.searches import GPU, ONE, ended, held_in, moment, planned, trial, worth
+
+LATER = (LaterRung(1, 50.0),)
+
+
+class TestMarginalConforms(StudiesConformance):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return MarginalPolicy()
+
+
+def running(count: int, progress: float = 10.0) -> list[object]:
+    return [trial(number, progress, ONE) for number in range(count)]
+
+
+class TestSynchronous:
+    def test_at_its_barrier_a_trial_holds_nothing_and_another_begins(self) -> None:
+        trials = [
+            trial(0, 50.0, ONE, decided_at=50.0),
+            trial(1, 10.0, ONE, decided_at=50.0),
+            trial(2, decided_at=50.0),
+        ]
+        found = planned(
+            moment(trials, quota=2, synchronous=True, later=LATER, objective=worth(hours=1.5))
+        )
+        assert found["trial-00"].target is None
+        assert found["trial-00"].reason.startswith("wait trial-00 for the barrier")
+        assert found["trial-01"].action is Action.HOLD
+        assert found["trial-02"].target == ONE
+        assert found["trial-02"].release_first
+
+    def test_the_slow_one_grows_for_a_deadline_and_the_fast_one_does_not(self) -> None:
+        trials = [
+            trial(0, 5.0, ONE, decided_at=50.0, unit_seconds=200.0, most=8),
+            trial(1, 5.0, ONE, decided_at=50.0, unit_seconds=20.0, most=8),
+        ]
+        search = {"synchronous": True, "later": LATER}
+        slow, fast = held_in(moment(trials, objective=worth(hours=2.5), **search))
+        assert slow > fast == 1
+        assert held_in(moment(trials, objective=worth(hours=200), **search)) == [1, 1]
+
+    def test_when_all_are_there_what_the_next_rung_wants_is_kept_for_a_moment(self) -> None:
+        trials = [trial(number, 50.0, ONE, decided_at=50.0) for number in range(3)]
+        there = moment(trials, synchronous=True, later=LATER, objective=worth(hours=3))
+        assert sum(held_in(there)) == 1
+        assert held_in(replace(there, now_seconds=NOW + 500.0)) == [0, 0, 0]
+
+    def test_what_cannot_be_kept_is_said_with_what_can(self) -> None:
+        trials = [trial(0, 5.0, ONE, decided_at=50.0)]
+        found = planned(moment(trials, synchronous=True, later=LATER, objective=worth(hours=0.2)))
+        assert "a deadline in 12 min: in reach is" in found["trial-00"].reason
+
+    def test_nobody_pauses_who_would_begin_anew(self) -> None:
+        """With time to spare two would train on one instance, one after the other."""
+        paused = [
+            trial(number, 1.0 if number else 40.0, ONE, decided_at=50.0, progress_examples=0.0)
+            for number in range(4)
+        ]
+        late = trial(4, decided_at=50.0)
+        found = moment([*paused, late], quota=4, synchronous=True, objective=worth(hours=90))
+        assert held_in(found) == [1, 1, 1, 1, 0]
+
+    def test_what_the_next_rung_needs_more_is_begun_a_boot_ahead(self) -> None:
+        """By those at the barrier that are likely to survive; until then they hold nothing."""
+        slow = trial(0, 47.0, ONE, decided_at=50.0)
+        there = [trial(number, 50.0, None, decided_at=50.0) for number in range(1, 4)]
+        terms = {
+            "synchronous": True,
+            "later": (LaterRung(4, 50.0),),
+            "objective": worth(hours=0.7),
+        }
+        assert held_in(moment([slow, *there], **terms)) == [1, 1, 1, 1]
+        early = trial(0, 30.0, ONE, decided_at=50.0)
+        terms["objective"] = worth(hours=0.9)
+        assert held_in(moment([early, *there], **terms)) == [1, 0, 0, 0]
+
+
+class TestAsynchronous:
+    def at_once(self, objective: Objective, to_begin: int = 40, **terms: object) -> int:
+        """How many train before the next one has to wait."""
+
+        def waits(count: int) -> bool:
+            trials = [*running(count), trial(count)]
+            found = moment(trials, to_begin=to_begin, objective=objective, **terms)
+            return planned(found)[f"trial-{count:02d}"].target is None
+
+        return 1 + bisect_left(range(1, 60), True, key=waits)
+
+    def test_time_is_worth_boots(self) -> None:
+        """About the root of 80 hours' work over a boot of 138 s, each hour worth one device's."""
+        assert 40 <= self.at_once(worth()) <= 50
+        assert self.at_once(Objective(Preference.CHEAPEST)) == 1
+        assert self.at_once(Objective(Preference.FASTEST)) > 40
+
+    def test_a_deadline_asks_for_as_many_as_keep_it(self) -> None:
+        tight, loose = (self.at_once(worth(hours=hours), 20) for hours in (4.0, 16.0))
+        assert 6 <= tight <= 12
+        assert 1 <= loose <= 3
+        said = planned(moment([*running(12), trial(12)], objective=worth(hours=8)))
+        assert "at once are enough for the deadline in 8 h" in said["trial-12"].reason
+
+    def test_pruned_siblings_make_less_of_what_is_to_come(self) -> None:
+        pruned = [ended(100 + number, 3.0) for number in range(20)]
+        trials = [*running(4), trial(4)]
+        terms = {"to_begin": 20, "objective": worth(hours=4)}
+        assert planned(moment(trials, **terms))["trial-04"].target == ONE
+        assert planned(moment(trials, pruned, **terms))["trial-04"].target is None
+
+    def test_no_trial_begins_that_the_budget_cannot_bear_beside_those_that_train(self) -> None:
+        """Each that trains has $3.24 before it, a new one $3.74 with its boot."""
+        trials = [*running(2), trial(2)]
+        rich = moment(trials, to_begin=9, objective=worth(budget=20), spent_usd=9.0)
+        poor = moment(trials, to_begin=9, objective=worth(budget=20), spent_usd=11.0)
+        assert held_in(rich) == [1, 1, 1]
+        assert held_in(poor) == [1, 1, 0]
+        assert "beside those that train $2.5" in planned(poor)["trial-02"].reason
+
+    def test_where_not_all_can_be_paid_those_next_to_their_ends_go_on(self) -> None:
+        trials = [trial(0, 10.0, ONE), trial(1, 90.0, ONE), trial(2, 20.0, ONE)]
+        found = moment(trials, objective=worth(budget=20), spent_usd=16.5)
+        assert held_in(found) == [0, 1, 1]
+        assert "goes on when there is more" in planned(found)["trial-00"].reason
+
+    def test_after_a_deadline_that_was_missed_it_goes_on_as_stated(self) -> None:
+        trials = [*running(2), trial(2)]
+        stops = worth(hours=-1, after_deadline=AfterDeadline.STOP)
+        assert held_in(moment(trials, to_begin=9, objective=stops)) == [1, 1, 0]
+        goes_on = moment(trials, to_begin=9, objective=worth(hours=-1))
+        assert held_in(goes_on) == [1, 1, 1]
+        assert "deadline missed by 60 min, now balanced" in planned(goes_on)["trial-02"].reason
+
+    def test_a_deadline_that_binds_lets_one_grow(self) -> None:
+        """By curves that promise it more than a fresh trial."""
+        trials = [trial(0, 20.0, ONE, most=4)]
+        objective = worth(hours=0.6)
+        assert held_in(moment(trials, objective=objective, best=0.03))[0] > 1
+        assert held_in(moment(trials, objective=worth(hours=2), best=0.03)) == [1]
+
+    def test_a_trial_goes_where_there_is_room(self) -> None:
+        other = offer("dear", "4", boot_seconds=120.0)
+        cramped = moment([*running(1), trial(1)], quota=1, offers=(GPU, other), to_begin=9)
+        quota = replace(cramped.limits[0], offers=frozenset({"gpu"}))
+        found = planned(replace(cramped, limits=(quota,)))
+        assert found["trial-01"].target == Allocation("dear", 1, 1)
+
+    def test_what_has_ended_is_left_alone(self) -> None:
+        own, record = trial(0, 50.0, ONE)
+        over = replace(record, stands=replace(record.stands, has_ended=True))
+        assert planned(moment([(own, over)]))["trial-00"].action is Action.HOLD
+
+    def test_figures_for_a_person(self) -> None:
+        figures = planned(moment(running(1), objective=valued(7.2)))["trial-00"].figures
+        assert figures["study_usd_per_hour"] == pytest.approx(7.2)
+        assert figures["work_to_end"] == pytest.approx(90.0)
+        assert figures["work_per_hour"] == pytest.approx(100.0, rel=0.05)
+
+
+def test_of_a_study_without_terms_each_trial_is_a_job() -> None:
+    found = moment([*running(1), trial(1)], to_begin=9)
+    plain = replace(found, studies=())
+    alike = replace(plain, jobs=tuple(replace(one, study=None) for one in plain.jobs))
+    assert planned(plain) == planned(alike)
+
+
+def test_jobs_get_what_studies_leave() -> None:
+    other = job("other", study=None, models=running(1)[0][0].models)  # type: ignore[index]
+    found = moment([*running(2)], (), other, quota=3, to_begin=9)
+    assert held_in(found) == [1, 1, 1]
