@@ -1,6 +1,6 @@
 """Successive halving under a deadline, through the whole controller, by who plans.
 
-    CASTOR_DATA=... python benchmarks/study_controller.py [--cases 20] [--policies marginal,pollux]
+    CASTOR_DATA=... python benchmarks/study_controller.py [--cases 20] [--policies "marginal;pollux"]
 
 The cases, deadlines and terms of the cloud are those of `study_rungs.py`, with its oracle beside:
 27 configurations, eta 3, LCBench's curves and times, measured scaling. Here nothing is told to
@@ -43,6 +43,9 @@ from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer, Purchase
+from autoscaler.domain.plan import Plan
+from autoscaler.domain.snapshot import Snapshot
+from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy
 from autoscaler.simulator.agents import Equipment
 from autoscaler.simulator.curves import Curve
@@ -57,8 +60,11 @@ from providers.simulated.cloud import SimulatedCloud
 from providers.simulated.provider import SimulatedProvider
 from providers.simulated.settings import SimulatedSettings
 
+OURS = "marginal"
+AS_JOBS = "marginal, trials as jobs"
 POOLS = (4, 8, 12, 16, 24, 32, 48, 64)
 ORACLE = "water-filling, knows all (oracle)"
+ARMS = (OURS, AS_JOBS, "static", "throughput", "pollux", "pool:fifo", "pool:pollux")
 _ETA = 3
 _LATE = 1.0005
 
@@ -145,6 +151,17 @@ class Subject:
         )
 
 
+class TrialsAsJobs:
+    """`marginal` as it plans for jobs of which it does not know that they are of a study."""
+
+    def __init__(self) -> None:
+        self._policy = create_policy(OURS)
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """As the policy does."""
+        return self._policy.plan(replace(snapshot, studies=()))
+
+
 def subjects(source: Source, market: Market, seed: int) -> list[Subject]:
     """The cases of one seed."""
     return [
@@ -184,7 +201,7 @@ def run(subject: Subject, cloud: Cloud, policy: str, study: SimulatedStudy) -> R
     settings = SimulatedSettings(
         offers=tuple(cloud.offers.values()), limits=cloud.limits, seed=subject.case.seed
     )
-    planner = create_policy(policy)
+    planner: Policy = TrialsAsJobs() if policy == AS_JOBS else create_policy(policy)
     scenario = Scenario(
         arrivals=(),
         profiles={},
@@ -206,8 +223,9 @@ def run(subject: Subject, cloud: Cloud, policy: str, study: SimulatedStudy) -> R
 
 
 def bought(subject: Subject, policy: str, deadline_seconds: float) -> Outcome:
-    """What a policy that buys comes to; it is told the deadline of the study."""
-    objective = Objective(deadline_seconds=deadline_seconds)
+    """What a policy that buys comes to; it is told the deadline of the study, if there is one."""
+    deadline = deadline_seconds if math.isfinite(deadline_seconds) else None
+    objective = Objective(deadline_seconds=deadline)
     study = replace(subject.study, objective=objective)
     result = run(subject, elastic(subject), policy, study)
     assert result.study is not None
@@ -265,14 +283,17 @@ def outcomes(
     fastest = fastest_seconds(subject.case)
     for arm in arms:
         swept = pooled(subject, arm.removeprefix("pool:")) if arm.startswith("pool:") else []
+        once = None if swept or arm in (ORACLE, OURS) else bought(subject, arm, math.inf)
         for multiple in multiples:
             deadline = fastest * multiple
             if arm == ORACLE:
                 yield arm, multiple, oracle(subject, deadline)
             elif swept:
                 yield arm, multiple, best_in_time(swept, deadline)
-            else:
+            elif once is None:
                 yield arm, multiple, bought(subject, arm, deadline)
+            else:
+                yield arm, multiple, replace(once, in_time=once.seconds <= deadline * _LATE)
 
 
 def print_table(found: Mapping[tuple[str, float], Sequence[Outcome]]) -> None:
@@ -301,10 +322,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=100)
     parser.add_argument("--cases", type=int, default=20)
-    parser.add_argument("--policies", default="marginal,pollux,throughput,pool:fifo,pool:pollux")
+    parser.add_argument("--policies", default=";".join(ARMS))
     parser.add_argument("--multiples", type=float, nargs="+", default=MULTIPLES)
     options = parser.parse_args()
-    arms = [ORACLE, *options.policies.split(",")]
+    arms = [ORACLE, *options.policies.split(";")]
     source = read_source(data_folder("hpo and pollux/app-profiles"))
     every = subjects(source, Market(), options.seed)
     step = max(len(every) // options.cases, 1)

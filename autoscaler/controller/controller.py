@@ -129,6 +129,13 @@ class Controller:
         self._hands_off: str | None = None
         self.status = ControllerStatus()
 
+    @property
+    def plans_early_seconds(self) -> float | None:
+        """When it plans again by itself, where the last plan asked for that sooner than usual."""
+        if self._again_seconds >= self._settings.replan_seconds:
+            return None
+        return self._planned_seconds + self._again_seconds
+
     def tick(self, now_seconds: float) -> TickReport:
         """One turn of the loop."""
         self._tick += 1

@@ -36,12 +36,11 @@ class BesideBarriers:
 
 
 def _waiting(snapshot: Snapshot) -> Iterator[str]:
-    """Trials of synchronous searches that have come to their rungs."""
+    """Trials that have come to their rungs, and lose nothing by giving back what they hold."""
     for study in snapshot.studies:
         for trial in study.trials if study.terms.synchronous else ():
-            stands = trial.stands
-            if stands.decided_at is not None and stands.progress >= stands.decided_at:
-                yield stands.job
+            if trial.stands.waits_for_decision and trial.stands.pauses:
+                yield trial.stands.job
 
 
 def _wait(job: JobSnapshot) -> Decision:

@@ -236,6 +236,7 @@ class StudyDriver:
                 decided_at=trial.decided_at,
                 features=self.study.features[trial.number] if self.study.features else {},
                 reports=tuple((each.epochs, each.value) for each in reports),
+                pauses=True,
                 has_ended=trial.ended is not None,
             )
 
