@@ -1,6 +1,6 @@
 """Successive halving under a deadline, through the whole controller, by who plans.
 
-    CASTOR_DATA=... python benchmarks/study_controller.py [--cases 20] [--policies "marginal;pollux"]
+    CASTOR_DATA=... python benchmarks/study_controller.py [--cases 20] [--policies ...]
 
 The cases, deadlines and terms of the cloud are those of `study_rungs.py`, with its oracle beside:
 27 configurations, eta 3, LCBench's curves and times, measured scaling. Here nothing is told to
