@@ -1,6 +1,6 @@
 """Successive halving under a deadline, through the whole controller, by who plans.
 
-    CASTOR_DATA=... python benchmarks/study_controller.py [--cases 20] [--policies ...]
+    CASTOR_DATA=... python benchmarks/study_controller.py [--every 6] [--arms "marginal;pollux"]
 
 The cases, deadlines and terms of the cloud are those of `study_rungs.py`, with its oracle beside:
 27 configurations, eta 3, LCBench's curves and times, measured scaling. Here nothing is told to
@@ -62,7 +62,7 @@ from providers.simulated.settings import SimulatedSettings
 
 OURS = "marginal"
 AS_JOBS = "marginal, trials as jobs"
-POOLS = (4, 8, 12, 16, 24, 32, 48, 64)
+POOLS = (2, 4, 8, 12, 16, 24, 32)
 ORACLE = "water-filling, knows all (oracle)"
 ARMS = (OURS, AS_JOBS, "static", "throughput", "pollux", "pool:fifo", "pool:pollux")
 _ETA = 3
@@ -321,16 +321,15 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=100)
-    parser.add_argument("--cases", type=int, default=20)
-    parser.add_argument("--policies", default=";".join(ARMS))
+    parser.add_argument("--every", type=int, default=1, help="Of the 20 cases every so many.")
+    parser.add_argument("--arms", default=";".join(ARMS))
     parser.add_argument("--multiples", type=float, nargs="+", default=MULTIPLES)
     options = parser.parse_args()
-    arms = [ORACLE, *options.policies.split(";")]
+    arms = [ORACLE, *options.arms.split(";")]
     source = read_source(data_folder("hpo and pollux/app-profiles"))
     every = subjects(source, Market(), options.seed)
-    step = max(len(every) // options.cases, 1)
     found: dict[tuple[str, float], list[Outcome]] = {}
-    for subject in every[::step][: options.cases]:
+    for subject in every[:: options.every]:
         began = time.process_time()
         survivors = set()
         for arm, multiple, outcome in outcomes(subject, arms, options.multiples):
