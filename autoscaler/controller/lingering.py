@@ -67,8 +67,19 @@ class Lingering:
         if hands_off(self._settings, self._store) is not None:
             return False
         study = job.spec.study
-        is_driven = study and self._store.leases.holder(study, now_seconds) is not None
-        return bool(is_driven) and self._has_money(job, now_seconds)
+        if study is None or self._store.leases.holder(study, now_seconds) is None:
+            return False
+        return self._has_use(study) and self._has_money(job, now_seconds)
+
+    def _has_use(self, study: str) -> bool:
+        """Whether a trial may want one: it is to begin, or waits, or a rung is to come."""
+        terms = self._store.studies.terms(study)
+        if terms is None or terms.to_begin != 0 or terms.later:
+            return True
+        holding = {held.job for held in self._store.instances.alive()}
+        return any(
+            job.spec.study == study and job.id not in holding for job in self._store.jobs.alive()
+        )
 
     def free(
         self, alive: Iterable[HeldInstance], now_seconds: float, study: str | None = None
