@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 UNFINISHED := .venv/.unfinished
 INSTALLED := .venv/.installed
 
-.PHONY: help setup demo test test-kills lint bench lock clean
+.PHONY: help setup demo test test-kills studies lint bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands.
@@ -37,6 +37,10 @@ test: $(INSTALLED) ## Run the test suite: three at a time on two cores, for many
 
 test-kills: $(INSTALLED) ## Run the tests that take minutes: controllers killed at random.
 	@$(BIN)/python -m pytest -m slow $(ARGS)
+
+studies: $(INSTALLED) ## Run the studies of examples/ on this machine's cores, three trials each.
+	@cd "$$(mktemp -d)" && for study in digits chargpt; do \
+		$(CURDIR)/$(BIN)/python $(CURDIR)/examples/$$study/study.py --trials 3 || exit 1; done
 
 lint: $(INSTALLED) ## Check style, format, types and the arrows between rooms.
 	$(BIN)/ruff check .

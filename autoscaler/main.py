@@ -35,7 +35,7 @@ from autoscaler.policies.registry import create_policy, require_ground
 from autoscaler.service.app import Rooms, create_app
 from autoscaler.service.assignments import Assignments, TrainingTimes
 from autoscaler.service.authentication import OWNER, Authentication, load_key
-from autoscaler.service.files import Bundles, Logs
+from autoscaler.service.files import Bundles, Logs, TrialFiles
 from autoscaler.service.nodes import Nodes
 from autoscaler.service.studies import Studies
 from autoscaler.service.submissions import Submissions
@@ -189,7 +189,9 @@ class Deployment:
                 store, bundles, assignments, status, self.wake.set, self._clock
             ),
             nodes=self._nodes,
-            studies=Studies(store, self.wake.set, self._clock),
+            studies=Studies(
+                store, TrialFiles(settings.state / "files"), self.wake.set, self._clock
+            ),
             views=Views(store, status, assignments, release),
             bundles=bundles,
             logs=Logs(settings.state / "logs"),

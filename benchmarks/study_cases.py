@@ -179,11 +179,7 @@ def make_case(source: Source, market: Market, of: tuple[int, str], seed: int) ->
     task, application = of
     rng = np.random.default_rng([seed, task, APPLICATIONS.index(application)])
     chosen = rng.permutation(source.features.shape[0])[: RUNG_TRIALS[0] + PILOTS]
-    epoch = source.seconds[task] / RUNG_ENDS[-1]
-    epoch = epoch * MEDIAN_SECONDS / np.median(source.seconds[task])
-    profile = source.profiles[application]
-    speedups = np.stack([_speedups(profile, source.batch[one], market) for one in chosen])
-    rate = speedups / epoch[chosen][:, None]
+    rate = true_rates(source, market, of, chosen)
     at_ends = source.accuracy[task][chosen][:, [end - 1 for end in RUNG_ENDS]].T
     values = at_ends + rng.normal(0.0, REPORT_NOISE, at_ends.shape)
     noise = rng.normal(0.0, MEASUREMENT_NOISE, rate.shape)
@@ -198,6 +194,19 @@ def make_case(source: Source, market: Market, of: tuple[int, str], seed: int) ->
         pilot_features=source.features[chosen[-PILOTS:]],
         seed=seed,
     )
+
+
+def true_rates(
+    source: Source, market: Market, of: tuple[int, str], chosen: NDArray[np.int64]
+) -> Array:
+    """Epochs a second of the chosen configurations on each size, (N, A)."""
+    task, application = of
+    epoch = source.seconds[task] / RUNG_ENDS[-1]
+    epoch = epoch * MEDIAN_SECONDS / np.median(source.seconds[task])
+    profile = source.profiles[application]
+    speedups = np.stack([_speedups(profile, source.batch[one], market) for one in chosen])
+    rates: Array = speedups / epoch[chosen][:, None]
+    return rates
 
 
 def _speedups(profile: Profile, batch: float, market: Market) -> Array:

@@ -217,7 +217,9 @@ class StudyCloud:
         trial.instances = trial.instances[: self.needs[trial.size]]
 
     def _ask(self) -> None:
-        orders = self.arm.decide(self._view())
+        self._carry_out(self.arm.decide(self._view()))
+
+    def _carry_out(self, orders: Orders) -> None:
         for trial in self.trials:
             wanted = orders.sizes.get(trial.number)
             if wanted is not None and wanted < 0:
@@ -227,7 +229,7 @@ class StudyCloud:
             wanted = orders.sizes.get(trial.number)
             if wanted is not None and wanted >= 0:
                 self._go_to(trial, wanted)
-        self.free.sort(key=lambda one: one.ready)
+        self._paid_first()
         self._release(self.free[orders.keep :])
         self.free = self.free[: orders.keep]
         self.free += [self._launch() for _ in range(orders.order)]
@@ -280,9 +282,13 @@ class StudyCloud:
         trial.begins, trial.switches = self.now + self.market.pause_seconds, math.inf
 
     def _get(self, count: int) -> list[Instance]:
-        self.free.sort(key=lambda one: one.ready)
+        self._paid_first()
         taken, self.free = self.free[:count], self.free[count:]
         return taken + [self._launch() for _ in range(count - len(taken))]
+
+    def _paid_first(self) -> None:
+        """Of those that are ready the one that is paid for the longest, then who comes next."""
+        self.free.sort(key=lambda one: (max(one.ready, self.now), -self._paid(one)))
 
     def _launch(self) -> Instance:
         self.launches += 1

@@ -177,6 +177,7 @@ class WaterArm:
         standby = plan.standby
         if standby is None:
             return Orders(sizes)
+        paid = min((one.paid_seconds for one in view.free if one.paid_seconds), default=math.inf)
         if standby.order and standby.order_in_seconds > _ALREADY:
-            return Orders(sizes, standby.keep, 0, standby.order_in_seconds)
-        return Orders(sizes, standby.keep, standby.order)
+            return Orders(sizes, standby.keep, 0, min(standby.order_in_seconds, paid))
+        return Orders(sizes, standby.keep, standby.order, paid)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hpo.artifacts import upload_artifact
+from hpo.distributed import distributed
 from hpo.driver import BudgetUsedUp, StudyStopped
 from hpo.epochs import epochs
 from hpo.halving import SynchronousHalvingPruner
@@ -12,6 +14,8 @@ __all__ = [
     "StudyStopped",
     "SynchronousHalvingPruner",
     "TrialFailed",
+    "distributed",
     "epochs",
     "optimize",
+    "upload_artifact",
 ]

@@ -26,10 +26,12 @@ from optuna.distributions import (
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from autoscaler.clock import Clock
+from autoscaler.domain.errors import SpecError, StoreError
 from hpo import attributes, calls, retries
+from hpo.artifacts import StudyArtifacts
 from hpo.calls import Call
 from hpo.halving import SynchronousHalvingPruner
-from hpo.patience import PatientStorage
+from hpo.patience import PatientStorage, one_line
 
 # What these decide changes nothing in the storage: to be asked twice is to be told the same.
 _WRITES_NOTHING = (
@@ -50,11 +52,13 @@ class Attachment:
     Every call may come again, from this driver's life or from an earlier one's: nothing in the
     study's record counts twice. `has_ended` once its worker has said how it ended; `error_kinds`
     are the classes of the error that its objective raised then, by name, the class itself first.
+    `artifacts` takes files in; None if the study has no store for them.
     """
 
     def __init__(self, study: optuna.Study, trial: Trial) -> None:
         self._study = study
         self._trial = trial
+        self.artifacts: StudyArtifacts | None = None
         self._verdicts: dict[int, bool] = {}
         self.has_ended = False
         self.error_kinds: tuple[str, ...] = ()
@@ -82,7 +86,8 @@ class Attachment:
 
         Raises:
             NotYet: it waits for other trials.
-            optuna.exceptions.StorageInternalError: the storage was away for too long.
+            StoreError: the storage was away for too long.
+            Unavailable: the controller is away, and has a file that is asked for.
             Exception: what Optuna raises for such a call; it is the worker's.
         """
         methods: dict[str, Callable[..., Any]] = {
@@ -93,6 +98,7 @@ class Attachment:
             calls.SET_USER_ATTR: self._set_user_attr,
             calls.SET_CONSTRAINT: self._set_constraint,
             calls.STOP_STUDY: lambda: stop(self._study),
+            calls.ARTIFACT: self._keep_artifact,
             calls.END: self._end,
         }
         return methods[call.method](**call.arguments)
@@ -148,6 +154,7 @@ class Attachment:
             "constraints": dict(getattr(frozen, "constraints", None) or {}),
             "datetime_start": started.isoformat() if started else None,
             "is_finished": frozen.state.is_finished(),
+            "keeps_artifacts": self.artifacts is not None,
         }
 
     def _suggest(self, name: str, distribution: str) -> Any:
@@ -157,7 +164,23 @@ class Attachment:
         if step not in self.frozen().intermediate_values:
             self._trial.report(value, step)
 
-    def _should_prune(self) -> bool:
+    def _should_prune(self, step: int | None = None) -> bool:
+        """The pruner's word on a step that one of several processes asks of, or on the last."""
+        if step is None:
+            return self._judged()
+        frozen = self.frozen()
+        known = frozen.user_attrs.get(attributes.VERDICT, {})
+        if known.get("step") == step:
+            return bool(known["prunes"])
+        if frozen.state.is_finished():
+            return frozen.state in (TrialState.PRUNED, TrialState.FAIL)
+        if frozen.last_step != step:
+            return False  # somebody has gone on from it
+        prunes = self._judged()
+        self._trial.set_user_attr(attributes.VERDICT, {"step": step, "prunes": prunes})
+        return prunes
+
+    def _judged(self) -> bool:
         """Ask the pruner, once for each step that was reported.
 
         A pruner such as successive halving counts a trial as it judges it. Where a driver died
@@ -197,6 +220,11 @@ class Attachment:
             raise AttributeError("set_constraint needs Optuna 5.0 or newer beside the study")
         self._trial.set_constraint(key, value)
 
+    def _keep_artifact(self, name: str, sha256: str) -> str:
+        if self.artifacts is None:
+            raise SpecError("the study has no artifact store", "artifact_store")
+        return self.artifacts.keep(self._trial, name, sha256)
+
     def _end(
         self,
         state: str,
@@ -204,8 +232,13 @@ class Attachment:
         cause: str | None = None,
         error_kinds: Sequence[str] = (),
     ) -> None:
-        """Tell the study how the trial ended, as `study.optimize` does."""
-        self.error_kinds = tuple(error_kinds)
+        """Tell the study how the trial ended, as `study.optimize` does; the first word counts."""
+        known = self.frozen().state
+        if known is TrialState[state] or not known.is_finished():
+            self.error_kinds = tuple(error_kinds)
+        if known.is_finished():
+            self.has_ended = True
+            return
         if cause is not None:
             self._trial.set_user_attr(attributes.CAUSE, cause)
         if state == TrialState.COMPLETE.name:
@@ -242,6 +275,14 @@ def running_attachments(study: optuna.Study) -> dict[str, Attachment]:
     return found
 
 
+def ended_one(study: optuna.Study, job: str) -> Attachment | None:
+    """The trial that ended on a job of which an instance is still to hear that; None if none."""
+    for frozen in reversed(study.get_trials(deepcopy=False)):
+        if frozen.state.is_finished() and frozen.user_attrs.get(attributes.JOB) == job:
+            return Attachment(study, Trial(study, frozen._trial_id))
+    return None
+
+
 @contextmanager
 def optimizing(
     study: optuna.Study, clock: Clock, on_wait: Callable[[], None] = lambda: None
@@ -265,6 +306,20 @@ def optimizing(
 def is_lasting(study: optuna.Study) -> bool:
     """Whether the study outlives this process."""
     return not isinstance(study._storage, optuna.storages.InMemoryStorage)
+
+
+def check_writable(study: optuna.Study) -> None:
+    """Refuse a study whose storage can be read only.
+
+    Raises:
+        StoreError: so it is.
+    """
+    try:
+        study.set_user_attr(attributes.DRIVEN, True)
+    except (optuna.exceptions.StorageInternalError, OSError) as error:
+        raise StoreError(
+            f"storage: the study {study.study_name!r} can't be written: {one_line(error)}"
+        ) from error
 
 
 def stop(study: optuna.Study) -> None:

@@ -1,4 +1,4 @@
-"""The user attributes of a trial that are Castor's own; whoever reads the study may see them."""
+"""The user attributes of trials that are Castor's own; whoever reads the study may see them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Final
 PREFIX: Final = "castor:"
 JOB: Final = "castor:job"
 JUDGING: Final = "castor:judging"
+# Of a distributed trial: the step that was judged last, and how.
+VERDICT: Final = "castor:verdict"
 CAUSE: Final = "castor:cause"
 # Of a trial whose job failed: the number of the retry that takes its place.
 RETRIED: Final = "castor:retried"
@@ -16,3 +18,7 @@ RETRIES: Final = "castor:retries"
 # How many steps its objective takes, as `hpo.epochs` knows; whether it can go on where it was.
 STEPS: Final = "castor:steps"
 PAUSES: Final = "castor:pauses"
+# What was uploaded, by SHA-256 and name: its id in the artifact store, None while it is put there.
+ARTIFACTS: Final = "castor:artifacts"
+# Of a study: Castor has run it.
+DRIVEN: Final = "castor:driven"

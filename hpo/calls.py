@@ -20,6 +20,7 @@ SHOULD_PRUNE: Final = "should_prune"
 SET_USER_ATTR: Final = "set_user_attr"
 SET_CONSTRAINT: Final = "set_constraint"
 STOP_STUDY: Final = "stop_study"
+ARTIFACT: Final = "artifact"
 END: Final = "end"
 
 
@@ -37,6 +38,14 @@ class Call:
             TypeError: an argument is nothing that JSON can say.
         """
         return json.dumps([self.method, self.arguments])
+
+
+def failure(cause: str, error: Exception | None = None) -> Call:
+    """The end of a trial that failed, by an error of its objective's or without one."""
+    kinds = () if error is None else type(error).__mro__
+    names = [f"{kind.__module__}.{kind.__qualname__}" for kind in kinds]
+    end = {"state": "FAIL", "values": None, "cause": cause, "error_kinds": names}
+    return Call(END, end)
 
 
 def read_call(text: str) -> Call:

@@ -11,20 +11,21 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import optuna
-from optuna.exceptions import StorageInternalError
 
 from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import CastorError, Conflict, Unavailable, UnknownJob
+from autoscaler.domain.errors import CastorError, Conflict, StoreError, Unavailable, UnknownJob
 from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import budget_used_up
 from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, WaitingCall
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import JobView, StudyAnswers, StudyStatement
+from hpo.artifacts import StudyArtifacts
 from hpo.attachment import (
     Attachment,
     NotYet,
+    ended_one,
     is_stopped,
     new_attachment,
     optimizing,
@@ -100,7 +101,8 @@ class Driver:
         self._held: dict[str, Attachment] = {}
         self._asked: Attachment | None = None
         self._stopping: set[str] = set()
-        # By the jobs that ran them before: what those have said still counts.
+        # By the jobs that ran them before: what those have said still counts, and a worker that is
+        # started again hears that its trial is over.
         self._left: dict[str, Attachment] = {}
         pruner = study.pruner
         self._race = pruner if isinstance(pruner, SynchronousHalvingPruner) else None
@@ -111,6 +113,7 @@ class Driver:
         self._may_retry = True
         self._looked_seconds = -_LOOK_SECONDS
         self.on_end: Callable[[EndedTrial], None] = lambda ended: None
+        self.artifacts: StudyArtifacts | None = None
         self.keep_alive: Callable[[], None] = lambda: None
 
     def run(self, effort: Effort) -> EndedTrial | None:
@@ -120,7 +123,7 @@ class Driver:
             Conflict: another driver has the study.
             StudyStopped: it was, with the trials that ran.
             BudgetUsedUp: it was, and the trials stay as they are.
-            Unavailable, StorageInternalError: controller or storage was away for too long.
+            Unavailable, StoreError: controller or storage was away for too long.
         """
         self._patiently(self._lease.renew)
         try:
@@ -141,14 +144,16 @@ class Driver:
             if self._lease.stop is StudyStop.WITH_ITS_TRIALS:
                 stop(self._study)
             is_late = self._clock.monotonic() >= until_seconds
+            looks = self._is_time_to_look()
             begins = not (is_late or is_stopped(self._study)) and self._is_to_begin(effort)
             self._note_full(not begins)
             if begins:
-                self._patiently(lambda: self._begin_trial(effort))
+                if looks or not self._held or self._is_filling():
+                    self._patiently(lambda: self._begin_trial(effort))
             elif not self._held:
                 return fatal
             self._patiently(lambda: self._state(effort))
-            ended = [*self._answer_calls(), *self._see_ends(effort)]
+            ended = [*self._answer_calls(), *(self._see_ends(effort) if looks else ())]
             for each in ended:
                 self.on_end(each)
                 if each.error_kinds and not effort.catch.intersection(each.error_kinds):
@@ -202,18 +207,19 @@ class Driver:
         at_work = sum(not each.waits for each in self._held.values())
         if effort.at_once is not None and at_work >= effort.at_once:
             return
-        is_filling = self._race is not None and self._race.is_filling(self._study)
-        if not is_filling and self._held and not self._is_time_to_look():
-            return
         views = {view.id: view for view in self._client.jobs(include_ended=False)}
         waits = any(job in views and views[job].phase is JobPhase.PENDING for job in self._held)
-        if is_filling or not waits:
+        if self._is_filling() or not waits:
             self._asked = self._asked or self._next(effort)
             if self._asked is not None:
                 self._hand_in(
                     self._asked
                 )  # if the controller is away, this very trial comes again
                 self._asked = None
+
+    def _is_filling(self) -> bool:
+        """Whether trials wait for one that is to begin."""
+        return self._race is not None and self._race.is_filling(self._study)
 
     def _note_full(self, is_full: bool) -> None:
         """Those that wait for each other need not wait for one that will not begin."""
@@ -250,6 +256,7 @@ class Driver:
         self._stated_seconds = now_seconds
 
     def _is_time_to_look(self) -> bool:
+        """Whether this turn asks how the jobs stand, and begins a trial if none waits."""
         now_seconds = self._clock.monotonic()
         if now_seconds - self._looked_seconds < _LOOK_SECONDS:
             return False
@@ -304,20 +311,20 @@ class Driver:
         return GivenAnswer(waiting.job, waiting.incarnation, answer)
 
     def _answer(self, waiting: WaitingCall) -> str:
-        attachment = self._held.get(waiting.job) or self._left.get(waiting.job)
+        job = waiting.job
+        attachment = self._held.get(job) or self._left.get(job) or ended_one(self._study, job)
         if attachment is None:
             return refusal_text(RuntimeError(f"job {waiting.job} is no trial that is under way"))
         try:
+            attachment.artifacts = self.artifacts
             return answer_text(attachment.answer(read_call(waiting.call.text)))
-        except (StorageInternalError, NotYet):
+        except (StoreError, Unavailable, NotYet):
             raise
         except Exception as error:  # the objective's to see, as if it ran beside the study
             return refusal_text(error)
 
     def _see_ends(self, effort: Effort) -> list[EndedTrial]:
         """Let the trials fail whose jobs have ended without a word; returns them."""
-        if not self._is_time_to_look():
-            return []
         silent: dict[str, bool] = {}
 
         def see() -> None:
@@ -365,7 +372,7 @@ class Driver:
         return is_retried
 
     def _close(self, job: str, is_retried: bool = False) -> EndedTrial:
-        attachment = self._held.pop(job)
+        attachment = self._left[job] = self._held.pop(job)
         self._left_open = 0  # who waited for it may be answered
         self._looked_seconds = -_LOOK_SECONDS
         ended = attachment.frozen()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import optuna
 from optuna.trial import BaseTrial
@@ -18,8 +18,6 @@ from optuna.trial import BaseTrial
 from autoscaler.domain.errors import CheckpointError, SpecError
 from hpo import attributes
 from hpo.trial import RemoteTrial
-
-_FILE: Final = "trial-{}-{}.checkpoint"
 
 
 def epochs(trial: BaseTrial, count: int, state: Mapping[str, Any] | None = None) -> Iterator[int]:
@@ -46,15 +44,15 @@ def epochs(trial: BaseTrial, count: int, state: Mapping[str, Any] | None = None)
     if state is not None:
         _check(state)
     if isinstance(trial, RemoteTrial):  # how it can be planned for
-        _note(trial, attributes.STEPS, count)
-        _note(trial, attributes.PAUSES, state is not None)
+        note(trial, attributes.STEPS, count)
+        if trial.is_shared:
+            state = None  # its session has it
+        note(trial, attributes.PAUSES, state is not None)
     if state is None or not isinstance(trial, RemoteTrial) or trial.place is None:
         yield from range(count)
         return
     place = trial.place
-    begun = trial.datetime_start  # another study of that name has other trials of that number
-    name = _FILE.format(trial.number, f"{begun:%Y%m%dT%H%M%S%f}" if begun else "")
-    file = place.checkpoint_directory() / name
+    file = place.checkpoint_directory() / f"{lasting_name(trial)}.checkpoint"
 
     def leave(epochs_done: int) -> NoReturn:
         _save(file, _Saved(epochs_done, _parts(state), _random_states(), is_asking=True))
@@ -77,9 +75,16 @@ def epochs(trial: BaseTrial, count: int, state: Mapping[str, Any] | None = None)
                 raise SystemExit(0)
 
 
-def _note(trial: RemoteTrial, attribute: str, value: int) -> None:
+def note(trial: RemoteTrial, attribute: str, value: int) -> None:
+    """Say something of a trial that its driver plans with."""
     if trial.user_attrs.get(attribute) != value:
         trial.set_user_attr(attribute, value)
+
+
+def lasting_name(trial: RemoteTrial) -> str:
+    """A trial's name among those of all studies that ever had its study's name."""
+    begun = trial.datetime_start  # another study of that name has other trials of that number
+    return f"trial-{trial.number}-{begun:%Y%m%dT%H%M%S%f}" if begun else f"trial-{trial.number}-"
 
 
 @dataclass(frozen=True, slots=True)

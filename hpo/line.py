@@ -10,10 +10,12 @@ import json
 import logging
 import socket
 import threading
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from autoscaler.clock import Clock
+from autoscaler.domain.trial import TrialCall, TrialFile
 from autoscaler.unix_socket import connect
 
 _log = logging.getLogger(__name__)
@@ -30,8 +32,8 @@ class TrialLine:
         self._changed = threading.Condition()
         self._socket: socket.socket | None = None
         self._last_number = 0
-        self._not_kept: dict[int, str] = {}
-        self._not_answered: dict[int, str] = {}
+        self._not_kept: dict[int, TrialCall] = {}
+        self._not_answered: dict[int, TrialCall] = {}
         self._answers: dict[int, str] = {}
         self._directory: Path | None = None
         self._is_closed = False
@@ -44,10 +46,13 @@ class TrialLine:
             number = self._say(text, is_question=False)
             self._changed.wait_for(lambda: number not in self._not_kept)
 
-    def ask(self, text: str) -> str:
-        """Ask something; returns its answer, however long there is nobody to give it."""
+    def ask(self, text: str, file: TrialFile | None = None) -> str:
+        """Ask something; returns its answer, however long there is nobody to give it.
+
+        A `file` of the checkpoint directory goes along; it must be there until the answer is.
+        """
         with self._changed:
-            number = self._say(text, is_question=True)
+            number = self._say(text, is_question=True, file=file)
             self._changed.wait_for(lambda: number in self._answers)
             return self._answers.pop(number)
 
@@ -75,6 +80,16 @@ class TrialLine:
         with self._changed:
             self._send({"kind": "left"})
 
+    def finished(self) -> None:
+        """Tell the agent that the trial has ended, whatever else it was told."""
+        with self._changed:
+            self._send({"kind": "finished"})
+
+    def done(self) -> None:
+        """Tell the agent that nothing is left to do here; others go on with the trial."""
+        with self._changed:
+            self._send({"kind": "done"})
+
     def close(self) -> None:
         """Hang up."""
         with self._changed:
@@ -82,17 +97,17 @@ class TrialLine:
             if self._socket is not None:
                 self._socket.close()
 
-    def _say(self, text: str, is_question: bool) -> int:
+    def _say(self, text: str, is_question: bool, file: TrialFile | None = None) -> int:
         self._last_number += 1
-        number = self._last_number
-        self._not_kept[number] = text
+        call = TrialCall(self._last_number, text, file)
+        self._not_kept[call.number] = call
         if is_question:
-            self._not_answered[number] = text
-        self._send_call(number, text)
-        return number
+            self._not_answered[call.number] = call
+        self._send_call(call)
+        return call.number
 
-    def _send_call(self, number: int, text: str) -> None:
-        self._send({"kind": "call", "call": {"number": number, "text": text}})
+    def _send_call(self, call: TrialCall) -> None:
+        self._send({"kind": "call", "call": asdict(call)})
 
     def _send(self, message: dict[str, Any]) -> None:
         if self._socket is None:
@@ -120,8 +135,8 @@ class TrialLine:
         """Speak over this connection, and say again what is open."""
         with self._changed:
             self._socket = connection
-            for number, text in sorted({**self._not_kept, **self._not_answered}.items()):
-                self._send_call(number, text)
+            for _, call in sorted({**self._not_kept, **self._not_answered}.items()):
+                self._send_call(call)
 
     def _hear(self, message: dict[str, Any]) -> None:
         with self._changed:

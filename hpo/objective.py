@@ -65,7 +65,14 @@ def home_of(objective: Objective) -> Path | None:
 
 
 def _copy(directory: Path, stage: Path) -> None:
+    """Copy what is to travel, but for SQLite's databases that are in use, such as the study's own.
+
+    To open and close such a file here takes this process's locks on it away, so that others may
+    throw its log away (https://www.sqlite.org/howtocorrupt.html, section 2.2).
+    """
     for file in list_tree(directory):
+        if file.name.endswith(("-wal", "-shm")) or Path(f"{file.path}-wal").exists():
+            continue
         target = stage / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
         if file.link is not None:

@@ -12,6 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
+from autoscaler.domain.errors import StoreError
 from hpo.attributes import RETRY_OF
 
 _log = logging.getLogger(__name__)
@@ -75,14 +76,29 @@ class PatientStorage:
                 try:
                     result = heard() if back_off.waited_seconds > 0 else None
                     return call(*arguments, **options) if result is None else result
-                except StorageInternalError as error:
+                except (StorageInternalError, OSError) as error:
                     if back_off.waited_seconds > PATIENCE_SECONDS:
-                        raise
+                        raise _given_up(error) from error
                     wait_seconds = back_off.next_seconds()
                     _log.warning(
-                        "the study's storage is away, again in %g s: %s", wait_seconds, error
+                        "the study's storage is away, again in %g s: %s",
+                        wait_seconds,
+                        one_line(error),
                     )
                 self._clock.sleep(wait_seconds)
                 self._on_wait()
 
         return patiently
+
+
+def _given_up(error: Exception) -> StoreError:
+    return StoreError(
+        f"storage: the study's is away for {PATIENCE_SECONDS / 60:.0f} minutes: "
+        f"{one_line(error)}: run it again when it is back, and it goes on where it was"
+    )
+
+
+def one_line(error: Exception) -> str:
+    """What an error says, without what databases say beside it."""
+    cause = error.__cause__ or error
+    return next(iter(str(cause).splitlines()), type(cause).__name__)

@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import optuna
 from optuna.trial import FrozenTrial
@@ -30,14 +31,20 @@ from autoscaler.spec.quantities import parse_duration
 from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token, state_directory
-from hpo.attachment import is_lasting
+from hpo.artifacts import StudyArtifacts
+from hpo.attachment import check_writable, is_lasting
+from hpo.distributed import trial_job
 from hpo.driver import Driver, Effort
 from hpo.ended import EndedTrial, cause_of, log_end
 from hpo.objective import Objective, home_of, pack_objective
 
+if TYPE_CHECKING:
+    from optuna.artifacts._protocol import ArtifactStore
+
 _log = logging.getLogger(__name__)
 
 _LONGEST_NAME = 32  # leaves room for the number of a trial in the name of its job
+DATABASE: Final = "castor.db"
 _EMBEDDED_OPTIONS = ("--boot-seconds", "0")
 
 Callback = Callable[[optuna.Study, FrozenTrial], None]
@@ -65,8 +72,9 @@ def optimize(
     files: str | Path | None = None,
     environment: dict[str, str] | None = None,
     retries: int = 1,
+    artifact_store: ArtifactStore | None = None,
 ) -> None:
-    """As `study.optimize(objective, ...)`, with each trial on an instance of its own.
+    """As `study.optimize(objective, ...)`, with each trial on an instance, or several, of its own.
 
     The controller is the one that CASTOR_URL and CASTOR_TOKEN name or that `castor serve` runs
     here; where there is none, one is started for as long as this takes, on the cores of this
@@ -94,12 +102,15 @@ def optimize(
         retries: how often a trial is begun again, as another trial with the same parameters, if
             its job fails: its process is lost, its set-up fails, its instances are. An error that
             the objective raises is none of these.
+        artifact_store: one of `optuna.artifacts`, for what `hpo.upload_artifact` is given. It is
+            written to from here only, as the storage is.
 
     Raises:
         TrialFailed: an objective raised an error that is not in `catch`.
         BudgetUsedUp: as it says.
         SpecError: an argument can't be used; the message names it.
         Conflict: another driver has the study.
+        StoreError: the study's storage can't be written, or was away for too long.
         StudyStopped: somebody has said `castor study stop --now`.
     """
     expected = (catch,) if isinstance(catch, type) else tuple(catch)
@@ -117,7 +128,7 @@ def optimize(
         budget_usd=goal.budget_usd if budget_usd is None else _budget(budget_usd),
         deadline_seconds=goal.deadline_seconds if deadline is None else _deadline(deadline),
     )
-    todo = Todo(effort, whole, tuple(callbacks or ()), show_progress_bar)
+    todo = Todo(effort, whole, tuple(callbacks or ()), show_progress_bar, artifact_store)
     run_study(study, objective, directory, template, todo)
 
 
@@ -129,6 +140,7 @@ class Todo:
     goal: Goal = Goal()
     callbacks: tuple[Callback, ...] = ()
     shows_bar: bool = False
+    artifact_store: ArtifactStore | None = None
 
 
 def run_study(
@@ -141,25 +153,32 @@ def run_study(
     """Run a study's trials as jobs like `template`, with the files of a directory.
 
     Raises:
-        TrialFailed, BudgetUsedUp, SpecError, Conflict, StudyStopped: as `optimize`.
+        TrialFailed, BudgetUsedUp, SpecError, Conflict, StoreError, StudyStopped: as
+            `optimize`.
     """
+    check_writable(study)
     if not is_lasting(study):
         _log.warning("the study is in memory: its trials are lost if this process dies")
     name = slug(study.study_name)
-    template = replace(template, name=name, command=WORKER_COMMAND, program=name, study=name)
-    with _controller(name) as (address, keep_alive), tempfile.TemporaryDirectory() as scratch:
+    template = replace(
+        trial_job(objective, template), name=name, command=WORKER_COMMAND, program=name, study=name
+    )
+    with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "bundle.tar.gz"
         bundle = pack_objective(objective, directory, archive)
-        client, line = Client(*address), StudyClient(*address, name)
-        client.upload(bundle.sha256, archive)
         template = replace(template, bundle=bundle.sha256)
-        driver = Driver(study, template, client, line, _holder(), SystemClock(), todo.goal)
-        driver.keep_alive = keep_alive
-        with _told(study, todo) as tell:
-            driver.on_end = tell
-            fatal = driver.run(todo.effort)
-        client.close()
-        line.close()
+        with _controller(name) as (address, keep_alive):
+            client, line = Client(*address), StudyClient(*address, name)
+            client.upload(bundle.sha256, archive)
+            driver = Driver(study, template, client, line, _holder(), SystemClock(), todo.goal)
+            driver.keep_alive = keep_alive
+            if todo.artifact_store is not None:
+                driver.artifacts = StudyArtifacts(todo.artifact_store, line)
+            with _told(study, todo) as tell:
+                driver.on_end = tell
+                fatal = driver.run(todo.effort)
+            client.close()
+            line.close()
     if fatal is not None:
         raise TrialFailed(
             f"trial {fatal.frozen.number} failed: {cause_of(fatal.frozen)}: name the error in "
@@ -167,22 +186,26 @@ def run_study(
         )
 
 
-def stop_study(study_name: str, at_once: bool) -> None:
-    """Have the driver of a study end it, wherever that runs: what a person says from elsewhere.
-
-    No trial begins any more. Those that run go on to their ends; if `at_once`, their jobs end and
-    the next driver goes on with them.
+@contextmanager
+def line_to(study_name: str) -> Iterator[tuple[Client, StudyClient]]:
+    """The controller of a study that is run somewhere, for what a person says from elsewhere.
 
     Raises:
-        Unavailable: there is no controller.
-        Conflict: nobody drives the study.
+        Unavailable: there is none; what one of our own knew is in `database_of`.
     """
     name = slug(study_name)
-    line = StudyClient(*(_serving() or address_and_token(_embedded_state(name))), name)
+    address = _serving() or address_and_token(_embedded_state(name))
+    client, line = Client(*address), StudyClient(*address, name)
     try:
-        line.stop(at_once)
+        yield client, line
     finally:
+        client.close()
         line.close()
+
+
+def database_of(study_name: str) -> Path:
+    """What a controller of our own remembers of a study, also after its end."""
+    return _embedded_state(slug(study_name)) / DATABASE
 
 
 def slug(study_name: str) -> str:
@@ -238,7 +261,8 @@ def _holder() -> str:
 def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None]]]:
     """Where a controller is, and what keeps it alive: the one that serves, or one of our own.
 
-    What ours knows is kept if it is cut short, so that trials go on from their checkpoints.
+    What ours knows is kept if it is cut short, so that its trials can go on; of what
+    was decided and spent the record is kept always.
     """
     address = _serving()
     if address is not None:
@@ -257,7 +281,16 @@ def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None
         if not controller.give_everything_back():
             _log.error("instances may still run: castor serve --state %s takes them up", state)
         elif is_done:
-            shutil.rmtree(state, ignore_errors=True)
+            _keep_record(state)
+
+
+def _keep_record(state: Path) -> None:
+    """Remove what a controller leaves behind but for its database."""
+    for path in state.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif not path.name.startswith(DATABASE):
+            path.unlink(missing_ok=True)
 
 
 def _embedded_state(study: str) -> Path:

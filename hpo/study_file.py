@@ -18,6 +18,7 @@ from autoscaler.domain.study import Method, StudySpec
 from hpo.command import CommandObjective
 from hpo.halving import SynchronousHalvingPruner
 from hpo.objective import Objective
+from hpo.patience import one_line
 from hpo.running import slug
 
 _PASSWORD = re.compile(r"(//[^:/@]*):[^@]*@")
@@ -71,7 +72,7 @@ def open_study(spec: StudySpec) -> optuna.Study:
     except SpecError:
         raise
     except Exception as error:  # each database has errors of its own
-        said = str(error).replace(storage, shown)
+        said = one_line(error).replace(storage, shown)
         raise StoreError(f"storage: {shown} can't be opened: {said}") from None
     there = [direction.name.lower() for direction in study.directions]
     if there != list(spec.directions):

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from optuna.distributions import (
     BaseDistribution,
@@ -20,8 +20,11 @@ from optuna.distributions import (
 from optuna.study import StudyDirection
 from optuna.trial import BaseTrial
 
+from autoscaler.domain.trial import TrialFile
 from hpo import calls
 from hpo.calls import Call, read_answer
+
+Value = TypeVar("Value")
 
 
 class Asks(Protocol):
@@ -30,8 +33,8 @@ class Asks(Protocol):
     def tell(self, text: str) -> None:
         """Say something."""
 
-    def ask(self, text: str) -> str:
-        """Ask something; returns its answer."""
+    def ask(self, text: str, file: TrialFile | None = None) -> str:
+        """Ask something, and send a file with it; returns its answer."""
 
 
 class Place(Protocol):
@@ -52,6 +55,18 @@ class Place(Protocol):
 
     def ask_unless_leaving(self, text: str) -> str | None:
         """Ask the driver something; None if the worker is to leave before it has answered."""
+
+
+# What integrations that write to a study's storage by themselves look for.
+_OF_STORAGE = ("storage", "_storage", "_study_id", "_trial_id")
+
+
+def _no_storage(wanted: str) -> AttributeError:
+    return AttributeError(
+        f"{wanted}: the study's storage is not here, and needs not be, of whatever kind it is: in "
+        "place of a callback that asks for it call trial.report and trial.should_prune, on every "
+        "rank"
+    )
 
 
 class StudyOfTrial:
@@ -78,6 +93,8 @@ class StudyOfTrial:
         self._line.tell(Call(calls.STOP_STUDY, {}).text())
 
     def __getattr__(self, name: str) -> Any:
+        if name in _OF_STORAGE:
+            raise _no_storage(f"study.{name}")
         raise AttributeError(
             f"study.{name}: the objective runs away from the study's storage and knows its name "
             "and directions only; use a callback, which runs beside the study"
@@ -97,6 +114,7 @@ class TrialFacts:
     constraints: dict[str, float]
     datetime_start: datetime.datetime | None
     is_finished: bool
+    keeps_artifacts: bool = False
 
 
 def read_facts(value: dict[str, Any]) -> TrialFacts:
@@ -114,6 +132,7 @@ def read_facts(value: dict[str, Any]) -> TrialFacts:
         constraints=value["constraints"],
         datetime_start=datetime.datetime.fromisoformat(started) if started else None,
         is_finished=value["is_finished"],
+        keeps_artifacts=value["keeps_artifacts"],
     )
 
 
@@ -124,11 +143,19 @@ class RemoteTrial(BaseTrial):
     after the objective was started anew elsewhere. Errors are Optuna's own.
     """
 
-    def __init__(self, facts: TrialFacts, line: Asks, place: Place | None = None) -> None:
+    def __init__(
+        self,
+        facts: TrialFacts,
+        line: Asks,
+        place: Place | None = None,
+        is_shared: bool = False,
+    ) -> None:
+        """`is_shared`: other processes hold it too, which may be a step ahead or behind."""
         self._facts = facts
         self._line = line
         self.place = place
-        self._last_step = 0
+        self.is_shared = is_shared
+        self._last_step: int | None = None
         self.leave: Callable[[], NoReturn] | None = None
         self._params = dict(facts.params)
         self._distributions = dict(facts.distributions)
@@ -179,15 +206,19 @@ class RemoteTrial(BaseTrial):
         """As `optuna.trial.Trial.report`. The driver has it in the end, whoever is away now."""
         if len(self.study.directions) > 1:
             raise NotImplementedError("a study of several objectives takes no reports")
-        self._last_step = int(step)
-        self._tell(calls.REPORT, value=float(value), step=self._last_step)
+        number, at = _number(float, value, "value"), _number(int, step, "step")
+        if at < 0:
+            raise ValueError(f"trial.report: step is {at}, and must not be below 0")
+        self._last_step = at
+        self._tell(calls.REPORT, value=number, step=at)
 
     def should_prune(self) -> bool:
         """As `optuna.trial.Trial.should_prune`. It is asked once a report, whatever happens."""
-        question = Call(calls.SHOULD_PRUNE, {}).text()
+        step = {"step": self._last_step} if self.is_shared and self._last_step is not None else {}
+        question = Call(calls.SHOULD_PRUNE, step).text()
         if self.place is None or self.leave is None:
             return bool(read_answer(self._line.ask(question)))
-        self.place.stepped(max(self._last_step, 1))  # from now on it can leave by itself
+        self.place.stepped(max(self._last_step or 0, 1))  # from now on it can leave by itself
         answer = self.place.ask_unless_leaving(question)
         return self.leave() if answer is None else bool(read_answer(answer))
 
@@ -200,6 +231,16 @@ class RemoteTrial(BaseTrial):
         """As `optuna.trial.Trial.set_constraint`, which Optuna has from 5.0 on."""
         self._ask(calls.SET_CONSTRAINT, key=key, value=float(value))
         self._constraints[key] = float(value)
+
+    @property
+    def keeps_artifacts(self) -> bool:
+        """Whether the study was given an artifact store."""
+        return self._facts.keeps_artifacts
+
+    def keep_artifact(self, name: str, file: TrialFile) -> str:
+        """Have a file of the checkpoint directory kept as the trial's; returns its id there."""
+        text = Call(calls.ARTIFACT, {"name": name, "sha256": file.sha256}).text()
+        return str(read_answer(self._line.ask(text, file)))
 
     def set_system_attr(self, key: str, value: Any) -> None:
         """Refused: Optuna 4 deprecates it, 5 has it no more.
@@ -239,6 +280,11 @@ class RemoteTrial(BaseTrial):
         """The constraints that were set."""
         return dict(self._constraints)
 
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_STORAGE:
+            raise _no_storage(f"trial.{name}")
+        raise AttributeError(f"a trial has no {name!r}")
+
     @property
     def datetime_start(self) -> datetime.datetime | None:
         """When the trial began first."""
@@ -258,3 +304,15 @@ class RemoteTrial(BaseTrial):
 
     def _ask(self, method: str, **arguments: Any) -> Any:
         return read_answer(self._line.ask(Call(method, arguments).text()))
+
+
+def _number(kind: Callable[[Any], Value], given: Any, name: str) -> Value:
+    """What was given as a number of that kind.
+
+    Raises:
+        TypeError: it is none.
+    """
+    try:
+        return kind(given)
+    except (TypeError, ValueError):
+        raise TypeError(f"trial.report: {name} is {given!r}, which is no number") from None

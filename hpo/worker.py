@@ -21,6 +21,7 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.training import SOCKET_VARIABLE
 from hpo import calls
 from hpo.calls import Call, read_answer
+from hpo.distributed import terms_of
 from hpo.line import TrialLine
 from hpo.objective import OBJECTIVE_FILE, Objective
 from hpo.trial import Asks, Place, RemoteTrial, read_facts
@@ -29,10 +30,21 @@ from hpo.warm import await_order, note_imports, run_and_leave
 
 def run_trial(objective: Objective, line: Asks, place: Place | None = None) -> None:
     """Run the objective on the trial at the other end of the line, and tell how it ended."""
+    trial = taken_up(line, place)
+    if trial is not None:
+        tell_end(line, outcome(objective, trial))
+
+
+def taken_up(
+    line: Asks, place: Place | None = None, is_shared: bool = False
+) -> RemoteTrial | None:
+    """The trial at the other end of the line; None if it has ended."""
     facts = read_facts(read_answer(line.ask(Call(calls.BEGIN, {}).text())))
-    if facts.is_finished:
-        return
-    end = _outcome(objective, RemoteTrial(facts, line, place))
+    return None if facts.is_finished else RemoteTrial(facts, line, place, is_shared)
+
+
+def tell_end(line: Asks, end: dict[str, Any]) -> None:
+    """Tell how the trial ended; returns when the driver has it."""
     read_answer(line.ask(Call(calls.END, end).text()))
 
 
@@ -46,10 +58,15 @@ def main() -> None:
     socket = os.environ.get(SOCKET_VARIABLE)
     if socket is None:
         raise SystemExit("hpo.worker is started by Castor, on an instance that holds a trial")
-    line = TrialLine(Path(socket), SystemClock())
     sys.path.insert(0, str(Path.cwd()))
     objective = _load(Path(OBJECTIVE_FILE))
     note_imports()
+    if terms_of(objective) is not None:
+        from hpo.rank import be_rank  # what trains on one instance needs none of it
+
+        be_rank(objective, Path(socket))
+        return
+    line = TrialLine(Path(socket), SystemClock())
     try:
         run_trial(objective, line, line)
     finally:
@@ -62,27 +79,24 @@ def _load(path: Path) -> Objective:
     return objective
 
 
-def _outcome(objective: Objective, trial: RemoteTrial) -> dict[str, Any]:
-    """How the objective ends: what `Attachment` is told of it."""
+def outcome(objective: Objective, trial: RemoteTrial) -> dict[str, Any]:
+    """How an objective ends on a trial: what `Attachment` is told of it."""
     try:
         returned = objective(trial)
     except optuna.TrialPruned:
         return _end("PRUNED")
     except Exception as error:
         traceback.print_exc()
-        kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
-        return {**_end("FAIL", cause=f"{type(error).__name__}: {error}"), "error_kinds": kinds}
+        return calls.failure(f"{type(error).__name__}: {error}", error).arguments
     try:
         return _end("COMPLETE", _values(returned, len(trial.study.directions)))
     except ValueError as error:
         print(f"trial {trial.number}: {error}", file=sys.stderr)
-        return _end("FAIL", cause=str(error))
+        return calls.failure(str(error)).arguments
 
 
-def _end(
-    state: str, values: Sequence[float] | None = None, cause: str | None = None
-) -> dict[str, Any]:
-    return {"state": state, "values": values, "cause": cause}
+def _end(state: str, values: Sequence[float] | None = None) -> dict[str, Any]:
+    return {"state": state, "values": values}
 
 
 def _values(returned: Any, directions: int) -> list[float]:

@@ -358,7 +358,7 @@ def node(
     import os
 
     from autoscaler.clock import SystemClock
-    from autoscaler.node.agent import run_agent
+    from autoscaler.node.life import run_agent
     from autoscaler.node.user_data import load_user_data
     from providers.metadata import read_metadata
 

@@ -46,3 +46,27 @@ def stop(
     from autoscaler.cli.studying import stop_file
 
     stop_file(file, now)
+
+
+@study.command()
+def why(
+    file: File,
+    trial: Annotated[int, Argument(help="The trial's number, as `castor study status` has it.")],
+    number: Annotated[int, Option("-n", help="How many of the last decisions.")] = 20,
+    as_json: Annotated[bool, Option("--json", help="For scripts.")] = False,
+) -> None:
+    """Print what was decided for a trial, and the numbers it was decided by; also afterwards."""
+    from autoscaler.cli.studying import print_decisions
+
+    print_decisions(file, trial, number, as_json)
+
+
+@study.command()
+def budget(
+    file: File,
+    usd: Annotated[str, Argument(help="What the whole study may cost, such as 60 or $0.50.")],
+) -> None:
+    """Let a study that runs cost so much, until its file says otherwise."""
+    from autoscaler.cli.studying import set_budget
+
+    set_budget(file, usd)

@@ -11,10 +11,14 @@ from typing import Any
 from rich.table import Table
 
 from autoscaler.cli.live import print_whole
+from autoscaler.cli.output import print_json
+from autoscaler.cli.tables import decision_lines, money
 from autoscaler.clock import SystemClock
-from autoscaler.domain.errors import Unavailable
+from autoscaler.domain.errors import NotFound, SpecError, Unavailable
 from autoscaler.domain.study import StudySpec
+from autoscaler.spec.quantities import parse_money
 from autoscaler.spec.study_file import load_study
+from autoscaler.wire.messages import DecisionView
 
 
 def run_file(file: Path, trials: int | None) -> None:
@@ -48,6 +52,9 @@ def print_status(file: Path, as_json: bool) -> None:
         print(json.dumps([_row(trial) for trial in study.trials], indent=2))
         return
     print(_summary(spec, study))
+    money = _money(spec)
+    if money:
+        print(money)
     table = Table("trial", "state", "value", "step", "parameters", "job", box=None)
     for trial in study.trials:
         row = _row(trial)
@@ -58,6 +65,52 @@ def print_status(file: Path, as_json: bool) -> None:
     print_whole(table)
 
 
+def print_decisions(file: Path, trial: int, number: int, as_json: bool) -> None:
+    """Print what was decided for a trial of a file's study.
+
+    Raises:
+        CastorError: the file can't be used, there is no such trial, or what was decided for it is
+            not known here.
+    """
+    spec, _ = load_study(file, SystemClock().now())
+    study = _optuna_side().open_study(replace(spec, sampler=None, pruner=None))
+    if not 0 <= trial < len(study.trials):
+        raise NotFound(f"trial {trial}: {spec.name} has {len(study.trials)}, counted from 0")
+    job = _row(study.trials[trial])["job"]
+    if job is None:
+        raise NotFound(f"trial {trial} of {spec.name} was not run by Castor")
+    from autoscaler.cli.study_records import decisions_of
+
+    decisions = decisions_of(spec.name, job, number)
+    if as_json:
+        print_json(tuple[DecisionView, ...], decisions)
+        return
+    for line in decision_lines(reversed(decisions)):
+        print(line)
+    if not decisions:
+        print(f"nothing was decided for trial {trial} yet")
+
+
+def set_budget(file: Path, budget: str) -> None:
+    """Let the study of a file cost so much.
+
+    Raises:
+        CastorError: the file or the amount can't be used, or nobody runs the study.
+    """
+    try:
+        budget_usd = parse_money(budget)
+    except ValueError as error:
+        raise SpecError(str(error), "budget") from None
+    spec, _ = load_study(file, SystemClock().now())
+    _optuna_side()
+    from hpo.running import line_to
+
+    with line_to(spec.name) as (_, line):
+        line.set_budget(budget_usd)
+        view = line.view()
+    print(f"{spec.name} may cost {money(budget_usd)}; it has cost {money(view.spent_usd)}")
+
+
 def stop_file(file: Path, now: bool) -> None:
     """Have the study of a file ended.
 
@@ -66,9 +119,10 @@ def stop_file(file: Path, now: bool) -> None:
     """
     spec, _ = load_study(file, SystemClock().now())
     _optuna_side()
-    from hpo.running import stop_study
+    from hpo.running import line_to
 
-    stop_study(spec.name, now)
+    with line_to(spec.name) as (_, line):
+        line.stop(now)
     rest = "its jobs end within seconds" if now else "the trials that run go on to their ends"
     print(f"{spec.name} begins no trial any more; {rest}")
 
@@ -82,6 +136,20 @@ def _optuna_side() -> Any:
         ) from None
     study_file.be_quiet()
     return study_file
+
+
+def _money(spec: StudySpec) -> str | None:
+    """What the study has cost of what it may, and who drives it; None if nobody knows."""
+    from autoscaler.cli.study_records import view_of
+    from hpo.running import slug
+
+    view = view_of(spec.name, slug(spec.name))
+    if view is None:
+        return None
+    budget_usd = None if view.terms is None else view.terms.objective.budget_usd
+    of = "" if budget_usd is None else f" of {money(budget_usd)}"
+    rate = f", {money(view.usd_per_hour)}/h now" if view.usd_per_hour else ""
+    return f"{money(view.spent_usd)}{of} spent{rate}; driven by {view.driver or 'nobody'}"
 
 
 def _summary(spec: StudySpec, study: Any) -> str:

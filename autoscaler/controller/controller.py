@@ -148,7 +148,7 @@ class Controller:
         planned = [
             job
             for job in jobs
-            if job.phase in _PLANNED_PHASES and not self._upkeep.is_finishing(job)
+            if job.phase in _PLANNED_PHASES and not self._upkeep.is_finishing(job, now_seconds)
         ]
         plan, decisions = self._plan(planned, alive, now_seconds)
         acts = self._hands_off is None

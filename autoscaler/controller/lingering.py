@@ -134,6 +134,8 @@ def free_since_seconds(held: HeldInstance, job: JobRecord) -> float | None:
 
 def _leaves_since_seconds(held: HeldInstance) -> float | None:
     """Since when it is known that its trial leaves it; None: it does not."""
+    if held.phase is InstancePhase.ENDED:
+        return None
     is_going = held.phase is InstancePhase.DRAINING and held.training_seconds is not None
     if is_going or has_left(held):
         return held.draining_seconds

@@ -35,11 +35,8 @@ class StudySpending:
                 job.id for job in self._store.jobs.all() if job.spec.study == study
             }
         at_work = {job.id for job in alive if job.spec.study == study}
-        self._jobs[study] |= at_work
-        spent = Decimal(0)
-        for job in self._jobs[study]:
-            spent += self._of_job(job, job in at_work, now_seconds)
-        return spent
+        jobs = self._jobs[study] = self._jobs[study] | at_work  # others may be reading the old one
+        return sum((self._of_job(job, job in at_work, now_seconds) for job in jobs), Decimal(0))
 
     def _of_job(self, job: str, is_alive: bool, now_seconds: float) -> Decimal:
         if job in self._over:

@@ -137,9 +137,13 @@ class Upkeep:
         self._store.jobs.set_phase(job.id, JobPhase.FINISHED, now_seconds)
         self._tell(now_seconds, "finished", "its training is complete", job.id)
 
-    def is_finishing(self, job: JobRecord) -> bool:
-        """Some have done their part, and some are at it: there is nothing to plan."""
+    def is_finishing(self, job: JobRecord, now_seconds: float) -> bool:
+        """There is nothing to plan: some have done their part and some are at it, or it is a trial
+        that has been told."""
         every = self._every(job)
+        study = job.spec.study
+        if study is not None and self._lingering.soon_free(every, now_seconds, study):
+            return True
         return is_over(job, every) and bool(at_work(job, every))
 
     def _finish_again(

@@ -131,7 +131,8 @@ class JobSpec:
     give a job what its owner asked for, and nothing else. Jobs of one `program` share what is
     learnt of it; None: those of one name do. Where limits bind, a job of `priority` 2 counts
     twice as much as one of 1. `person` is who submitted it, on the word of the service alone.
-    A job with a `study` is one of its trials.
+    A job with a `study` is one of its trials; a `distributed` one runs on every device of every
+    instance, another in one process.
     """
 
     name: str
@@ -154,6 +155,7 @@ class JobSpec:
     priority: float = 1.0
     person: str | None = None
     study: str | None = None
+    distributed: bool = False
 
     @property
     def program_name(self) -> str:

@@ -14,14 +14,27 @@ WORKER_COMMAND: Final = ("python", "-P", "-m", "hpo.worker")
 # input; the second names the file in which workers note what they have imported.
 AHEAD_VARIABLE: Final = "CASTOR_AHEAD"
 IMPORTS_VARIABLE: Final = "CASTOR_IMPORTS"
+MAXIMUM_FILE_BYTES: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFile:
+    """A file in the trial's checkpoint directory, of that name and SHA-256."""
+
+    name: str
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
 class TrialCall:
-    """One thing that a worker tells or asks, the `number`-th of its incarnation, from 1."""
+    """One thing that a worker tells or asks, the `number`-th of its incarnation, from 1.
+
+    A `file` goes to the controller before the call, whose text names it to the driver.
+    """
 
     number: int
     text: str
+    file: TrialFile | None = None
 
 
 @dataclass(frozen=True, slots=True)

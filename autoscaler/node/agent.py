@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,23 +18,19 @@ from autoscaler.domain.errors import CastorError
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.report import Failure
 from autoscaler.domain.training import TrainingDirective
-from autoscaler.node.disk import Disk
-from autoscaler.node.environment import base_environment
 from autoscaler.node.heartbeats import Heartbeats
-from autoscaler.node.instance import DEFAULT_SETTINGS, Instance, NodeSettings
-from autoscaler.node.joining import join
+from autoscaler.node.instance import Instance
 from autoscaler.node.line import Line
 from autoscaler.node.logs import LogShipping, log_size
 from autoscaler.node.outbox import Outbox, Standing
 from autoscaler.node.post_mortem import caused_failure
 from autoscaler.node.preparation import Need, Preparation, Ready
-from autoscaler.node.state import AgentState, Prepared, Start, load_state, save_state
+from autoscaler.node.state import AgentState, Prepared, Start, save_state
 from autoscaler.node.trainer import Trainer
 from autoscaler.node.trial_relay import TrialRelay
-from autoscaler.node.user_data import UserData
 from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import Assignment, NodeReply, Wanted
-from providers.metadata import InstanceMetadata, reclaim_notice
+from providers.metadata import reclaim_notice
 
 _log = logging.getLogger(__name__)
 
@@ -44,41 +38,6 @@ TURN_SECONDS: Final = 0.25
 STOP_BEFORE_RECLAIM_SECONDS: Final = 3.0
 KILL_BEFORE_RECLAIM_SECONDS: Final = 1.0
 STEPS_NOTED_GROWTH: Final = 1.1
-
-
-def run_agent(
-    user_data: UserData,
-    metadata: InstanceMetadata,
-    clock: Clock,
-    settings: NodeSettings = DEFAULT_SETTINGS,
-) -> None:
-    """Be the agent of this instance until the instance ends.
-
-    Raises:
-        NotAllowed, UnknownInstance: the controller does not let the instance in; it is powered
-            off.
-        Unavailable: no controller answered as long as the token was good; likewise.
-        SpecError: a secret of the job can't be found, likewise; or the saved state is not of
-            this version.
-    """
-    disk = Disk(metadata.directory)
-    environment = base_environment(os.environ)
-    instance = Instance(user_data.instance, metadata, disk, environment, settings)
-    state, joined = load_state(disk.state), None
-    client = NodeClient(user_data.controller, state.token if state else None)
-    if state is None:
-        reply = join(client, user_data, instance.power, clock)
-        joined = reply.assignment
-        state = AgentState(
-            reply.token,
-            reply.heartbeat_seconds,
-            reply.lease_seconds,
-            reply.drain_seconds,
-            joined,
-        )
-        with suppress(OSError):  # a full disk
-            disk.answered.touch()
-    Agent(instance, client, state, joined, clock).run()
 
 
 class Agent:

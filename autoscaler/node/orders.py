@@ -32,14 +32,14 @@ class Orders:
         self._prepared = prepared
 
     def training(self, devices_used: int) -> Order:
-        """Run the job's script: one rank on each device in use; of a trial's, one for all.
+        """Run the job's script: one rank on each device in use, or one for all.
 
         Raises:
             NotFound: the job names an image, and there is no engine.
         """
         work, script = self._instance.disk.work, self._assignment.spec.command
         launcher = [self._prepared.python, *self._instance.settings.launcher, str(devices_used)]
-        launch = [*launcher, *script] if self._assignment.spec.study is None else list(script)
+        launch = [*launcher, *script] if self._has_ranks(devices_used) else list(script)
         if self._prepared.image is not None:
             engine = self._engine()
             container = self._training_container(self._prepared.image, devices_used)
@@ -89,6 +89,11 @@ class Orders:
             environment=self._instance.environment,
             ends_with_agent=True,
         )
+
+    def _has_ranks(self, devices_used: int) -> bool:
+        """Trials come and go in seconds: where one process will do, they save the launcher."""
+        spec = self._assignment.spec
+        return spec.study is None or (spec.distributed and devices_used > 1)
 
     def _environment(self, devices_used: int) -> dict[str, str]:
         variables = job_environment(self._instance, self._assignment, devices_used)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import CastorError, Conflict, NotAllowed
-from autoscaler.domain.trial import TrialAnswer, TrialCall
+from autoscaler.domain.errors import CastorError, Conflict, NotAllowed, SpecError
+from autoscaler.domain.trial import TrialAnswer, TrialCall, TrialFile
 from autoscaler.node.state import Start
 from autoscaler.node.trial_calls import KeptCalls
 from autoscaler.wire.client import NodeClient
@@ -20,6 +21,8 @@ from autoscaler.wire.messages import Assignment, TrialCalls
 _log = logging.getLogger(__name__)
 
 _WAIT_SECONDS = 20.0
+# So long the first call waits for the next: a report goes with the question that follows it.
+_TOGETHER_SECONDS = 0.003
 
 
 class TrialRelay:
@@ -46,7 +49,8 @@ class TrialRelay:
         if assignment.spec.study is not None:
             calls = KeptCalls(self._path, start.started_seconds)
             line = _Line(self._client, assignment.job, start.started_seconds)
-            self._served = _Start(line, calls, self.on_answer, self._clock)
+            files = Path(assignment.checkpoint_directory)
+            self._served = _Start(line, calls, files, self.on_answer, self._clock)
 
     def end(self) -> None:
         """Relay for none any more."""
@@ -95,11 +99,13 @@ class _Start:
         self,
         line: _Line,
         calls: KeptCalls,
+        files: Path,
         say: Callable[[TrialAnswer], None],
         clock: Clock,
     ) -> None:
         self._line = line
         self._calls = calls
+        self._files = files
         self._say = say
         self._clock = clock
         self._changed = threading.Condition()
@@ -142,16 +148,34 @@ class _Start:
         """Tell the controller what it has not heard, as soon as there is something."""
 
         def tell() -> None:
+            self._clock.sleep(_TOGETHER_SECONDS)
             with self._changed:
                 calls = tuple(self._calls.after(self._told))
             if self._incarnation is None:
                 self._incarnation = self._line.begin()
-            self._line.tell(self._incarnation, calls)
+            for call in calls:
+                if call.file is not None:
+                    self._send(call.file)
+            told = tuple(replace(call, file=None) for call in calls)
+            self._line.tell(self._incarnation, told)
             with self._changed:
                 self._told = calls[-1].number
                 self._changed.notify_all()
 
         self._repeat(lambda: self._calls.last_number > self._told, tell)
+
+    def _send(self, file: TrialFile) -> None:
+        """Have the controller keep a file. One that can't be read is missed by the driver.
+
+        What the trial names is opened only where its checkpoints are, and through no link: it may
+        read less than we may.
+        """
+        try:
+            path = self._files / Path(file.name).name
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as content:
+                self._line.client.put_trial_file(file.sha256, content)
+        except (OSError, SpecError) as error:
+            _log.error("file %s of the trial can't be handed in: %s", file.name, error)
 
     def _listen(self) -> None:
         """Hand the worker each answer, as soon as it is there."""

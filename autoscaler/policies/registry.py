@@ -25,6 +25,7 @@ _OWN = {
     "gavel-finish-time-fairness": "autoscaler.policies.gavel:GavelFinishTimeFairnessPolicy",
     "gavel-makespan": "autoscaler.policies.gavel:GavelMakespanPolicy",
     "gavel-max-min": "autoscaler.policies.gavel:GavelMaxMinPolicy",
+    "hyperdrive": "autoscaler.policies.hyperdrive:HyperdrivePolicy",
     "marginal": "autoscaler.policies.marginal:MarginalPolicy",
     "optimus": "autoscaler.policies.optimus:OptimusPolicy",
     "optimus-oracle": "autoscaler.policies.optimus:OptimusOraclePolicy",

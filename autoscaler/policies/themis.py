@@ -13,6 +13,7 @@ from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.wording import number
 from autoscaler.policies.alone import Alone, alone, contention, usual_seconds_left
+from autoscaler.policies.leases import lease_runs
 from autoscaler.policies.pool import Grant, Pool, by_submission, gangs, plan_of, pool_of, requested
 
 
@@ -68,7 +69,8 @@ class ThemisPolicy:
             for job in snapshot.jobs
         }
         ratios = {job: own.finish_time_ratio(crowd) for job, own in known.items()}
-        leased = [job for job in by_submission(snapshot.jobs) if self._is_leased(job, snapshot)]
+        lease = self._parameters.lease_seconds
+        leased = [job for job in by_submission(snapshot.jobs) if lease_runs(job, snapshot, lease)]
         ids = {job.id for job in leased}
         others = [job for job in by_submission(snapshot.jobs) if job.id not in ids]
         first = self._worst(ratios)
@@ -86,16 +88,6 @@ class ThemisPolicy:
             for job in queue
         }
         return plan_of(snapshot, pool, queue, grants)
-
-    def _is_leased(self, job: JobSnapshot, snapshot: Snapshot) -> bool:
-        """Leases follow each other from the last change on; between plans one may have ended."""
-        since_seconds = job.service.changed_seconds
-        if job.placement is None or since_seconds is None:
-            return False
-        lease_seconds = self._parameters.lease_seconds
-        held_seconds = max(snapshot.now_seconds - since_seconds, 0.0)
-        into_seconds = math.fmod(held_seconds, lease_seconds)
-        return held_seconds < lease_seconds or into_seconds >= snapshot.replan_seconds
 
     def _worst(self, ratios: Mapping[str, float]) -> frozenset[str]:
         """The jobs that are offered devices first, at least one."""

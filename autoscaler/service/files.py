@@ -1,16 +1,20 @@
-"""What the controller keeps as files: packed working directories and logs."""
+"""What the controller keeps as files: packed working directories, logs, files of trials."""
 
 from __future__ import annotations
 
 import codecs
+import hashlib
 import os
 import re
+import shutil
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from autoscaler.domain.errors import NotFound, SpecError
+from autoscaler.domain.trial import MAXIMUM_FILE_BYTES
 from autoscaler.wire.messages import LogPart
 
 _PART_BYTES = 1 << 18
@@ -44,30 +48,60 @@ class Bundles:
         Raises:
             SpecError: it is larger than this controller takes.
         """
-        final = self._at(sha256)
-        descriptor, name = tempfile.mkstemp(dir=self._directory, prefix=".")
-        partial = Path(name)
-        received_bytes = 0
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                async for chunk in chunks:
-                    received_bytes += len(chunk)
-                    if received_bytes > self._maximum_bytes:
-                        raise SpecError(
-                            f"the bundle is larger than the {self._maximum_bytes:,} bytes that "
-                            "this controller takes: leave files out with .castorignore"
-                        )
-                    file.write(chunk)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.rename(final)
-        finally:
-            partial.unlink(missing_ok=True)
+        too_large = (
+            f"the bundle is larger than the {self._maximum_bytes:,} bytes that this controller "
+            "takes: leave files out with .castorignore"
+        )
+        async with _received(chunks, self._directory, self._maximum_bytes, too_large) as (file, _):
+            file.rename(self._at(sha256))
 
     def _at(self, sha256: str) -> Path:
-        if not _SHA256.fullmatch(sha256):
-            raise SpecError(f"{sha256[:80]!r} is not a SHA-256")
-        return self._directory / f"{sha256}.tar.gz"
+        return self._directory / f"{_checked(sha256)}.tar.gz"
+
+
+class TrialFiles:
+    """Files on their way from trials to the driver of their study, by the SHA-256 of each."""
+
+    def __init__(self, directory: Path, maximum_bytes: int = MAXIMUM_FILE_BYTES) -> None:
+        self._directory = directory
+        self._maximum_bytes = maximum_bytes
+
+    def path(self, study: str, sha256: str) -> Path:
+        """Where the file lies.
+
+        Raises:
+            NotFound: it was not uploaded, or the driver has it already.
+        """
+        path = self._of(study) / _checked(sha256)
+        if not path.exists():
+            raise NotFound(f"file {sha256[:12]} of study {study} was not uploaded")
+        return path
+
+    async def receive(self, study: str, sha256: str, chunks: AsyncIterator[bytes]) -> None:
+        """Keep an upload.
+
+        Raises:
+            SpecError: it is larger than this controller takes, or not what its name says.
+        """
+        final = self._of(study) / _checked(sha256)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        too_large = f"the file is larger than the {self._maximum_bytes:,} bytes that are taken"
+        upload = _received(chunks, final.parent, self._maximum_bytes, too_large)
+        async with upload as (file, found):
+            if found != sha256:
+                raise SpecError(f"the file is not {sha256[:12]}: it was changed on its way")
+            file.rename(final)
+
+    def remove(self, study: str, sha256: str) -> None:
+        """The driver has the file."""
+        (self._of(study) / _checked(sha256)).unlink(missing_ok=True)
+
+    def clear(self, study: str) -> None:
+        """The driver has ended: nobody fetches any more what was left."""
+        shutil.rmtree(self._of(study), ignore_errors=True)
+
+    def _of(self, study: str) -> Path:
+        return self._directory / hashlib.sha256(study.encode()).hexdigest()[:32]
 
 
 class Logs:
@@ -110,3 +144,34 @@ class Logs:
                 unfinished, _ = decoder.getstate()
                 parts.append(LogPart(path.stem, offset + len(text) - len(unfinished), decoded))
         return tuple(parts)
+
+
+@asynccontextmanager
+async def _received(
+    chunks: AsyncIterator[bytes], directory: Path, maximum_bytes: int, too_large: str
+) -> AsyncIterator[tuple[Path, str]]:
+    """An upload as a file of that directory, whole and safe on the disk, and its SHA-256.
+
+    It is gone afterwards unless it was renamed.
+    """
+    descriptor, name = tempfile.mkstemp(dir=directory, prefix=".")
+    hashed, received_bytes = hashlib.sha256(), 0
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            async for chunk in chunks:
+                received_bytes += len(chunk)
+                if received_bytes > maximum_bytes:
+                    raise SpecError(too_large)
+                hashed.update(chunk)
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        yield Path(name), hashed.hexdigest()
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _checked(sha256: str) -> str:
+    if not _SHA256.fullmatch(sha256):
+        raise SpecError(f"{sha256[:80]!r} is not a SHA-256")
+    return sha256

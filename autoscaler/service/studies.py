@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from decimal import Decimal
+from pathlib import Path
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import FileResponse
 
 from autoscaler.clock import Clock
 from autoscaler.controller.lingering import ENDING_FACT
 from autoscaler.controller.snapshots import trained_allocation
-from autoscaler.domain.errors import Conflict, NotAllowed
+from autoscaler.controller.study_spending import StudySpending
+from autoscaler.domain.errors import Conflict, NotAllowed, SpecError
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
 from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.service.answers import answer
 from autoscaler.service.bells import Bells
+from autoscaler.service.files import TrialFiles
 from autoscaler.store.store import Store
-from autoscaler.wire.messages import StudyAnswers, StudyLease, StudyStatement, TrialCalls
+from autoscaler.store.studies import unknown_study
+from autoscaler.wire.messages import (
+    StudyAnswers,
+    StudyBudget,
+    StudyLease,
+    StudyStatement,
+    StudyView,
+    TrialCalls,
+)
 
 _LONGEST_WAIT_SECONDS = 25.0
 _LONGEST_LEASE_SECONDS = 300.0
@@ -25,9 +38,13 @@ _LONGEST_LEASE_SECONDS = 300.0
 class Studies:
     """Takes calls of trials in for their driver, and its answers for them."""
 
-    def __init__(self, store: Store, wake: Callable[[], None], clock: Clock) -> None:
+    def __init__(
+        self, store: Store, files: TrialFiles, wake: Callable[[], None], clock: Clock
+    ) -> None:
         self._store = store
+        self._files = files
         self._wake = wake
+        self._spending = StudySpending(store)
         self._clock = clock
         self._bells = Bells()
 
@@ -45,6 +62,7 @@ class Studies:
         """Take a driver at its word that it drives no more."""
         self._store.leases.leave(study, holder)
         self._store.settings.forget_stop(study, holder)
+        self._files.clear(study)
 
     def stop(self, study: str, at_once: bool) -> None:
         """Have the study's driver end it: it hears so as it renews its lease.
@@ -95,6 +113,40 @@ class Studies:
         facts = {ENDING_FACT: str(self._clock.now())}
         for held in self._store.instances.of_job(job):
             self._store.instances.note(held.id, facts)
+
+    def view(self, study: str) -> StudyView:
+        """The study as people see it.
+
+        Raises:
+            NotFound: there is none.
+        """
+        now_seconds = self._clock.now()
+        terms, alive = self._store.studies.terms(study), self._store.jobs.alive()
+        own = {job.id for job in alive if job.spec.study == study}
+        driver = self._store.leases.holder(study, now_seconds)
+        if terms is None and driver is None and not own:
+            raise unknown_study(study)
+        held = [each for each in self._store.instances.alive() if each.job in own]
+        return StudyView(
+            name=study,
+            driver=driver,
+            terms=terms,
+            trials=self._store.studies.trials(study),
+            spent_usd=self._spending.spent(study, alive, now_seconds),
+            usd_per_hour=sum((each.usd_per_hour for each in held), Decimal(0)),
+        )
+
+    def set_budget(self, study: str, budget_usd: Decimal) -> None:
+        """Take a person's word for what the study may cost.
+
+        Raises:
+            NotFound: there is none.
+            SpecError: it is no amount.
+        """
+        if not 0 < budget_usd < Decimal("Infinity"):
+            raise SpecError(f"{budget_usd} is no amount above $0", "budget_usd")
+        self._store.studies.set_budget(study, budget_usd)
+        self._wake()
 
     def state(self, study: str, statement: StudyStatement) -> None:
         """Take down the terms of a study and how its trials stand.
@@ -160,6 +212,22 @@ class Studies:
 
         return await self._bells.first(f"answers to {held.job}", look, wait_seconds)
 
+    async def receive(self, held: HeldInstance, sha256: str, chunks: AsyncIterator[bytes]) -> None:
+        """Keep a file for the driver.
+
+        Raises:
+            SpecError: it is too large, or not what it says.
+        """
+        await self._files.receive(await run_in_threadpool(self._study, held), sha256, chunks)
+
+    def file(self, study: str, sha256: str) -> Path:
+        """A file that a trial handed in. `NotFound`: it did not."""
+        return self._files.path(study, sha256)
+
+    def remove_file(self, study: str, sha256: str) -> None:
+        """The driver has a file."""
+        self._files.remove(study, sha256)
+
     def _check_driver(self, study: str, holder: str) -> None:
         driver = self._store.leases.holder(study, self._clock.now())
         if driver != holder:
@@ -185,6 +253,15 @@ def require_held(held: HeldInstance, job: str | None) -> None:
 def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
     """What drivers of studies do."""
     router = APIRouter(prefix="/v1/studies/{study}", dependencies=[Depends(person)])
+
+    @router.get("")
+    def view(study: str) -> Response:
+        return answer(StudyView, studies.view(study))
+
+    @router.post("/budget")
+    def set_budget(study: str, wanted: StudyBudget) -> Response:
+        studies.set_budget(study, wanted.budget_usd)
+        return Response(status_code=204)
 
     @router.post("/lease")
     def lease(study: str, wanted: StudyLease) -> Response:
@@ -215,6 +292,15 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
         found = await studies.calls(study, holder, wait_seconds, beyond)
         return answer(tuple[WaitingCall, ...], found)
 
+    @router.get("/files/{sha256}")
+    def file(study: str, sha256: str) -> FileResponse:
+        return FileResponse(studies.file(study, sha256))
+
+    @router.delete("/files/{sha256}")
+    def remove_file(study: str, sha256: str) -> Response:
+        studies.remove_file(study, sha256)
+        return Response(status_code=204)
+
     @router.post("/answers")
     async def give(study: str, given: StudyAnswers) -> Response:
         await studies.answer(study, given)
@@ -237,6 +323,13 @@ def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRou
     async def tell(told: TrialCalls, held: HeldInstance = Depends(node)) -> Response:
         await studies.tell(held, told)
         return Response(status_code=204)
+
+    @router.put("/files/{sha256}")
+    async def put_file(
+        sha256: str, request: Request, held: HeldInstance = Depends(node)
+    ) -> Response:
+        await studies.receive(held, sha256, request.stream())
+        return Response(status_code=201)
 
     @router.get("/answers")
     async def answers(

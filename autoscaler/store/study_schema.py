@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from pydantic import TypeAdapter
 from sqlalchemy import ForeignKey, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
@@ -65,6 +67,7 @@ class StudyRow(Table):
 
     name: Mapped[str] = mapped_column(primary_key=True)
     terms: Mapped[StudyTerms] = mapped_column(Document(TypeAdapter(StudyTerms)))
+    budget_usd: Mapped[Decimal | None]
 
 
 class TrialRow(Table):

@@ -13,7 +13,8 @@ class Trials(ABC):
     """The calls of the trials of one store. A trial is a job whose spec names a study.
 
     A process that holds a trial is one incarnation of it. As soon as the next one has begun,
-    nothing more is taken from it.
+    nothing more is taken from it. A distributed trial is held by one on each instance: those that
+    train together are kept apart from one left behind by their quorum.
     """
 
     @abstractmethod

@@ -103,6 +103,15 @@ class Crew:
         if self.local_ranks > 1:
             with contextlib.suppress(RuntimeError):
                 dist.barrier()
+        self._close(reducer)
+
+    def abandon(self, reducer: Reducer) -> None:
+        """As `leave`, without waiting for the other ranks of the instance."""
+        if self._quorum is not None:
+            self._quorum.leave()
+        self._close(reducer)
+
+    def _close(self, reducer: Reducer) -> None:
         reducer.close()
         if self._owns_group:
             dist.destroy_process_group()

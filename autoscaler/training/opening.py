@@ -35,6 +35,7 @@ from autoscaler.training.restart import RestartQuorum
 from autoscaler.training.sampler import ElasticSampler
 from autoscaler.training.state import Counters, Scheduler, TrainingState
 from autoscaler.training.stepper import Stepper, StepSettings
+from autoscaler.training.watch import present_watch
 
 _CHECKPOINT_SECONDS_ALONE = 300.0
 _KEPT_ALONE = 2
@@ -224,7 +225,10 @@ def _shared(setup: TrainingSetup | None) -> TrainingSetup | None:
 
 def _checkpoints(script: Script, setup: TrainingSetup | None, clock: Clock) -> Checkpoints | None:
     if setup is not None:
-        return Checkpoints(Path(setup.checkpoint_directory), setup.checkpoints_kept, clock)
+        directory, watch = Path(setup.checkpoint_directory), present_watch()
+        if watch is not None:
+            directory /= watch.name
+        return Checkpoints(directory, setup.checkpoints_kept, clock)
     if script.checkpoint_directory is not None:
         return Checkpoints(Path(script.checkpoint_directory), _KEPT_ALONE, clock)
     return None

@@ -13,7 +13,7 @@ At most five lines differ from a plain PyTorch loop, and the script runs unchang
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,10 @@ from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.errors import CheckpointError
 from autoscaler.training.loader import Collate, Indices
 from autoscaler.training.opening import Parts, Script, open_parts
+from autoscaler.training.rounds import Agreement
 from autoscaler.training.sampler import Share, share
 from autoscaler.training.state import Scheduler
+from autoscaler.training.watch import Watch, present_watch
 
 _CLOSE_TO_THE_END = 1e-6
 _LAST_SAVE_SECONDS = 30.0
@@ -89,16 +91,26 @@ def session(
         seed=seed,
         checkpoint_directory=checkpoint_directory,
     )
-    clock = SystemClock()
-    job = TrainingSession(script, open_parts(script, clock), clock)
-    yield job
+    watch, clock = present_watch(), SystemClock()
+    job = TrainingSession(script, open_parts(script, clock), clock, watch)
+    if watch is not None:
+        watch.see(job)
+    try:
+        yield job
+    except Exception:
+        job.abandon()
+        raise
     job.finish()
 
 
 class TrainingSession:
     """One run of a script's training loop, on one rank."""
 
-    def __init__(self, script: Script, parts: Parts, clock: Clock) -> None:
+    def __init__(
+        self, script: Script, parts: Parts, clock: Clock, watch: Watch | None = None
+    ) -> None:
+        self._watch = watch
+        self._owed: Agreement | None = None
         self.model = parts.reducer.model
         self._examples = len(script.dataset)  # type: ignore[arg-type]
         self._parts = parts
@@ -133,6 +145,11 @@ class TrainingSession:
         """This rank speaks for the job: the one to print or to save, where only one should."""
         return self._parts.replica.decides
 
+    @property
+    def has_last_word(self) -> bool:
+        """This rank is the one to say how the job ended: it decides, or has met no other."""
+        return self._parts.replica.decides or not self._parts.replica.has_begun
+
     def epochs(self, count: int) -> Iterator[int]:
         """The numbers of the epochs that are left of `count`; iterate `batches()` in each."""
         self._plan(count)
@@ -154,9 +171,11 @@ class TrainingSession:
             end = min(end, (self.epoch + 1.0) * self._examples)
         self._open_round()
         while not self._is_past(end):
-            self._open_round()
             yield from self._round_batches(end)
-            self._close_round()
+            self._close_round(ends_epoch=epochs is None and self._is_past(end))
+            if self._is_past(end):
+                return
+            self._open_round()  # who was behind may be past the end when it has caught up
 
     def step(self, loss: torch.Tensor) -> None:
         """Learn from the batch that was given last; `loss` is its mean loss."""
@@ -186,21 +205,35 @@ class TrainingSession:
         Raises:
             CheckpointError: under Castor, the state can't be saved: the job is not complete.
         """
-        parts, replica = self._parts, self._parts.replica
+        parts = self._parts
         parts.loader.close()
         try:
-            self._save_last(replica.decides)
+            if self._watch is None:
+                self._save_last(parts.replica.decides)
             if parts.reporter is not None:
                 parts.reporter.report(is_due=True)
-            if parts.channel is not None:
-                is_ours = replica.decides or not replica.has_begun
-                parts.channel.finished() if is_ours else parts.channel.done()
+            if parts.channel is not None and self._watch is None:
+                parts.channel.finished() if self.has_last_word else parts.channel.done()
         finally:
             self._depart()
         self.model = parts.reducer.model
 
+    def abandon(self) -> None:
+        """Leave as things are, and let the others go on. Called by `session` after an error.
+
+        Nothing of it waits for the other ranks of the instance: they may not come.
+        """
+        self._parts.loader.close()
+        self._parts.wait_for_checkpoint()
+        if self._parts.channel is not None:
+            self._parts.channel.close()
+        with suppress(RuntimeError):  # what was wrong before is what is told
+            self._parts.crew.abandon(self._parts.reducer)
+
     def _plan(self, epochs: int) -> None:
         self._total = self._parts.total_examples or float(epochs * self._examples)
+        if self._watch is not None:
+            self._watch.on_epochs(epochs)
         if self._parts.reporter is not None:
             self._parts.reporter.total_examples = self._total
 
@@ -213,6 +246,9 @@ class TrainingSession:
         return self.progress_examples >= end - _CLOSE_TO_THE_END
 
     def _open_round(self) -> None:
+        owed, self._owed = self._owed, None
+        if owed is not None:
+            self._carry_out(owed)
         if not self._has_round:
             self._parts.replica.begin_round()
             self._has_round = True
@@ -249,24 +285,31 @@ class TrainingSession:
         micro_steps = max(replica.batch.accumulation + 1, 2 if samples and ranks == 1 else 1)
         return share(indices, replica.rank, ranks, micro_steps)
 
-    def _close_round(self) -> None:
+    def _close_round(self, ends_epoch: bool) -> None:
         """What is done between rounds: times, checkpoint, report, and what the agent says."""
         parts = self._parts
         agreement = parts.replica.agreement
         parts.replica.end_round()
         self._has_round = False
-        if agreement.saves_checkpoint and parts.replica.decides:
-            self._save(at_once=False)
         if parts.reporter is not None:
             parts.reporter.report()
-        if agreement.we_leave:
-            self._leave(agreement.everyone_leaves)
+        if ends_epoch and self._watch is not None:
+            self._owed = agreement
+        else:
+            self._carry_out(agreement)
         if parts.channel is not None:
             directive = parts.channel.directive
             parts.replica.leaves = directive.drain
             parts.replica.throughput = directive.throughput
         waited_seconds = self._clock.monotonic() - self._checkpoint_seconds
         parts.replica.wants_checkpoint = waited_seconds >= self._checkpoint_interval_seconds()
+
+    def _carry_out(self, agreement: Agreement) -> None:
+        """Save or leave, as was agreed on for the end of a round."""
+        if agreement.saves_checkpoint and self._parts.replica.decides:
+            self._save(at_once=False)
+        if agreement.we_leave:
+            self._leave(agreement.everyone_leaves)
 
     def _checkpoint_interval_seconds(self) -> float:
         """What the controller says now, or else what this start was told."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import httpx
 
@@ -32,8 +33,10 @@ from autoscaler.wire.messages import (
     OffersView,
     PlanView,
     StudyAnswers,
+    StudyBudget,
     StudyLease,
     StudyStatement,
+    StudyView,
     Submission,
     TrialCalls,
 )
@@ -82,12 +85,9 @@ class _Http:
         _raise_for(response)
         return response.content
 
-    def upload(self, path: str, file: Path) -> None:
+    def upload(self, path: str, file: BinaryIO) -> None:
         try:
-            with file.open("rb") as content:
-                response = self._client.put(
-                    path, content=iter(lambda: content.read(_CHUNK_BYTES), b"")
-                )
+            response = self._client.put(path, content=iter(lambda: file.read(_CHUNK_BYTES), b""))
         except httpx.HTTPError as error:
             raise Unavailable(f"the upload to {self._url} broke off: {error}") from None
         _raise_for(response)
@@ -138,7 +138,8 @@ class Client:
     def upload(self, sha256: str, bundle: Path) -> None:
         """Hand a bundle in, for jobs to come, if the controller does not have it yet."""
         if not self._http.exists(f"/v1/bundles/{sha256}"):
-            self._http.upload(f"/v1/bundles/{sha256}", bundle)
+            with bundle.open("rb") as file:
+                self._http.upload(f"/v1/bundles/{sha256}", file)
 
     def plan(self, spec: JobSpec) -> PlanView:
         """What would come of a job. `SpecError`: it can't be told, or nothing can run it."""
@@ -250,9 +251,26 @@ class StudyClient:
         query = f"holder={holder}&wait_seconds={wait_seconds}&beyond={beyond}"
         return self._http.get(tuple[WaitingCall, ...], f"{self._path}/calls?{query}")
 
+    def fetch_file(self, sha256: str, destination: Path) -> None:
+        """A file that a trial handed in. `NotFound`: it did not, or it was taken."""
+        self._http.download(f"{self._path}/files/{sha256}", destination)
+
+    def remove_file(self, sha256: str) -> None:
+        """Have the controller keep a file no more."""
+        self._http.call("DELETE", f"{self._path}/files/{sha256}")
+
     def answer(self, answers: StudyAnswers) -> None:
         """Answer calls. `Conflict`: another driver has the study."""
         self._http.call("POST", f"{self._path}/answers", encode(StudyAnswers, answers))
+
+    def view(self) -> StudyView:
+        """The study as the controller knows it. `NotFound`: it does not."""
+        return self._http.get(StudyView, self._path)
+
+    def set_budget(self, budget_usd: Decimal) -> None:
+        """Let the study cost so much, whatever its driver states. `NotFound`: there is none."""
+        body = encode(StudyBudget, StudyBudget(budget_usd))
+        self._http.call("POST", f"{self._path}/budget", body)
 
     def state(self, statement: StudyStatement) -> None:
         """State the terms of the study. `Conflict`: another driver has the study."""
@@ -310,6 +328,11 @@ class NodeClient:
     def tell_trial(self, calls: TrialCalls) -> None:
         """Hand in calls of the trial. `Conflict`: a later incarnation holds it."""
         self._http.call("POST", "/v1/node/trial/calls", encode(TrialCalls, calls))
+
+    def put_trial_file(self, sha256: str, file: BinaryIO) -> None:
+        """Hand in a file for the driver of the trial's study. `SpecError`: it is too large, or
+        not what it says."""
+        self._http.upload(f"/v1/node/trial/files/{sha256}", file)
 
     def trial_answers(
         self, incarnation: int, after: int, wait_seconds: float, job: str | None = None

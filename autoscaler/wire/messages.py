@@ -19,7 +19,7 @@ from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action
 from autoscaler.domain.report import Failure, TrainingReport
-from autoscaler.domain.terms import StudyTerms, TrialProgress
+from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
 from autoscaler.domain.trial import GivenAnswer, TrialCall
 
 
@@ -323,6 +323,28 @@ class StudyLease:
 
     holder: str
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StudyView:
+    """A study, as people see it. `driver` is who drives it, None: nobody does.
+
+    `terms` are None where none were stated: by a driver that has just begun.
+    """
+
+    name: str
+    driver: str | None
+    terms: StudyTerms | None
+    trials: tuple[TrialRecord, ...]
+    spent_usd: Decimal
+    usd_per_hour: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class StudyBudget:
+    """What a person lets a study cost as a whole."""
+
+    budget_usd: Decimal
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
 from autoscaler.domain.allocation import Allocation
-from autoscaler.domain.errors import Conflict, UnknownJob
+from autoscaler.domain.errors import Conflict, NotFound, UnknownJob
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import LaterRung, StudyTerms, TrialProgress, TrialSpeed
 from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialCall, WaitingCall
@@ -90,6 +91,23 @@ class TrialsConformance:
         store.trials.tell(trial, 2, calls(1))
         assert waiting_numbers(store) == [(trial, 1, 1), (trial, 2, 1)]
 
+    def test_instances_hold_a_distributed_trial_together(self, store: Store) -> None:
+        shared = replace(spec("sweep-0"), study="sweep", distributed=True)
+        trial = store.jobs.add(shared, NOW).id
+        assert store.trials.begin(trial, "a", NOW) == 1
+        assert store.trials.begin(trial, "b", NOW) == 2
+        store.trials.tell(trial, 1, calls(1))
+        store.trials.tell(trial, 2, calls(1))
+        assert store.trials.begin(trial, "a", NOW + 1.0) == 3
+        with pytest.raises(Conflict, match="incarnation 1 of trial sweep-0 is over: 3 holds it"):
+            store.trials.tell(trial, 1, calls(2))
+        with pytest.raises(Conflict):
+            store.trials.begin(trial, "a", NOW)
+        with pytest.raises(Conflict):
+            store.trials.tell(trial, 4, calls(1))
+        store.trials.tell(trial, 2, calls(2))
+        assert waiting_numbers(store) == [(trial, 1, 1), (trial, 2, 1), (trial, 2, 2)]
+
     def test_a_study_has_one_driver(self, store: Store) -> None:
         store.leases.take("sweep", "one", NOW, 10.0)
         store.leases.take("another", "two", NOW, 10.0)
@@ -117,6 +135,20 @@ class TrialsConformance:
         store.studies.state("sweep", stated)
         store.studies.state("another", StudyTerms())
         assert store.studies.terms("sweep") == stated
+
+    def test_a_budget_that_was_set_holds_until_another_is_stated(self, store: Store) -> None:
+        def stated(usd: str) -> Decimal | None:
+            objective = Objective(budget_usd=Decimal(usd))
+            store.studies.state("sweep", StudyTerms(objective=objective))
+            terms = store.studies.terms("sweep")
+            return None if terms is None else terms.objective.budget_usd
+
+        with pytest.raises(NotFound, match="study sweep: no driver has stated anything"):
+            store.studies.set_budget("sweep", Decimal("7.5"))
+        stated("5")
+        store.studies.set_budget("sweep", Decimal("7.5"))
+        assert stated("5") == Decimal("7.5")
+        assert stated("6") == Decimal("6")
 
     def test_progress_on_one_size_is_a_speed(self, store: Store, trial: str) -> None:
         def tell(progress: float, size: Allocation | None, seconds: float) -> None:

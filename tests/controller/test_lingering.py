@@ -94,6 +94,7 @@ def test_a_trial_waits_for_what_is_about_to_be_free(world: World) -> None:
     world.store.instances.record_node(held.id, held.phase, world.clock.now(), facts)
     second = world.submit("s-1", study="s")
     world.wish(second, 1)
+    world.wish(first, 0)  # a plan for a trial that has ended would be a mistake
     world.tick()
     assert alive(world) == [held.id]
     world.complete(held)

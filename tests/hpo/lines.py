@@ -40,7 +40,7 @@ class DirectLine:
 
 
 def record(trial: FrozenTrial) -> dict[str, object]:
-    """What a study knows of a trial, but for times and what is Castor's own."""
+    """What a study knows of a trial, but for times, ids of artifacts and what is Castor's own."""
     attributes = {
         key: value for key, value in trial.user_attrs.items() if not key.startswith("castor:")
     }
@@ -52,7 +52,11 @@ def record(trial: FrozenTrial) -> dict[str, object]:
         "distributions": trial.distributions,
         "reports": trial.intermediate_values,
         "user_attrs": attributes,
-        "system_attrs": trial.system_attrs,
+        "system_attrs": {
+            key: value
+            for key, value in trial.system_attrs.items()
+            if not key.startswith("artifacts:")
+        },
     }
 
 

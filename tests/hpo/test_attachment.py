@@ -8,8 +8,16 @@ import optuna
 import pytest
 from optuna.trial import Trial, TrialState
 
-from hpo.attachment import Attachment, is_lasting, new_attachment, running_attachments
-from hpo.calls import Call, answer_text, read_answer, read_call, refusal_text
+from hpo.attachment import (
+    Attachment,
+    NotYet,
+    ended_one,
+    is_lasting,
+    new_attachment,
+    running_attachments,
+)
+from hpo.calls import Call, answer_text, failure, read_answer, read_call, refusal_text
+from hpo.halving import SynchronousHalvingPruner
 from hpo.worker import run_trial
 from tests.hpo.lines import Died, DirectLine, Objective, record, records, run_all
 from tests.hpo.objectives import curve, failing, two_ends
@@ -133,6 +141,81 @@ def test_each_step_is_judged_once_however_often_it_is_asked() -> None:
         attachment.answer(Call("report", {"value": 1.0, "step": step}))
         assert attachment.answer(Call("should_prune", {})) is False
     assert asked == [0, 1]
+
+
+@pytest.mark.parametrize("pruner", ["median", "halving"])
+def test_a_step_that_several_ask_of_has_one_verdict_whoever_dies(pruner: str) -> None:
+    study = study_of(pruner)
+    attachment = new_attachment(study)
+    attachment.bind("job")
+    asked: list[int | None] = []
+    verdicts = iter([False, True])
+
+    def prune(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
+        asked.append(trial.last_step)
+        return next(verdicts)
+
+    study.pruner.prune = prune  # type: ignore[method-assign]
+
+    def ask(step: int) -> bool:
+        """Each of two instances reports and asks, of two drivers the second having just begun."""
+        answers = []
+        for held in (attachment, running_attachments(study)["job"]):
+            held.answer(Call("report", {"value": 1.0, "step": step}))
+            answers.append(held.answer(Call("should_prune", {"step": step})))
+        assert answers[0] == answers[1]
+        return bool(answers[0])
+
+    assert (ask(1), ask(2)) == (False, True)
+    assert asked == [1, 2]
+    assert attachment.answer(Call("should_prune", {"step": 1})) is False, "it has gone on"
+
+
+def test_instances_of_a_trial_that_waits_for_others_hear_alike() -> None:
+    study = optuna.create_study(pruner=SynchronousHalvingPruner(2, 1, 3, reduction_factor=2))
+    trials = [new_attachment(study), new_attachment(study)]
+    for value, trial in enumerate(trials):
+        for _ in range(2):
+            trial.answer(Call("report", {"value": float(value), "step": 1}))
+            if trial is trials[0]:
+                with pytest.raises(NotYet):
+                    trial.answer(Call("should_prune", {"step": 1}))
+    asked = [Call("should_prune", {"step": 1})] * 2
+    assert [trials[0].answer(each) for each in asked] == [False, False]
+    assert [trials[1].answer(each) for each in asked] == [True, True]
+
+
+def test_the_first_end_of_a_trial_counts_and_the_others_hear_of_it() -> None:
+    study = study_of()
+    attachment = new_attachment(study)
+    attachment.bind("job")
+    assert ended_one(study, "job") is None
+    attachment.answer(Call("report", {"value": 1.0, "step": 1}))
+    attachment.answer(Call("end", {"state": "PRUNED"}))
+    late = ended_one(study, "job")
+    assert late is not None
+    assert late.answer(Call("should_prune", {"step": 1})) is True
+    assert late.answer(Call("begin", {}))["is_finished"]
+    late.answer(failure("out of memory", MemoryError()))
+    late.answer(Call("end", {"state": "COMPLETE", "values": [1.0], "cause": None}))
+    assert late.error_kinds == ()
+    (trial,) = study.trials
+    assert trial.state is TrialState.PRUNED and "castor:cause" not in trial.user_attrs
+
+
+@pytest.mark.parametrize("wanted", ["trial._trial_id", "trial.storage", "trial.study._storage"])
+def test_who_looks_for_the_storage_is_told_what_to_do(wanted: str) -> None:
+    study = study_of()
+
+    def objective(trial: optuna.trial.BaseTrial) -> float:
+        held: object = trial
+        for name in wanted.split(".")[1:]:
+            held = getattr(held, name)
+        return 0.0
+
+    run_trial(objective, DirectLine(new_attachment(study)))
+    cause = study.trials[0].user_attrs["castor:cause"]
+    assert "call trial.report and trial.should_prune, on every rank" in cause
 
 
 def test_a_restored_worker_reports_again_and_nothing_changes() -> None:

@@ -42,12 +42,15 @@ def test_one_at_a_time_the_study_is_what_it_is_alone(
     assert site.most_at_once <= 2  # the job of one that has ended may be on its way out
 
 
-def test_killed_workers_leave_no_trace(site_of: Callable[[Objective], Site]) -> None:
+def test_killed_workers_leave_no_trace(site_of: Callable[[Objective], Site], api: Api) -> None:
+    """Nor one that is started again when its trial is over: it hears so, and ends."""
     site, study, expected = site_of(curve), study_of(), study_of()
-    site.deaths = {"sweep-0": [3, 0, 12], "sweep-2": [8], "sweep-3": [1]}
+    over = 1000  # more calls than there are
+    site.deaths = {"sweep-0": [3, 0, 12], "sweep-1": [over], "sweep-2": [8], "sweep-3": [1]}
     driver_of(site, study).run(Effort(trials=4, at_once=1))
     expected.optimize(curve, n_trials=4)
     assert records(study) == records(expected)
+    assert api.client.job("sweep-1").phase is JobPhase.FINISHED
 
 
 class FaultyStorage(optuna.storages.InMemoryStorage):
@@ -188,6 +191,21 @@ def test_trials_of_a_study_without_money_stay_as_they_are(
     assert trial.state is TrialState.RUNNING
     driver_of(site, study).run(Effort(trials=0))
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE]
+
+
+def test_trials_begin_beside_one_that_says_nothing(
+    site_of: Callable[[Objective], Site], api: Api
+) -> None:
+    all_run = threading.Barrier(2)
+
+    def quiet(trial: optuna.trial.BaseTrial) -> float:
+        api.world.store.jobs.set_phase(f"sweep-{trial.number}", JobPhase.RUNNING, 1.0)
+        all_run.wait(20.0)
+        return 1.0
+
+    study = study_of()
+    driver_of(site_of(quiet), study).run(Effort(trials=2))
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 2
 
 
 def test_enqueued_trials_come_first(site_of: Callable[[Objective], Site]) -> None:

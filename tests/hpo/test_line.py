@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from autoscaler.clock import SystemClock
-from autoscaler.domain.trial import TrialAnswer, TrialCall
+from autoscaler.domain.trial import TrialAnswer, TrialCall, TrialFile
 from autoscaler.node.line import Line
 from hpo.line import TrialLine
 
@@ -36,15 +36,17 @@ def test_what_is_told_is_kept_and_what_is_asked_is_answered(tmp_path: Path) -> N
     line = TrialLine(tmp_path / "agent.sock", SystemClock())
     line.tell("a report")
     assert agent.calls == [TrialCall(1, "a report")]
+    file = TrialFile("best", "its SHA-256")
 
     def answer() -> None:
         wait_until(lambda: len(agent.calls) == 2)
+        assert agent.calls[1] == TrialCall(2, "a question", file)
         agent.line.answer(TrialAnswer(1, "nobody asked"))
         agent.line.answer(TrialAnswer(2, "an answer"))
 
     thread = threading.Thread(target=answer)
     thread.start()
-    assert line.ask("a question") == "an answer"
+    assert line.ask("a question", file) == "an answer"
     thread.join()
     line.close()
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import pickle
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,32 @@ def test_a_closure_travels_with_what_it_refers_to(tmp_path: Path) -> None:
     assert (tmp_path / "there" / "data.txt").read_text() == "data"
     loaded = pickle.loads((tmp_path / "there" / OBJECTIVE_FILE).read_bytes())
     assert loaded(4) == 12
+
+
+def test_a_database_in_use_stays_here_and_is_not_touched(tmp_path: Path) -> None:
+    """Or a process that ends elsewhere would throw away what this one has written."""
+    files = tmp_path / "files"
+    files.mkdir()
+    with closing(sqlite3.connect(files / "study.db")) as ours:
+        ours.execute("PRAGMA journal_mode = WAL")
+        ours.execute("CREATE TABLE trials (number)")
+        ours.execute("SELECT * FROM trials").fetchall()
+        bundle = pack_objective(curve, files, tmp_path / "bundle.tar.gz")
+        subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "import sqlite3; sqlite3.connect('study.db').execute('SELECT * FROM trials')",
+            ],
+            cwd=files,
+            check=True,
+        )
+        ours.execute("INSERT INTO trials VALUES (1)")
+        ours.commit()
+    with closing(sqlite3.connect(files / "study.db")) as later:
+        assert later.execute("SELECT * FROM trials").fetchall() == [(1,)]
+    unpack(tmp_path / "bundle.tar.gz", tmp_path / "there", bundle.sha256)
+    assert [path.name for path in (tmp_path / "there").iterdir()] == [OBJECTIVE_FILE]
 
 
 def test_what_can_not_travel_is_named(tmp_path: Path) -> None:

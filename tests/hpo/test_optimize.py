@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 import time
@@ -10,8 +11,10 @@ from pathlib import Path
 import optuna
 import psutil
 import pytest
+from optuna.artifacts import FileSystemArtifactStore, get_all_artifact_meta
 
 import hpo
+from autoscaler.cli.study_records import decisions_of, view_of
 from autoscaler.domain.errors import SpecError
 from hpo.running import slug
 from tests.hpo.lines import records
@@ -21,6 +24,7 @@ STEPS = 6
 
 def objective(trial: optuna.trial.BaseTrial) -> float:
     """A trial that takes long enough to be killed in."""
+    import json
     import time
 
     start = trial.suggest_float("start", 0.0, 1.0)
@@ -29,6 +33,9 @@ def objective(trial: optuna.trial.BaseTrial) -> float:
         counts["sum"] += step
         trial.report(counts["sum"], step)
         time.sleep(0.3)
+    if not isinstance(trial, optuna.Trial):  # beside the study there is nothing to bring back
+        Path("best.json").write_text(json.dumps(counts))
+        hpo.upload_artifact(trial, "best.json")
     return counts["sum"]
 
 
@@ -59,6 +66,7 @@ def test_a_study_whose_worker_is_killed_is_what_it_is_alone(
     for variable in ("CASTOR_URL", "CASTOR_TOKEN"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("CASTOR_STATE", str(tmp_path / "no controller"))
+    (tmp_path / "kept").mkdir()
     study, expected = study_of(f"sqlite:///{tmp_path}/study.db"), study_of()
     expected.optimize(objective, n_trials=2)
     ended: list[int] = []
@@ -70,10 +78,21 @@ def test_a_study_whose_worker_is_killed_is_what_it_is_alone(
         n_trials=2,
         n_jobs=1,
         callbacks=[lambda study, trial: ended.append(trial.number)],
+        artifact_store=(store := FileSystemArtifactStore(tmp_path / "kept")),
     )
     killer.join()
     assert records(study) == records(expected)
     assert ended == [0, 1]
+    for trial in study.trials:
+        (meta,) = get_all_artifact_meta(trial, storage=study._storage)
+        assert meta.filename == "best.json"
+        assert json.load(store.open_reader(meta.artifact_id)) == {"sum": trial.value}
+    job = study.trials[0].user_attrs["castor:job"]
+    assert "start" in decisions_of(study.study_name, job, 20)[-1].reason
+    view = view_of(study.study_name, slug(study.study_name))
+    assert view is not None and view.driver is None and len(view.trials) == 2
+    left = list(tmp_path.glob("no controller/studies/*/*"))
+    assert left and all(path.name.startswith("castor.db") for path in left)
 
 
 @pytest.mark.parametrize(

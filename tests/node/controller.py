@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from autoscaler.domain.errors import CastorError, NotAllowed, NotFound
+from autoscaler.domain.errors import CastorError, NotAllowed, NotFound, SpecError
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.offer import Offer, Purchase
@@ -60,12 +60,14 @@ class FakeController:
             heartbeat_timeout_seconds=1.5,
             collective_timeout_seconds=20.0,
         )
+        self._first_job = spec.name
         self.reply = NodeReply(
             Wanted.RUN, attempt=1, start_seconds=None, devices_used=1, drain_seconds=60.0
         )
         self.lease_seconds = 600.0
         self.bundle: Path | None = None
         self.refuses_join = False
+        self.refuses_assignment = False
         self.is_away = False
         self.loses_replies = False
         self.joins: list[JoinRequest] = []
@@ -86,6 +88,12 @@ class FakeController:
 
     def want(self, **wishes: Any) -> None:
         self.reply = replace(self.reply, **wishes)
+
+    def hand_over(self, job: str, **environment: str) -> None:
+        """Let the instance be another job's from now on."""
+        spec = replace(self.assignment.spec, name=job, environment=environment)
+        self.assignment = replace(self.assignment, job=job, job_number=8, spec=spec)
+        self.want(job=job)
 
     def offer_lighthouse(self, address: str | None) -> None:
         self.assignment = replace(self.assignment, lighthouse=address)
@@ -124,6 +132,8 @@ class FakeController:
         match method, path:
             case "GET", "/v1/node/assignment":
                 self.assignments_asked += 1
+                if self.refuses_assignment:
+                    raise SpecError("the controller has no variable TOKEN", "secrets.TOKEN")
                 return encode(Assignment, self.assignment)
             case "GET", "/v1/node/bundle":
                 if self.bundle is None:
@@ -131,8 +141,11 @@ class FakeController:
                 self.bundles_fetched += 1
                 return self.bundle.read_bytes()
             case "POST", "/v1/node/logs":
-                offset = int(parse_qs(urlsplit(url).query)["offset"][0])
-                return encode(int, self._append(instance, offset, body))
+                query = parse_qs(urlsplit(url).query)
+                offset, job = int(query["offset"][0]), query["job"][0]
+                is_first = job == self._first_job
+                log = instance if is_first else f"{instance} of {job}"
+                return encode(int, self._append(log, offset, body))
             case "POST", "/v1/node/heartbeat":
                 self._take_in(decode(NodeReport, body))
                 return encode(NodeReply, self.reply)

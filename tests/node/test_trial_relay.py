@@ -5,14 +5,14 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import Conflict, Unavailable
 from autoscaler.domain.job import JobSpec
-from autoscaler.domain.trial import TrialAnswer, TrialCall
+from autoscaler.domain.trial import TrialAnswer, TrialCall, TrialFile
 from autoscaler.node.state import Start
 from autoscaler.node.trial_calls import KeptCalls
 from autoscaler.node.trial_relay import TrialRelay
@@ -32,6 +32,7 @@ class Controller:
 
     def __init__(self) -> None:
         self.told: list[TrialCall] = []
+        self.files: dict[str, bytes] = {}
         self.is_away = False
         self.is_superseded = False
         self.tries = 0
@@ -59,6 +60,10 @@ class Controller:
                 for call in self.told
                 if call.number > after
             )
+
+    def put_trial_file(self, sha256: str, file: BinaryIO) -> None:
+        self._be_there()
+        self.files[sha256] = file.read()
 
     def _be_there(self) -> None:
         self.tries += 1
@@ -99,6 +104,27 @@ def test_calls_go_on_and_answers_come_back(tmp_path: Path, assignment: Assignmen
     before = len(heard)
     relay.take(calls(2)[0])  # its worker has connected again
     assert heard[before:] == [TrialAnswer(2, "re: call 2")]
+
+
+def test_a_file_goes_before_its_call_and_only_from_where_checkpoints_are(
+    tmp_path: Path, assignment: Assignment
+) -> None:
+    controller = Controller()
+    directory = Path(assignment.checkpoint_directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "best").write_bytes(b"weights")
+    secret = tmp_path / "elsewhere" / "secret"
+    secret.parent.mkdir()
+    secret.write_bytes(b"not the job's")
+    (directory / "link").symlink_to(secret)
+    names = {1: "best", 2: "link", 3: str(secret), 4: "gone"}
+    relay, heard = relay_of(controller, tmp_path / "calls")
+    relay.serve(assignment, START)
+    for number, name in names.items():
+        relay.take(TrialCall(number, "keep it", TrialFile(name, f"sha of {number}")))
+    wait_until(lambda: heard.numbers() == [1, 2, 3, 4], "the answers")
+    assert controller.files == {"sha of 1": b"weights"}
+    assert controller.told == [TrialCall(number, "keep it") for number in names]
 
 
 def test_what_is_told_while_nobody_hears_is_told_later(

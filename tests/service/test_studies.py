@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import hashlib
+import io
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import pytest
 
-from autoscaler.domain.errors import Conflict, NotAllowed
+from autoscaler.domain.errors import Conflict, NotAllowed, NotFound, SpecError
 from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialCall, WaitingCall
 from autoscaler.wire.client import StudyClient
@@ -93,6 +96,28 @@ def test_a_stop_reaches_the_driver_and_ends_with_it(api: Api) -> None:
     assert ours.lease(StudyLease("bob", 30.0)) is StudyStop.NOT
 
 
+def test_a_file_of_a_trial_reaches_its_driver(api: Api, tmp_path: Path) -> None:
+    ours, (_, node) = driver(api), joined(api, TRIAL)
+    sha256 = hashlib.sha256(b"weights").hexdigest()
+    with pytest.raises(NotFound, match="was not uploaded"):
+        ours.fetch_file(sha256, tmp_path / "fetched")
+    for _ in range(2):
+        node.put_trial_file(sha256, io.BytesIO(b"weights"))
+    ours.fetch_file(sha256, tmp_path / "fetched")
+    assert (tmp_path / "fetched").read_bytes() == b"weights"
+    with pytest.raises(SpecError, match="it was changed on its way"):
+        node.put_trial_file(sha256, io.BytesIO(b"others"))
+    with pytest.raises(SpecError, match="larger than the 1,000 bytes"):
+        node.put_trial_file(sha256, io.BytesIO(b"x" * 2000))
+    for _ in range(2):
+        ours.remove_file(sha256)
+    assert not [path for path in (tmp_path / "files").rglob("*") if path.is_file()]
+    node.put_trial_file(sha256, io.BytesIO(b"weights"))
+    ours.leave("ada")
+    with pytest.raises(NotFound):
+        ours.fetch_file(sha256, tmp_path / "fetched")
+
+
 def test_a_start_that_was_overtaken_is_fenced(api: Api) -> None:
     _, node = joined(api, TRIAL)
     first = node.begin_trial(5.0)
@@ -122,6 +147,9 @@ def test_a_job_without_a_study_is_no_trial(api: Api) -> None:
         ("POST", "/v1/studies/sweep/lease"),
         ("DELETE", "/v1/studies/sweep/lease?holder=ada"),
         ("POST", "/v1/studies/sweep/stop?at_once=true"),
+        ("GET", f"/v1/studies/sweep/files/{'0' * 64}"),
+        ("DELETE", f"/v1/studies/sweep/files/{'0' * 64}"),
+        ("PUT", f"/v1/node/trial/files/{'0' * 64}"),
         ("GET", "/v1/studies/sweep/calls?holder=ada"),
         ("POST", "/v1/studies/sweep/answers"),
         ("POST", "/v1/node/trial?started_seconds=1"),

@@ -19,6 +19,7 @@ from autoscaler.training.channel import Channel
 from autoscaler.training.opening import Parts, Script, open_parts
 from autoscaler.training.reporting import Reporter
 from autoscaler.training.session import TrainingSession
+from autoscaler.training.watch import present_watch
 
 
 def allow(monkeypatch: pytest.MonkeyPatch, spec: BatchSpec) -> None:
@@ -53,7 +54,7 @@ def script(
 def opened(its_script: Script, clock: Clock | None = None) -> tuple[TrainingSession, Parts]:
     clock = clock or SystemClock()
     parts = open_parts(its_script, clock)
-    return TrainingSession(its_script, parts, clock), parts
+    return TrainingSession(its_script, parts, clock, present_watch()), parts
 
 
 class Heard(Channel):

@@ -30,8 +30,8 @@ SCRIPTS = Path(__file__).parent / "scripts"
 _IMPORTED = ("torch", "autoscaler.training.opening", "autoscaler.training.session")
 
 
-def _imported(path: str | None) -> tuple[str, ...]:
-    """With torchft, but for those who look on a path of their own for it."""
+def imported(path: str | None) -> tuple[str, ...]:
+    """What replicas import: with torchft, but for those who look on a path of their own for it."""
     return _IMPORTED if path else (*_IMPORTED, "autoscaler.training.quorum")
 
 
@@ -104,8 +104,10 @@ class ReplicaProcess:
         environment: dict[str, str],
         ranks: int = 1,
         path: str | None = None,
+        on_call: Callable[[str, str], str] = lambda replica, text: "",
     ) -> None:
         self.name = setup.replica
+        self._on_call = on_call
         self.messages: list[dict[str, Any]] = []
         self.log = directory / f"{self.name}.log"
         self.trace = directory / f"{self.name}.trace"
@@ -126,7 +128,7 @@ class ReplicaProcess:
         self.process: subprocess.Popen[bytes] | ForkedProcess
         if ranks == 1:
             order = Order((str(SCRIPTS / script),), self.log, environment)
-            self.process = nursery(*_imported(path), path=path).start(order)
+            self.process = nursery(*imported(path), path=path).start(order)
         else:
             self.process = self._anew(SCRIPTS / script, ranks, environment)
 
@@ -182,7 +184,17 @@ class ReplicaProcess:
 
     def _listen(self, connection: socket.socket) -> None:
         with connection.makefile() as lines:
-            self.messages.extend(json.loads(line) for line in lines)
+            for line in lines:
+                self.messages.append(json.loads(line))
+                if self.messages[-1]["kind"] == "call":
+                    self._answer(connection, self.messages[-1]["call"])
+
+    def _answer(self, connection: socket.socket, call: dict[str, Any]) -> None:
+        """What a trial says is kept and answered."""
+        number = call["number"]
+        self._say(connection, "kept", {"number": number})
+        answer = self._on_call(self.name, call["text"])
+        self._say(connection, "answer", {"number": number, "text": answer})
 
     def _say(self, connection: socket.socket, kind: str, body: dict[str, Any]) -> None:
         try:
@@ -196,6 +208,7 @@ class Fleet:
 
     def __init__(self, directory: Path, roster: Roster | None = None, **setup: Any) -> None:
         self._directory = directory
+        self.on_call: Callable[[str, str], str] = lambda replica, text: ""
         self.lighthouse = roster or Lighthouse(directory / "lighthouses")
         self.replicas: list[ReplicaProcess] = []
         self.checkpoints = directory / "checkpoints"
@@ -227,7 +240,9 @@ class Fleet:
         **environment: str,
     ) -> ReplicaProcess:
         setup = replace(self.setup, replica=f"r{len(self.replicas)}")
-        replica = ReplicaProcess(setup, script, self._directory, environment, ranks, path)
+        replica = ReplicaProcess(
+            setup, script, self._directory, environment, ranks, path, self.on_call
+        )
         self.replicas.append(replica)
         return replica
 

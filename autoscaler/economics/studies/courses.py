@@ -35,12 +35,19 @@ class Courses:
 
 
 def running_courses(
-    trials: tuple[RungTrial, ...], supply: StudySupply, caution: float, freed: bool
+    trials: tuple[RungTrial, ...],
+    supply: StudySupply,
+    caution: float,
+    freed: FloatArray | None = None,
 ) -> Courses:
-    """Trials that hold something; `freed`: what they grow by is ready, and need not boot."""
+    """Trials that hold something.
+
+    `freed`: what they grow by is ready, need not boot, and is paid for already for so many
+    seconds, by size, (A,); None: it is new.
+    """
     seconds, usd = [], []
     for trial in trials:
-        took = _seconds(trial, supply, freed)
+        took = _seconds(trial, supply, freed is not None)
         seconds.append(took)
         usd.append(_usd(trial, supply, took, freed).mean(axis=0))
     return _stacked(seconds, usd, supply, caution)
@@ -87,16 +94,21 @@ def _seconds(trial: RungTrial, supply: StudySupply, freed: bool) -> FloatArray:
     return seconds
 
 
-def _usd(trial: RungTrial, supply: StudySupply, seconds: FloatArray, freed: bool) -> FloatArray:
+def _usd(
+    trial: RungTrial, supply: StudySupply, seconds: FloatArray, freed: FloatArray | None
+) -> FloatArray:
     """What every size costs from now to the barrier, (K, A)."""
     held = _held(trial)
     kept = _kept(held, supply)
     usd = seconds * supply.usd_per_second
     usd -= kept * supply.unit_usd_per_second * np.minimum(seconds, trial.paid_seconds)
-    short = np.maximum(supply.minimum_billed_seconds - seconds, 0.0)
-    usd += (supply.instances - kept) * supply.unit_usd_per_second * short * (not freed)
+    added = (supply.instances - kept) * supply.unit_usd_per_second
+    if freed is None:
+        usd += added * np.maximum(supply.minimum_billed_seconds - seconds, 0.0)
+    else:
+        usd -= added * np.minimum(seconds, freed)
     moves = supply.offer_of != supply.offer_of[held]
-    waits = np.zeros(len(moves)) if freed else supply.boot_seconds
+    waits = supply.boot_seconds if freed is None else np.zeros(len(moves))
     usd += moves * waits * supply.usd_per_second[held]
     return usd
 

@@ -34,12 +34,16 @@ class Hereafter:
         seconds: what the later rungs take in each draw, rising, (K, L).
         usd: what they cost, falling, (K, L).
         next_instances: how many instances the next rung holds, (K, L).
+        next_seconds: what the next rung takes, (K, L).
+        next_usd: what it costs on instances that are there, (K, L).
     """
 
     usd_per_second: FloatArray
     seconds: FloatArray
     usd: FloatArray
     next_instances: FloatArray
+    next_seconds: FloatArray
+    next_usd: FloatArray
 
     def usd_within(self, seconds: FloatArray) -> FloatArray:
         """Least cost within `seconds` (K, C) of each draw; where that can't be, of the fastest."""
@@ -59,6 +63,11 @@ class Hereafter:
         held: FloatArray = self.next_instances[np.arange(len(places)), places]
         return held
 
+    def next_within(self, seconds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Seconds and cost of the next rung with `seconds` (K,) for all of it; each (K,)."""
+        row, places = np.arange(len(seconds)), self._places(seconds)
+        return self.next_seconds[row, places], self.next_usd[row, places]
+
     def at(self, usd_per_second: float) -> int:
         """The place of the multiplier that is next to this one, above it."""
         return max(int(np.count_nonzero(self.usd_per_second >= usd_per_second)) - 1, 0)
@@ -77,24 +86,28 @@ def hereafter(
     prices = supply.usd_per_second.min() or supply.unit_usd_per_second.max() or 1.0
     ladder = np.append(np.geomspace(10.0**_MOST, 10.0**_LEAST, _MULTIPLIERS - 1) * prices, 0.0)
     shape = draws, len(ladder)
-    seconds, usd, first = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    seconds, usd = np.zeros(shape), np.zeros(shape)
+    first = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    before, trials = np.full(shape, float(at_hand)), at_hand
     for place, rung in enumerate(rungs):
-        before = rungs[place - 1].work.shape[1] if place else at_hand
-        took, cost, held = _filled(rung, supply, before, ladder)
+        took, cost, before, bought = _filled(rung, supply, (before, trials), ladder)
+        trials = rung.work.shape[1]
         seconds += took
-        usd += cost
+        usd += cost + bought
         if place == 0:
-            first = held
-    return Hereafter(ladder, seconds, usd, first)
+            first = before, took, cost
+    return Hereafter(ladder, seconds, usd, *first)
 
 
 def _filled(
-    rung: FutureRung, supply: StudySupply, before: int, ladder: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Seconds, cost and instances of one rung at each multiplier, each (K, L).
+    rung: FutureRung, supply: StudySupply, before: tuple[FloatArray, int], ladder: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Seconds, cost, instances of one rung and what new ones add, at each multiplier, (K, L).
 
-    Survivors take over what the rung before leaves. Beyond that each instance pays for its boot,
-    which is ordered ahead; so with time to spare they run in waves, one after the other.
+    Survivors take over what the rung before leaves; `before` are its instances, (K, L), and its
+    trials. Beyond an instance for each of those there is a boot to pay, which is ordered ahead;
+    beyond what is held what is billed at least of a new one. So with time to spare they run in
+    waves, one after the other.
     """
     seconds, usd = _courses(rung, supply)
     chosen = _choices(seconds, usd)
@@ -102,19 +115,27 @@ def _filled(
     together = np.take_along_axis(seconds, chosen, axis=2).sum(axis=1)
     cost = np.take_along_axis(usd, chosen, axis=2).sum(axis=1)
     held = supply.instances[chosen].sum(axis=1)
-    boots = np.take_along_axis(_boot_usd(rung, supply), chosen, axis=2).mean(axis=1)
+    unit, boot = supply.unit_usd_per_second[chosen], supply.boot_seconds[chosen]
+    boots, unit = (boot * unit).mean(axis=1), unit.mean(axis=1)
+    least = np.maximum(supply.minimum_billed_seconds[chosen] - boot, 0.0).mean(axis=1)
     trials, most = rung.work.shape[1], _most_together(rung, supply, chosen)
     tables = []
     for lanes in sorted({max(trials // waves, 1) for waves in (1, 2, 3, 5, trials)}):
         at_work = held * np.minimum(lanes, most) / trials
         took = np.maximum(longest, together / np.minimum(lanes, most))
-        tables.append((took, cost + np.maximum(at_work - before, 0.0) * boots, at_work))
-    took, cost, held = (np.concatenate(table, axis=1) for table in zip(*tables, strict=True))
-    best = (cost[:, :, None] + ladder * took[:, :, None]).argmin(axis=1)
+        boot_usd = np.maximum(at_work - before[1], 0.0) * boots
+        tables.append((took, cost, at_work, boot_usd, np.maximum(least - took, 0.0) * unit))
+    took, cost, held, boots, least = (
+        np.concatenate(table, axis=1) for table in zip(*tables, strict=True)
+    )
+    bought = np.maximum(held[:, :, None] - before[0][:, None, :], 0.0) * least[:, :, None]
+    bought += boots[:, :, None]
+    best = (cost[:, :, None] + bought + ladder * took[:, :, None]).argmin(axis=1)
     return (
         np.take_along_axis(took, best, axis=1),
         np.take_along_axis(cost, best, axis=1),
         np.take_along_axis(held, best, axis=1),
+        np.take_along_axis(bought, best[:, None, :], axis=1)[:, 0],
     )
 
 
@@ -137,12 +158,6 @@ def _courses(rung: FutureRung, supply: StudySupply) -> tuple[FloatArray, FloatAr
     alone = rung.work[:, :, None] / np.maximum(rate, _LEAST_RATE)
     seconds = np.minimum(supply.switching.handover_seconds + alone, NEVER)
     return seconds, seconds * supply.usd_per_second
-
-
-def _boot_usd(rung: FutureRung, supply: StudySupply) -> FloatArray:
-    """What one more instance of each size's offer costs until it is ready, (K, n, A)."""
-    usd = supply.boot_seconds * supply.unit_usd_per_second
-    return np.broadcast_to(usd, rung.goodput.shape)
 
 
 def _most_together(rung: FutureRung, supply: StudySupply, chosen: IntArray) -> FloatArray:

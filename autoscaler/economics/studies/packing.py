@@ -56,12 +56,16 @@ class _Opening(NamedTuple):
 
 @dataclass(slots=True)
 class _Lane:
-    """Instances of one size and who trains on them, one after the other."""
+    """Instances of one size and who trains on them, one after the other.
+
+    They are paid for in any case for `spare_seconds` after the last is done, until `paid_seconds`.
+    """
 
     size: int
     end_seconds: float
     last: int
     spare_seconds: float
+    paid_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +73,8 @@ class Packing:
     """Where each trial of the rung is put, what that costs (K,), when each is done (K, N).
 
     `unused` are the free instances of each offer that nobody takes; `barrier_seconds` is when all
-    were to be done.
+    were to be done. `paid` are the instances that are paid for in any case up to some time: how
+    many, until when.
     """
 
     places: tuple[Place, ...]
@@ -77,6 +82,7 @@ class Packing:
     ends: FloatArray
     unused: dict[str, int]
     barrier_seconds: float
+    paid: tuple[tuple[int, float], ...] = ()
 
     @property
     def seconds(self) -> FloatArray:
@@ -123,7 +129,7 @@ class _Packer:
         self.free: dict[str, list[FreedInstances]] = {}
         self.room = Room(self.supply)
         for freed in sorted(
-            task.rung.freed, key=lambda one: (one.ready_seconds, one.paid_seconds)
+            task.rung.freed, key=lambda one: (one.ready_seconds, -one.paid_seconds)
         ):
             self.free.setdefault(freed.offer, []).extend(
                 [FreedInstances(freed.offer, 1, freed.paid_seconds, freed.ready_seconds)]
@@ -167,10 +173,12 @@ class _Packer:
         self.ends[index] = courses.seconds[:, row, size]
         more = self.ends[index] - courses.mean[row, size]
         self._pay(float(courses.usd[row, size]), self.prices[size], more)
-        ready = self.task.rung.trials[index].ready_seconds
-        self.begins[index] = np.full(self.task.draws, ready)
+        trial = self.task.rung.trials[index]
+        self.begins[index] = np.full(self.task.draws, trial.ready_seconds)
         end = float(courses.cautious[row, size])
-        self.lanes.append(_Lane(size, end, index, 0.0))
+        paid = trial.paid_seconds if size == held else 0.0
+        spare = max(paid - float(courses.mean[row, size]), 0.0)
+        self.lanes.append(_Lane(size, end, index, spare, paid))
 
     def put_waiting(self) -> bool:
         """Each trial that waits where it adds least; whether there is a place for all."""
@@ -187,7 +195,13 @@ class _Packer:
         if (ends > self.barrier).any():
             ends, more = self._rescued(places, begins, ends)
             usd = usd + more
-        return Packing(places, usd, ends, left, self.barrier)
+        return Packing(places, usd, ends, left, self.barrier, self._paid())
+
+    def _paid(self) -> tuple[tuple[int, float], ...]:
+        """Of the lanes and of what nobody takes."""
+        lanes = [(self.needs[lane.size], lane.paid_seconds) for lane in self.lanes]
+        free = [(1, one.paid_seconds) for some in self.free.values() for one in some]
+        return tuple(one for one in lanes + free if one[1] > 0)
 
     def _rescued(
         self, places: tuple[Place, ...], begins: FloatArray, ends: FloatArray
@@ -309,8 +323,8 @@ class _Packer:
         self.begins[index] = np.full(self.task.draws, opening.waits_seconds)
         self.places[index] = Place(size, Beginning.FREED if opening.is_ready else Beginning.NEW)
         end = opening.waits_seconds + float(self.task.idle.cautious[row, size])
-        spare = max(max(opening.least_seconds, opening.paid_seconds) - mean, 0.0)
-        self.lanes.append(_Lane(size, end, index, spare))
+        paid = max(opening.least_seconds, opening.paid_seconds)
+        self.lanes.append(_Lane(size, end, index, max(paid - mean, 0.0), paid))
 
     def _pay(self, usd: float, usd_per_second: float, more_seconds: FloatArray) -> None:
         """A mean cost, and by how much more a draw's seconds are than their mean."""

@@ -75,8 +75,8 @@ def packing_task(rung: Rung, supply: StudySupply, caution: float) -> PackingTask
             idle.cautious[row, dearer] = NEVER
     order = np.argsort(-idle.cautious.min(axis=1), kind="stable")
     idle = Courses(idle.seconds[:, order], idle.mean[order], idle.cautious[order], idle.usd[order])
-    booting = running_courses(running, supply, caution, freed=False)
-    ready = running_courses(running, supply, caution, freed=True)
+    booting = running_courses(running, supply, caution)
+    ready = running_courses(running, supply, caution, _paid(rung, supply))
     return PackingTask(
         rung,
         supply,
@@ -89,6 +89,14 @@ def packing_task(rung: Rung, supply: StudySupply, caution: float) -> PackingTask
         tuple(_options(booting, ready, row) for row in range(len(holds))),
         tuple(_openings(idle, supply, row) for row in range(len(waits))),
     )
+
+
+def _paid(rung: Rung, supply: StudySupply) -> FloatArray:
+    """For how long free instances of each size's offer are paid for at the least, (A,)."""
+    least = {one.offer: float("inf") for one in rung.freed}
+    for one in rung.freed:
+        least[one.offer] = min(least[one.offer], one.paid_seconds)
+    return np.array([least.get(size.offer, 0.0) for size in supply.sizes])
 
 
 def _options(booting: Courses, ready: Courses, row: int) -> tuple[Option, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from autoscaler.domain.allocation import Allocation
@@ -51,10 +53,16 @@ def plan_rung(rung: Rung, supply: StudySupply, aim: StudyAim) -> StudyPlan:
     looked = looks(decisions, rung, supply, aim, prospects)
     if looked is not None:
         standby, unused = _kept_meanwhile(rung, looked, standby), {}
+    kept = {offer: min(_paid_for(rung, offer), count) for offer, count in unused.items()}
+    paid = kept.get(standby.offer, 0)
+    if paid > standby.keep:
+        reason = f"{standby.reason}; {paid} of them are paid for and kept until that ends"
+        standby = replace(standby, keep=paid, reason=reason)
+    kept[standby.offer] = standby.keep
     release = tuple(
-        (offer, count - (standby.keep if offer == standby.offer else 0))
+        (offer, count - kept[offer])
         for offer, count in sorted(unused.items())
-        if count > (standby.keep if offer == standby.offer else 0)
+        if count > kept[offer]
     )
     return StudyPlan(
         decisions=looked or decisions,
@@ -147,7 +155,8 @@ def _standby(rung: Rung, supply: StudySupply, chosen: Filling) -> Standby:
     """What to keep for the next rung: no more than it needs, if a boot would be dearer.
 
     A free instance costs its price until the barrier, a new one its price while it boots: it is
-    kept if the barrier is nearer than a boot, or while it is paid for. What the next rung needs
+    kept if the barrier is nearer than a boot, or while it is paid for. So is what a trial leaves
+    before the barrier. What the next rung needs
     beyond what will be there is ordered a boot ahead. Counted is the offer that is used most.
     """
     barrier = quantile(chosen.packing.seconds, 0.5)
@@ -158,9 +167,9 @@ def _standby(rung: Rung, supply: StudySupply, chosen: Filling) -> Standby:
     free = chosen.packing.unused.get(offer.id, 0)
     kept = chosen.kept if chosen.kept.any() else np.ones_like(chosen.kept)
     needed = _needed(chosen.next_instances[kept], chosen, offer) if rung.future else 0
-    keeps = 0
-    if barrier <= max(boots * _RELUCTANCE, _paid_seconds(rung, offer.id)):
-        keeps = min(free, max(needed - staying, 0))
+    keeps = min(free, max(needed - staying, 0))
+    if barrier > boots * _RELUCTANCE:
+        keeps = min(keeps, _paid_for(rung, offer.id, barrier))
     orders = min(needed - staying - keeps, _room(offer, supply, lanes) - keeps)
     reason = (
         f"the next rung begins in {duration(barrier)} with {needed} x {offer.id}, of which "
@@ -172,11 +181,13 @@ def _standby(rung: Rung, supply: StudySupply, chosen: Filling) -> Standby:
 def _needed(instances: FloatArray, chosen: Filling, offer: Offer) -> int:
     """How many instances to have ready for the next rung, of what it needs in each draw, (K,).
 
-    A newsvendor's quantile: one too many costs its price for a boot, one too few its part of
-    what the study's time is worth for as long.
+    A newsvendor's quantile: one too many costs its price for a boot, or what is billed of it at
+    least, one too few its part of what the study's time is worth for as long as a boot.
     """
     part = chosen.usd_per_second / max(float(instances.mean()), 1.0)
-    share = part / max(part + offer.usd_per_second, _NOTHING)
+    boots = max(offer.boot_seconds + offer.fill_seconds, _NOTHING)
+    too_many = offer.usd_per_second * max(offer.minimum_billed_seconds / boots, 1.0)
+    share = part / max(part + too_many, _NOTHING)
     return int(np.quantile(instances, share, method="nearest"))
 
 
@@ -190,22 +201,29 @@ def _kept_meanwhile(rung: Rung, looked: tuple[TrialDecision, ...], standby: Stan
 
 
 def _lanes(rung: Rung, supply: StudySupply, chosen: Filling) -> list[tuple[str, int, float]]:
-    """Offer, instances and end of what the trials of this rung hold, each counted once."""
+    """Offer, instances and how long they are kept of what trials hold, each counted once."""
     places = chosen.packing.places
     passed_on = {place.after for place in places}
     return [
         (
             supply.sizes[place.size].offer,
             supply.sizes[place.size].instances,
-            quantile(chosen.packing.ends[:, index], 0.5),
+            max(quantile(chosen.packing.ends[:, index], 0.5), _held_paid(rung, index, place)),
         )
         for index, place in enumerate(places)
         if index not in passed_on
     ]
 
 
-def _paid_seconds(rung: Rung, offer: str) -> float:
-    return max((freed.paid_seconds for freed in rung.freed if freed.offer == offer), default=0.0)
+def _held_paid(rung: Rung, index: int, place: Place) -> float:
+    trial = rung.trials[index]
+    return trial.paid_seconds if trial.held == place.size else 0.0
+
+
+def _paid_for(rung: Rung, offer: str, seconds: float = 0.0) -> int:
+    """Free instances of an offer that are paid for longer than that."""
+    paid = (one for one in rung.freed if one.offer == offer and one.paid_seconds > seconds)
+    return sum(one.instances for one in paid)
 
 
 def _room(offer: Offer, supply: StudySupply, lanes: list[tuple[str, int, float]]) -> int:

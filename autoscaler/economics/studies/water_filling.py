@@ -124,10 +124,11 @@ def _water_fill(rung: Rung, supply: StudySupply, aim: StudyAim) -> Prospects:
     fillings = _fillings(task, barriers, later, aim)
     if not fillings:
         raise ValueError("the limits leave no room for a trial of this rung")
-    first = _best(fillings, aim)
+    least = float(supply.usd_per_second.min())
+    first = _best(fillings, aim, least)
     around = first.packing.barrier_seconds * _NEAR
     fillings += _fillings(task, around, later, aim)
-    chosen = _best(fillings, aim)
+    chosen = _best(fillings, aim, least)
     stays = keep(task)
     if stays is not None:
         fillings.append(_filling(stays, later, aim))
@@ -201,7 +202,7 @@ def _filling(packing: Packing, later: Hereafter, aim: StudyAim) -> Filling:
     if aim.deadline_seconds is not None:
         then = np.minimum(then, aim.deadline_seconds - present)
     then = np.maximum(then, later.seconds[:, 0])
-    usd = packing.usd + later.usd_within(then[:, None])[:, 0]
+    usd = packing.usd + later.usd_within(then[:, None])[:, 0] - _passed_on(packing, later, then)
     seconds = present + then
     kept = np.ones(len(seconds), dtype=bool)
     if aim.deadline_seconds is not None:
@@ -211,15 +212,39 @@ def _filling(packing: Packing, later: Hereafter, aim: StudyAim) -> Filling:
     return Filling(packing, seconds, usd, kept, later.instances_within(then))
 
 
-def _best(fillings: list[Filling], aim: StudyAim) -> Filling:
-    """The best, where a draw less than the aim asks, of those that can be kept, has its price."""
+def _passed_on(packing: Packing, later: Hereafter, then: FloatArray) -> FloatArray:
+    """What the next rung saves by instances that are still paid for when it begins, (K,).
+
+    Each that it takes over bears its part of what the rung costs, the longest paid first.
+    """
+    saved = np.zeros(len(then))
+    counts = [(until, count) for count, until in packing.paid if until > packing.barrier_seconds]
+    if not counts:
+        return saved
+    held = later.instances_within(then)
+    took, usd = later.next_within(then)
+    part = usd / np.maximum(held * took, _ROUNDING)
+    for until, count in sorted(counts, reverse=True):
+        used = np.clip(held, 0.0, count)
+        saved += part * used * np.clip(until - packing.seconds, 0.0, took)
+        held = held - used
+    return saved
+
+
+def _best(fillings: list[Filling], aim: StudyAim, usd_per_second: float) -> Filling:
+    """The best, where a draw less than the aim asks, of those that can be kept, has its price.
+
+    Where none can be kept, a second is worth what the study pays for one. Both are no less than
+    at `usd_per_second`, the least that anything costs: also where all is paid for already.
+    """
     chances = [float(one.kept.mean()) for one in fillings]
     asked = aim.confidence * max(chances)
     if max(chances) == 0.0:
         cheapest = min(fillings, key=lambda one: float(one.usd.mean()))
-        late = float(cheapest.usd.mean() / cheapest.seconds.mean()) * SECONDS_PER_HOUR
-        aim = StudyAim(usd_per_hour=max(late, aim.usd_per_hour))
+        late = max(float(cheapest.usd.mean() / cheapest.seconds.mean()), usd_per_second)
+        aim = StudyAim(usd_per_hour=max(late * SECONDS_PER_HOUR, aim.usd_per_hour))
     least = min(_score(one, aim) for one in fillings)
+    least = max(least, usd_per_second * min(float(one.seconds.mean()) for one in fillings))
 
     def cost(one: Filling) -> float:
         return _score(one, aim) + _MISS * least * max(asked - float(one.kept.mean()), 0.0)

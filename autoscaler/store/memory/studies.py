@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
+from decimal import Decimal
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
 from autoscaler.store.memory.tables import Tables
-from autoscaler.store.studies import StudyBook, after
+from autoscaler.store.studies import StatedTerms, StudyBook, after, unknown_study
 
 
 class MemoryStudyBook(StudyBook):
@@ -17,15 +19,23 @@ class MemoryStudyBook(StudyBook):
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._lock = tables.lock
-        self._terms: dict[str, StudyTerms] = {}
+        self._stated: dict[str, StatedTerms] = {}
         self._records: dict[str, dict[str, TrialRecord]] = defaultdict(dict)
 
     def state(self, study: str, terms: StudyTerms) -> None:
         with self._lock:
-            self._terms[study] = terms
+            known = self._stated.get(study)
+            self._stated[study] = StatedTerms(terms) if known is None else known.stated(terms)
+
+    def set_budget(self, study: str, budget_usd: Decimal) -> None:
+        with self._lock:
+            if study not in self._stated:
+                raise unknown_study(study)
+            self._stated[study] = replace(self._stated[study], budget_usd=budget_usd)
 
     def terms(self, study: str) -> StudyTerms | None:
-        return self._terms.get(study)
+        known = self._stated.get(study)
+        return None if known is None else known.in_force
 
     def tell(
         self,

@@ -27,13 +27,12 @@ class MemoryTrials(Trials):
             if start not in starts:
                 starts.append(start)
             incarnation = starts.index(start) + 1
-            refuse_superseded(job, incarnation, len(starts))
+            self._refuse_superseded(job, incarnation)
             return incarnation
 
     def tell(self, job: str, incarnation: int, calls: Iterable[TrialCall]) -> None:
         with self._lock:
-            self._tables.job(job)
-            refuse_superseded(job, incarnation, len(self._starts[job]))
+            self._refuse_superseded(job, incarnation)
             for call in calls:
                 self._calls.setdefault((job, incarnation, call.number), call)
 
@@ -58,6 +57,15 @@ class MemoryTrials(Trials):
         with self._lock:
             known = self._answers[job, incarnation]
             return tuple(known[number] for number in sorted(known) if number > after)
+
+    def _refuse_superseded(self, job: str, incarnation: int) -> None:
+        is_distributed = self._tables.job(job).spec.distributed
+        starts = self._starts[job]
+        latest = len(starts)
+        if is_distributed and 1 <= incarnation <= latest:
+            instance, _ = starts[incarnation - 1]
+            latest = max(number for number, (at, _) in enumerate(starts, 1) if at == instance)
+        refuse_superseded(job, incarnation, latest)
 
 
 class MemoryLeases(Leases):

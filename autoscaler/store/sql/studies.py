@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import Decimal
 
 from sqlalchemy import select
 
@@ -10,7 +11,7 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
 from autoscaler.store.database import Database
 from autoscaler.store.sql.jobs import job_row
-from autoscaler.store.studies import StudyBook, after
+from autoscaler.store.studies import StatedTerms, StudyBook, after, unknown_study
 from autoscaler.store.study_schema import StudyRow, TrialRow
 
 
@@ -22,12 +23,23 @@ class SqlStudyBook(StudyBook):
 
     def state(self, study: str, terms: StudyTerms) -> None:
         with self._database.write() as session:
-            session.merge(StudyRow(name=study, terms=terms))
+            row = session.get(StudyRow, study)
+            if row is None:
+                session.add(StudyRow(name=study, terms=terms))
+                return
+            row.take(row.to(StatedTerms).stated(terms))
+
+    def set_budget(self, study: str, budget_usd: Decimal) -> None:
+        with self._database.write() as session:
+            row = session.get(StudyRow, study)
+            if row is None:
+                raise unknown_study(study)
+            row.budget_usd = budget_usd
 
     def terms(self, study: str) -> StudyTerms | None:
         with self._database.read() as session:
             row = session.get(StudyRow, study)
-            return None if row is None else row.terms
+            return None if row is None else row.to(StatedTerms).in_force
 
     def tell(
         self,

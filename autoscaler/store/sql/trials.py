@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from autoscaler.domain.job import JobSpec
 from autoscaler.domain.trial import GivenAnswer, TrialAnswer, TrialCall, WaitingCall
 from autoscaler.store.database import Database
 from autoscaler.store.sql.jobs import job_row
@@ -22,27 +23,30 @@ class SqlTrials(Trials):
 
     def begin(self, job: str, instance: str, started_seconds: float) -> int:
         with self._database.write() as session:
-            job_row(session, job)
-            latest = _latest(session, job)
             known = select(IncarnationRow.number).where(
                 IncarnationRow.job == job,
                 IncarnationRow.instance == instance,
                 IncarnationRow.started_seconds == started_seconds,
             )
+            where = _instance_that_counts(job_row(session, job).spec, instance)
             number = session.scalar(known)
             if number is not None:
-                refuse_superseded(job, number, latest)
+                refuse_superseded(job, number, _latest(session, job, where))
                 return number
+            number = _latest(session, job) + 1
             row = IncarnationRow(
-                job=job, number=latest + 1, instance=instance, started_seconds=started_seconds
+                job=job, number=number, instance=instance, started_seconds=started_seconds
             )
             session.add(row)
-            return latest + 1
+            return number
 
     def tell(self, job: str, incarnation: int, calls: Iterable[TrialCall]) -> None:
         with self._database.write() as session:
-            study = job_row(session, job).spec.study or ""
-            refuse_superseded(job, incarnation, _latest(session, job))
+            spec = job_row(session, job).spec
+            row = session.get(IncarnationRow, (job, incarnation))
+            where = None if row is None else _instance_that_counts(spec, row.instance)
+            refuse_superseded(job, incarnation, _latest(session, job, where))
+            study = spec.study or ""
             told = {call.number: call for call in calls}
             own = select(TrialCallRow.number).where(
                 TrialCallRow.job == job,
@@ -133,7 +137,14 @@ class SqlLeases(Leases):
             return row.holder if row is not None and row.until_seconds > now_seconds else None
 
 
-def _latest(session: Session, job: str) -> int:
-    """The number of the incarnation that began last; 0 if none has."""
+def _instance_that_counts(spec: JobSpec, instance: str) -> str | None:
+    """The instance on which a later incarnation supersedes one of this instance; None for any."""
+    return instance if spec.distributed else None
+
+
+def _latest(session: Session, job: str, instance: str | None = None) -> int:
+    """The number of the incarnation that began last, there or anywhere; 0 if none has."""
     numbers = select(func.max(IncarnationRow.number)).where(IncarnationRow.job == job)
+    if instance is not None:
+        numbers = numbers.where(IncarnationRow.instance == instance)
     return session.scalar(numbers) or 0

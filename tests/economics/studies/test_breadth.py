@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.economics.studies.breadth import (
+from autoscaler.economics.studies.async_trials import (
     AsyncAction,
     AsyncTerms,
     AsyncTrial,
     expected_improvement,
-    plan_breadth,
 )
+from autoscaler.economics.studies.breadth import plan_breadth
+from autoscaler.economics.studies.rung import FreedInstances
 from tests.economics.studies.cases import rates, supply
 
 
@@ -21,12 +24,13 @@ def trial(
     to_rung: float = 1000.0,
     best: float = 0.9,
     rests_seconds: float = np.inf,
+    decisions: int = 0,
 ) -> AsyncTrial:
     """Worth up to `best`, linearly in its work up to 4000."""
     works = np.array([0.0, 4000.0])
     values = np.array([[0.0, best], [0.0, best + 0.02]])
     return AsyncTrial(
-        name, rates(1.0, 0.1)[0], to_rung, 4000.0, values, works, held, rests_seconds
+        name, rates(1.0, 0.1)[0], to_rung, 4000.0, values, works, held, rests_seconds, decisions
     )
 
 
@@ -41,21 +45,34 @@ def test_breadth_first_each_on_the_smallest_size() -> None:
 
 
 def test_what_is_free_goes_to_a_fresh_trial_before_growth() -> None:
-    terms = AsyncTerms(0.5, freed=(("gpu", 1),), paid=(("gpu", 1),))
+    terms = AsyncTerms(0.5, freed=(FreedInstances("gpu", 1, np.inf),))
     assert actions([trial("a", 0), trial("b")], terms, quota=2) == ["hold 1", "start 1"]
 
 
 def test_what_is_paid_for_and_nobody_wants_lets_the_best_grow() -> None:
-    terms = AsyncTerms(0.5, freed=(("gpu", 1),), paid=(("gpu", 1),))
+    terms = AsyncTerms(0.5, freed=(FreedInstances("gpu", 1, np.inf),))
     plan = [trial("good", 0, best=0.9), trial("bad", 0, best=0.6)]
     assert actions(plan, terms) == ["grow 2", "hold 1"]
 
 
 def test_what_is_free_and_not_paid_for_is_released() -> None:
-    terms = AsyncTerms(0.5, freed=(("gpu", 2),))
+    terms = AsyncTerms(0.5, freed=(FreedInstances("gpu", 2),))
     plan = plan_breadth([trial("a", 0)], supply(), terms)
     assert plan.release == (("gpu", 2),)
     assert plan.decisions[0].action is AsyncAction.HOLD
+
+
+def test_what_is_paid_for_only_a_while_makes_nobody_grow_for_nothing() -> None:
+    brief = AsyncTerms(0.5, freed=(FreedInstances("gpu", 1, 300.0),))
+    assert actions([trial("good", 0)], brief) == ["hold 1"]
+
+
+def test_what_is_billed_at_least_is_in_the_price_of_a_new_instance_and_not_of_a_free_one() -> None:
+    hour = supply(minimum_billed_seconds=7200)
+    poor = AsyncTerms(0.5, budget_usd=5.0)
+    assert plan_breadth([trial("new")], hour, poor).decisions[0].action is AsyncAction.WAIT
+    paid = replace(poor, budget_usd=0.0, freed=(FreedInstances("gpu", 1, 7200.0),))
+    assert plan_breadth([trial("new")], hour, paid).decisions[0].action is AsyncAction.START
 
 
 def test_a_trial_grows_if_it_would_not_reach_its_rung() -> None:
@@ -83,14 +100,41 @@ def test_no_fresh_trial_that_comes_too_late() -> None:
 
 
 def test_money_is_kept_for_the_finalists() -> None:
-    held = trial("leader", 0, to_rung=1000.0)
-    terms = AsyncTerms(0.5, budget_usd=5.0)
+    """The way of the leader to its end is $4, a fresh trial is likely to cost 1.15 + 0.5 x 3."""
+    held = trial("leader", 0, to_rung=1000.0, decisions=1)
+    terms = AsyncTerms(0.5, budget_usd=6.6)
     plan = plan_breadth([held, trial("new")], supply(), terms)
-    assert plan.reserve_usd == pytest.approx(3.0)
+    assert plan.reserve_usd == pytest.approx(4.0)
     assert plan.decisions[1].action is AsyncAction.WAIT
     assert "(G5)" in plan.decisions[1].reason
-    rich = plan_breadth([held, trial("new")], supply(), AsyncTerms(0.5, budget_usd=5.5))
+    rich = plan_breadth([held, trial("new")], supply(), AsyncTerms(0.5, budget_usd=6.7))
     assert rich.decisions[1].action is AsyncAction.START
+
+
+def test_no_more_is_kept_than_can_be_spent_by_the_deadline() -> None:
+    held = trial("leader", 0, decisions=1)
+    terms = AsyncTerms(0.5, deadline_seconds=1500.0, budget_usd=5.0)
+    assert plan_breadth([held], supply(), terms).reserve_usd == pytest.approx(1.5)
+
+
+def test_when_the_money_ends_the_others_pause_and_the_leader_goes_on() -> None:
+    leader, other = trial("leader", 0, decisions=1), trial("other", 0, best=0.6, decisions=1)
+    plan = plan_breadth([other, leader], supply(), AsyncTerms(0.5, budget_usd=4.5))
+    paused, held = plan.decisions
+    assert (paused.action, held.action) == (AsyncAction.PAUSE, AsyncAction.HOLD)
+    assert "(G5)" in paused.reason
+    assert plan.release == (("gpu", 1),)
+
+
+def test_the_leader_grows_to_reach_its_end_and_what_comes_free_is_kept_for_it() -> None:
+    leader, other = trial("leader", 0, decisions=1), trial("other", 0, best=0.6, decisions=1)
+    terms = AsyncTerms(0.5, deadline_seconds=2600.0)
+    assert actions([other, leader], terms) == ["hold 1", "grow 2"]
+    gathering = replace(terms, freed=(FreedInstances("gpu", 1),), deadline_seconds=1500.0)
+    plan = plan_breadth([other, leader, trial("new")], supply(3), gathering)
+    assert [one.action.value for one in plan.decisions] == ["hold", "hold", "wait"]
+    assert "kept for leader" in plan.decisions[2].reason
+    assert plan.release == ()
 
 
 def test_expected_improvement() -> None:
@@ -112,7 +156,7 @@ def test_who_trains_goes_on_and_the_quota_holds(
     """G4: nothing is stopped; and what is held was within the quota before."""
     trials = [trial(f"t{i}", held, to_rung, best) for i, (held, to_rung, best) in enumerate(drawn)]
     quota = sum(2 if one.held == 1 else 1 for one in trials if one.held is not None) + free + 1
-    terms = AsyncTerms(0.5, deadline, freed=(("gpu", free),), paid=(("gpu", free),))
+    terms = AsyncTerms(0.5, deadline, freed=(FreedInstances("gpu", free, np.inf),))
     plan = plan_breadth(trials, supply(quota), terms)
     for one, decision in zip(trials, plan.decisions, strict=True):
         if one.held is not None:

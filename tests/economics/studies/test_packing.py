@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -94,3 +95,26 @@ def test_to_keep_all_as_it_is_all_must_train() -> None:
     alone = keep(packing_task(Rung(rung.trials[:1]), supply(), 0.8))
     assert alone is not None
     assert alone.places[0].size == 1
+
+
+def test_what_is_paid_for_is_taken_first_and_what_trains_passes_on_what_it_leaves_of_it() -> None:
+    free = FreedInstances("gpu", 1), FreedInstances("gpu", 1, paid_seconds=900.0)
+    task = packing_task(Rung((trial("t", 500.0),), free), supply(), 0.8)
+    packing = pack(task, 5000.0)
+    assert packing is not None
+    assert packing.usd[0] == 0.0
+    assert packing.paid == ((1, 900.0),)
+    holds = replace(trial("old", 100.0, held=0), paid_seconds=900.0)
+    packing = pack(packing_task(Rung((holds, trial("new", 500.0))), supply(), 0.8), 5000.0)
+    assert packing is not None
+    assert packing.places[1].after == 0
+    assert packing.usd[0] == 0.0
+
+
+def test_growth_by_what_is_free_and_paid_for_costs_nothing() -> None:
+    slow = replace(trial("slow", 1000.0, held=0), paid_seconds=2000.0)
+    free = FreedInstances("gpu", 1, paid_seconds=2000.0)
+    packing = pack(packing_task(Rung((slow,), (free,)), supply(), 0.8), 800.0)
+    assert packing is not None
+    assert packing.places[0].beginning is Beginning.RESIZES
+    assert packing.usd[0] == 0.0

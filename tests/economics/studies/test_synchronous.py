@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, LimitUnit
+from autoscaler.economics.studies.future import hereafter
 from autoscaler.economics.studies.rung import (
     FreedInstances,
     Rung,
@@ -145,6 +146,35 @@ def test_a_billing_minimum_is_used_up_by_the_next_trial() -> None:
     terms = supply(minimum_billed_seconds=3600)
     plan = plan_rung(Rung((trial("a", 60.0), trial("b", 60.0))), terms, within(10.0))
     assert plan.usd.median == pytest.approx(3600 * USD_PER_SECOND)
+
+
+def test_what_is_paid_for_is_kept_until_it_no_longer_is() -> None:
+    rung = Rung((trial("t", 4000.0, held=0),), (FreedInstances("gpu", 2, 100.0),))
+    kept = plan_rung(rung, supply(minimum_billed_seconds=3600), within(100.0))
+    assert kept.release == ()
+    assert kept.standby is not None
+    assert kept.standby.keep == 2
+    assert "2 of them are paid for" in kept.standby.reason
+    over = replace(rung, freed=(FreedInstances("gpu", 2),))
+    assert plan_rung(over, supply(), within(100.0)).release == (("gpu", 2),)
+
+
+def test_what_is_billed_at_least_makes_later_rungs_hold_fewer() -> None:
+    """Five trials of a minute each: one instance after the other rather than five hours."""
+    rungs = later(60.0, trials=5)
+    hour = hereafter(rungs, supply(minimum_billed_seconds=3600), 1, 1)
+    second = hereafter(rungs, supply(), 1, 1)
+    dear = int(np.searchsorted(-second.usd_per_second, -0.02))
+    assert hour.next_instances[0, dear] < second.next_instances[0, dear]
+
+
+def test_where_all_is_paid_for_a_deadline_still_has_its_price() -> None:
+    """Two paid instances are needed to be in time; one would be as cheap, at nothing."""
+    rung = Rung((trial("t", 1500.0),), (FreedInstances("gpu", 2, 5000.0),))
+    plan = plan_rung(rung, supply(minimum_billed_seconds=7200), within(0.3))
+    assert sizes_of(plan) == [2]
+    assert plan.usd.median == 0.0
+    assert plan.chance == 1.0
 
 
 def test_reclaims_make_spot_dearer_than_its_price() -> None:

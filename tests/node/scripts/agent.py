@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from autoscaler.clock import SystemClock
-from autoscaler.node.agent import run_agent
 from autoscaler.node.instance import NodeSettings
+from autoscaler.node.life import run_agent
 from autoscaler.node.user_data import load_user_data
 from providers.metadata import read_metadata
 

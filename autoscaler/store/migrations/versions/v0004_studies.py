@@ -17,6 +17,7 @@ def upgrade() -> None:
         "studies",
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("terms", sa.Text(), nullable=False),
+        sa.Column("budget_usd", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("name", name="pk_studies"),
     )
     op.create_table(

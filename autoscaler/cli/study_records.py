@@ -1,0 +1,68 @@
+"""What a controller knows of a study, while it runs and from its database after its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+
+from autoscaler.clock import SystemClock
+from autoscaler.controller.study_spending import StudySpending
+from autoscaler.domain.errors import NotFound, Unavailable
+from autoscaler.service.views import decision_view
+from autoscaler.store.opening import open_store
+from autoscaler.store.store import Store
+from autoscaler.wire.messages import DecisionView, StudyView
+
+
+def decisions_of(study_name: str, job: str, number: int) -> tuple[DecisionView, ...]:
+    """The last decisions for a trial's job, the latest first.
+
+    Raises:
+        Unavailable: there is neither a controller nor the database of one of ours.
+        UnknownJob: it has no such job.
+    """
+    from hpo.running import database_of, line_to
+
+    try:
+        with line_to(study_name) as (client, _):
+            return client.decisions(job, number)
+    except Unavailable as error:
+        with _opened(database_of(study_name), error) as store:
+            entries = store.journal.decisions(store.jobs.find(job).id, number)
+            return tuple(decision_view(entry) for entry in entries)
+
+
+def view_of(study_name: str, name: str) -> StudyView | None:
+    """The study as its controller knows it, or knew it at the end; None if none does."""
+    from hpo.running import database_of, line_to
+
+    try:
+        with line_to(study_name) as (_, line):
+            return line.view()
+    except NotFound:
+        return None
+    except Unavailable as error:
+        try:
+            with _opened(database_of(study_name), error) as store:
+                return _view(store, name)
+        except Unavailable:
+            return None
+
+
+def _view(store: Store, name: str) -> StudyView:
+    spent_usd = StudySpending(store).spent(name, (), SystemClock().now())
+    terms, trials = store.studies.terms(name), store.studies.trials(name)
+    return StudyView(name, None, terms, trials, spent_usd, Decimal(0))
+
+
+@contextmanager
+def _opened(database: Path, error: Unavailable) -> Iterator[Store]:
+    if not database.exists():
+        raise error
+    store = open_store(f"sqlite:///{database}")
+    try:
+        yield store
+    finally:
+        store.close()

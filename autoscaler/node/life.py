@@ -1,0 +1,52 @@
+"""The life of an instance's agent, from its first start or from where an earlier one left off."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from autoscaler.clock import Clock
+from autoscaler.node.agent import Agent
+from autoscaler.node.disk import Disk
+from autoscaler.node.environment import base_environment
+from autoscaler.node.instance import DEFAULT_SETTINGS, Instance, NodeSettings
+from autoscaler.node.joining import join
+from autoscaler.node.state import AgentState, load_state
+from autoscaler.node.user_data import UserData
+from autoscaler.wire.client import NodeClient
+from providers.metadata import InstanceMetadata
+
+
+def run_agent(
+    user_data: UserData,
+    metadata: InstanceMetadata,
+    clock: Clock,
+    settings: NodeSettings = DEFAULT_SETTINGS,
+) -> None:
+    """Be the agent of this instance until the instance ends.
+
+    Raises:
+        NotAllowed, UnknownInstance: the controller does not let the instance in; it is powered
+            off.
+        Unavailable: no controller answered as long as the token was good; likewise.
+        SpecError: a secret of the job can't be found, likewise; or the saved state is not of
+            this version.
+    """
+    disk = Disk(metadata.directory)
+    environment = base_environment(os.environ)
+    instance = Instance(user_data.instance, metadata, disk, environment, settings)
+    state, joined = load_state(disk.state), None
+    client = NodeClient(user_data.controller, state.token if state else None)
+    if state is None:
+        reply = join(client, user_data, instance.power, clock)
+        joined = reply.assignment
+        state = AgentState(
+            reply.token,
+            reply.heartbeat_seconds,
+            reply.lease_seconds,
+            reply.drain_seconds,
+            joined,
+        )
+        with suppress(OSError):  # a full disk
+            disk.answered.touch()
+    Agent(instance, client, state, joined, clock).run()

@@ -1,0 +1,325 @@
+"""How long a trial waits for `report` and `should_prune`, and how much of it is the controller's.
+
+python benchmarks/trial_reports.py [--workers 8] [--steps 200] [--interval-seconds 0.25]
+
+The controller (HTTP, SQLite), the study's driver and each worker with its agent's relay are
+processes of their own, as on real instances; there are no instances, and the controller plans
+nothing meanwhile. Each worker takes `interval-seconds` on average between two reports, 0 for one
+after the other. `whole`: what the objective waits, from `report` to the answer of `should_prune`.
+`controller`: from a call's arrival at the controller until it has left for the driver that waits
+for it, and the same for the answer; `told` and `answered` are the two. Its processor time, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import multiprocessing
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from decimal import Decimal
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import optuna
+import uvicorn
+
+from autoscaler import main as deployments
+from autoscaler.clock import SystemClock
+from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.job import JobPhase, JobSpec
+from autoscaler.domain.offer import Offer, Purchase
+from autoscaler.domain.trial import TrialAnswer, WaitingCall
+from autoscaler.node.line import Line
+from autoscaler.node.state import Start
+from autoscaler.node.trial_relay import TrialRelay
+from autoscaler.service.studies import Studies
+from autoscaler.wire.client import NodeClient, StudyClient
+from autoscaler.wire.messages import StudyAnswers, TrialCalls
+from hpo.driver import Driver, Effort
+from hpo.line import TrialLine
+from hpo.worker import run_trial
+
+_STUDY = "reports"
+_TOKEN = "a person"
+_OFFER = Offer(
+    "small", "benchmark", "small", "here", Purchase.ON_DEMAND, 1, "core", Decimal(1), 0.0, 1e9
+)
+_PRUNERS: dict[str, Callable[[], optuna.pruners.BasePruner]] = {
+    "hyperband": lambda: optuna.pruners.HyperbandPruner(1, 10_000),
+    "median": optuna.pruners.MedianPruner,
+}
+
+Key = tuple[str, int]
+
+
+@dataclass
+class Request:
+    """One request at the controller: when it came, when its answer had left, what it was about."""
+
+    kind: str = ""
+    came_seconds: float = 0.0
+    left_seconds: float = 0.0
+    keys: list[Key] = field(default_factory=list)
+
+
+_current: ContextVar[Request] = ContextVar("request")
+
+
+class NotedStudies(Studies):
+    """Notes which calls each request is about."""
+
+    async def tell(self, held: HeldInstance, told: TrialCalls) -> None:
+        """Notes what is told."""
+        _note("tell", [(held.job, call.number) for call in told.calls])
+        await super().tell(held, told)
+
+    async def calls(self, study: str, holder: str, wait_seconds: float) -> tuple[WaitingCall, ...]:
+        """Notes what the driver hears."""
+        found = await super().calls(study, holder, wait_seconds)
+        _note("calls", [(each.job, each.call.number) for each in found])
+        return found
+
+    async def answer(self, study: str, given: StudyAnswers) -> None:
+        """Notes what is answered."""
+        _note("answer", [(each.job, each.answer.number) for each in given.answers])
+        await super().answer(study, given)
+
+    async def answers(
+        self, held: HeldInstance, incarnation: int, after: int, wait_seconds: float
+    ) -> tuple[TrialAnswer, ...]:
+        """Notes what the worker hears."""
+        found = await super().answers(held, incarnation, after, wait_seconds)
+        _note("answers", [(held.job, each.number) for each in found])
+        return found
+
+
+def _note(kind: str, keys: list[Key]) -> None:
+    request = _current.get()
+    request.kind, request.keys = kind, keys
+
+
+class Timed:
+    """An ASGI application whose requests are timed."""
+
+    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
+        self._app = app
+        self.requests: list[Request] = []
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        """Serves one request."""
+        request = Request(came_seconds=time.perf_counter())
+        _current.set(request)
+        await self._app(scope, receive, send)
+        request.left_seconds = time.perf_counter()
+        self.requests.append(request)
+
+    def parts(self) -> dict[str, list[float]]:
+        """The controller's part of each call that was told and answered, in seconds."""
+        seen: dict[str, dict[Key, Request]] = {}
+        for request in self.requests:
+            for key in request.keys:
+                seen.setdefault(request.kind, {}).setdefault(key, request)
+        told = {
+            key: heard.left_seconds - max(seen["tell"][key].came_seconds, heard.came_seconds)
+            for key, heard in seen["calls"].items()
+        }
+        answered = {
+            key: heard.left_seconds - max(seen["answer"][key].came_seconds, heard.came_seconds)
+            for key, heard in seen["answers"].items()
+        }
+        both = [told[key] + answered[key] for key in answered]
+        return {
+            "told": [*told.values()],
+            "answered": [*answered.values()],
+            "controller": both,
+        }
+
+
+def control(state: Path, workers: int, line: Connection) -> None:
+    """Be the controller, with a trial for each worker."""
+    state.mkdir()
+    vars(deployments)["Studies"] = NotedStudies
+    settings = deployments.ServeSettings(state)
+    deployment = deployments.Deployment(settings, "http://127.0.0.1", SystemClock())
+    deployment.authentication.set_person("owner", _TOKEN)
+    timed = Timed(deployment.app)
+    server = uvicorn.Server(
+        uvicorn.Config(timed, port=0, log_level="warning", access_log=False, lifespan="off")
+    )
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    line.send((f"http://127.0.0.1:{port}", [_token(deployment, n) for n in range(workers)]))
+    line.recv()
+    timed.requests.clear()
+    before_seconds = time.process_time()
+    line.recv()
+    used_seconds = time.process_time() - before_seconds
+    line.send((timed.parts(), used_seconds))
+    line.recv()
+    server.should_exit = True
+    thread.join()
+    deployment.close()
+
+
+def _token(deployment: deployments.Deployment, number: int) -> str:
+    """The token of the instance of one trial's job."""
+    store, authentication = deployment.store, deployment.authentication
+    now_seconds = SystemClock().now()
+    job = store.jobs.add(JobSpec(f"{_STUDY}-{number}", ("worker",), study=_STUDY), now_seconds)
+    held = store.instances.order(job.id, _OFFER, 1, lambda name: name, now_seconds)
+    authentication.issue(held)
+    return authentication.join(authentication.join_token(held), held.id)
+
+
+class Jobs:
+    """The driver's view of the jobs, which are there already; sets `all_begun` with the last."""
+
+    def __init__(self, workers: int, all_begun: Event) -> None:
+        self._left = workers
+        self._all_begun = all_begun
+
+    def submit(self, spec: JobSpec) -> SimpleNamespace:
+        """The job of that name."""
+        self._left -= 1
+        if self._left == 0:
+            self._all_begun.set()
+        return self.job(spec.name)
+
+    def job(self, name: str) -> SimpleNamespace:
+        """It runs."""
+        return SimpleNamespace(id=name, phase=JobPhase.RUNNING, study=_STUDY, cause=None)
+
+    def jobs(self, include_ended: bool) -> list[SimpleNamespace]:
+        """None waits for an instance."""
+        return [self.job(f"{_STUDY}-{number}") for number in range(1000)]
+
+
+def drive(url: str, storage: str, pruner: str, workers: int, all_begun: Event) -> None:
+    """Be the study's driver."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(study_name=_STUDY, storage=storage, pruner=_PRUNERS[pruner]())
+    template = JobSpec(_STUDY, ("worker",), study=_STUDY)
+    client: Any = Jobs(workers, all_begun)
+    line = StudyClient(url, _TOKEN, _STUDY)
+    Driver(study, template, client, line, "driver", SystemClock()).run(Effort(trials=workers))
+
+
+def work(
+    url: str, token: str, directory: Path, effort: tuple[int, float], line: Connection
+) -> None:
+    """Be a worker and its agent; tells what each report took."""
+    steps, interval_seconds = effort
+    logging.disable(logging.WARNING)  # until the driver is there
+    relay = TrialRelay(NodeClient(url, token), directory / "calls", SystemClock())
+    ours = Line(directory / "agent.sock", lambda: None, relay.take)
+    relay.on_answer = ours.answer
+    assignment: Any = SimpleNamespace(
+        spec=SimpleNamespace(study=_STUDY), checkpoint_directory=str(directory)
+    )
+    relay.serve(assignment, Start(1, 1, 1.0, 0))
+    chance = random.Random(token)
+    taken_seconds: list[float] = []
+
+    def objective(trial: optuna.trial.BaseTrial) -> float:
+        trial.suggest_float("x", 0.0, 1.0)
+        line.send("ready")
+        line.recv()
+        for step in range(steps):
+            time.sleep(chance.expovariate(1.0) * interval_seconds)
+            before_seconds = time.perf_counter()
+            trial.report(chance.random(), step)
+            trial.should_prune()
+            taken_seconds.append(time.perf_counter() - before_seconds)
+        line.send(taken_seconds)
+        line.recv()
+        return 1.0
+
+    run_trial(objective, TrialLine(directory / "agent.sock", SystemClock()))
+
+
+def measure(options: argparse.Namespace, directory: Path) -> dict[str, list[float]]:
+    """One run: what all reports took, in seconds."""
+    processes = multiprocessing.get_context("spawn")
+    ours, theirs = processes.Pipe()
+    state = directory / "state"
+    controller = processes.Process(target=control, args=(state, options.workers, theirs))
+    controller.start()
+    url, tokens = ours.recv()
+    storage = options.storage or f"sqlite:///{directory / 'study.db'}"
+    all_begun = processes.Event()
+    aims = (url, storage, options.pruner, options.workers, all_begun)
+    driver = processes.Process(target=drive, args=aims)
+    driver.start()
+    all_begun.wait()
+    lines, workers = [], []
+    for number, token in enumerate(tokens):
+        place = directory / str(number)
+        place.mkdir()
+        line, end = processes.Pipe()
+        effort = (options.steps, options.interval_seconds)
+        workers.append(processes.Process(target=work, args=(url, token, place, effort, end)))
+        workers[-1].start()
+        lines.append(line)
+    _say_all(lines, ours)
+    whole = [seconds for line in lines for seconds in line.recv()]
+    ours.send("done")
+    parts, used_seconds = ours.recv()
+    for line in lines:
+        line.send("end")
+    for process in (*workers, driver):
+        process.join()
+    ours.send("end")
+    controller.join()
+    return {"whole": whole, **parts, "processor": [used_seconds / len(whole)]}
+
+
+def _say_all(lines: list[Connection], controller: Connection) -> None:
+    """Let all begin when all are there."""
+    for line in lines:
+        line.recv()
+    controller.send("begin")
+    for line in lines:
+        line.send("begin")
+
+
+def main() -> None:
+    """Print a row for each part: the median and the 99th percentile, in milliseconds."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--interval-seconds", type=float, default=0.25)
+    parser.add_argument("--pruner", choices=_PRUNERS, default="hyperband")
+    parser.add_argument("--storage", help="of the study; a SQLite file if it is not said")
+    parser.add_argument("--directory", help="where all of it lies, such as another disk")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+        taken = measure(options, Path(directory))
+    rows = {
+        name: {f"p{part}": float(np.percentile(each, part)) * 1e3 for part in (50, 90, 99)}
+        for name, each in taken.items()
+    }
+    if options.json:
+        print(json.dumps(rows))
+        return
+    print(f"{len(taken['whole'])} reports; milliseconds   p50     p90     p99")
+    for name, row in rows.items():
+        print(f"{name:28}" + "".join(f"{value:8.2f}" for value in row.values()))
+
+
+if __name__ == "__main__":
+    main()

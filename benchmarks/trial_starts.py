@@ -1,0 +1,151 @@
+"""What lies between the end of one trial and the first line of the next, on the same instance.
+
+    python benchmarks/trial_starts.py [--trials 12] [--seconds 3] [--imports torch] [--json]
+
+A real study on a controller of its own, with one instance of local cores. Its objective notes when
+it begins and ends, Optuna when a trial was asked for and told, the controller when it handed the
+instance over, the agent when it started the worker. Wall times: leave the machine alone meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import optuna
+
+import hpo
+
+PARTS = ("told", "asked", "handed over", "ordered", "first line", "whole turn")
+STUDY = "starts"
+
+
+def objective_of(seconds: float, imports: str) -> hpo.running.Objective:
+    """An objective that imports what real ones do and then does nothing for so long."""
+
+    def objective(trial: optuna.trial.BaseTrial) -> float:
+        import importlib
+        import time
+
+        trial.set_user_attr("begun", time.time())
+        trial.set_user_attr("worked", time.process_time())
+        importlib.import_module(imports)
+        trial.set_user_attr("imported", time.time())
+        value = trial.suggest_float("x", 0.0, 1.0)
+        time.sleep(seconds)
+        trial.set_user_attr("ended", time.time())
+        return value
+
+    return objective
+
+
+@contextmanager
+def controller(state: Path) -> Iterator[None]:
+    """A controller on one core; its address is in the environment meanwhile."""
+    options = ("--state", str(state), "--port", "0", "--devices", "0", "--boot-seconds", "0")
+    command = [sys.executable, "-P", "-m", "autoscaler.cli.app", "serve", *options]
+    with (state / "log").open("w") as log:
+        serving = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        while not (state / "client.json").exists():
+            time.sleep(0.1)
+        client = json.loads((state / "client.json").read_text())
+        os.environ["CASTOR_URL"], os.environ["CASTOR_TOKEN"] = client["url"], client["token"]
+        yield
+        while _instances(state):
+            time.sleep(0.5)
+    finally:
+        serving.terminate()
+        serving.wait()
+
+
+def turns(study: optuna.Study, state: Path) -> list[dict[str, float]]:
+    """The parts of each turn, in seconds, of trials that had an earlier one's instance."""
+    handed = _column(state, "SELECT job, at_seconds FROM events WHERE kind = 'handed over'")
+    ordered = _column(state, "SELECT job, started_seconds FROM incarnations")
+    found = []
+    for before, after in pairwise(study.trials):
+        job = after.user_attrs["castor:job"]
+        if job not in handed:
+            continue
+        moments = (
+            before.user_attrs["ended"],
+            _seconds(before.datetime_complete),
+            _seconds(after.datetime_start),
+            handed[job],
+            ordered[job],
+            after.user_attrs["begun"],
+        )
+        parts = [later - earlier for earlier, later in pairwise(moments)]
+        found.append(dict(zip(PARTS, (*parts, moments[-1] - moments[0]), strict=True)))
+    return found
+
+
+def _seconds(moment: object) -> float:
+    assert hasattr(moment, "timestamp")
+    return float(moment.timestamp())
+
+
+def _column(state: Path, query: str) -> dict[str, float]:
+    with closing(sqlite3.connect(state / "castor.db")) as database:
+        return dict(database.execute(query).fetchall())
+
+
+def _instances(state: Path) -> dict[str, float]:
+    return _column(state, "SELECT id, requested_seconds FROM instances WHERE phase <> 'ended'")
+
+
+def main() -> None:
+    """Measure, and print a table or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each trial")
+    parser.add_argument("--imports", default="torch", help="a module that the objective imports")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    logging.disable(logging.INFO)
+    with tempfile.TemporaryDirectory(prefix="castor-starts-") as scratch:
+        state = Path(scratch)
+        state.chmod(0o755)
+        study = optuna.create_study(study_name=STUDY)
+        with controller(state):
+            objective = objective_of(arguments.seconds, arguments.imports)
+            hpo.optimize(study, objective, n_trials=arguments.trials, n_jobs=1)
+            first = study.trials[0]
+            boot_seconds = first.user_attrs["begun"] - _seconds(first.datetime_start)
+        found = turns(study, state)
+    imports = [each.user_attrs["imported"] - each.user_attrs["begun"] for each in study.trials]
+    if arguments.json:
+        print(json.dumps({"first": boot_seconds, "imports": imports, "turns": found}))
+        return
+    print(
+        f"first trial, from ask to its first line: {boot_seconds:.2f} s, then {imports[0]:.2f} s"
+    )
+    worked = 1000 * statistics.median(each.user_attrs["worked"] for each in study.trials[1:])
+    print(f"the others: imports {1000 * statistics.median(imports[1:]):.0f} ms")
+    print(f"processor time of a warm worker before its first line: {worked:.0f} ms")
+    print(f"{len(found)} turns on a warm instance, ms:   median   least    most")
+    for part in PARTS:
+        values = sorted(1000 * turn[part] for turn in found)
+        print(
+            f"  to {part:24} {statistics.median(values):14.0f} {values[0]:7.0f} {values[-1]:7.0f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
