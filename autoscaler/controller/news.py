@@ -36,7 +36,7 @@ def news_in(snapshot: Snapshot) -> tuple[object, ...]:
                 (
                     each.stands.job,
                     each.stands.has_ended,
-                    each.stands.waits_for_decision,
+                    each.stands.waits,
                     len(each.speeds),
                 )
                 for each in study.trials

@@ -22,13 +22,13 @@ from autoscaler.policies.marginal_pool import plan_pool
 from autoscaler.policies.marginal_studies import (
     StudyPart,
     StudyWork,
-    plan_study,
     studies_of,
     targets,
     together,
 )
 from autoscaler.policies.program import Effort
 from autoscaler.policies.sharing import Sharing, share_out
+from autoscaler.policies.study_contests import StudyMarket, contested
 from autoscaler.policies.transition import releases_first
 
 # A plan that limits bind is made again from where it leads, until that is where it leads.
@@ -86,24 +86,26 @@ class MarginalPolicy:
     def _with_studies(
         self, snapshot: Snapshot, works: Sequence[StudyWork], supply: Supply
     ) -> Plan:
-        """Studies within what others hold now, then ordinary jobs within the rest."""
+        """Each study in turn against the ordinary jobs; these then share what is left."""
         trials = {job.id for work in works for job in (*work.jobs, *work.set_aside)}
         others = sorted(
             (job for job in snapshot.jobs if job.id not in trials), key=lambda job: job.id
         )
+
+        def rest(taken: FloatArray) -> Plan:
+            limits = tuple(
+                replace(limit, maximum=max(limit.maximum - float(used), 0.0))
+                for limit, used in zip(snapshot.limits, taken, strict=True)
+            )
+            return self._of_jobs(others, supply_of(replace(snapshot, limits=limits)))
+
         parts: list[StudyPart] = []
         for place, work in enumerate(works):
             later = [job for each in works[place + 1 :] for job in (*each.jobs, *each.set_aside)]
-            taken = supply.uses(targets(parts).values())
-            taken = taken + supply.uses(job.held for job in (*others, *later))
-            parts.append(plan_study(work, supply, taken, self._parameters.most_times_dearest))
-        given = supply.uses(targets(parts).values())
-        limits = tuple(
-            replace(limit, maximum=max(limit.maximum - float(used), 0.0))
-            for limit, used in zip(snapshot.limits, given, strict=True)
-        )
-        rest = self._of_jobs(others, supply_of(replace(snapshot, limits=limits)))
-        return together(rest, parts, supply)
+            taken = supply.uses(targets(parts).values()) + supply.uses(job.held for job in later)
+            market = StudyMarket(supply, taken, others, rest, self._parameters.most_times_dearest)
+            parts.append(contested(work, market))
+        return together(rest(supply.uses(targets(parts).values())), parts, supply)
 
     def _of_few(self, jobs: Sequence[JobSnapshot], supply: Supply) -> Plan:
         outcome = self._settled(jobs, supply)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.offer import Limit, LimitUnit
 from autoscaler.domain.plan import Decision, Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, StudySnapshot
 from autoscaler.economics.objectives import price_range
@@ -64,8 +65,17 @@ def studies_of(snapshot: Snapshot, supply: Supply) -> tuple[StudyWork, ...]:
     return tuple(found)
 
 
-def plan_study(work: StudyWork, supply: Supply, taken: FloatArray, most_times: float) -> StudyPart:
-    """Decide for one study within what others leave of the limits; `taken` is theirs, (R,)."""
+def plan_study(
+    work: StudyWork,
+    supply: Supply,
+    taken: FloatArray,
+    most_times: float,
+    most_instances: int | None = None,
+) -> StudyPart:
+    """Decide for one study within what others leave of the limits; `taken` is theirs, (R,).
+
+    Its trials are to hold at most `most_instances` together.
+    """
     aside = [_stays(job) for job in work.set_aside]
     if not work.jobs:
         return StudyPart(tuple(aside), None)
@@ -74,6 +84,10 @@ def plan_study(work: StudyWork, supply: Supply, taken: FloatArray, most_times: f
     if moment is None:
         waits = [_nothing(job) for job in work.jobs]
         return StudyPart(tuple(aside + waits), None)
+    if most_instances is not None:
+        share = Limit("share of the study", LimitUnit.INSTANCES, float(most_instances))
+        limits = (*moment.supply.limits, share)
+        moment = replace(moment, supply=replace(moment.supply, limits=limits))
     moment = _within_limits(moment)
     prices = price_range(work.jobs[0], supply, most_times)
     goal = study_goal(work.study, supply.now_seconds, prices)

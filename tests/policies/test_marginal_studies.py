@@ -177,7 +177,25 @@ def test_of_a_study_without_terms_each_trial_is_a_job() -> None:
     assert planned(plain) == planned(alike)
 
 
-def test_jobs_get_what_studies_leave() -> None:
-    other = job("other", study=None, models=running(1)[0][0].models)  # type: ignore[index]
-    found = moment([*running(2)], (), other, quota=3, to_begin=9)
-    assert held_in(found) == [1, 1, 1]
+class TestBesideJobs:
+    def test_who_gives_more_for_an_instance_gets_it(self) -> None:
+        """A job that waits, and trials that wait, before one instance that is left."""
+        other = job("other", models=trial(0)[0].models, objective=valued(4.0))
+        trials = [*running(2), trial(2)]
+        terms = {"quota": 3, "to_begin": 9}
+        dear = moment(trials, (), other, objective=valued(60.0), **terms)
+        cheap = moment(trials, (), other, objective=valued(0.5), **terms)
+        assert held_in(dear) == [0, 1, 1, 1]
+        assert held_in(cheap) == [1, 1, 1, 0]
+
+    def test_a_deadline_takes_from_a_job_what_it_needs(self) -> None:
+        """And what trains is not taken from the study."""
+        other = job("other", ONE, models=trial(0)[0].models, remaining_examples=1e9)
+        terms = {"quota": 2, "to_begin": 9}
+        trials = [*running(1), trial(1)]
+        assert held_in(moment(trials, (), other, objective=worth(hours=3), **terms)) == [0, 1, 1]
+        assert held_in(moment(trials, (), other, objective=valued(0.5), **terms)) == [1, 1, 0]
+
+    def test_what_the_limits_bear_goes_to_both(self) -> None:
+        other = job("other", models=trial(0)[0].models)
+        assert held_in(moment([*running(2)], (), other, quota=3, to_begin=9)) == [1, 1, 1]

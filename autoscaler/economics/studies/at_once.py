@@ -129,7 +129,9 @@ def _for_time(stage: _Stage, goal: StudyGoal, most: int, at_hand: int) -> AtOnce
 def _without_an_end(moment: StudyMoment, goal: StudyGoal) -> AtOnce:
     """Trials without number: a budget lasts to the deadline, else the limits decide."""
     if goal.deadline_seconds is None or goal.left_usd is None:
-        return AtOnce(None, "the limits leave no room for one more", None, goal.value_of_time)
+        training = sum(one.held is not None for one in moment.trials)
+        bid = goal.bid / (training + 1)
+        return AtOnce(None, "the limits leave no room for one more", None, bid)
     size = cheapest_size(moment.fresh, moment.supply)
     price = 0.0 if size is None else float(moment.supply.usd_per_second[size])
     costs = price * goal.deadline_seconds

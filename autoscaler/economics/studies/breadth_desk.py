@@ -82,7 +82,7 @@ class Desk:
         self._free[offer] += [trial.paid_seconds] * int(self._supply.instances[size])
         self._free[offer].sort(reverse=True)
         reason = (
-            f"pause {trial.id}: its next rung costs {money(usd)}; beyond the "
+            f"wait {trial.id}, paused: its next rung costs {money(usd)}; beyond the "
             f"{money(self.reserve_usd)} for finalists and what better ones need "
             f"{money(max(self._spare_usd, 0.0))} is left (G5)"
         )
@@ -299,4 +299,4 @@ class Desk:
 
 
 def _waits(trial: AsyncTrial, why: str) -> AsyncDecision:
-    return AsyncDecision(trial.id, AsyncAction.WAIT, None, f"{trial.id} waits: {why}")
+    return AsyncDecision(trial.id, AsyncAction.WAIT, None, f"wait {trial.id}: {why}")

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autoscaler.economics.studies.at_once import AtOnce, trials_at_once
-from autoscaler.economics.studies.breadth import (
+from autoscaler.economics.studies.async_trials import (
     AsyncAction,
     AsyncDecision,
     AsyncTerms,
     AsyncTrial,
-    plan_breadth,
 )
+from autoscaler.economics.studies.at_once import AtOnce, trials_at_once
+from autoscaler.economics.studies.breadth import plan_breadth
 from autoscaler.economics.studies.goal import Purse, StudyGoal
 from autoscaler.economics.studies.moment import StudyMoment, TrialAt
 from autoscaler.economics.studies.prospect import prospects
@@ -109,7 +110,7 @@ def _decided(
 ) -> dict[str, AsyncDecision]:
     """What the guards decide; one for which an offer has no room is asked for another."""
     every = [*goes_on, *admitted]
-    terms = _terms(moment, goal, len(every))
+    terms = _terms(moment, goal)
     goodput = {one.id: np.median(one.goodput, axis=0) for one in every}
     values = prospects(moment, every) if _is_hurried(moment, goal, goes_on) else {}
     found: dict[str, AsyncDecision] = {}
@@ -150,28 +151,22 @@ def _asked(
         works,
         trial.held,
         np.inf if changed is None else moment.now_seconds - changed,
+        decisions=int(trial.stands.progress >= moment.first_work),
+        paid_seconds=trial.paid_seconds,
     )
 
 
-def _terms(moment: StudyMoment, goal: StudyGoal, trials: int) -> AsyncTerms:
-    """The guards' terms: of the budget all that train are brought to their ends."""
+def _terms(moment: StudyMoment, goal: StudyGoal) -> AsyncTerms:
+    """The guards' terms. The budget is kept here: all that train are brought to their ends."""
     terms = moment.study.terms
     best = -np.inf
     if terms.best is not None:
         best = terms.best if terms.directions[:1] == ("maximize",) else -terms.best
-    free = Counter(one.offer for one in moment.free)
-    price = {offer.id: offer.usd_per_second for offer in moment.supply.offers}
-    paid = Counter(
-        one.offer for one in moment.free if one.paid_seconds > 0 or price[one.offer] == 0
+    is_paid = {offer.id: offer.usd_per_second == 0 for offer in moment.supply.offers}
+    freed = tuple(
+        replace(one, paid_seconds=math.inf) if is_paid[one.offer] else one for one in moment.free
     )
-    return AsyncTerms(
-        best=best,
-        deadline_seconds=goal.deadline_seconds,
-        budget_usd=goal.left_usd,
-        freed=tuple(sorted(free.items())),
-        paid=tuple(sorted(paid.items())),
-        finalists=trials,
-    )
+    return AsyncTerms(best=best, deadline_seconds=goal.deadline_seconds, freed=freed)
 
 
 def _is_hurried(moment: StudyMoment, goal: StudyGoal, trains: Sequence[TrialAt]) -> bool:

@@ -36,7 +36,8 @@ class TrialAt:
         held: which of the sizes it holds; None: none.
         to_decision: work to its next decision; 0: it waits for that.
         to_end: work to the end of its training.
-        goodput: units of work a second on each size in each draw, (K, A); 0: not for it.
+        goodput: units of work a second on each size in each draw, (K, A); 0: not for it now.
+        later_goodput: the same, once what was decided for it has come about.
         is_measured: whether its own speed was measured.
         ready_seconds: until what it holds trains.
         paid_seconds: of what it holds that are paid for in any case.
@@ -48,6 +49,7 @@ class TrialAt:
     to_decision: float
     to_end: float
     goodput: FloatArray
+    later_goodput: FloatArray
     is_measured: bool
     ready_seconds: float
     paid_seconds: float
@@ -61,6 +63,11 @@ class TrialAt:
     def waits_for_decision(self) -> bool:
         """Whether it has come to where its pruner decides next."""
         return self.to_decision <= 0
+
+    @property
+    def frees(self) -> bool:
+        """Whether it can give back what it holds while it waits."""
+        return self.stands.pauses or self.job.progress_examples > 0
 
     @property
     def can_train(self) -> bool:
@@ -122,7 +129,10 @@ def study_moment(
         return None
     full_work = _full_work(study)
     speeds = trial_speeds(alive, ended, menu, full_work)
-    keeps_progress = any(job.progress_examples > 0 for job in jobs)
+    keeps_progress = any(
+        job.progress_examples > 0 or record.stands.pauses
+        for job, record in zip(jobs, alive, strict=True)
+    )
     trials = tuple(
         _trial(
             place, job, record, _Around(menu, supply, speeds, spacing, full_work, keeps_progress)
@@ -168,8 +178,8 @@ class _Around:
 def _trial(place: int, job: JobSnapshot, record: TrialRecord, around: _Around) -> TrialAt:
     menu, stands = around.menu, record.stands
     held = menu.sizes.index(job.held) if job.held in menu.sizes else None
-    allowed = _allowed(job, held, around)
-    goodput = around.speeds.goodput[:, place] * allowed
+    bounds = permitted_sizes(job, menu.sizes, around.supply)
+    goodput = around.speeds.goodput[:, place] * bounds
     rate = 0.0
     if held is not None and job.trained == job.held == record.trained:
         rate = float(np.median(around.speeds.goodput[:, place, held]))
@@ -184,7 +194,8 @@ def _trial(place: int, job: JobSnapshot, record: TrialRecord, around: _Around) -
         held=held,
         to_decision=to_decision,
         to_end=max(around.full_work - reached, least),
-        goodput=goodput,
+        goodput=goodput * _allowed(job, held, around),
+        later_goodput=goodput,
         is_measured=bool(around.speeds.is_measured[place]),
         ready_seconds=0.0 if offer is None else _ready_seconds(job, offer, around),
         paid_seconds=0.0 if offer is None else _paid_seconds(job, offer, around.supply),
@@ -192,21 +203,23 @@ def _trial(place: int, job: JobSnapshot, record: TrialRecord, around: _Around) -
 
 
 def _allowed(job: JobSnapshot, held: int | None, around: _Around) -> BoolArray:
-    """Which sizes it may go to. A change that was decided is left to come about; and what keeps
-    no progress goes nowhere else: there it would begin anew.
+    """Which sizes it may go to now, (A,), its bounds left aside.
+
+    A change that was decided is left to come about. What keeps no progress goes nowhere else:
+    there it would begin anew.
     """
-    allowed = permitted_sizes(job, around.menu.sizes, around.supply)
+    sizes = np.arange(len(around.menu.sizes))
     if held is None:
-        return allowed
+        return np.ones(len(sizes), dtype=np.bool_)
+    stays: BoolArray = sizes == held
     if job.trained != job.held:
-        stays: BoolArray = allowed & (np.arange(len(allowed)) == held)
         return stays
-    if not around.keeps_progress:
-        offers = around.menu.offer_of
-        more = around.menu.instances >= around.menu.instances[held]
-        grows: BoolArray = allowed & (offers == offers[held]) & more
-        return grows
-    return allowed
+    if around.keeps_progress:
+        return np.ones(len(sizes), dtype=np.bool_)
+    offers = around.menu.offer_of
+    grows = around.menu.instances >= around.menu.instances[held]
+    same: BoolArray = (offers == offers[held]) & grows
+    return same
 
 
 def _since(record: TrialRecord, rate: float, around: _Around) -> float:

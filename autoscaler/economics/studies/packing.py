@@ -99,16 +99,15 @@ def pack(task: PackingTask, barrier_seconds: float) -> Packing | None:
     return packer.packing()
 
 
-def keep(task: PackingTask) -> Packing | None:
-    """All that trains goes on as it is; None if some wait."""
-    if len(task.waiting):
-        return None
+def keep(task: PackingTask, barrier_seconds: float = 0.0) -> Packing | None:
+    """All that trains goes on as it is, those that wait come in by then; None if they can't."""
     packer = _Packer(task, NEVER)
     for row, index in enumerate(task.running.tolist()):
         held = task.rung.trials[index].held
         packer.put_on(row, index, int(held or 0), is_ready=False)
-    packer.barrier = max(lane.end_seconds for lane in packer.lanes)
-    return packer.packing()
+    ends = (lane.end_seconds for lane in packer.lanes)
+    packer.barrier = max(barrier_seconds * (1.0 + _ROUNDING), *ends)
+    return packer.packing() if packer.put_waiting() else None
 
 
 class _Packer:

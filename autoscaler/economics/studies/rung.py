@@ -203,13 +203,17 @@ class FutureRung:
 class Rung:
     """The present rung, what the study holds beside its trials, and the rungs to come.
 
-    Where they `may_pause`, trials that train may make room for others: they go on where they were.
+    Where they `may_pause`, trials that train may make room for a look at others: they go on where
+    they were. Where they `may_swap`, also for others that are to go first.
+    Where it `is_reluctant`, sizes are kept while some wait, too, unless a margin is saved.
     """
 
     trials: tuple[RungTrial, ...]
     freed: tuple[FreedInstances, ...] = ()
     future: tuple[FutureRung, ...] = ()
     may_pause: bool = True
+    may_swap: bool = True
+    is_reluctant: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ def _rung(moment: StudyMoment, racing: list[TrialAt]) -> Rung:
         for one in racing
     ]
     draws = len(racing[0].goodput)
-    to_begin = min(moment.study.terms.to_begin or 0, _MOST_TO_BEGIN)
+    to_begin = _to_begin(moment)
     fresh = np.tile(moment.fresh, (draws, 1))
     if not (moment.fresh > 0).any():
         to_begin = 0
@@ -140,18 +140,55 @@ def _rung(moment: StudyMoment, racing: list[TrialAt]) -> Rung:
     freed = moment.free + tuple(
         FreedInstances(size.offer, size.instances, one.paid_seconds, one.ready_seconds)
         for one in moment.trials
-        if one.waits_for_decision and one.held is not None
+        if one.waits_for_decision and one.held is not None and one.frees
         for size in (moment.supply.sizes[one.held],)
     )
     return Rung(
-        tuple(trials), freed, _future(moment, fresh, to_begin), may_pause=moment.keeps_progress
+        tuple(trials),
+        freed,
+        _future(moment, fresh, to_begin),
+        may_pause=moment.keeps_progress,
+        may_swap=moment.keeps_progress and _is_settled(moment),
+        is_reluctant=True,
     )
+
+
+def _is_settled(moment: StudyMoment) -> bool:
+    """Whether what was decided has come about, and has lasted for as long as it took to.
+
+    Until then nobody changes places: each plan finds another order that is as good.
+    """
+    if moment.free:
+        return False
+    for one in moment.trials:
+        if one.held is None:
+            continue
+        begun = one.job.ordered_seconds
+        took = float(moment.supply.boot_seconds[one.held]) + moment.supply.switching.start_seconds
+        lasts = moment.now_seconds - (moment.now_seconds if begun is None else begun)
+        if one.job.trained != one.job.held or lasts < 2.0 * took:
+            return False
+    return True
+
+
+def _to_begin(moment: StudyMoment) -> int:
+    """How many trials that have not begun belong to this rung.
+
+    A search in groups has more to begin than that. How large a group is follows from the next
+    rung: trials go from `decided_at` as far as one in eta goes on to.
+    """
+    terms = moment.study.terms
+    if not terms.to_begin or not terms.later:
+        return 0
+    eta = 1.0 + terms.later[0].work / moment.first_work
+    missing = round(terms.later[0].trials * eta) - len(moment.trials)
+    return min(max(missing, 0), terms.to_begin, _MOST_TO_BEGIN)
 
 
 def _future(moment: StudyMoment, fresh: FloatArray, to_begin: int) -> tuple[FutureRung, ...]:
     later = moment.study.terms.later
     able = [one for one in moment.trials if one.can_train]
-    rates = np.stack([one.goodput for one in able] + [fresh] * to_begin, axis=1)
+    rates = np.stack([one.later_goodput for one in able] + [fresh] * to_begin, axis=1)
     weights = None if to_begin else _weights(moment, able)
     counts, works = [rung.trials for rung in later], [rung.work for rung in later]
     return future_rungs(rates, counts, works, SurvivorDraws(weights))
@@ -188,7 +225,7 @@ def _kept(
     kept, left = {}, standby.keep - max(free, 0)
     for one in _by_promise(moment):
         held = None if one.held is None else moment.supply.sizes[one.held]
-        if held is None or held.offer != standby.offer or held.instances > left:
+        if held is None or not one.frees or held.offer != standby.offer or held.instances > left:
             continue
         left -= held.instances
         kept[one.id] = TrialVerdict(
@@ -238,8 +275,12 @@ def _by_promise(moment: StudyMoment) -> list[TrialAt]:
 
 def _rests(trial: TrialAt, barrier_seconds: float) -> TrialVerdict:
     """A trial that has come to its barrier, or for which there is no size."""
+    held = trial.job.held
     if not trial.waits_for_decision:
         return TrialVerdict(trial.id, None, f"wait {trial.id}: nothing that it may use is offered")
+    if trial.held is not None and held is not None and not trial.frees:
+        reason = f"hold {trial.id} at {held}, at its barrier: it would begin anew elsewhere"
+        return TrialVerdict(trial.id, held, reason)
     soon = f"the barrier is in {duration(barrier_seconds)}"
     return TrialVerdict(trial.id, None, f"wait {trial.id} for the barrier: {soon}")
 
@@ -253,6 +294,9 @@ def _at_the_barrier(moment: StudyMoment) -> StudyVerdict:
     for one in moment.trials:
         held = None if one.held is None else supply.sizes[one.held]
         boots = 0.0 if one.held is None else float(supply.boot_seconds[one.held])
+        if held is not None and not one.frees:
+            trials.append(_rests(one, 0.0))
+            continue
         if held is None or not wanted or moment.now_seconds - told > boots:
             trials.append(TrialVerdict(one.id, None, f"wait {one.id} for its pruner"))
             continue

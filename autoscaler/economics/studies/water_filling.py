@@ -29,6 +29,7 @@ from autoscaler.goodput.throughput import FloatArray
 _CAUTION = 0.8
 _BARRIERS = 16
 _JUST_IN_TIME = 6
+_LATER = (1.0, 1.06, 1.12, 1.25)
 _NEAR = np.geomspace(0.88, 1.12, 6)
 # What is held is kept unless this share of all that is still to be paid is saved.
 _HYSTERESIS = 0.02
@@ -91,7 +92,7 @@ def water_fill(rung: Rung, supply: StudySupply, aim: StudyAim) -> Prospects:
     """
     prospects = _water_fill(rung, supply, aim)
     held = [one for one in rung.trials if one.held is not None]
-    if not held or len(held) == len(rung.trials) or not rung.may_pause:
+    if not held or len(held) == len(rung.trials) or not rung.may_swap:
         return prospects
     others = _water_fill(_loosened(rung, supply), supply, aim)
     stays = _kept_if_as_good(prospects.chosen, others.chosen, aim)
@@ -129,10 +130,14 @@ def _water_fill(rung: Rung, supply: StudySupply, aim: StudyAim) -> Prospects:
     around = first.packing.barrier_seconds * _NEAR
     fillings += _fillings(task, around, later, aim)
     chosen = _best(fillings, aim, least)
-    stays = keep(task)
-    if stays is not None:
-        fillings.append(_filling(stays, later, aim))
-        chosen = _kept_if_as_good(fillings[-1], chosen, aim)
+    stays = [
+        _filling(packing, later, aim)
+        for packing in _stays(task, chosen.packing.barrier_seconds)
+        if packing is not None
+    ]
+    if stays:
+        fillings += stays
+        chosen = _kept_if_as_good(_best(stays, aim, least), chosen, aim)
     slope = _value_of_time(chosen, fillings, later, aim)
     return Prospects(
         replace(chosen, usd_per_second=slope),
@@ -141,6 +146,17 @@ def _water_fill(rung: Rung, supply: StudySupply, aim: StudyAim) -> Prospects:
         np.min([one.packing.usd for one in fillings], axis=0) + later.usd[:, -1],
         max(float(one.kept.mean()) for one in fillings),
     )
+
+
+def _stays(task: PackingTask, barrier_seconds: float) -> list[Packing | None]:
+    """What trains goes on as it is: those that wait, if any, are packed beside it."""
+    if not len(task.running):
+        return []
+    if not len(task.waiting):
+        return [keep(task)]
+    if not task.rung.is_reluctant:
+        return []
+    return [keep(task, barrier_seconds * later) for later in _LATER]
 
 
 def _at_hand(rung: Rung, supply: StudySupply) -> int:
