@@ -64,11 +64,6 @@ class TrialProgress:
         """It is at a barrier."""
         return self.decided_at is not None and self.progress >= self.decided_at > 0
 
-    @property
-    def waits_for_decision(self) -> bool:
-        """Whether it has come to where the next decision on it is made."""
-        return self.decided_at is not None and self.progress >= self.decided_at
-
 
 @dataclass(frozen=True, slots=True)
 class TrialSpeed:

@@ -39,7 +39,7 @@ def _waiting(snapshot: Snapshot) -> Iterator[str]:
     """Trials that have come to their rungs, and lose nothing by giving back what they hold."""
     for study in snapshot.studies:
         for trial in study.trials if study.terms.synchronous else ():
-            if trial.stands.waits_for_decision and trial.stands.pauses:
+            if trial.stands.waits and trial.stands.pauses:
                 yield trial.stands.job
 
 
