@@ -61,17 +61,23 @@ def main() -> None:
     sys.path.insert(0, str(Path.cwd()))
     objective = _load(Path(OBJECTIVE_FILE))
     note_imports()
+    try:
+        _work(objective, Path(socket))
+    finally:
+        note_imports()
+
+
+def _work(objective: Objective, socket: Path) -> None:
     if terms_of(objective) is not None:
         from hpo.rank import be_rank  # what trains on one instance needs none of it
 
-        be_rank(objective, Path(socket))
+        be_rank(objective, socket)
         return
-    line = TrialLine(Path(socket), SystemClock())
+    line = TrialLine(socket, SystemClock())
     try:
         run_trial(objective, line, line)
     finally:
         line.close()
-        note_imports()
 
 
 def _load(path: Path) -> Objective:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+MAXIMUM_FILE_BYTES: Final = 1 << 30
 WORKER_COMMAND: Final = ("python", "-P", "-m", "hpo.worker")
 # A worker that finds the first forks another for each trial that it is told of on its standard
 # input; the second names the file in which workers note what they have imported.
 AHEAD_VARIABLE: Final = "CASTOR_AHEAD"
 IMPORTS_VARIABLE: Final = "CASTOR_IMPORTS"
-MAXIMUM_FILE_BYTES: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,9 +48,9 @@ class TrialRelay:
         self.end()
         if assignment.spec.study is not None:
             calls = KeptCalls(self._path, start.started_seconds)
-            line = _Line(self._client, assignment.job, start.started_seconds)
             files = Path(assignment.checkpoint_directory)
-            self._served = _Start(line, calls, files, self.on_answer, self._clock)
+            line = _Line(self._client, assignment.job, start.started_seconds, files)
+            self._served = _Start(line, calls, self.on_answer, self._clock)
 
     def end(self) -> None:
         """Relay for none any more."""
@@ -81,12 +81,30 @@ class _Line:
     client: NodeClient
     job: str
     started_seconds: float
+    files: Path
 
     def begin(self) -> int:
         return self.client.begin_trial(self.started_seconds, self.job)
 
     def tell(self, incarnation: int, calls: tuple[TrialCall, ...]) -> None:
-        self.client.tell_trial(TrialCalls(incarnation, calls, self.job))
+        for call in calls:
+            if call.file is not None:
+                self.send(call.file)
+        told = tuple(replace(call, file=None) for call in calls)
+        self.client.tell_trial(TrialCalls(incarnation, told, self.job))
+
+    def send(self, file: TrialFile) -> None:
+        """Have the controller keep a file. One that can't be read is missed by the driver.
+
+        What the trial names is opened only where its checkpoints are, and through no link: it may
+        read less than we may.
+        """
+        try:
+            path = self.files / Path(file.name).name
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as content:
+                self.client.put_trial_file(file.sha256, content)
+        except (OSError, SpecError) as error:
+            _log.error("file %s of the trial can't be handed in: %s", file.name, error)
 
     def answers(self, incarnation: int, after: int) -> tuple[TrialAnswer, ...]:
         return self.client.trial_answers(incarnation, after, _WAIT_SECONDS, self.job)
@@ -99,13 +117,11 @@ class _Start:
         self,
         line: _Line,
         calls: KeptCalls,
-        files: Path,
         say: Callable[[TrialAnswer], None],
         clock: Clock,
     ) -> None:
         self._line = line
         self._calls = calls
-        self._files = files
         self._say = say
         self._clock = clock
         self._changed = threading.Condition()
@@ -153,29 +169,12 @@ class _Start:
                 calls = tuple(self._calls.after(self._told))
             if self._incarnation is None:
                 self._incarnation = self._line.begin()
-            for call in calls:
-                if call.file is not None:
-                    self._send(call.file)
-            told = tuple(replace(call, file=None) for call in calls)
-            self._line.tell(self._incarnation, told)
+            self._line.tell(self._incarnation, calls)
             with self._changed:
                 self._told = calls[-1].number
                 self._changed.notify_all()
 
         self._repeat(lambda: self._calls.last_number > self._told, tell)
-
-    def _send(self, file: TrialFile) -> None:
-        """Have the controller keep a file. One that can't be read is missed by the driver.
-
-        What the trial names is opened only where its checkpoints are, and through no link: it may
-        read less than we may.
-        """
-        try:
-            path = self._files / Path(file.name).name
-            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as content:
-                self._line.client.put_trial_file(file.sha256, content)
-        except (OSError, SpecError) as error:
-            _log.error("file %s of the trial can't be handed in: %s", file.name, error)
 
     def _listen(self) -> None:
         """Hand the worker each answer, as soon as it is there."""

@@ -108,12 +108,6 @@ class Studies:
         for job in {each.job for each in given.answers}:
             self._bells.ring(f"answers to {job}")
 
-    def _note_end(self, job: str) -> None:
-        """Its instances will soon be free: the next trial is to wait for one, not to order."""
-        facts = {ENDING_FACT: str(self._clock.now())}
-        for held in self._store.instances.of_job(job):
-            self._store.instances.note(held.id, facts)
-
     def view(self, study: str) -> StudyView:
         """The study as people see it.
 
@@ -147,6 +141,12 @@ class Studies:
             raise SpecError(f"{budget_usd} is no amount above $0", "budget_usd")
         self._store.studies.set_budget(study, budget_usd)
         self._wake()
+
+    def _note_end(self, job: str) -> None:
+        """Its instances will soon be free: the next trial is to wait for one, not to order."""
+        facts = {ENDING_FACT: str(self._clock.now())}
+        for held in self._store.instances.of_job(job):
+            self._store.instances.note(held.id, facts)
 
     def state(self, study: str, statement: StudyStatement) -> None:
         """Take down the terms of a study and how its trials stand.

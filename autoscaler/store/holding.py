@@ -77,12 +77,23 @@ class Holding:
     new_lines: tuple[LedgerEntry, ...] = ()
 
 
-def ordered(
-    order: Order, phase: JobPhase, places: Iterable[Place], is_taken: Callable[[str], bool]
-) -> Holding:
-    """The instance that an order makes; `places` are all there ever were of its job.
+def places_of(job: str, instances: Iterable[tuple[str, str, Place]]) -> list[Place]:
+    """The places that a job has or ever had, from (id, job, place) of instances.
 
-    `is_taken` says of an id whether one has it: what went to another job keeps its own.
+    One that was handed over to another job has left its name behind, which is not used twice.
+    """
+    places = []
+    for name, holder, place in instances:
+        if holder == job:
+            places.append(place)
+        slot, _, generation = name.removeprefix(f"{job}-").partition("-")
+        if name.startswith(f"{job}-") and slot.isdecimal() and generation.isdecimal():
+            places.append(Place(int(slot), int(generation), InstancePhase.ENDED))
+    return places
+
+
+def ordered(order: Order, phase: JobPhase, places: Iterable[Place]) -> Holding:
+    """The instance that an order makes; `places` are all there ever were of its job.
 
     Raises:
         Conflict: the job, in that phase, is stopping or has ended.
@@ -91,8 +102,6 @@ def ordered(
     if phase not in (JobPhase.PENDING, JobPhase.RUNNING):
         raise Conflict(f"job {job} is {phase}: nothing is ordered for it any more")
     slot, generation = _next_place(list(places))
-    while is_taken(f"{job}-{slot}-{generation}"):
-        generation += 1
     held = HeldInstance(
         id=f"{job}-{slot}-{generation}",
         job=job,

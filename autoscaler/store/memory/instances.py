@@ -13,6 +13,7 @@ from autoscaler.store.holding import (
     Place,
     handed_over,
     ordered,
+    places_of,
 )
 from autoscaler.store.instances import Instances
 from autoscaler.store.memory.tables import Tables
@@ -55,12 +56,7 @@ class MemoryInstances(Instances):
         tables = self._tables
         with tables.lock:
             phase = tables.job(order.job).phase
-            holding = ordered(
-                order,
-                phase,
-                self._places(order.job),
-                lambda instance: instance in tables.instances,
-            )
+            holding = ordered(order, phase, self._places(order.job))
             tables.minimum_billed_seconds[holding.held.id] = holding.minimum_billed_seconds
             tables.keep_instance(holding.held)
             tables.keep_intent(holding.launch)
@@ -97,8 +93,12 @@ class MemoryInstances(Instances):
         return holding
 
     def _places(self, job: str) -> list[Place]:
-        of_job = self._tables.instances_of(job, include_ended=True)
-        return [Place(held.slot, held.generation, held.phase) for held in of_job]
+        tables = self._tables
+        every = [*tables.instances_of(job, include_ended=True), *tables.given_away.get(job, ())]
+        return places_of(
+            job,
+            ((each.id, each.job, Place(each.slot, each.generation, each.phase)) for each in every),
+        )
 
     def _holding(self, instance: str) -> Holding:
         tables = self._tables

@@ -64,6 +64,7 @@ class Tables:
         self.ended_jobs_with_lighthouse = Shelf(_number)
         self.instances: dict[str, HeldInstance] = {}
         self.alive_instances = Shelf(_request)
+        self.given_away: dict[str, list[HeldInstance]] = defaultdict(list)
         self.minimum_billed_seconds: dict[str, int] = {}
         self.intents: dict[int, Intent] = {}
         self.pending_intents = Shelf(_id)
@@ -119,6 +120,7 @@ class Tables:
         """Keep an instance, new or changed."""
         before = self.instances.get(held.id)
         if before is not None and before.job != held.job:
+            self.given_away[before.job].append(held)
             self._instances_of_job[before.job].remove(held.id)
             self._alive_of_job[before.job].remove(held.id)
             self.alive_instances.remove(held.id)

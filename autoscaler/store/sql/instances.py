@@ -19,6 +19,7 @@ from autoscaler.store.holding import (
     Place,
     handed_over,
     ordered,
+    places_of,
 )
 from autoscaler.store.instances import Instances, unknown_instance
 from autoscaler.store.schema import InstanceRow, IntentRow, LedgerRow
@@ -71,12 +72,7 @@ class SqlInstances(Instances):
     def _add(self, order: Order) -> Holding:
         with self._database.write() as session:
             phase = job_row(session, order.job).phase
-            holding = ordered(
-                order,
-                phase,
-                _places(session, order.job),
-                lambda instance: session.get(InstanceRow, instance) is not None,
-            )
+            holding = ordered(order, phase, _places(session, order.job))
             row = InstanceRow(minimum_billed_seconds=holding.minimum_billed_seconds)
             row.take(holding.held)
             session.add(row)
@@ -142,8 +138,11 @@ def _keep(session: Session, instance: str, change: Callable[[Holding], Holding])
 
 def _places(session: Session, job: str) -> list[Place]:
     """All that there ever were of a job."""
-    places = select(InstanceRow.slot, InstanceRow.generation, InstanceRow.phase)
-    return [Place(*place) for place in session.execute(places.where(InstanceRow.job == job))]
+    own = InstanceRow.job == job, InstanceRow.id.startswith(f"{job}-", autoescape=True)
+    rows = session.scalars(select(InstanceRow).where(or_(*own)))
+    return places_of(
+        job, ((row.id, row.job, Place(row.slot, row.generation, row.phase)) for row in rows)
+    )
 
 
 def _last_line(session: Session, instance: str) -> LedgerEntry | None:
