@@ -45,7 +45,8 @@ from autoscaler.ledger.ledger import Ledger
 from autoscaler.policies.registry import create_policy
 from autoscaler.simulator.agents import Equipment
 from autoscaler.simulator.profiles import Profile, read_profiles
-from autoscaler.simulator.simulation import Scenario, Simulation, TimedPolicy
+from autoscaler.simulator.scenario import Scenario
+from autoscaler.simulator.simulation import Simulation, TimedPolicy
 from autoscaler.simulator.training import TrainingSettings
 from autoscaler.simulator.workload import Arrival
 from autoscaler.spec.objective_text import parse_objective_text

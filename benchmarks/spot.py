@@ -33,7 +33,8 @@ from autoscaler.policies.registry import create_policy
 from autoscaler.simulator.agents import Equipment
 from autoscaler.simulator.profiles import Profile, read_profiles
 from autoscaler.simulator.results import JobResult, result_of
-from autoscaler.simulator.simulation import Scenario, Simulation, TimedPolicy
+from autoscaler.simulator.scenario import Scenario
+from autoscaler.simulator.simulation import Simulation, TimedPolicy
 from autoscaler.simulator.training import TrainingSettings
 from autoscaler.simulator.workload import Arrival
 from autoscaler.store.memory.store import memory_store

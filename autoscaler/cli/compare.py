@@ -40,7 +40,7 @@ def compare(
         require_plots(plot)
     standings = comparison.run_comparison(options, over)
     if plot is not None:
-        draw_comparison(standings, options.workload.stem, seeds, plot)
+        draw_comparison(standings, options.title, seeds, plot)
     if json_file is not None:
         comparison.write_comparison(standings, json_file)
     comparison.print_comparison(standings)

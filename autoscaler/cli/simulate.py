@@ -15,7 +15,7 @@ JsonFile = Annotated[Path | None, Option("--json", help="Write each job and its 
 
 @takes_scenario()
 def simulate(options: SimulateOptions, plot: Plot = None, json_file: JsonFile = None) -> None:
-    """Run a workload under the real controller, on a virtual clock and measured profiles."""
+    """Run a workload, or a study, under the real controller on a virtual clock."""
     from rich.console import Console
 
     from autoscaler.cli import simulation
@@ -23,12 +23,15 @@ def simulate(options: SimulateOptions, plot: Plot = None, json_file: JsonFile = 
     if plot is not None:
         from autoscaler.cli.pictures.canvas import require_plots
         from autoscaler.cli.pictures.simulation import draw_simulation
+        from autoscaler.cli.pictures.study import draw_study
         from autoscaler.cli.simulated_market import read_market
 
         require_plots(plot)
     result = simulation.run_simulation(options)
-    if plot is not None:
-        draw_simulation(result, read_market(options).offers, options.workload.stem, plot)
+    if plot is not None and result.study is not None:
+        draw_study(result, result.study, plot)
+    elif plot is not None:
+        draw_simulation(result, read_market(options).offers, options.title, plot)
     if json_file is not None:
         simulation.write_result(result, json_file)
     simulation.print_result(result, Console())

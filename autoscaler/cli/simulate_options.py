@@ -21,7 +21,13 @@ class SimulateOptions:
     Each field is an option of the commands that `takes_scenario` makes.
     """
 
-    workload: Annotated[Path, Option(help="CSV, or .trace, of jobs and when they arrive.")]
+    workload: Annotated[
+        Path | None, Option(help="CSV, or .trace, of jobs and when they arrive.")
+    ] = None
+    study: Annotated[
+        Path | None,
+        Option(help="YAML of a study whose trials are the jobs, in place of a workload."),
+    ] = None
     profiles: Annotated[
         list[Path],
         Option(help="Directory of measured applications; may be repeated.", metavar="<path>"),
@@ -43,12 +49,13 @@ class SimulateOptions:
         Option(help="Who plans, as marginal, pollux, sia; of a wrong name all are told."),
     ] = "marginal"
     objective: Annotated[
-        str,
+        str | None,
         Option(
-            help="Of every job: cheapest, fastest, balanced, value_of_time=40, deadline=2h, "
-            "budget=5 or deadline=2h,budget=5."
+            help="Of every job, or of the study: cheapest, fastest, balanced, value_of_time=40, "
+            "deadline=2h, budget=5 or deadline=2h,budget=5.",
+            show_default="balanced, or what the study's file says",
         ),
-    ] = "balanced"
+    ] = None
     interval_seconds: Annotated[
         float, Option("--interval", help="Seconds between plans, at most.")
     ] = 60.0
@@ -111,7 +118,7 @@ class SimulateOptions:
         if most_usd is not None and not 0 < most_usd < float("inf"):
             raise SpecError(f"{most_usd} must be above 0", "--fleet-usd-per-hour")
         deadlines = [
-            parse_objective_text(self.objective, now_seconds).deadline_seconds
+            parse_objective_text(self.objective or "balanced", now_seconds).deadline_seconds
             for now_seconds in (0.0, 1.0)
         ]
         if deadlines[0] is not None and deadlines[0] == deadlines[1]:
@@ -119,6 +126,12 @@ class SimulateOptions:
             raise SpecError(message, "--objective: deadline")
         if not 0 <= self.interference < 1:
             raise SpecError(f"{self.interference} must be from 0 to below 1", "--interference")
+
+    @property
+    def title(self) -> str:
+        """What is simulated, in a word."""
+        named = self.study or self.workload
+        return "" if named is None else named.stem
 
     @property
     def most_device_batches(self) -> dict[str, int]:

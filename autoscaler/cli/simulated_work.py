@@ -8,9 +8,11 @@ from typing import Final
 
 from autoscaler.cli.simulate_options import SimulateOptions
 from autoscaler.cli.simulated_market import SimulatedMarket
+from autoscaler.cli.simulated_study import read_study
 from autoscaler.domain.errors import SpecError
 from autoscaler.simulator.profiles import Profile, read_profiles
 from autoscaler.simulator.regimes import Schedule, read_regimes
+from autoscaler.simulator.simulated_study import SimulatedStudy
 from autoscaler.simulator.trace import read_trace
 from autoscaler.simulator.workload import Arrival, read_workload, require_applications
 
@@ -20,11 +22,20 @@ BATCHES_WITHIN_FACTOR: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class SimulatedWork:
-    """The jobs, and the profiles of their applications or the regimes of each, by its name."""
+    """The jobs, and the profiles of their applications or the regimes of each, by its name.
 
-    arrivals: tuple[Arrival, ...]
+    Or a study, whose trials are the jobs.
+    """
+
+    arrivals: tuple[Arrival, ...] = ()
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     regimes: Mapping[str, Schedule] = field(default_factory=dict)
+    study: SimulatedStudy | None = None
+
+    @property
+    def jobs(self) -> int:
+        """How many there are."""
+        return len(self.arrivals) if self.study is None else self.study.rule.trials
 
 
 def read_work(
@@ -36,6 +47,11 @@ def read_work(
         SpecError: they name neither profiles nor regimes or both, a file can't be used, or jobs
             can't train on what there is in the market.
     """
+    if options.study is not None:
+        study, market = read_study(options, market)
+        return SimulatedWork(study=study), market
+    if options.workload is None:
+        raise SpecError("say what is simulated: --workload FILE, or --study FILE")
     if (options.regimes is None) == (not options.profiles):
         message = "say how jobs go: --profiles DIR, or --regimes DIR for those of a .trace"
         raise SpecError(message)

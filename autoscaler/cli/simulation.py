@@ -16,7 +16,9 @@ from rich.text import Text
 from autoscaler.cli.output import write_json
 from autoscaler.cli.simulate_options import SimulateOptions
 from autoscaler.cli.simulated_market import SimulatedMarket, read_market
+from autoscaler.cli.simulated_study import as_the_study_says
 from autoscaler.cli.simulated_work import SimulatedWork, read_work
+from autoscaler.cli.study_tables import study_rows
 from autoscaler.cli.tables import money, number, share
 from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.domain.job import InstanceBounds
@@ -25,7 +27,8 @@ from autoscaler.policies.registry import create_policy, require_ground
 from autoscaler.simulator.quirks import Quirks
 from autoscaler.simulator.reach import profiled_maxima
 from autoscaler.simulator.results import JobResult, Result, as_document, result_of
-from autoscaler.simulator.simulation import Ran, Scenario, Simulation, TimedPolicy
+from autoscaler.simulator.scenario import Scenario
+from autoscaler.simulator.simulation import Ran, Simulation, TimedPolicy
 from autoscaler.simulator.training import TrainingSettings
 from autoscaler.spec.objective_text import parse_objective_text
 from autoscaler.spec.quantities import format_duration
@@ -46,6 +49,7 @@ def run_simulation(options: SimulateOptions, bars: Progress | None = None) -> Re
         SpecError: what is to be simulated is wrong; the message names file and field.
     """
     options.check()
+    options = as_the_study_says(options)
     work, market = read_work(options, read_market(options))
     planner = create_policy(options.policy)
     require_ground(options.policy, planner, is_pool=options.cluster is not None)
@@ -53,7 +57,7 @@ def run_simulation(options: SimulateOptions, bars: Progress | None = None) -> Re
     for line in _reach(work, market, options.most_instances) if bars is None else ():
         print(line, file=sys.stderr)
     with progress_bar() if bars is None else nullcontext(bars) as progress:
-        task = progress.add_task(options.policy, total=len(work.arrivals))
+        task = progress.add_task(options.policy, total=work.jobs)
         try:
             return _run(options, market, scenario, planner, lambda ran: progress.advance(task))
         finally:
@@ -68,7 +72,8 @@ def write_result(result: Result, path: Path) -> None:
 def print_result(result: Result, console: Console) -> None:
     """The totals, as a table, and why jobs were stopped."""
     table = Table(box=None, pad_edge=False, show_header=False)
-    for name, value in _rows(result).items():
+    rows = _rows(result) if result.study is None else study_rows(result, result.study)
+    for name, value in rows.items():
         table.add_row(name, value)
     console.print(table)
     stopped = [job for job in result.jobs if job.stopped is not None]
@@ -143,7 +148,9 @@ def _scenario(
         profiles=work.profiles,
         regimes=work.regimes,
         equipment=market.equipment,
-        objective=lambda now_seconds: parse_objective_text(options.objective, now_seconds),
+        objective=lambda now_seconds: parse_objective_text(
+            options.objective or "balanced", now_seconds
+        ),
         instances=InstanceBounds(maximum=options.most_instances),
         training=training,
         of_application=market.settings_of_applications(training),
@@ -153,6 +160,7 @@ def _scenario(
         adapts_batch=getattr(planner, "adapts_batch", True),
         remembers=options.remembers,
         fleet_usd_per_hour=options.fleet_usd_per_hour,
+        study=work.study,
     )
 
 

@@ -49,10 +49,11 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
     controller_id = store.settings.controller_id()
     calls = Calls(store, market, parts.lighthouses, parts.workers, parts.user_data, clock)
     calls.on_outcome = parts.on_outcome
+    lingering = Lingering(store, settings)
     converging = Converging(
         store,
         market,
-        Lingering(store, settings),
+        lingering,
         lambda instance, offer: launch_token(controller_id, instance, offer),
     )
     converging.on_hand_over = parts.on_hand_over
@@ -61,7 +62,7 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
         market=market,
         policy=parts.policy,
         observer=Observer(store, market, parts.workers, settings, clock),
-        upkeep=Upkeep(store, parts.lighthouses, parts.workers, settings),
+        upkeep=Upkeep(store, parts.lighthouses, parts.workers, settings, lingering),
         converging=converging,
         calls=calls,
         settings=settings,

@@ -31,6 +31,7 @@ from autoscaler.domain.lives import Lives
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import Truth
+from autoscaler.policies.barriers import BesideBarriers
 from autoscaler.policies.base import Policy
 from autoscaler.store.measurements import (
     HAND_OVER_DURATION,
@@ -108,13 +109,13 @@ class Controller:
     ) -> None:
         self._store = store
         self._market = market
-        self._policy = policy
+        self._policy = BesideBarriers(policy)
         self._observer = observer
         self._upkeep = upkeep
         self._converging = converging
         self._calls = calls
         self._settings = settings
-        self._snapshots = Snapshots(store, market, settings.replan_seconds, truth, settings.shares)
+        self._snapshots = Snapshots(store, market, settings, converging.lingering, truth)
         self._study_budgets = StudyBudgets(store)
         self._tick = 0
         self._ticked_seconds = float("inf")
@@ -127,6 +128,13 @@ class Controller:
         self._reversals = Reversals()
         self._hands_off: str | None = None
         self.status = ControllerStatus()
+
+    @property
+    def plans_early_seconds(self) -> float | None:
+        """When it plans again by itself, where the last plan asked for that sooner than usual."""
+        if self._again_seconds >= self._settings.replan_seconds:
+            return None
+        return self._planned_seconds + self._again_seconds
 
     def tick(self, now_seconds: float) -> TickReport:
         """One turn of the loop."""

@@ -17,6 +17,7 @@ from autoscaler.domain.errors import Conflict
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.plan import Decision
 from autoscaler.store.events import Event
+from autoscaler.store.holding import has_left
 from autoscaler.store.store import Store
 
 
@@ -32,7 +33,7 @@ class Converging:
     ) -> None:
         self._store = store
         self._market = market
-        self._lingering = lingering
+        self.lingering = lingering
         self._token_of = token_of
         self.on_hand_over: Callable[[str], None] = lambda instance: None
 
@@ -104,9 +105,13 @@ class Converging:
         study = self._store.jobs.get(job).spec.study
         if study is None:
             return 0
-        alike = [held for held in alive if held.offer == target.offer and held.job != job]
+        alike = [
+            held
+            for held in alive
+            if held.offer == target.offer and (held.job != job or has_left(held))
+        ]
         taken = 0
-        for held in self._lingering.free(alike, now_seconds, study)[:missing]:
+        for held in self.lingering.free(alike, now_seconds, study)[:missing]:
             try:
                 self._store.instances.hand_over(held.id, job, target.devices_used, now_seconds)
             except Conflict:  # something has happened to it since
@@ -115,12 +120,13 @@ class Converging:
             text = f"{held.id} goes on with {job}, after {held.job}"
             self._store.events.add(Event(now_seconds, "handed over", text, job))
             self.on_hand_over(held.id)
-        return taken + len(self._lingering.soon_free(alike, now_seconds, study))
+        leaving = self.lingering.soon_free(alike, now_seconds, study)
+        return taken + self.lingering.promise(job, leaving, missing - taken)
 
     def _make_room(self, alive: Sequence[HeldInstance], now_seconds: float) -> None:
         """Give back one that lingers: what is wanted now comes before what may be wanted."""
-        for held in self._lingering.free(alive, now_seconds)[:1]:
-            self._store.instances.release(held.id, now_seconds)
+        for held in self.lingering.free(alive, now_seconds)[:1]:
+            self._store.instances.request_termination(held.id, now_seconds)
 
     def _order_shares(
         self,

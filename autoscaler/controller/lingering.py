@@ -1,4 +1,4 @@
-"""Instances whose trial has ended, kept for a moment: the study's next trial may want one.
+"""Instances that a trial has left, kept for a moment: the study's next trial may want one.
 
 How long is the question of whoever rents skis and may buy them: not knowing when the next trial
 comes, keep an instance for as long as a new one would take to start. Then the idle time paid is at
@@ -24,6 +24,7 @@ from autoscaler.domain.instance import (
 )
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.ledger.ledger import Ledger
+from autoscaler.store.holding import has_left
 from autoscaler.store.store import Store
 
 # Set when the driver has answered a trial's end: its instance will soon be free.
@@ -36,23 +37,49 @@ class Lingering:
     def __init__(self, store: Store, settings: ControllerSettings) -> None:
         self._store = store
         self._settings = settings
+        self._promised: dict[str, str] = {}
 
     def stays(self, held: HeldInstance, job: JobRecord, now_seconds: float) -> bool:
         """Whether an instance of this job is kept for another trial: not where nobody drives the
         study, nothing is to be bought or the job's budget is used up."""
         study = job.spec.study
         ends_well = job.phase in (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.FINISHED)
-        if study is None or not ends_well or not has_done_its_part(held, job):
+        if study is None or not ends_well or held.reclaim_seconds is not None:
             return False
-        if held.desired is Desired.ABSENT or held.reclaim_seconds is not None:
+        if has_left(held):
+            return held.id in self._promised and self._is_worth(held, job, now_seconds)
+        if not has_done_its_part(held, job) or held.desired is Desired.ABSENT:
             return False
-        ended_seconds = now_seconds if job.ended_seconds is None else job.ended_seconds
-        if now_seconds - ended_seconds >= start_seconds(held):
+        return self._is_worth(held, job, now_seconds)
+
+    def promise(self, job: str, leaving: Iterable[HeldInstance], count: int) -> int:
+        """Keep for a trial as many as it lacks of those that others leave; returns how many."""
+        promised = {each: to for each, to in self._promised.items() if to != job}
+        found = [held.id for held in leaving if held.id not in promised][:count]
+        self._promised = promised | dict.fromkeys(found, job)
+        return len(found)
+
+    def _is_worth(self, held: HeldInstance, job: JobRecord, now_seconds: float) -> bool:
+        """Whether it has not been of no use for too long, and may be kept at all."""
+        since_seconds = free_since_seconds(held, job)
+        if since_seconds is not None and now_seconds - since_seconds >= start_seconds(held):
             return False
         if hands_off(self._settings, self._store) is not None:
             return False
-        is_driven = self._store.leases.holder(study, now_seconds) is not None
-        return is_driven and self._has_money(job, now_seconds)
+        study = job.spec.study
+        if study is None or self._store.leases.holder(study, now_seconds) is None:
+            return False
+        return self._has_use(study) and self._has_money(job, now_seconds)
+
+    def _has_use(self, study: str) -> bool:
+        """Whether a trial may want one: it is to begin, or waits, or a rung is to come."""
+        terms = self._store.studies.terms(study)
+        if terms is None or terms.to_begin != 0 or terms.later:
+            return True
+        holding = {held.job for held in self._store.instances.alive()}
+        return any(
+            job.spec.study == study and job.id not in holding for job in self._store.jobs.alive()
+        )
 
     def free(
         self, alive: Iterable[HeldInstance], now_seconds: float, study: str | None = None
@@ -60,10 +87,12 @@ class Lingering:
         """Those that linger, of one study or of all."""
         found = []
         for held in alive:
-            if COMPLETE_FACT not in held.facts and DONE_FACT not in held.facts:
+            is_done = COMPLETE_FACT in held.facts or DONE_FACT in held.facts
+            if not is_done and not has_left(held):
                 continue
             job = self._store.jobs.get(held.job)
-            if not job.phase.is_final or study not in (None, job.spec.study):
+            is_free = job.phase.is_final or has_left(held)
+            if not is_free or study not in (None, job.spec.study):
                 continue
             if self.stays(held, job, now_seconds):
                 found.append(held)
@@ -72,14 +101,14 @@ class Lingering:
     def soon_free(
         self, alive: Iterable[HeldInstance], now_seconds: float, study: str
     ) -> list[HeldInstance]:
-        """Those of a study whose trials have ended, and whose jobs are about to."""
+        """Those of a study that its trials are about to leave, or have left for another."""
         found = []
         for held in alive:
-            is_there = held.phase is not InstancePhase.ENDED and held.desired is Desired.PRESENT
-            if ENDING_FACT not in held.facts or not is_there:
+            since_seconds = _leaves_since_seconds(held)
+            if since_seconds is None or held.reclaim_seconds is not None:
                 continue
             job = self._store.jobs.get(held.job)
-            left_seconds = start_seconds(held) - (now_seconds - float(held.facts[ENDING_FACT]))
+            left_seconds = start_seconds(held) - (now_seconds - since_seconds)
             if job.spec.study == study and not job.phase.is_final and left_seconds > 0:
                 found.append(held)
         return found
@@ -96,6 +125,23 @@ def needs_light(job: JobRecord, instances: Iterable[HeldInstance]) -> bool:
     """Whether it needs a lighthouse that no launch has lit: its instances were another job's."""
     were_others = any(HANDED_OVER_FACT in held.facts for held in instances)
     return were_others and job.spec.instances.maximum > 1
+
+
+def free_since_seconds(held: HeldInstance, job: JobRecord) -> float | None:
+    """Since when it is of no use to its job; None: it is about to be."""
+    return held.draining_seconds if has_left(held) else job.ended_seconds
+
+
+def _leaves_since_seconds(held: HeldInstance) -> float | None:
+    """Since when it is known that its trial leaves it; None: it does not."""
+    if held.phase is InstancePhase.ENDED:
+        return None
+    is_going = held.phase is InstancePhase.DRAINING and held.training_seconds is not None
+    if is_going or has_left(held):
+        return held.draining_seconds
+    if ENDING_FACT in held.facts and held.desired is Desired.PRESENT:
+        return float(held.facts[ENDING_FACT])
+    return None
 
 
 def start_seconds(held: HeldInstance) -> float:

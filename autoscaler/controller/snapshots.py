@@ -6,15 +6,16 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from autoscaler.controller.crowds import Crowds
 from autoscaler.controller.experience import Experience, in_steps
 from autoscaler.controller.false_starts import false_starts
+from autoscaler.controller.lingering import Lingering
 from autoscaler.controller.market import Market
 from autoscaler.controller.models import Models
 from autoscaler.controller.news import standing
 from autoscaler.controller.programs import Programs, informed
+from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.step_times import KnownStepTimes
 from autoscaler.controller.studies import StudySnapshots
 from autoscaler.domain.allocation import Allocation, Placement
@@ -66,9 +67,9 @@ class Snapshots:
         self,
         store: Store,
         market: Market,
-        replan_seconds: float,
+        settings: ControllerSettings,
+        lingering: Lingering,
         truth: Callable[[str], Truth | None] = lambda job: None,
-        shares: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self._store = store
         self._market = market
@@ -76,10 +77,10 @@ class Snapshots:
         self._models = Models(store)
         self._programs = Programs(store)
         self._experience = Experience(store)
-        self._studies = StudySnapshots(store)
-        self._replan_seconds = replan_seconds
+        self._studies = StudySnapshots(store, lingering)
+        self._replan_seconds = settings.replan_seconds
         self._truth = truth
-        self._shares = shares
+        self._shares = settings.shares
         self._taken: dict[str, tuple[object, JobSnapshot]] = {}
 
     def take(
@@ -118,7 +119,7 @@ class Snapshots:
             unavailable=refused - self._experience.waited_for(offers, now_seconds),
             replan_seconds=self._replan_seconds,
             lives=self._experience.lives(offers),
-            studies=self._studies.take(jobs, now_seconds),
+            studies=self._studies.take(jobs, alive, now_seconds),
         )
 
     def _told_of(

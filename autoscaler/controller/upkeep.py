@@ -36,11 +36,12 @@ class Upkeep:
         lighthouses: Lighthouses,
         workers: Workers,
         settings: ControllerSettings,
+        lingering: Lingering,
     ) -> None:
         self._store = store
         self._keeper = LighthouseKeeper(store, lighthouses, workers)
         self._settings = settings
-        self._lingering = Lingering(store, settings)
+        self._lingering = lingering
 
     def keep_up(
         self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
@@ -66,6 +67,8 @@ class Upkeep:
             is_over = job.phase.is_final or has_done_its_part(held, job)
             if is_over and not self._lingering.stays(held, job, now_seconds):
                 self._store.instances.release(held.id, now_seconds)
+            return
+        if self._lingering.stays(held, job, now_seconds):
             return
         late_seconds = end_seconds(self._store, job, held, self._settings.drain_seconds)
         has_left = held.phase in _NOT_AT_WORK or has_done_its_part(held, job)

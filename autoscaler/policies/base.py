@@ -22,6 +22,8 @@ class Policy(Protocol):
     owners asked for, one with `fills_batch = True` for jobs whose batch is as large as their
     devices bear; one that declares `oracle = True` reads `JobSnapshot.truth`. One with `only_on =
     "pool"` shares out machines and buys nothing, one with `only_on = "cloud"` the other way round.
+    One with `plans_studies = True` plans for the trials of a study together; to the others they
+    are jobs, but for those that wait at a barrier, which they do not see.
     """
 
     def plan(self, snapshot: Snapshot) -> Plan:

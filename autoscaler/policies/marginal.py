@@ -64,6 +64,8 @@ class _Outcome:
 class MarginalPolicy:
     """Each job's own best; where the limits do not bear them all, the most surplus in all."""
 
+    plans_studies = True
+
     def __init__(self, parameters: MarginalParameters = _DEFAULTS) -> None:
         self._parameters = parameters
 

@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autoscaler.controller.finishing import COMPLETE_FACT
-from autoscaler.domain.instance import CloudState, Desired, HeldInstance, InstancePhase
+from autoscaler.domain.instance import (
+    HANDED_OVER_FACT,
+    CloudState,
+    Desired,
+    HeldInstance,
+    InstancePhase,
+)
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import ReportOrigin
 from autoscaler.simulator.interference import crowded
@@ -82,12 +88,13 @@ class SimulatedAgents:
         self, job: str, training: JobTraining, held: list[HeldInstance], now_seconds: float
     ) -> None:
         staying = [each for each in held if each.desired is Desired.PRESENT]
+        training.train_on(tuple(self._member(each) for each in staying))
+        works = InstancePhase.STARTING if training.is_starting else InstancePhase.TRAINING
         for each in held:
             leaves = each.desired is Desired.ABSENT
-            phase = InstancePhase.DRAINED if leaves else InstancePhase.TRAINING
+            phase = InstancePhase.DRAINED if leaves else works
             if each.phase is not phase:
                 self._store.instances.record_node(each.id, phase, now_seconds)
-        training.train_on(tuple(self._member(each) for each in staying))
         told = training.now_seconds, training.members
         if not staying or self._told.get(job) == told:
             return
@@ -111,4 +118,5 @@ class SimulatedAgents:
             device_kind=equipment.offer.device_kind,
             profile_kind=equipment.profile_kind,
             devices=held.devices_used,
+            is_warm=HANDED_OVER_FACT in held.facts,
         )

@@ -11,13 +11,17 @@ from autoscaler.domain.report import MembershipPause, StepObservation, TrainingR
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One instance at work: what it is offered as, and as which kind it was profiled."""
+    """One instance at work: what it is offered as, and as which kind it was profiled.
+
+    One that `is_warm` has come from another job.
+    """
 
     instance: str
     offer: str
     device_kind: str
     profile_kind: str
     devices: int
+    is_warm: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,11 @@ class JobTraining(ABC):
             kind = "join" if len(members) > before else "drain"
             pause = MembershipPause(kind, self._pause_seconds, before, len(members))
             self._untold_pauses.append(pause)
+
+    @property
+    def is_starting(self) -> bool:
+        """It has members, and has not come to its first step on any."""
+        return False
 
     @property
     @abstractmethod

@@ -20,7 +20,8 @@ from autoscaler.simulator.fairness import (
     worst,
 )
 from autoscaler.simulator.simulation import Ran, Run
-from autoscaler.simulator.timeline import TimelineEntry, timeline_of
+from autoscaler.simulator.study_results import StudyResult, study_result
+from autoscaler.simulator.timeline import Stay, TimelineEntry, stays_of, timeline_of
 from autoscaler.store.store import Store
 
 
@@ -103,20 +104,22 @@ class DecisionEntry:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What `castor simulate --json` writes."""
+    """What `castor simulate --json` writes; `study` is that which was simulated, if one was."""
 
     policy: str
     seed: int
     jobs: tuple[JobResult, ...]
     totals: Totals
     decisions: tuple[DecisionEntry, ...] = ()
+    study: StudyResult | None = None
 
 
 def result_of(
     policy: str, seed: int, run: Run, store: Store, offers: Mapping[str, Offer]
 ) -> Result:
     """The result of a run, its costs from the ledger in `store`."""
-    costs = Ledger(store.ledger.entries()).by_job(run.ended_seconds)
+    entries = store.ledger.entries()
+    costs, stays = Ledger(entries).by_job(run.ended_seconds), stays_of(entries)
     active = mean_active_jobs(
         [ran.arrival.submitted_seconds for ran in run.jobs],
         [ran.finished_seconds for ran in run.jobs],
@@ -125,7 +128,7 @@ def result_of(
     jobs = tuple(
         _job(
             ran,
-            _record(costs.get(ran.job, Decimal(0)), ran, store, offers),
+            _record(costs.get(ran.job, Decimal(0)), ran, stays.get(ran.job, ()), store, offers),
             crowd,
             float(mean),
         )
@@ -136,12 +139,16 @@ def result_of(
         failed_plans=run.failed_plans,
         solver_failures=run.solver_failures,
     )
-    return Result(policy, seed, jobs, totals, _decisions(run, store))
+    study = None if run.driver is None else study_result(run.driver, store)
+    return Result(policy, seed, jobs, totals, _decisions(run, store), study)
 
 
 def as_document(result: Result) -> dict[str, object]:
     """The result as JSON has it."""
-    return asdict(result)
+    document = asdict(result)
+    if result.study is None:
+        del document["study"]
+    return document
 
 
 def _decisions(run: Run, store: Store) -> tuple[DecisionEntry, ...]:
@@ -183,16 +190,19 @@ def _pool_devices(offers: Mapping[str, Offer]) -> int | None:
     return sum(offer.devices for offer in offers.values())
 
 
-def _record(usd: Decimal, ran: Ran, store: Store, offers: Mapping[str, Offer]) -> _Record:
+def _record(
+    usd: Decimal, ran: Ran, stays: Sequence[Stay], store: Store, offers: Mapping[str, Offer]
+) -> _Record:
     every = store.instances.of_job(ran.job, include_ended=True)
-    devices = sum(_paid_seconds(held) * _devices(held, offers[held.offer]) for held in every)
+    shared = [held for held in every if offers[held.offer].shared]
+    devices = sum(_held_seconds(held) * held.devices_used for held in shared)
+    devices += sum(
+        (stay.to_seconds - stay.from_seconds) * offers[stay.offer].devices
+        for stay in stays
+        if not offers[stay.offer].shared
+    )
     deadline_seconds = store.jobs.get(ran.job).spec.objective.deadline_seconds
-    return _Record(usd, devices, timeline_of(ran.spans, every, offers), deadline_seconds)
-
-
-def _devices(held: HeldInstance, offer: Offer) -> int:
-    """Devices that are paid for: all of an instance, of a machine that jobs share those used."""
-    return held.devices_used if offer.shared else offer.devices
+    return _Record(usd, devices, timeline_of(ran.spans, stays, offers), deadline_seconds)
 
 
 def _job(ran: Ran, record: _Record, crowd: _Crowd, active: float) -> JobResult:
@@ -249,7 +259,7 @@ def _totals(
     )
 
 
-def _paid_seconds(held: HeldInstance) -> float:
+def _held_seconds(held: HeldInstance) -> float:
     if held.launched_seconds is None or held.ended_seconds is None:
         return 0.0
     return held.ended_seconds - held.launched_seconds

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from autoscaler.clock import Clock, VirtualClock
 from autoscaler.controller.assembly import ControllerParts, assemble
+from autoscaler.controller.lingering import free_since_seconds, start_seconds
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError
-from autoscaler.domain.goodput import BatchBounds
-from autoscaler.domain.job import BatchSpec, InstanceBounds, JobPhase, JobSpec
-from autoscaler.domain.objective import Objective
+from autoscaler.domain.job import JobPhase
 from autoscaler.domain.plan import Plan
-from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import Snapshot, Truth
 from autoscaler.policies.base import Policy
-from autoscaler.simulator.agents import Equipment, SimulatedAgents
-from autoscaler.simulator.exclusive import Request, exclusive_seconds
-from autoscaler.simulator.first_look import first_look
-from autoscaler.simulator.job_training import Span
-from autoscaler.simulator.profiles import Profile
-from autoscaler.simulator.reach import profiled_maxima
-from autoscaler.simulator.regime_training import RegimeTraining
-from autoscaler.simulator.regimes import Schedule
-from autoscaler.simulator.training import Training, TrainingSettings
-from autoscaler.simulator.truth import MachineKind
+from autoscaler.simulator.agents import SimulatedAgents
+from autoscaler.simulator.arriving import Arriving
+from autoscaler.simulator.job_training import JobTraining, Span
+from autoscaler.simulator.scenario import Scenario
+from autoscaler.simulator.study_driver import StudyDriver
+from autoscaler.simulator.submission import Submission, Submitter
 from autoscaler.simulator.workload import Arrival
 from autoscaler.store.store import Store
 from providers.simulated.provider import SimulatedProvider
@@ -42,33 +35,6 @@ _FOR_EVER_SECONDS = 1e12
 
 class Stuck(CastorError):
     """Nothing more will happen, and some job has not ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """What is simulated. `objective` is that of a job submitted at the time it is called with.
-
-    Jobs adapt their batch or, not `adapts_batch`, keep to the one requested. Plans are made every
-    `interval_seconds` and, with `replans_on_news`, in between. Where it `remembers`, the jobs of
-    an application are runs of one program. `of_application` are settings that
-    take the place of `training`; a job in `regimes`, by name, goes as scheduled there. The others
-    were, where the scenario `is_profiled`, measured on one device of each kind before.
-    """
-
-    arrivals: tuple[Arrival, ...]
-    profiles: Mapping[str, Profile]
-    equipment: Mapping[str, Equipment]
-    objective: Callable[[float], Objective]
-    instances: InstanceBounds
-    training: TrainingSettings
-    interval_seconds: float = 60.0
-    replans_on_news: bool = True
-    adapts_batch: bool = True
-    remembers: bool = False
-    is_profiled: bool = False
-    of_application: Mapping[str, TrainingSettings] = field(default_factory=dict)
-    fleet_usd_per_hour: float | None = None
-    regimes: Mapping[str, Schedule] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +62,8 @@ class Ran:
 class Run:
     """What came of a scenario; `decision_seconds` is the real time that each plan took.
 
-    `failed_plans` and `solver_failures` are as in `ControllerStatus`.
+    `failed_plans` and `solver_failures` are as in `ControllerStatus`; `driver` is that of the
+    study, if there was one.
     """
 
     jobs: tuple[Ran, ...]
@@ -104,6 +71,7 @@ class Run:
     decision_seconds: tuple[float, ...]
     failed_plans: int = 0
     solver_failures: int = 0
+    driver: StudyDriver | None = None
 
 
 class TimedPolicy:
@@ -112,6 +80,7 @@ class TimedPolicy:
     def __init__(self, policy: Policy, stopwatch: Clock) -> None:
         self._policy = policy
         self._stopwatch = stopwatch
+        self.plans_studies: bool = getattr(policy, "plans_studies", False)
         self.seconds: list[float] = []
 
     def plan(self, snapshot: Snapshot) -> Plan:
@@ -153,10 +122,13 @@ class Simulation:
         self._policy = policy
         self._clock = clock
         self._agents = SimulatedAgents(store, cloud, scenario.equipment)
-        self._waiting = deque(scenario.arrivals)
+        study = scenario.study
+        self._driver = None if study is None else StudyDriver(scenario, study, store)
+        self._submitters: list[Submitter] = [Arriving(scenario)]
+        if self._driver is not None:
+            self._submitters.append(self._driver)
         self._arrivals: dict[str, Arrival] = {}
-        self._trainings: dict[str, Training | RegimeTraining] = {}
-        self._maxima: dict[str, tuple[tuple[str, int], ...]] = {}
+        self._trainings: dict[str, JobTraining] = {}
         self._ran: list[Ran] = []
         self._moved_seconds = clock.now()
         self.on_progress: Callable[[Ran], None] = lambda ran: None
@@ -188,15 +160,14 @@ class Simulation:
             Stuck: some job is given nothing for a day.
             Unprofiled: a job came to train on what its profile says nothing of.
         """
-        while self._waiting or self._trainings or self._store.instances.alive():
+        while self._goes_on():
             next_seconds = self._next_seconds()
             self._agents.advance(next_seconds)
             self._clock.advance(next_seconds - self._clock.now())
-            self._submit()
             self._turn()
             self._check_stuck()
-        order = {arrival.name: place for place, arrival in enumerate(self._scenario.arrivals)}
-        jobs = sorted(self._ran, key=lambda ran: order[ran.arrival.name])
+        order = {job: place for place, job in enumerate(self._arrivals)}
+        jobs = sorted(self._ran, key=lambda ran: order[ran.job])
         status = self._controller.status
         return Run(
             jobs=tuple(jobs),
@@ -204,13 +175,21 @@ class Simulation:
             decision_seconds=tuple(self._policy.seconds),
             failed_plans=status.failed_plans,
             solver_failures=status.solver_failures,
+            driver=self._driver,
         )
+
+    def _goes_on(self) -> bool:
+        is_waiting = not all(each.is_done for each in self._submitters)
+        return is_waiting or bool(self._trainings or self._store.instances.alive())
 
     def _next_seconds(self) -> float:
         now_seconds, interval = self._clock.now(), self._scenario.interval_seconds
         moments = [self._cloud.next_event_seconds()]
-        if self._waiting:
-            moments.append(self._waiting[0].submitted_seconds)
+        moments.extend(each.next_seconds() for each in self._submitters)
+        moments.extend(self._ends_of_lingering(now_seconds))
+        early_seconds = self._controller.plans_early_seconds
+        if early_seconds is not None and early_seconds > now_seconds:
+            moments.append(early_seconds)
         if self._scenario.replans_on_news:
             moments.extend(self._first_reports(now_seconds))
         if self._trainings or self._store.instances.alive():
@@ -218,6 +197,13 @@ class Simulation:
         soonest = min(moment for moment in moments if moment is not None)
         ends = (training.completes_before(soonest) for training in self._trainings.values())
         return max(min((end for end in ends if end is not None), default=soonest), now_seconds)
+
+    def _ends_of_lingering(self, now_seconds: float) -> Iterator[float]:
+        """When what trials have left is given back, if none of the others has taken it."""
+        for held in self._store.instances.alive() if self._driver is not None else ():
+            since_seconds = free_since_seconds(held, self._store.jobs.get(held.job))
+            if since_seconds is not None and since_seconds + start_seconds(held) > now_seconds:
+                yield since_seconds + start_seconds(held)
 
     def _first_reports(self, now_seconds: float) -> Iterator[float]:
         """When jobs whose instances changed have measured how they go now, and tell it."""
@@ -227,108 +213,29 @@ class Simulation:
                 if told_seconds > now_seconds:
                     yield told_seconds
 
-    def _submit(self) -> None:
+    def _act(self, now_seconds: float) -> None:
+        for submitter in self._submitters:
+            submitter.act(now_seconds, self._submit)
+
+    def _submit(self, submission: Submission) -> str:
         now_seconds = self._clock.now()
-        while self._waiting and self._waiting[0].submitted_seconds <= now_seconds:
-            arrival = self._waiting.popleft()
-            self._moved_seconds = now_seconds
-            training = self._training(arrival)
-            spec = JobSpec(
-                name=arrival.name,
-                command=("simulated",),
-                batch=self._batch(arrival, training.bounds),
-                instances=self._instances(arrival),
-                objective=self._scenario.objective(now_seconds),
-                requested_devices=arrival.devices_requested,
-                program=arrival.application if self._scenario.remembers else None,
-            )
-            job = self._store.jobs.add(spec, now_seconds).id
-            if self._scenario.is_profiled and arrival.name not in self._scenario.regimes:
-                look = self._first_look(arrival)
-                self._store.measurements.add_observations(job, look, now_seconds)
-            self._arrivals[job] = arrival
-            self._trainings[job] = training
-            self._agents.add(job, training)
-
-    def _instances(self, arrival: Arrival) -> InstanceBounds:
-        """As the scenario has it, and of no offer more than the application was profiled on."""
-        scenario, name = self._scenario, arrival.application
-        bounds, profile = scenario.instances, scenario.profiles.get(name)
-        if profile is None:
-            return bounds
-        if name not in self._maxima:
-            equipment = scenario.equipment.values()
-            self._maxima[name] = profiled_maxima(profile, equipment, bounds.maximum)
-        return replace(bounds, maxima=(*bounds.maxima, *self._maxima[name]))
-
-    def _first_look(self, arrival: Arrival) -> tuple[StepObservation, ...]:
-        scenario = self._scenario
-        settings = scenario.of_application.get(arrival.application, scenario.training)
-        profile = scenario.profiles[arrival.application]
-        return first_look(profile, scenario.equipment.values(), settings.slowdown)
-
-    def _training(self, arrival: Arrival) -> Training | RegimeTraining:
-        """As the job's schedule of regimes says, or its application's profile."""
-        now_seconds, scenario = self._clock.now(), self._scenario
-        common = scenario.of_application.get(arrival.application, scenario.training)
-        settings = replace(common, seed=common.seed + len(self._arrivals))
-        schedule = scenario.regimes.get(arrival.name)
-        if schedule is not None:
-            return RegimeTraining(schedule, arrival.batch_size, settings, now_seconds)
-        profile = scenario.profiles[arrival.application]
-        bounds = self._bounds(profile)
-        requested = None if scenario.adapts_batch else arrival.batch_size
-        training = Training(profile, bounds, settings, now_seconds, requested)
-        training.exclusive_seconds = exclusive_seconds(
-            profile,
-            Request(arrival.devices_requested, arrival.batch_size, bounds),
-            scenario.equipment,
-            settings,
-        )
-        return training
-
-    def _batch(self, arrival: Arrival, bounds: BatchBounds) -> BatchSpec:
-        if not (self._scenario.adapts_batch and bounds.adaptive):
-            batch = BatchSpec(arrival.batch_size, None, bounds.device_maximum, adaptive=False)
-        else:
-            batch = BatchSpec(bounds.initial, bounds.maximum, bounds.device_maximum, adaptive=True)
-        return replace(batch, kind_maxima=bounds.kind_maxima)
+        self._moved_seconds = now_seconds
+        job = self._store.jobs.add(submission.spec, now_seconds).id
+        if submission.look:
+            self._store.measurements.add_observations(job, submission.look, now_seconds)
+        self._arrivals[job] = submission.arrival
+        self._trainings[job] = submission.training
+        self._agents.add(job, submission.training)
+        return job
 
     def _truth(self, job: str) -> Truth | None:
-        """Of a pool whose kinds of device have machines of one size each; else None."""
-        training = self._trainings.get(job)
-        if isinstance(training, RegimeTraining):
-            return training.truth()
-        equipment = [each for each in self._scenario.equipment.values() if each.offer.shared]
-        machines = {
-            MachineKind(each.offer.device_kind, each.profile_kind, each.offer.devices)
-            for each in equipment
-        }
-        if training is None or not machines:
-            return None
-        if len({each.device_kind for each in machines}) < len(machines):
-            return None
-        most = sum(each.offer.devices for each in equipment)
-        return training.truth(sorted(machines), most)
-
-    def _bounds(self, profile: Profile) -> BatchBounds:
-        """Batches that the kinds of device on offer were profiled at."""
-        caps, maxima = self._scenario.training.quirks.device_batches, dict[str, int]()
-        for each in self._scenario.equipment.values():
-            kind, most = each.offer.device_kind, profile.device_batches(each.profile_kind, (1,))[1]
-            maxima[kind] = int(min(most, caps.get(profile.name, most), maxima.get(kind, most)))
-        least = min(maxima.values())
-        return BatchBounds(
-            initial=profile.initial_batch,
-            maximum=profile.maximum_batch,
-            device_maximum=least,
-            adaptive=True,
-            kind_maxima=tuple(sorted(each for each in maxima.items() if each[1] > least)),
-        )
+        found = (each.truth(job) for each in self._submitters)
+        return next((truth for truth in found if truth is not None), None)
 
     def _turn(self) -> None:
         """Let the agents speak and the controller answer, until neither has anything to add."""
         now_seconds = self._clock.now()
+        self._act(now_seconds)
         moved, resized = self._standing()
         for turn in range(_MOST_TURNS):
             for job in self._agents.speak(now_seconds):
@@ -338,6 +245,7 @@ class Simulation:
             is_answered = bool(turn) or (resized == before[1] and not report.calls_started)
             if moved == before[0] and is_answered:
                 break
+            self._act(now_seconds)
         if moved:
             self._moved_seconds = now_seconds
         self._keep_stopped(now_seconds)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.offer import Offer
+from autoscaler.domain.spending import LedgerEntry
 from autoscaler.simulator.job_training import Span
 
 
@@ -30,20 +30,50 @@ class TimelineEntry:
     placement: Mapping[str, tuple[int, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """An instance while one job paid for it, until it was closed or its least time was over."""
+
+    instance: str
+    offer: str
+    from_seconds: float
+    to_seconds: float
+    billed_to_seconds: float
+
+
+def stays_of(entries: Iterable[LedgerEntry]) -> Mapping[str, tuple[Stay, ...]]:
+    """The stays of each job, from the whole ledger. All of it must be closed."""
+    found: dict[str, list[Stay]] = defaultdict(list)
+    bills: dict[str, list[LedgerEntry]] = defaultdict(list)
+    for entry in entries:
+        bills[entry.instance].append(entry)
+    for instance, lines in bills.items():
+        lines.sort(key=lambda line: line.at_seconds)
+        least_seconds = lines[0].at_seconds + lines[0].minimum_billed_seconds
+        pairs = list(zip(lines[::2], lines[1::2], strict=True))
+        for opened, closed in pairs:
+            end = closed.at_seconds
+            billed = max(end, least_seconds) if closed is pairs[-1][1] else end
+            stay = Stay(instance, opened.offer, opened.at_seconds, end, billed)
+            found[opened.job].append(stay)
+    return {job: tuple(own) for job, own in found.items()}
+
+
 def timeline_of(
-    spans: Sequence[Span], held: Iterable[HeldInstance], offers: Mapping[str, Offer]
+    spans: Sequence[Span], stays: Iterable[Stay], offers: Mapping[str, Offer]
 ) -> tuple[TimelineEntry, ...]:
     """The entries in the order of their ends.
 
-    `held` are all instances that the job ever had. Each is billed from its launch to its end and
-    for the least time that its offer bills: where it is in no span, it has an entry of its own,
-    with those that idle just as long. Machines that jobs share are billed to nobody.
+    `stays` are of all instances that the job ever had. Each is billed from its launch, or since
+    it came from another job, to its end or until it went to one, and for the least time that its
+    offer bills: where it is in no span, it has an entry of its own, with those that idle just as
+    long. Machines that jobs share are billed to nobody.
     """
     idle = Counter(
         (from_seconds, to_seconds, each.offer)
-        for each in held
+        for each in stays
         if not offers[each.offer].shared
-        for from_seconds, to_seconds in _idle(each, offers[each.offer], spans)
+        for from_seconds, to_seconds in _idle(each, spans)
     )
     entries = [_at_work(span) for span in spans]
     entries.extend(
@@ -70,18 +100,15 @@ def _at_work(span: Span) -> TimelineEntry:
     )
 
 
-def _idle(
-    held: HeldInstance, offer: Offer, spans: Sequence[Span]
-) -> Iterator[tuple[float, float]]:
+def _idle(stay: Stay, spans: Sequence[Span]) -> Iterator[tuple[float, float]]:
     """When it was billed and not a member, from and to."""
-    if held.launched_seconds is None or held.ended_seconds is None:
-        return
-    at_seconds = held.launched_seconds
-    least_seconds = at_seconds + offer.minimum_billed_seconds
+    at_seconds = stay.from_seconds
     for span in spans:
-        if any(member.instance == held.id for member in span.members):
+        if span.from_seconds >= stay.to_seconds or span.to_seconds <= stay.from_seconds:
+            continue
+        if any(member.instance == stay.instance for member in span.members):
             if span.from_seconds > at_seconds:
                 yield at_seconds, span.from_seconds
             at_seconds = max(at_seconds, span.to_seconds)
-    if max(held.ended_seconds, least_seconds) > at_seconds:
-        yield at_seconds, max(held.ended_seconds, least_seconds)
+    if stay.billed_to_seconds > at_seconds:
+        yield at_seconds, stay.billed_to_seconds

@@ -129,7 +129,7 @@ def handed_over(
         Conflict: it is not to be had, or not for this job.
     """
     held, (before, after) = holding.held, jobs
-    if before.id == after.id:
+    if before.id == after.id and not has_left(held):
         return holding
     _require_free(holding, before, after)
     last = holding.last_line
@@ -145,9 +145,11 @@ def handed_over(
         slot=slot,
         generation=generation,
         devices_used=order.devices_used,
+        desired=Desired.PRESENT,
         phase=InstancePhase.PREPARING,
         requested_seconds=order.now_seconds,
         training_seconds=None,
+        draining_seconds=None,
         facts=_facts_of_instance(held) | {HANDED_OVER_FACT: str(order.now_seconds)},
     )
     return _with_line(_with_line(replace(holding, held=moved), closed), opened)
@@ -157,14 +159,20 @@ def _require_free(holding: Holding, before: JobRecord, after: JobRecord) -> None
     held = holding.held
     if before.spec.study is None or before.spec.study != after.spec.study:
         raise Conflict(f"instance {held.id}: {before.id} and {after.id} are not of one study")
-    if not before.phase.is_final:
+    if not before.phase.is_final and not has_left(held):
         raise Conflict(f"instance {held.id} is still held by job {before.id}")
     if after.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
         raise Conflict(f"job {after.id} is {after.phase}: it takes no instance any more")
-    if held.desired is Desired.ABSENT or held.phase is InstancePhase.ENDED:
+    leaves = held.desired is Desired.ABSENT and not has_left(held)
+    if leaves or holding.termination is not None or held.phase is InstancePhase.ENDED:
         raise Conflict(f"instance {held.id} leaves: it goes to no other job")
     if held.reclaim_seconds is not None or held.joined_seconds is None:
         raise Conflict(f"instance {held.id} is taken back, or was never there")
+
+
+def has_left(held: HeldInstance) -> bool:
+    """Whether its job has let it go and it has left that, as a trial does that waits."""
+    return held.desired is Desired.ABSENT and held.phase is InstancePhase.DRAINED
 
 
 def _facts_of_instance(held: HeldInstance) -> dict[str, str]:

@@ -53,7 +53,7 @@ class Instances(ABC):
     def hand_over(
         self, instance: str, job: str, devices_used: int, now_seconds: float
     ) -> HeldInstance:
-        """Let an instance of a job that has ended be one of another job of the same study.
+        """Let an instance that its job has left, or that has ended, be another's of its study.
 
         From this moment on the other job pays; nothing is billed twice. What belongs to the job
         begins anew: its place, how far it is, what it told. What belongs to the instance stays:
@@ -61,8 +61,8 @@ class Instances(ABC):
         job has it already is no error.
 
         Raises:
-            Conflict: the job that holds it has not ended or is of another study, the other takes
-                none any more, or the instance leaves, is taken back or never joined.
+            Conflict: the job that holds it is at it or of another study, the other takes none any
+                more, or the instance is being ended, is taken back or never joined.
             UnknownInstance, UnknownJob: there is none.
         """
         return self._move(instance, HandOver(job, devices_used, now_seconds)).held

@@ -80,6 +80,29 @@ class HandOverConformance:
         assert store.instances.get(held.id).job == "s-0"
         assert len(store.ledger.entries()) == 1
 
+    def test_an_instance_that_its_job_has_left_goes_to_another_and_back(
+        self, store: Store
+    ) -> None:
+        held = _joined(store)
+        for at, job in enumerate(("s-1", "s-0", "s-0")):
+            store.instances.record_node(held.id, InstancePhase.TRAINING, NOW + 5 + 10 * at)
+            store.instances.release(held.id, NOW + 6 + 10 * at)
+            with pytest.raises(Conflict, match="still held"):
+                store.instances.hand_over(held.id, "s-1" if at != 1 else "s-0", 1, NOW + 7)
+            store.instances.record_node(held.id, InstancePhase.DRAINED, NOW + 8 + 10 * at)
+            moved = store.instances.hand_over(held.id, job, 1, NOW + 9 + 10 * at)
+            assert (moved.id, moved.job, moved.desired) == (held.id, job, Desired.PRESENT)
+            assert moved.draining_seconds is None
+            if job == "s-1":
+                assert order(store, "s-0").id != held.id, "ids are given once"
+        store.instances.record_node(held.id, InstancePhase.TRAINING, NOW + 40)
+        store.instances.release(held.id, NOW + 41)
+        store.instances.record_node(held.id, InstancePhase.DRAINED, NOW + 42)
+        store.instances.request_termination(held.id, NOW + 43)
+        with pytest.raises(Conflict, match="leaves"):
+            store.instances.hand_over(held.id, "s-1", 1, NOW + 44)
+        assert sum(c.seconds for c in Ledger(store.ledger.entries()).charges(NOW + 101)) == 100
+
 
 def _joined(store: Store) -> HeldInstance:
     """An instance of the first of two trials, whose agent has joined."""

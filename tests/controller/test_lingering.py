@@ -140,3 +140,37 @@ def test_an_instance_that_was_lost_meanwhile_is_not_waited_for(world: World) -> 
     with pytest.raises(Conflict):
         world.store.instances.hand_over(held.id, second, 1, world.clock.now())
     assert world.store.instances.get(held.id).phase is InstancePhase.ENDED
+
+
+def test_what_a_trial_leaves_to_wait_goes_to_one_that_wants_it_and_comes_back(
+    world: World,
+) -> None:
+    first, second = world.submit("s-0", study="s"), world.submit("s-1", study="s")
+    world.store.leases.take("s", "driver", world.clock.now(), 1000.0)
+    world.wish(first, 1)
+    world.tick(6)
+    (held,) = world.training(first)
+    for giver, taker in ((first, second), (second, first)):
+        world.wish(giver, 0)
+        world.wish(taker, 1)
+        world.tick(4)
+        assert [each.id for each in world.training(taker)] == [held.id]
+        assert world.store.instances.of_job(giver) == ()
+    world.wish(second, 1)
+    world.tick(6)
+    (other,) = world.training(second)
+    assert other.id not in ("s-0-0-1", held.id), "an id is given once"
+    assert world.cloud.launch_calls == 2
+    world.assert_nothing_leaked()
+
+
+def test_what_a_trial_leaves_and_nobody_wants_is_given_back_at_once(world: World) -> None:
+    first = world.submit("s-0", study="s")
+    world.submit("s-1", study="s")
+    world.store.leases.take("s", "driver", world.clock.now(), 1000.0)
+    world.wish(first, 1)
+    world.tick(6)
+    world.wish(first, 0)
+    world.tick(3)
+    assert world.cloud.running() == []
+    world.assert_nothing_leaked()

@@ -17,7 +17,8 @@ from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy
 from autoscaler.simulator.first_look import first_look
 from autoscaler.simulator.profiles import Profile
-from autoscaler.simulator.simulation import Run, Scenario, Simulation, TimedPolicy
+from autoscaler.simulator.scenario import Scenario
+from autoscaler.simulator.simulation import Run, Simulation, TimedPolicy
 from autoscaler.simulator.training import TrainingSettings
 from autoscaler.simulator.workload import Arrival
 from autoscaler.store.memory.store import memory_store

@@ -13,7 +13,8 @@ from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.policies.registry import create_policy
 from autoscaler.simulator.profiles import Profile
 from autoscaler.simulator.results import JobResult, Result, result_of
-from autoscaler.simulator.simulation import Scenario, Simulation, Stuck, TimedPolicy
+from autoscaler.simulator.scenario import Scenario
+from autoscaler.simulator.simulation import Simulation, Stuck, TimedPolicy
 from autoscaler.simulator.training import TrainingSettings
 from autoscaler.simulator.workload import Arrival
 from autoscaler.store.memory.store import memory_store

@@ -1,0 +1,56 @@
+"""A simulated study as a table."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from autoscaler.cli.tables import money, number
+from autoscaler.simulator.results import Result
+from autoscaler.simulator.study_results import StudyResult
+from autoscaler.spec.quantities import format_duration
+
+
+def study_rows(result: Result, study: StudyResult) -> dict[str, str]:
+    """What is told of a study, by what it is called."""
+    totals = result.totals
+    ends = ", ".join(f"{count} {end}" for end, count in study.ends.items())
+    rows = {
+        "study": study.name,
+        "policy": result.policy,
+        "trials": f"{len(study.trials)}: {ends}",
+        "best": "-" if study.best is None else number(study.best),
+        "over after": format_duration(study.finished_s),
+        "in time": _in_time(study),
+        "spent": _spent(study),
+        "device hours": number(totals.gpu_hours),
+        "devices at work": f"{totals.gpu_utilisation:.0%}",
+        "instances launched": str(study.launches),
+        "handed over": str(study.hand_overs),
+        "at once at most": str(max((level.instances for level in study.held), default=0)),
+        "resizes": str(totals.restarts),
+        "plans": f"{totals.decisions}, {totals.decision_ms_p50:.1f} ms each, "
+        f"95th percentile {totals.decision_ms_p95:.1f} ms",
+        "plans that failed": str(totals.failed_plans),
+    }
+    hidden = {
+        "in time": study.in_time is None,
+        "spent": not study.cost_usd,
+        "plans that failed": not totals.failed_plans,
+    }
+    return {name: value for name, value in rows.items() if not hidden.get(name)}
+
+
+def _in_time(study: StudyResult) -> str:
+    if study.deadline_s is None:
+        return "-"
+    left_seconds = study.deadline_s - study.finished_s
+    if left_seconds >= 0:
+        return f"yes, with {format_duration(left_seconds)} to spare"
+    return f"no, {format_duration(-left_seconds)} late"
+
+
+def _spent(study: StudyResult) -> str:
+    spent = money(Decimal(study.cost_usd))
+    if study.budget_usd is None:
+        return spent
+    return f"{spent} of {money(Decimal(study.budget_usd))}"

@@ -1,0 +1,141 @@
+"""A workload's jobs, submitted as they arrive."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+from autoscaler.domain.goodput import BatchBounds
+from autoscaler.domain.job import BatchSpec, InstanceBounds, JobSpec
+from autoscaler.domain.report import StepObservation
+from autoscaler.domain.snapshot import Truth
+from autoscaler.simulator.exclusive import Request, exclusive_seconds
+from autoscaler.simulator.first_look import first_look
+from autoscaler.simulator.profiles import Profile
+from autoscaler.simulator.reach import profiled_maxima
+from autoscaler.simulator.regime_training import RegimeTraining
+from autoscaler.simulator.scenario import Scenario
+from autoscaler.simulator.submission import Submission, Submit
+from autoscaler.simulator.training import Training
+from autoscaler.simulator.truth import MachineKind
+from autoscaler.simulator.workload import Arrival
+
+
+class Arriving:
+    """The jobs of a scenario's workload."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._waiting = deque(scenario.arrivals)
+        self._trainings: dict[str, Training | RegimeTraining] = {}
+        self._maxima: dict[str, tuple[tuple[str, int], ...]] = {}
+
+    @property
+    def is_done(self) -> bool:
+        """All have arrived."""
+        return not self._waiting
+
+    def next_seconds(self) -> float | None:
+        """When the next one arrives."""
+        return self._waiting[0].submitted_seconds if self._waiting else None
+
+    def act(self, now_seconds: float, submit: Submit) -> None:
+        """Submit those that have arrived."""
+        while self._waiting and self._waiting[0].submitted_seconds <= now_seconds:
+            arrival = self._waiting.popleft()
+            training = self._training(arrival, now_seconds)
+            job = submit(self._submission(arrival, training, now_seconds))
+            self._trainings[job] = training
+
+    def _submission(
+        self, arrival: Arrival, training: Training | RegimeTraining, now_seconds: float
+    ) -> Submission:
+        scenario = self._scenario
+        spec = JobSpec(
+            name=arrival.name,
+            command=("simulated",),
+            batch=self._batch(arrival, training.bounds),
+            instances=self._instances(arrival),
+            objective=scenario.objective(now_seconds),
+            requested_devices=arrival.devices_requested,
+            program=arrival.application if scenario.remembers else None,
+        )
+        is_looked_at = scenario.is_profiled and arrival.name not in scenario.regimes
+        look = self._first_look(arrival) if is_looked_at else ()
+        return Submission(arrival, spec, training, look)
+
+    def _instances(self, arrival: Arrival) -> InstanceBounds:
+        """As the scenario has it, and of no offer more than the application was profiled on."""
+        scenario, name = self._scenario, arrival.application
+        bounds, profile = scenario.instances, scenario.profiles.get(name)
+        if profile is None:
+            return bounds
+        if name not in self._maxima:
+            equipment = scenario.equipment.values()
+            self._maxima[name] = profiled_maxima(profile, equipment, bounds.maximum)
+        return replace(bounds, maxima=(*bounds.maxima, *self._maxima[name]))
+
+    def _first_look(self, arrival: Arrival) -> tuple[StepObservation, ...]:
+        scenario = self._scenario
+        settings = scenario.of_application.get(arrival.application, scenario.training)
+        profile = scenario.profiles[arrival.application]
+        return first_look(profile, scenario.equipment.values(), settings.slowdown)
+
+    def _training(self, arrival: Arrival, now_seconds: float) -> Training | RegimeTraining:
+        """As the job's schedule of regimes says, or its application's profile."""
+        scenario = self._scenario
+        common = scenario.of_application.get(arrival.application, scenario.training)
+        settings = replace(common, seed=common.seed + len(self._trainings))
+        schedule = scenario.regimes.get(arrival.name)
+        if schedule is not None:
+            return RegimeTraining(schedule, arrival.batch_size, settings, now_seconds)
+        profile = scenario.profiles[arrival.application]
+        bounds = self._bounds(profile)
+        requested = None if scenario.adapts_batch else arrival.batch_size
+        training = Training(profile, bounds, settings, now_seconds, requested)
+        training.exclusive_seconds = exclusive_seconds(
+            profile,
+            Request(arrival.devices_requested, arrival.batch_size, bounds),
+            scenario.equipment,
+            settings,
+        )
+        return training
+
+    def _batch(self, arrival: Arrival, bounds: BatchBounds) -> BatchSpec:
+        if not (self._scenario.adapts_batch and bounds.adaptive):
+            batch = BatchSpec(arrival.batch_size, None, bounds.device_maximum, adaptive=False)
+        else:
+            batch = BatchSpec(bounds.initial, bounds.maximum, bounds.device_maximum, adaptive=True)
+        return replace(batch, kind_maxima=bounds.kind_maxima)
+
+    def truth(self, job: str) -> Truth | None:
+        """Of a pool whose kinds of device have machines of one size each; else None."""
+        training = self._trainings.get(job)
+        if isinstance(training, RegimeTraining):
+            return training.truth()
+        equipment = [each for each in self._scenario.equipment.values() if each.offer.shared]
+        machines = {
+            MachineKind(each.offer.device_kind, each.profile_kind, each.offer.devices)
+            for each in equipment
+        }
+        if training is None or not machines:
+            return None
+        if len({each.device_kind for each in machines}) < len(machines):
+            return None
+        most = sum(each.offer.devices for each in equipment)
+        return training.truth(sorted(machines), most)
+
+    def _bounds(self, profile: Profile) -> BatchBounds:
+        """Batches that the kinds of device on offer were profiled at."""
+        caps, maxima = self._scenario.training.quirks.device_batches, dict[str, int]()
+        for each in self._scenario.equipment.values():
+            kind, most = each.offer.device_kind, profile.device_batches(each.profile_kind, (1,))[1]
+            maxima[kind] = int(min(most, caps.get(profile.name, most), maxima.get(kind, most)))
+        least = min(maxima.values())
+        return BatchBounds(
+            initial=profile.initial_batch,
+            maximum=profile.maximum_batch,
+            device_maximum=least,
+            adaptive=True,
+            kind_maxima=tuple(sorted(each for each in maxima.items() if each[1] > least)),
+        )

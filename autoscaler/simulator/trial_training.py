@@ -1,0 +1,88 @@
+"""One trial's training: it reports after epochs, and waits where its study decides on it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from autoscaler.domain.goodput import BatchBounds
+from autoscaler.simulator.job_training import Member
+from autoscaler.simulator.simulated_study import SimulatedStudy, StudyTrial
+from autoscaler.simulator.training import Training, TrainingSettings
+
+_NEARLY = 1e-9
+
+
+class TrialTraining(Training):
+    """A trial under way, at a batch of its own that instances only split.
+
+    It makes progress until it has made `goal` reports, then waits to hear how it goes on.
+    """
+
+    def __init__(
+        self,
+        trial: StudyTrial,
+        study: SimulatedStudy,
+        bounds: BatchBounds,
+        settings: TrainingSettings,
+        now_seconds: float,
+    ) -> None:
+        super().__init__(trial.profile, bounds, settings, now_seconds, bounds.initial)
+        self.trial = trial
+        self.goal = 0
+        self.has_ended = False
+        self._starts_until_seconds = now_seconds
+        self._study = study
+
+    @property
+    def is_complete(self) -> bool:
+        """Its study has said that it is to end."""
+        return self.has_ended
+
+    @property
+    def reports(self) -> int:
+        """How many it has made."""
+        return self._reports_at(self.progress_examples)
+
+    @property
+    def is_waiting(self) -> bool:
+        """It has come to where its study decides on it."""
+        return self.reports >= self.goal
+
+    def go_on_to(self, goal: int) -> None:
+        """Train until so many reports are made."""
+        self.goal = goal
+        self._foreseen = (None, ())
+
+    @property
+    def is_starting(self) -> bool:
+        """As `JobTraining` has it."""
+        return bool(self.members) and self.now_seconds < self._starts_until_seconds
+
+    def completes_before(self, seconds: float) -> float | None:
+        """When it starts or reports next, if that is before `seconds` and nothing changes."""
+        if self.is_starting:
+            return self._starts_until_seconds if self._starts_until_seconds < seconds else None
+        made = self.reports
+        for stretch in self._course(seconds):
+            if self._reports_at(stretch.progress_examples) > made:
+                return stretch.to_seconds
+        return None
+
+    def train_on(self, members: tuple[Member, ...]) -> None:
+        """As `JobTraining` has it; a start takes what its study says of starts."""
+        was_at_work, is_new = bool(self.members), members != self.members
+        super().train_on(members)
+        if not (is_new and members) or (was_at_work and not self.is_starting):
+            return
+        is_warm = all(member.is_warm for member in members)
+        seconds = self._study.handover_seconds if is_warm else self._study.start_seconds
+        if seconds is not None:
+            self._held_up_seconds = self.now_seconds + seconds
+        self._starts_until_seconds = self._held_up_seconds
+
+    def _reports_at(self, progress: float) -> int:
+        ends = self._profile.statistics.epoch_end_examples
+        return bisect_right(ends, progress * (1 + _NEARLY))
+
+    def _is_end(self, progress: float) -> bool:
+        return self._reports_at(progress) >= self.goal

@@ -1,0 +1,211 @@
+"""Files of studies to simulate: YAML that says what is searched and how, on which cloud.
+
+::
+
+    name: digits
+    curves: curves.csv            # trial,epoch,value,seconds and hyper-parameters, a row a report
+    direction: maximize           # minimize without it
+    search:
+      synchronous: {configurations: 27, eta: 3, rungs: [2, 6, 18, 54]}
+      # or asynchronous: {trials: 60, min_resource: 2, eta: 3, at_once: 8}
+    scaling:
+      speedup: {1: 1, 2: 1.9, 4: 3.5, 8: 6}       # devices: times as fast as one
+      # or as an application was measured: {profiles: DIR, application: bert, batch: batch_size}
+    offers: offers.yaml           # --offers or --cluster in its place
+    objective: {deadline: 2h}     # of the whole study; a budget, a value of time
+    instances: {max: 8}           # of a trial
+    start: 30s                    # from an instance that is ready to a trial's first step
+    pause: 60s                    # from one size to another
+    handover: 10s                 # from another trial's instance to the first step
+
+Files are beside this one. `batch` is the hyper-parameter that is a trial's batch, in examples of
+the application, or, with `initial_batch: 16`, in units of which 16 stand for the least batch that
+it was measured at. Where it was measured on several kinds of device, `kind` is that of the curves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from autoscaler.domain.job import InstanceBounds
+from autoscaler.domain.objective import Objective
+from autoscaler.spec.form_file import located, read_document, validated
+from autoscaler.spec.forms import Form, Problem
+from autoscaler.spec.job_form import Count, Duration, InstancesForm, Text
+from autoscaler.spec.located_yaml import LocatedYaml
+from autoscaler.spec.objective_text import ObjectiveForm, ShortObjective
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Reduction = Annotated[int, Field(ge=2)]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSpec:
+    """How a study searches. With `rungs` its trials wait for each other there, else at none."""
+
+    trials: int
+    eta: int
+    rungs: tuple[float, ...] = ()
+    min_resource: float = 1.0
+    at_once: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingSpec:
+    """How trials scale: as a table says, (devices, times as fast), or as an application does."""
+
+    speedup: tuple[tuple[int, float], ...] = ()
+    profiles: Path | None = None
+    application: str = ""
+    kind: str | None = None
+    batch: str | None = None
+    initial_batch: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedStudySpec:
+    """All that the file says; what it leaves out is None. `path` is the file."""
+
+    path: Path
+    name: str
+    curves: Path
+    maximize: bool
+    search: SearchSpec
+    scaling: ScalingSpec
+    objective: Objective
+    job_objective: Objective
+    instances: InstanceBounds
+    offers: Path | None = None
+    start_seconds: float | None = None
+    pause_seconds: float | None = None
+    handover_seconds: float | None = None
+
+
+def load_simulated_study(path: Path) -> SimulatedStudySpec:
+    """Read a file of a study to simulate; its deadline counts from the start of the simulation.
+
+    Raises:
+        SpecError: as `load_job`.
+    """
+    document = read_document(path)
+    form = validated(document, _StudyForm, {"now_seconds": 0.0})
+    _require_durations(document, form)
+    beside = path.resolve().parent
+    return SimulatedStudySpec(
+        path=path,
+        name=form.name,
+        curves=beside / form.curves,
+        maximize=form.direction == "maximize",
+        search=form.search.spec(),
+        scaling=form.scaling.spec(beside),
+        objective=form.objective.objective(),
+        job_objective=form.job_objective.objective(),
+        instances=form.instances.spec(),
+        offers=None if form.offers is None else beside / form.offers,
+        start_seconds=form.start,
+        pause_seconds=form.pause,
+        handover_seconds=form.handover,
+    )
+
+
+def _require_durations(document: LocatedYaml, form: _StudyForm) -> None:
+    """A deadline that does not move with the present time is a date."""
+    later = validated(document, _StudyForm, {"now_seconds": 1.0})
+    pairs = {
+        "objective": (form.objective, later.objective),
+        "job_objective": (form.job_objective, later.job_objective),
+    }
+    for key, (now, then) in pairs.items():
+        if now.deadline is not None and now.deadline == then.deadline:
+            message = "no simulation knows the date: write how long the study may take, as 2h"
+            raise located([Problem((key, "deadline"), message)], document)
+
+
+class _SynchronousForm(Form):
+    configurations: Count
+    eta: Reduction
+    rungs: Annotated[tuple[Positive, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _rises(self) -> Self:
+        if list(self.rungs) != sorted(set(self.rungs)):
+            raise ValueError("rungs: write the epochs of each, rising, as [2, 6, 18]")
+        return self
+
+
+class _AsynchronousForm(Form):
+    trials: Count
+    min_resource: Positive
+    eta: Reduction
+    at_once: Count | None = None
+
+
+class _SearchForm(Form):
+    synchronous: _SynchronousForm | None = None
+    asynchronous: _AsynchronousForm | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if (self.synchronous is None) == (self.asynchronous is None):
+            raise ValueError("say one of synchronous and asynchronous")
+        return self
+
+    def spec(self) -> SearchSpec:
+        """As the simulation takes it."""
+        if self.synchronous is not None:
+            found = self.synchronous
+            return SearchSpec(found.configurations, found.eta, found.rungs)
+        assert self.asynchronous is not None
+        rule = self.asynchronous
+        return SearchSpec(rule.trials, rule.eta, (), rule.min_resource, rule.at_once)
+
+
+class _ScalingForm(Form):
+    speedup: dict[Count, Positive] | None = None
+    profiles: Text | None = None
+    application: Text | None = None
+    kind: Text | None = None
+    batch: Text | None = None
+    initial_batch: Positive | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if (self.speedup is None) == (self.profiles is None):
+            raise ValueError("say one of speedup and profiles: how trials scale with devices")
+        if (self.profiles is None) != (self.application is None):
+            raise ValueError("profiles and application go together: whose step times they take")
+        if self.speedup is not None and (self.kind or self.batch or self.initial_batch):
+            raise ValueError("kind, batch and initial_batch go with profiles")
+        if self.initial_batch is not None and self.batch is None:
+            raise ValueError("initial_batch goes with batch")
+        return self
+
+    def spec(self, beside: Path) -> ScalingSpec:
+        """As the simulation takes it."""
+        return ScalingSpec(
+            speedup=tuple(sorted((self.speedup or {}).items())),
+            profiles=None if self.profiles is None else beside / self.profiles,
+            application=self.application or "",
+            kind=self.kind,
+            batch=self.batch,
+            initial_batch=self.initial_batch,
+        )
+
+
+class _StudyForm(Form):
+    name: Text
+    curves: Text
+    direction: Literal["minimize", "maximize"] = "minimize"
+    search: _SearchForm
+    scaling: _ScalingForm
+    offers: Text | None = None
+    objective: ShortObjective = ObjectiveForm()
+    job_objective: ShortObjective = ObjectiveForm()
+    instances: InstancesForm = InstancesForm()
+    start: Duration | None = None
+    pause: Duration | None = None
+    handover: Duration | None = None
