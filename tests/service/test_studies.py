@@ -110,14 +110,14 @@ def test_terms_progress_and_budget_of_a_study_are_seen(api: Api) -> None:
     api.world.tick(2, agents=False)
     now_seconds = api.world.clock.now()
     api.world.store.instances.record_node(held.id, InstancePhase.TRAINING, now_seconds)
-    api.world.clock.advance(30.0)
+    api.world.clock.advance(20.0)
     told = TrialProgress(held.job, 3.0, reports=((3.0, 0.5),))
     ours.state(StudyStatement("ada", terms, (told,)))
     view = ours.view()
     assert (view.driver, view.terms) == ("ada", terms)
     assert [each.stands for each in view.trials] == [told]
     (speed,) = view.trials[0].speeds
-    assert (speed.work, speed.seconds, speed.has_start) == (3.0, 30.0, True)
+    assert (speed.work, speed.seconds, speed.has_start) == (3.0, 20.0, True)
     assert view.usd_per_hour == held.usd_per_hour and view.spent_usd > 0
     ours.set_budget(Decimal("7.5"))
     ours.state(StudyStatement("ada", terms))
