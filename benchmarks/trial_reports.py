@@ -45,7 +45,7 @@ from autoscaler.node.state import Start
 from autoscaler.node.trial_relay import TrialRelay
 from autoscaler.service.studies import Studies
 from autoscaler.wire.client import NodeClient, StudyClient
-from autoscaler.wire.messages import StudyAnswers, TrialCalls
+from autoscaler.wire.study_messages import StudyAnswers, TrialCalls
 from hpo.driver import Driver, Effort
 from hpo.line import TrialLine
 from hpo.worker import run_trial

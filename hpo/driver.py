@@ -20,7 +20,8 @@ from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import budget_used_up
 from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, WaitingCall
 from autoscaler.wire.client import Client, StudyClient
-from autoscaler.wire.messages import JobView, StudyAnswers, StudyStatement
+from autoscaler.wire.messages import JobView
+from autoscaler.wire.study_messages import StudyAnswers, StudyStatement
 from hpo.artifacts import StudyArtifacts
 from hpo.attachment import (
     Attachment,

@@ -11,7 +11,7 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Conflict, Unavailable
 from autoscaler.domain.trial import StudyStop
 from autoscaler.wire.client import StudyClient
-from autoscaler.wire.messages import StudyLease
+from autoscaler.wire.study_messages import StudyLease
 
 _log = logging.getLogger(__name__)
 

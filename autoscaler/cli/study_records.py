@@ -13,7 +13,8 @@ from autoscaler.domain.errors import NotFound, Unavailable
 from autoscaler.service.views import decision_view
 from autoscaler.store.opening import open_store
 from autoscaler.store.store import Store
-from autoscaler.wire.messages import DecisionView, StudyView
+from autoscaler.wire.messages import DecisionView
+from autoscaler.wire.study_messages import StudyView
 
 
 def decisions_of(study_name: str, job: str, number: int) -> tuple[DecisionView, ...]:

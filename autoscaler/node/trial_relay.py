@@ -16,7 +16,8 @@ from autoscaler.domain.trial import TrialAnswer, TrialCall, TrialFile
 from autoscaler.node.state import Start
 from autoscaler.node.trial_calls import KeptCalls
 from autoscaler.wire.client import NodeClient
-from autoscaler.wire.messages import Assignment, TrialCalls
+from autoscaler.wire.messages import Assignment
+from autoscaler.wire.study_messages import TrialCalls
 
 _log = logging.getLogger(__name__)
 

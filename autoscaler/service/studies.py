@@ -23,7 +23,7 @@ from autoscaler.service.bells import Bells
 from autoscaler.service.files import TrialFiles
 from autoscaler.store.store import Store
 from autoscaler.store.studies import unknown_study
-from autoscaler.wire.messages import (
+from autoscaler.wire.study_messages import (
     StudyAnswers,
     StudyBudget,
     StudyLease,

@@ -32,12 +32,14 @@ from autoscaler.wire.messages import (
     NodeReport,
     OffersView,
     PlanView,
+    Submission,
+)
+from autoscaler.wire.study_messages import (
     StudyAnswers,
     StudyBudget,
     StudyLease,
     StudyStatement,
     StudyView,
-    Submission,
     TrialCalls,
 )
 

@@ -19,8 +19,6 @@ from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action
 from autoscaler.domain.report import Failure, TrainingReport
-from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
-from autoscaler.domain.trial import GivenAnswer, TrialCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,63 +304,6 @@ class NodeReport:
     reclaim_seconds: float | None = None
     notes: tuple[str, ...] = ()
     job: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TrialCalls:
-    """What the worker of trial `job` tells and asks, as its agent sends it on, in order."""
-
-    incarnation: int
-    calls: tuple[TrialCall, ...]
-    job: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StudyLease:
-    """A driver's wish to drive a study for so long from now."""
-
-    holder: str
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class StudyView:
-    """A study, as people see it. `driver` is who drives it, None: nobody does.
-
-    `terms` are None where none were stated: by a driver that has just begun.
-    """
-
-    name: str
-    driver: str | None
-    terms: StudyTerms | None
-    trials: tuple[TrialRecord, ...]
-    spent_usd: Decimal
-    usd_per_hour: Decimal
-
-
-@dataclass(frozen=True, slots=True)
-class StudyBudget:
-    """What a person lets a study cost as a whole."""
-
-    budget_usd: Decimal
-
-
-@dataclass(frozen=True, slots=True)
-class StudyAnswers:
-    """What the driver of a study answers its trials; `ended` are jobs of which that is the end."""
-
-    holder: str
-    answers: tuple[GivenAnswer, ...]
-    ended: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StudyStatement:
-    """What the driver of a study states of it, and how its trials stand that changed."""
-
-    holder: str
-    terms: StudyTerms
-    trials: tuple[TrialProgress, ...] = ()
 
 
 class Wanted(StrEnum):

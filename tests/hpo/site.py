@@ -14,7 +14,8 @@ from autoscaler.domain.errors import NotAllowed
 from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.trial import TrialCall
 from autoscaler.wire.client import NodeClient, StudyClient
-from autoscaler.wire.messages import JoinRequest, TrialCalls
+from autoscaler.wire.messages import JoinRequest
+from autoscaler.wire.study_messages import TrialCalls
 from hpo.driver import Driver
 from hpo.worker import run_trial
 from tests.hpo.lines import Died, Objective

@@ -17,7 +17,8 @@ from autoscaler.domain.errors import Conflict, Unavailable
 from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.terms import budget_used_up
 from autoscaler.wire.client import Client, StudyClient
-from autoscaler.wire.messages import JobView, JoinRequest, StudyLease
+from autoscaler.wire.messages import JobView, JoinRequest
+from autoscaler.wire.study_messages import StudyLease
 from hpo.attachment import new_attachment
 from hpo.calls import Call
 from hpo.driver import BudgetUsedUp, Driver, Effort, StudyStopped

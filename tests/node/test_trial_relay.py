@@ -16,7 +16,8 @@ from autoscaler.domain.trial import TrialAnswer, TrialCall, TrialFile
 from autoscaler.node.state import Start
 from autoscaler.node.trial_calls import KeptCalls
 from autoscaler.node.trial_relay import TrialRelay
-from autoscaler.wire.messages import Assignment, TrialCalls
+from autoscaler.wire.messages import Assignment
+from autoscaler.wire.study_messages import TrialCalls
 from tests.node.controller import FakeController
 from tests.node.site import Site, wait_until
 

@@ -18,7 +18,7 @@ from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import StudyTerms, TrialProgress
 from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialCall, WaitingCall
 from autoscaler.wire.client import StudyClient
-from autoscaler.wire.messages import StudyAnswers, StudyLease, StudyStatement, TrialCalls
+from autoscaler.wire.study_messages import StudyAnswers, StudyLease, StudyStatement, TrialCalls
 from tests.service.conftest import TOKEN, Api
 from tests.service.instances import joined
 
