@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hpo.artifacts import upload_artifact
 from hpo.distributed import distributed
-from hpo.driver import BudgetUsedUp, StudyStopped
+from hpo.endings import BudgetUsedUp, StudyStopped
 from hpo.epochs import epochs
 from hpo.halving import SynchronousHalvingPruner
 from hpo.running import TrialFailed, optimize

@@ -17,7 +17,6 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Conflict, StoreError, Unavailable, UnknownJob
 from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.objective import Objective
-from autoscaler.domain.terms import budget_used_up
 from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, WaitingCall
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import JobView
@@ -36,6 +35,7 @@ from hpo.attachment import (
 )
 from hpo.calls import answer_text, read_call, refusal_text
 from hpo.ended import EndedTrial
+from hpo.endings import StudyStopped, require_money, waits_for_ever
 from hpo.halving import SynchronousHalvingPruner
 from hpo.lease import Lease
 from hpo.patience import PATIENCE_SECONDS
@@ -49,14 +49,6 @@ Value = TypeVar("Value")
 _WAIT_SECONDS = 1.0
 _LOOK_SECONDS = 1.0
 _STATE_SECONDS = 1.0
-
-
-class StudyStopped(CastorError):
-    """Somebody has stopped the study, with the trials that ran; the next run goes on with them."""
-
-
-class BudgetUsedUp(CastorError):
-    """A study may cost no more; its trials go on when it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +104,7 @@ class Driver:
         self._statements = Statements(study, objective)
         self._stated_seconds = -_STATE_SECONDS
         self._may_retry = True
+        self._is_over = False
         self._looked_seconds = -_LOOK_SECONDS
         self.on_end: Callable[[EndedTrial], None] = lambda ended: None
         self.artifacts: StudyArtifacts | None = None
@@ -152,6 +145,8 @@ class Driver:
                 if looks or not self._held or self._is_filling():
                     self._patiently(lambda: self._begin_trial(effort))
             elif not self._held:
+                return fatal
+            if self._is_over:
                 return fatal
             self._patiently(lambda: self._state(effort))
             ended = [*self._answer_calls(), *(self._see_ends(effort) if looks else ())]
@@ -331,7 +326,8 @@ class Driver:
         def see() -> None:
             alive = {view.id: view for view in self._client.jobs(include_ended=False)}
             for job in self._held.keys() & alive.keys() - self._stopping:
-                self._see_money(alive[job])
+                require_money(alive[job])
+            self._is_over = waits_for_ever([alive.get(job) for job in self._held])
             for job in self._held.keys() - alive.keys() - silent.keys():
                 view = self._job(job)
                 if view is not None and not view.phase.is_final:
@@ -341,7 +337,7 @@ class Driver:
                     self._stopping.remove(job)
                     self._left[job] = self._held.pop(job)
                     continue
-                self._see_money(view)
+                require_money(view)
                 silent[job] = self._fail(job, view, effort)
 
         self._patiently(see)
@@ -355,11 +351,6 @@ class Driver:
             if view is not None and not view.instances:
                 attachment.prune()
                 self._client.stop(job)
-
-    def _see_money(self, view: JobView | None) -> None:
-        """Trials of a study that can't pay for them stay as they are, for when it can."""
-        if view is not None and view.cause == budget_used_up(self._line.study):
-            raise BudgetUsedUp(f"{budget_used_up(self._line.study)} with a larger one")
 
     def _fail(self, job: str, view: JobView | None, effort: Effort) -> bool:
         """Let a trial fail with its job; returns whether it is retried.

@@ -274,7 +274,8 @@ class Controller:
         if stays and not is_settled:
             return False
         words = _NUMBER.sub("", decision.reason) if stays else ""
-        essence = (decision.action, decision.current, decision.target, words, self._hands_off)
+        why = decision.ground if decision.action is Action.WAIT else words
+        essence = (decision.action, decision.current, decision.target, why, self._hands_off)
         is_news = self._told.get(decision.job) != essence
         self._told[decision.job] = essence
         return is_news

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from autoscaler.domain.allocation import Allocation, Placement
+
+# The grounds of a trial that waits for ever: its study can't pay for it, or not in time.
+BEYOND_BUDGET: Final = "beyond the budget of its study"
+BEYOND_DEADLINE: Final = "beyond the deadline of its study"
 
 
 class Action(StrEnum):

@@ -16,6 +16,7 @@ from autoscaler.economics.reasons import action_of
 from autoscaler.economics.studies.breadth_planning import plan_asynchronous
 from autoscaler.economics.studies.goal import study_goal
 from autoscaler.economics.studies.moment import StudyMoment, TrialAt, study_moment
+from autoscaler.economics.studies.over import over
 from autoscaler.economics.studies.room import Room
 from autoscaler.economics.studies.rung_planning import plan_synchronous
 from autoscaler.economics.studies.verdicts import StudyVerdict, TrialVerdict
@@ -93,8 +94,9 @@ def plan_study(
     goal = study_goal(work.study, supply.now_seconds, prices)
     planned = plan_synchronous if work.study.terms.synchronous else plan_asynchronous
     verdict = planned(moment, goal).noted(goal.note)
+    ground = over(moment, goal, verdict) or "study"
     decisions = [
-        _decision(trial, own, verdict, moment)
+        replace(_decision(trial, own, verdict, moment), ground=ground)
         for trial, own in zip(moment.trials, verdict.trials, strict=True)
     ]
     return StudyPart(tuple(aside + decisions), verdict)
@@ -169,7 +171,6 @@ def _decision(
         target=own.target,
         reason=reason,
         figures=_figures(trial, own, verdict, moment),
-        ground="study",
     )
 
 

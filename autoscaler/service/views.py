@@ -166,6 +166,7 @@ def decision_view(entry: JournalEntry) -> DecisionView:
         current=decision.current,
         target=decision.target,
         figures=decision.figures,
+        ground=decision.ground,
     )
 
 

@@ -53,7 +53,10 @@ class InstanceView:
 
 @dataclass(frozen=True, slots=True)
 class DecisionView:
-    """A decision that was made, and why. `current` and `target` are None where nothing is held."""
+    """A decision that was made, and why. `current` and `target` are None where nothing is held.
+
+    `ground` is why in a word or two, where the policy tells grounds apart.
+    """
 
     at_seconds: float
     job: str
@@ -62,6 +65,7 @@ class DecisionView:
     current: Allocation | None
     target: Allocation | None
     figures: Mapping[str, float] = field(default_factory=dict)
+    ground: str = ""
 
 
 @dataclass(frozen=True, slots=True)

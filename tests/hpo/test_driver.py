@@ -21,8 +21,9 @@ from autoscaler.wire.messages import JobView, JoinRequest
 from autoscaler.wire.study_messages import StudyLease
 from hpo.attachment import new_attachment
 from hpo.calls import Call
-from hpo.driver import BudgetUsedUp, Driver, Effort, StudyStopped
+from hpo.driver import Driver, Effort
 from hpo.ended import EndedTrial
+from hpo.endings import BudgetUsedUp, StudyStopped
 from tests.hpo.lines import Objective, records
 from tests.hpo.objectives import curve, failing
 from tests.hpo.site import TEMPLATE, NodeLine, Site, driver_of, study_of

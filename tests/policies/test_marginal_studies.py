@@ -7,7 +7,7 @@ import pytest
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.objective import AfterDeadline, Objective, Preference
-from autoscaler.domain.plan import Action
+from autoscaler.domain.plan import BEYOND_BUDGET, BEYOND_DEADLINE, Action
 from autoscaler.domain.terms import LaterRung
 from autoscaler.policies.base import Policy
 from autoscaler.policies.marginal import MarginalPolicy
@@ -199,3 +199,41 @@ class TestBesideJobs:
     def test_what_the_limits_bear_goes_to_both(self) -> None:
         other = job("other", models=trial(0)[0].models)
         assert held_in(moment([*running(2)], (), other, quota=3, to_begin=9)) == [1, 1, 1]
+
+
+class TestOver:
+    """Trials that wait for ever are told apart from those that wait for their turn."""
+
+    def test_a_budget_that_pays_no_trial(self) -> None:
+        known = [ended(5, 100.0)]
+        for budget, ground in ((0.01, BEYOND_BUDGET), (100.0, "study")):
+            found = planned(moment([trial(0)], known, objective=worth(budget=budget)))
+            assert (found["trial-00"].target is None) == (ground == BEYOND_BUDGET)
+            assert found["trial-00"].ground == ground
+
+    def test_while_another_trains_or_there_is_no_room_it_is_not_over(self) -> None:
+        trains = [trial(0, 10.0, ONE), trial(1)]
+        found = planned(moment(trains, objective=worth(budget=0.2), spent_usd=0.19))
+        assert found["trial-01"].target is None and found["trial-01"].ground == "study"
+        full = moment([trial(0)], [ended(5, 100.0)], quota=0, objective=worth(budget=0.01))
+        assert planned(full)["trial-00"].ground == "study"
+
+    def test_of_what_nobody_knows_one_may_look(self) -> None:
+        both = moment([trial(0), trial(1)], objective=worth(budget=0.05))
+        assert held_in(both) == [1, 0]
+        spent = planned(moment([trial(0)], objective=worth(budget=0.05), spent_usd=0.05))
+        assert spent["trial-00"].ground == BEYOND_BUDGET
+        search = {"synchronous": True, "later": LATER}
+        rungs = moment([trial(0), trial(1)], objective=worth(budget=0.05), **search)
+        assert sum(held_in(rungs)) == 1
+
+    def test_a_deadline_after_which_nothing_begins(self) -> None:
+        late = worth(hours=-1.0, after_deadline=AfterDeadline.STOP)
+        found = planned(moment([trial(0)], [ended(5, 100.0)], objective=late))
+        assert (found["trial-00"].target, found["trial-00"].ground) == (None, BEYOND_DEADLINE)
+        waiting = moment(
+            [trial(0, decided_at=50.0)], objective=late, synchronous=True, later=LATER
+        )
+        assert planned(waiting)["trial-00"].ground == BEYOND_DEADLINE
+        soon = planned(moment([trial(0)], [ended(5, 100.0)], objective=worth(hours=0.01)))
+        assert (soon["trial-00"].target, soon["trial-00"].ground) == (None, BEYOND_DEADLINE)

@@ -49,7 +49,9 @@ def plan_asynchronous(moment: StudyMoment, goal: StudyGoal) -> StudyVerdict:
         usd = 0.0 if size is None else way_usd(one, size, one.to_end, moment)
         if at_once.trials is not None and len(goes_on) + len(admitted) >= at_once.trials:
             refused[one.id] = at_once.why
-        elif not funded.purse.bears(usd):
+        elif not funded.purse.bears(usd) and not _is_first_look(
+            moment, funded.purse, [*goes_on, *admitted]
+        ):
             refused[one.id] = funded.purse.refusal(usd)
         else:
             funded.purse.promise(usd)
@@ -63,6 +65,11 @@ def plan_asynchronous(moment: StudyMoment, goal: StudyGoal) -> StudyVerdict:
         seconds=at_once.seconds,
         note=_note(at_once, funded, trials),
     )
+
+
+def _is_first_look(moment: StudyMoment, purse: Purse, trains: Sequence[TrialAt]) -> bool:
+    """Of what nobody knows, one may begin: what it costs is not known either."""
+    return moment.is_blind and not trains and purse.is_open
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,11 @@ class Purse:
         """Not promised to anyone; None: there is no budget."""
         return self._left_usd
 
+    @property
+    def is_open(self) -> bool:
+        """Something is left."""
+        return self._left_usd is None or self._left_usd > 0
+
     def promise(self, usd: float) -> None:
         """Keep so much for one."""
         if self._left_usd is not None:

@@ -90,6 +90,7 @@ class StudyMoment:
         lengths: how far trials go.
         keeps_progress: whether a trial that holds nothing for a while goes on where it was.
         free: what the study holds and no trial does.
+        is_blind: nobody has measured yet how fast its trials are.
     """
 
     study: StudySnapshot
@@ -102,6 +103,7 @@ class StudyMoment:
     lengths: TrialLengths
     keeps_progress: bool
     free: tuple[FreedInstances, ...]
+    is_blind: bool = False
 
 
 def study_moment(
@@ -160,6 +162,7 @@ def study_moment(
             for one in study.free
             if one.offer in menu.place_of
         ),
+        is_blind=per_unit is None,
     )
 
 

@@ -82,17 +82,28 @@ class _Paid:
 
     moment: StudyMoment
     purse: Purse
+    is_begun: bool
+    begins_none: bool
 
     def __init__(self, moment: StudyMoment, goal: StudyGoal) -> None:
         self.moment, self.purse = moment, Purse(goal.left_usd)
+        self.begins_none = goal.begins_none
         for one in moment.trials:
             if one.held is not None:
                 self.purse.promise(way_usd(one, one.held, one.to_decision, moment))
+        self.is_begun = any(one.held is not None for one in moment.trials)
+
+    @property
+    def _is_first_look(self) -> bool:
+        """Of what nobody knows, one may begin: what it costs is not known either."""
+        return self.moment.is_blind and not self.is_begun and self.purse.is_open
 
     def verdict(self, trial: TrialAt, decision: TrialDecision) -> TrialVerdict:
         """The decision, unless it takes more money than there is beside those that train."""
         if decision.action not in _HOLDS:
             return TrialVerdict(trial.id, None, decision.reason)
+        if trial.held is None and self.begins_none:
+            return self._stays(trial, "after the deadline no trial begins")
         size = self.moment.supply.sizes.index(decision.size)
         if not (trial.goodput[:, size] > 0).all():
             return self._stays(trial, "what it would go to is not for it")
@@ -101,8 +112,9 @@ class _Paid:
         usd = way_usd(trial, size, trial.to_decision, self.moment)
         if trial.held is not None:
             usd -= way_usd(trial, trial.held, trial.to_decision, self.moment)
-        if not self.purse.bears(usd):
+        if not self.purse.bears(usd) and not self._is_first_look:
             return self._stays(trial, self.purse.refusal(usd))
+        self.is_begun = True
         self.purse.promise(max(usd, 0.0))
         return TrialVerdict(trial.id, decision.size, decision.reason)
 
