@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from autoscaler.controller.lingering import Lingering
 from autoscaler.controller.study_spending import StudySpending
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.snapshot import FreeInstance, StudySnapshot
+from autoscaler.domain.terms import TrialRecord
 from autoscaler.store.store import Store
 
 # What more siblings than that could teach is not worth what it takes to learn it.
@@ -28,18 +30,21 @@ class StudySnapshots:
     ) -> tuple[StudySnapshot, ...]:
         """The studies of these jobs whose terms were stated; `alive` are all instances."""
         names = sorted({job.spec.study for job in jobs if job.spec.study is not None})
+        of_all = self._store.jobs.alive() if names else ()
+        not_ended = {job.id for job in of_all}
         found = []
         for name in names:
             terms = self._store.studies.terms(name)
             if terms is None:
                 continue
+            records = self._store.studies.trials(name)[-_MOST_TRIALS:]
             found.append(
                 StudySnapshot(
                     name=name,
                     terms=terms,
-                    trials=self._store.studies.trials(name)[-_MOST_TRIALS:],
+                    trials=tuple(_as_it_is(record, not_ended) for record in records),
                     free=self._free(name, alive, now_seconds),
-                    spent_usd=float(self._spending.spent(name, jobs, now_seconds)),
+                    spent_usd=float(self._spending.spent(name, of_all, now_seconds)),
                 )
             )
         return tuple(found)
@@ -51,3 +56,10 @@ class StudySnapshots:
         return tuple(
             FreeInstance(held.offer) for held in self._lingering.free(alive, now_seconds, study)
         )
+
+
+def _as_it_is(record: TrialRecord, not_ended: Collection[str]) -> TrialRecord:
+    """The record of a trial whose job may have ended before its driver said so."""
+    if record.stands.has_ended or record.stands.job in not_ended:
+        return record
+    return replace(record, stands=replace(record.stands, has_ended=True))
