@@ -11,10 +11,12 @@ what the next one is expected to take.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 
 from autoscaler.controller.finishing import COMPLETE_FACT, DONE_FACT, has_done_its_part
 from autoscaler.controller.hands_off import hands_off
 from autoscaler.controller.settings import ControllerSettings
+from autoscaler.controller.study_spending import StudySpending
 from autoscaler.domain.instance import (
     HANDED_OVER_FACT,
     START_FACT,
@@ -37,6 +39,7 @@ class Lingering:
     def __init__(self, store: Store, settings: ControllerSettings) -> None:
         self._store = store
         self._settings = settings
+        self._spending = StudySpending(store)
         self._promised: dict[str, str] = {}
 
     def stays(self, held: HeldInstance, job: JobRecord, now_seconds: float) -> bool:
@@ -69,7 +72,7 @@ class Lingering:
         study = job.spec.study
         if study is None or self._store.leases.holder(study, now_seconds) is None:
             return False
-        return self._has_use(study) and self._has_money(job, now_seconds)
+        return self._has_use(study) and self._has_money(held, job, study, now_seconds)
 
     def _has_use(self, study: str) -> bool:
         """Whether a trial may want one: it is to begin, or waits, or a rung is to come."""
@@ -113,12 +116,21 @@ class Lingering:
                 found.append(held)
         return found
 
-    def _has_money(self, job: JobRecord, now_seconds: float) -> bool:
-        budget_usd = job.spec.objective.budget_usd
-        if budget_usd is None:
+    def _has_money(
+        self, held: HeldInstance, job: JobRecord, study: str, now_seconds: float
+    ) -> bool:
+        """Whether neither the job's budget nor the study's is passed by its staying."""
+        terms = self._store.studies.terms(study)
+        to_come_usd = held.usd_per_hour * Decimal(start_seconds(held)) / 3600
+        own_usd = job.spec.objective.budget_usd
+        if own_usd is not None:
+            ledger = Ledger(self._store.ledger.entries(job.id))
+            if ledger.spent(job.id, now_seconds) >= own_usd:
+                return False
+        if terms is None or terms.objective.budget_usd is None:
             return True
-        ledger = Ledger(self._store.ledger.entries(job.id))
-        return ledger.spent(job.id, now_seconds) < budget_usd
+        spent_usd = self._spending.spent(study, self._store.jobs.alive(), now_seconds)
+        return spent_usd + to_come_usd < terms.objective.budget_usd
 
 
 def needs_light(job: JobRecord, instances: Iterable[HeldInstance]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 
 from autoscaler.controller.leaving import usual_seconds
@@ -74,6 +74,7 @@ class StudyBudgets:
             if terms is None or terms.objective.budget_usd is None:
                 continue
             held = [each for job in own for each in instances.get(job.id, ())]
+            held += self._left_over(study, {job.id for job in jobs}, instances)
             spent_usd = self._spending.spent(study, jobs, now_seconds)
             records = self._store.studies.trials(study)
             leaving_seconds = max(usual_seconds(job) for job in own) + _unit_seconds(records)
@@ -81,6 +82,17 @@ class StudyBudgets:
             to_come_usd = Decimal(rate_usd_per_hour * leaving_seconds / 3600)
             if spent_usd + to_come_usd >= terms.objective.budget_usd:
                 self._end(study, own, now_seconds)
+
+    def _left_over(
+        self,
+        study: str,
+        not_ended: Collection[str],
+        instances: Mapping[str, Sequence[HeldInstance]],
+    ) -> list[HeldInstance]:
+        """What jobs of the study still hold that have ended."""
+        ended = [job for job in instances if job not in not_ended]
+        own = [job for job in ended if self._store.jobs.get(job).spec.study == study]
+        return [each for job in own for each in instances[job]]
 
     def _end(self, study: str, trials: Sequence[JobRecord], now_seconds: float) -> None:
         cause = budget_used_up(study)

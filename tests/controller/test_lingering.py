@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 
 from autoscaler.controller.lingering import ENDING_FACT, start_seconds
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.terms import StudyTerms
 from autoscaler.store.measurements import HAND_OVER_DURATION, START_DURATION
 from autoscaler.store.settings import Freeze
 from tests.controller.world import World
@@ -62,7 +66,9 @@ def test_what_nobody_wants_is_given_back_after_as_long_as_it_took_to_start(world
     world.assert_nothing_leaked()
 
 
-@pytest.mark.parametrize("cause", ["driver left", "lease ran out", "frozen", "stopped", "reclaim"])
+@pytest.mark.parametrize(
+    "cause", ["driver left", "lease ran out", "no money", "frozen", "stopped", "reclaim"]
+)
 def test_it_is_given_back_at_once_where_no_next_trial_can_come(world: World, cause: str) -> None:
     job = trial_that_ends(world)
     if cause == "stopped":
@@ -75,6 +81,9 @@ def test_it_is_given_back_at_once_where_no_next_trial_can_come(world: World, cau
         case "lease ran out":
             world.store.leases.leave("s", "driver")
             world.store.leases.take("s", "driver", world.clock.now(), 0.5)
+        case "no money":
+            objective = Objective(budget_usd=Decimal("0.0001"))
+            world.store.studies.state("s", StudyTerms(objective=objective))
         case "frozen":
             world.store.settings.freeze(Freeze(world.clock.now(), "ann"))
         case "reclaim":
