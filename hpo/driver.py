@@ -204,7 +204,10 @@ class Driver:
         if effort.at_once is not None and at_work >= effort.at_once:
             return
         views = {view.id: view for view in self._client.jobs(include_ended=False)}
-        waits = any(job in views and views[job].phase is JobPhase.PENDING for job in self._held)
+        waits = any(
+            views[job].phase is JobPhase.PENDING and not views[job].instances
+            for job in self._held.keys() & views.keys()
+        )
         if self._is_filling() or not waits:
             self._asked = self._asked or self._next(effort)
             if self._asked is not None:

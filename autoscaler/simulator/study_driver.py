@@ -119,8 +119,12 @@ class StudyDriver:
 
     def _under_way(self) -> UnderWay:
         held = self._held()
-        phases = [self._store.jobs.get(trial.job).phase for trial in held]
-        return UnderWay(len(self.trials), len(held), phases.count(JobPhase.PENDING))
+        pending = sum(
+            self._store.jobs.get(trial.job).phase is JobPhase.PENDING
+            and not self._store.instances.of_job(trial.job)
+            for trial in held
+        )
+        return UnderWay(len(self.trials), len(held), pending)
 
     def _last(self, trial: StudyTrial) -> float:
         """The epochs of a trial that goes all the way."""
