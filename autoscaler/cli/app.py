@@ -123,18 +123,10 @@ def why(
     as_json: Json = False,
 ) -> None:
     """Print what was decided for a job, and the numbers it was decided by."""
-    from autoscaler.cli.tables import decision_lines
+    from autoscaler.cli.tables import print_decisions
     from autoscaler.wire.connection import connect
-    from autoscaler.wire.messages import DecisionView
 
-    decisions = connect().decisions(job, number)
-    if as_json:
-        print_json(tuple[DecisionView, ...], decisions)
-        return
-    for line in decision_lines(reversed(decisions)):
-        print(line)
-    if not decisions:
-        print(f"nothing was decided for {job} yet")
+    print_decisions(connect().decisions(job, number), job, as_json)
 
 
 @app.command("set")

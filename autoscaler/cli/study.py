@@ -56,9 +56,9 @@ def why(
     as_json: Annotated[bool, Option("--json", help="For scripts.")] = False,
 ) -> None:
     """Print what was decided for a trial, and the numbers it was decided by; also afterwards."""
-    from autoscaler.cli.studying import print_decisions
+    from autoscaler.cli.studying import explain
 
-    print_decisions(file, trial, number, as_json)
+    explain(file, trial, number, as_json)
 
 
 @study.command()

@@ -11,14 +11,12 @@ from typing import Any
 from rich.table import Table
 
 from autoscaler.cli.live import print_whole
-from autoscaler.cli.output import print_json
-from autoscaler.cli.tables import decision_lines, money
+from autoscaler.cli.tables import money, print_decisions
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import NotFound, SpecError, Unavailable
 from autoscaler.domain.study import StudySpec
 from autoscaler.spec.quantities import parse_money
 from autoscaler.spec.study_file import load_study
-from autoscaler.wire.messages import DecisionView
 
 
 def run_file(file: Path, trials: int | None) -> None:
@@ -65,7 +63,7 @@ def print_status(file: Path, as_json: bool) -> None:
     print_whole(table)
 
 
-def print_decisions(file: Path, trial: int, number: int, as_json: bool) -> None:
+def explain(file: Path, trial: int, number: int, as_json: bool) -> None:
     """Print what was decided for a trial of a file's study.
 
     Raises:
@@ -81,14 +79,7 @@ def print_decisions(file: Path, trial: int, number: int, as_json: bool) -> None:
         raise NotFound(f"trial {trial} of {spec.name} was not run by Castor")
     from autoscaler.cli.study_records import decisions_of
 
-    decisions = decisions_of(spec.name, job, number)
-    if as_json:
-        print_json(tuple[DecisionView, ...], decisions)
-        return
-    for line in decision_lines(reversed(decisions)):
-        print(line)
-    if not decisions:
-        print(f"nothing was decided for trial {trial} yet")
+    print_decisions(decisions_of(spec.name, job, number), f"trial {trial}", as_json)
 
 
 def set_budget(file: Path, budget: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -11,6 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from autoscaler.cli.output import print_json
 from autoscaler.domain.job import JobPhase
 from autoscaler.goodput.draws import is_usable
 from autoscaler.spec.objective_text import describe_objective
@@ -155,10 +156,15 @@ def clock_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S")
 
 
-def decision_lines(decisions: Iterable[DecisionView]) -> Iterable[str]:
-    """One line a decision."""
-    for decision in decisions:
-        yield f"{clock_time(decision.at_seconds)}  {decision.reason}"
+def print_decisions(decisions: Sequence[DecisionView], of: str, as_json: bool) -> None:
+    """Print decisions, the latest first as given, in the order in which they were made."""
+    if as_json:
+        print_json(tuple[DecisionView, ...], decisions)
+        return
+    for decision in reversed(decisions):
+        print(f"{clock_time(decision.at_seconds)}  {decision.reason}")
+    if not decisions:
+        print(f"nothing was decided for {of} yet")
 
 
 def forecast_table(job: JobView, forecast: Sequence[ForecastView]) -> Table:
