@@ -26,6 +26,42 @@ def run(
 
 
 @study.command()
+def plan(
+    file: File,
+    trials: Annotated[
+        int | None, Option(help="So many trials, whatever the file says.", min=1)
+    ] = None,
+    steps: Annotated[
+        int | None,
+        Option(
+            help="What a trial that nobody prunes reports at last.",
+            show_default="the pruner's max_resource, or what earlier trials reported, or 27",
+            min=1,
+        ),
+    ] = None,
+    step_seconds: Annotated[
+        float | None,
+        Option(
+            help="What a step takes on one device; 9 trials in 10 within a factor of 2.",
+            show_default="as in earlier trials of the study, or 40",
+            min=1e-3,
+        ),
+    ] = None,
+    runs: Annotated[int, Option(help="How often it is simulated.", min=1, max=1000)] = 10,
+    as_json: Annotated[bool, Option("--json", help="For scripts.")] = False,
+) -> None:
+    """Show what a study would cost and when it would end, before a dollar is spent.
+
+    The controller's own plans are simulated a few times, on what can be bought now, with trials
+    whose paces and ranks are drawn; beside it the best pool of fixed size for the same draws.
+    Exit status 1: no plan keeps to its deadline, or its budget.
+    """
+    from autoscaler.cli.study_planning import StudyPlanOptions, print_plan
+
+    print_plan(StudyPlanOptions(file, trials, steps, step_seconds, runs), as_json)
+
+
+@study.command()
 def status(
     file: File, as_json: Annotated[bool, Option("--json", help="For scripts.")] = False
 ) -> None:

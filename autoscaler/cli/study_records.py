@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -13,7 +14,7 @@ from autoscaler.domain.errors import NotFound, Unavailable
 from autoscaler.service.views import decision_view
 from autoscaler.store.opening import open_store
 from autoscaler.store.store import Store
-from autoscaler.wire.messages import DecisionView, StudyView
+from autoscaler.wire.messages import DecisionView, FleetView, StudyView
 
 
 def decisions_of(study_name: str, job: str, number: int) -> tuple[DecisionView, ...]:
@@ -49,6 +50,23 @@ def view_of(study_name: str, name: str) -> StudyView | None:
                 return _view(store, name)
         except Unavailable:
             return None
+
+
+def fleet_of(study_name: str) -> FleetView | None:
+    """What the controller sells that would run the study; None if one of our own would.
+
+    Raises:
+        Unavailable: the one that CASTOR_URL names does not answer.
+    """
+    from hpo.running import line_to
+
+    try:
+        with line_to(study_name) as (client, _):
+            return client.fleet()
+    except Unavailable:
+        if "CASTOR_URL" in os.environ:
+            raise
+        return None
 
 
 def _view(store: Store, name: str) -> StudyView:

@@ -28,7 +28,7 @@ def run_file(file: Path, trials: int | None) -> None:
         CastorError: the file can't be used, or a trial failed.
     """
     spec, directory = load_study(file, SystemClock().now())
-    optuna_side = _optuna_side()
+    optuna_side = require_optuna()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("hpo").setLevel(logging.INFO)
     study = optuna_side.open_study(spec)
@@ -47,7 +47,7 @@ def run_file(file: Path, trials: int | None) -> None:
 def print_status(file: Path, as_json: bool) -> None:
     """Print the trials of a file's study."""
     spec, _ = load_study(file, SystemClock().now())
-    study = _optuna_side().open_study(replace(spec, sampler=None, pruner=None))
+    study = require_optuna().open_study(replace(spec, sampler=None, pruner=None))
     if as_json:
         print(json.dumps([_row(trial) for trial in study.trials], indent=2))
         return
@@ -73,7 +73,7 @@ def print_decisions(file: Path, trial: int, number: int, as_json: bool) -> None:
             not known here.
     """
     spec, _ = load_study(file, SystemClock().now())
-    study = _optuna_side().open_study(replace(spec, sampler=None, pruner=None))
+    study = require_optuna().open_study(replace(spec, sampler=None, pruner=None))
     if not 0 <= trial < len(study.trials):
         raise NotFound(f"trial {trial}: {spec.name} has {len(study.trials)}, counted from 0")
     job = _row(study.trials[trial])["job"]
@@ -102,7 +102,7 @@ def set_budget(file: Path, budget: str) -> None:
     except ValueError as error:
         raise SpecError(str(error), "budget") from None
     spec, _ = load_study(file, SystemClock().now())
-    _optuna_side()
+    require_optuna()
     from hpo.running import line_to
 
     with line_to(spec.name) as (_, line):
@@ -118,7 +118,7 @@ def stop_file(file: Path, now: bool) -> None:
         CastorError: the file can't be used, or nobody runs the study.
     """
     spec, _ = load_study(file, SystemClock().now())
-    _optuna_side()
+    require_optuna()
     from hpo.running import line_to
 
     with line_to(spec.name) as (_, line):
@@ -127,7 +127,12 @@ def stop_file(file: Path, now: bool) -> None:
     print(f"{spec.name} begins no trial any more; {rest}")
 
 
-def _optuna_side() -> Any:
+def require_optuna() -> Any:
+    """The part that knows Optuna.
+
+    Raises:
+        Unavailable: it is not installed.
+    """
     try:
         from hpo import study_file
     except ImportError as error:

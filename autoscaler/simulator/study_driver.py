@@ -186,7 +186,7 @@ class StudyDriver:
         job = submit(Submission(arrival, spec, training))
         trial = DrivenTrial(number, job, training, 0.0)
         self.trials.append(trial)
-        self._send_on(trial, self._search.first_goal())
+        self._send_on(trial, self._search.first_goal(number))
 
     def _bounds(self, profile: Profile) -> BatchBounds:
         """Its own batch, and how much of it a device of each kind bears."""
