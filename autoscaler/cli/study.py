@@ -47,7 +47,14 @@ def plan(
             min=1e-3,
         ),
     ] = None,
-    runs: Annotated[int, Option(help="How often it is simulated.", min=1, max=1000)] = 10,
+    runs: Annotated[
+        int | None,
+        Option(
+            help="How often it is simulated.",
+            show_default="10, or as many as begin within 15 s",
+            min=1,
+        ),
+    ] = None,
     as_json: Annotated[bool, Option("--json", help="For scripts.")] = False,
 ) -> None:
     """Show what a study would cost and when it would end, before a dollar is spent.

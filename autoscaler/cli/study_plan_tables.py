@@ -30,9 +30,7 @@ def plan_words(plan: StudyPlan) -> RenderableType:
         Text(),
     ]
     if plan.stopped:
-        parts.append(
-            Text(f"{plan.stopped:.0%} of runs end before their trials have", style="red")
-        )
+        parts.append(Text(f"{plan.stopped:.0%} of runs end before their trials have", style="red"))
     parts.extend(Text(f"assumed: {each}", style="dim") for each in plan.assumed)
     return Group(*parts)
 

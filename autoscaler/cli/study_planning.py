@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 
 from autoscaler.cli.live import print_whole
@@ -43,6 +51,7 @@ from autoscaler.simulator.study_forecast import (
 from autoscaler.simulator.study_results import StudyResult
 from autoscaler.spec.quantities import format_duration, format_money
 from autoscaler.spec.study_file import load_study
+from autoscaler.supervision import cores_here
 from autoscaler.wire.messages import StudyView
 
 _STEPS = 27
@@ -50,7 +59,8 @@ _STEP_SECONDS = 40.0
 # What twice the devices make a distributed trial faster, where nobody has measured it.
 _DOUBLING = 1.8
 _START_SECONDS, _HANDOVER_SECONDS = 10.0, 1.0
-_SEED = 0
+# Runs that nobody asked for begin only so early, but for the least.
+_RUNS, _LEAST_RUNS, _BEGIN_SECONDS = 10, 3, 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +71,7 @@ class StudyPlanOptions:
     trials: int | None = None
     steps: int | None = None
     step_seconds: float | None = None
-    runs: int = 10
+    runs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +140,8 @@ def plan_study(options: StudyPlanOptions, now_seconds: float, is_shown: bool = T
     pace, pace_words = _pace(options, known)
     base = _Base(spec, bounds, search, steps, pace, market)
     base.require_one_trial()
-    studies = [base.study(_SEED + run) for run in range(options.runs)]
-    results = _simulated(studies, market, is_shown)
+    results = _simulated(base, options.runs, is_shown)
+    studies = [base.study(seed) for seed in range(len(results))]
     runs = [PoolRun(result.finished_s, result.cost_usd) for result in results]
     whole = [is_whole(result) for result in results]
     return StudyPlan(
@@ -140,7 +150,7 @@ def plan_study(options: StudyPlanOptions, now_seconds: float, is_shown: bool = T
         steps=steps,
         pruner=search.pruner,
         objective=studies[0].objective,
-        runs=options.runs,
+        runs=len(results),
         rungs=rung_outlooks(results, search.rungs),
         elastic=outlook(runs, studies[0].objective, whole),
         static=best_pool(studies, base.pools(trials), base.cheapest_usd_per_hour),
@@ -202,7 +212,9 @@ class _Base:
             SpecError: it does not.
         """
         seconds = {
-            offer: offer.boot_seconds + _START_SECONDS + self.steps * self.pace.step_seconds / times
+            offer: offer.boot_seconds
+            + _START_SECONDS
+            + self.steps * self.pace.step_seconds / times
             for offer in self.market.offers
             for times in (_at(self.speedup, offer.devices),)
         }
@@ -323,18 +335,42 @@ def _measured(known: StudyView | None) -> tuple[float, ...]:
     return tuple(found)
 
 
-def _simulated(
-    studies: Sequence[SimulatedStudy], market: _Market, is_shown: bool
-) -> list[StudyResult]:
-    results = []
-    with progress_bar(is_shown) as progress:
-        task = progress.add_task("runs of the study", total=len(studies))
-        for seed, study in enumerate(studies):
-            result = simulate_study(study, market.simulated(), seed).study
-            assert result is not None
-            results.append(result)
-            progress.advance(task)
-    return results
+def _simulated(base: _Base, runs: int | None, is_shown: bool) -> list[StudyResult]:
+    """So many runs, those of the first seeds; without a number as many as are begun in time."""
+    most, clock = runs or _RUNS, SystemClock()
+    begin_until = clock.monotonic() + (_BEGIN_SECONDS if runs is None else float("inf"))
+    found: dict[int, StudyResult] = {}
+    with _workers(most) as workers, progress_bar(is_shown) as progress:
+        task = progress.add_task("runs of the study", total=most)
+        under_way: dict[Future[StudyResult], int] = {}
+        seeds = iter(range(most))
+        while True:
+            is_early = clock.monotonic() < begin_until or len(found) + len(under_way) < _LEAST_RUNS
+            while is_early and len(under_way) < _cores(most) and (seed := next(seeds, -1)) >= 0:
+                under_way[workers.submit(_run, base, seed)] = seed
+            if not under_way:
+                return [found[seed] for seed in sorted(found)]
+            done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+            for each in done:
+                found[under_way.pop(each)] = each.result()
+                progress.advance(task)
+
+
+def _workers(runs: int) -> Executor:
+    """One run needs no process of its own."""
+    if _cores(runs) == 1:
+        return ThreadPoolExecutor(1)
+    return ProcessPoolExecutor(_cores(runs), mp_context=get_context("spawn"))
+
+
+def _cores(runs: int) -> int:
+    return min(len(cores_here()), runs)
+
+
+def _run(base: _Base, seed: int) -> StudyResult:
+    result = simulate_study(base.study(seed), base.market.simulated(), seed).study
+    assert result is not None
+    return result
 
 
 def _slug(name: str) -> str:

@@ -59,7 +59,7 @@ def _synchronous(options: Mapping[str, Choice], trials: int, steps: int) -> Plan
     group = _whole(options, "trials", trials)
     rungs = tuple(float(first * eta**n) for n in range(64) if first * eta**n < steps)
     rule = SynchronousHalving(trials, eta, (*rungs, float(steps)))
-    remarks = ()
+    remarks: tuple[str, ...] = ()
     if trials > group:
         remarks = (f"groups of {group} are simulated as one of {trials}",)
     return PlannedSearch(rule, rule.rungs, "synchronous_halving", remarks)
@@ -72,7 +72,7 @@ def _successive(
     spared = _whole(options, "min_early_stopping_rate", 0)
     bootstrap = _whole(options, "bootstrap_count", 0)
     first = _whole(options, "min_resource", max(steps // 100, 1))
-    remarks = ()
+    remarks: tuple[str, ...] = ()
     if not isinstance(options.get("min_resource"), int):
         remarks = (
             "min_resource: auto prunes nobody until a trial is complete, which is not simulated",
@@ -97,7 +97,7 @@ def _hyperband(
     count = math.floor(math.log(most / first, eta)) + 1
     shares = [math.ceil(count * eta**rest / (rest + 1)) for rest in reversed(range(count))]
     brackets = tuple(_bracket(f"{spec.name}_{number}", shares) for number in range(trials))
-    remarks = ()
+    remarks: tuple[str, ...] = ()
     if not isinstance(options.get("max_resource"), int):
         remarks = (
             "max_resource: auto prunes nobody until a trial is complete, which is not simulated",
@@ -119,7 +119,7 @@ def _bracket(name: str, shares: list[int]) -> int:
 
 def _to_the_end(spec: StudySpec, name: str | None, trials: int, steps: int) -> PlannedSearch:
     rule = AsynchronousHalving(trials, float(steps), 2, spec.at_once)
-    remarks = ()
+    remarks: tuple[str, ...] = ()
     by_values = _PRUNED_BY_VALUES.get(name)
     if by_values is not None:
         remarks = (

@@ -31,9 +31,10 @@ class Pace:
     def draw(self, count: int, source: np.random.Generator) -> list[float]:
         """Seconds a step of so many trials."""
         if self.measured:
-            return source.choice(self.measured, count).tolist()
+            return [float(each) for each in source.choice(self.measured, count)]
         deviation = math.log(ASSUMED_FACTOR) / _NINE_IN_TEN_DEVIATIONS
-        return (self.step_seconds * np.exp(source.normal(0.0, deviation, count))).tolist()
+        factors = np.exp(source.normal(0.0, deviation, count))
+        return [self.step_seconds * float(factor) for factor in factors]
 
 
 def drawn_curves(

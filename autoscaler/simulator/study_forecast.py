@@ -41,7 +41,9 @@ class Outlook:
     @property
     def chance(self) -> float:
         """Of keeping to the more doubtful one."""
-        return min((each for each in (self.in_time, self.in_budget) if each is not None), default=1)
+        return min(
+            (each for each in (self.in_time, self.in_budget) if each is not None), default=1
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ def best_pool(
     studies: Sequence[SimulatedStudy], candidates: Sequence[Pool], value_usd_per_hour: float
 ) -> PoolOutlook | None:
     """The best pool for all these draws of a study: the cheapest that keeps to its objective as
-    often as that asks, else the one that does so most often; None if there is none at all.
+    often as that asks, else the quickest of those that do so most often; None if there is none.
 
     Without deadline and budget an hour counts `value_usd_per_hour`.
     """
@@ -138,7 +140,8 @@ def best_pool(
         found = outlook(runs, objective, [True] * len(runs))
         misses = max(objective.confidence - found.chance, 0.0)
         hours = found.seconds.median / 3600.0
-        key = (misses, found.usd.median + _hour_usd(objective, value_usd_per_hour) * hours)
+        hour_usd = 1e9 if misses else _hour_usd(objective, value_usd_per_hour)
+        key = (misses, found.usd.median + hour_usd * hours)
         if best is None or key < best[0]:
             best = key, PoolOutlook(pool.offer.id, pool.size, found)
     return None if best is None else best[1]
