@@ -70,11 +70,19 @@ def plan(
 
 @study.command()
 def status(
-    file: File, as_json: Annotated[bool, Option("--json", help="For scripts.")] = False
+    file: File,
+    as_json: Annotated[bool, Option("--json", help="For scripts.")] = False,
+    plot: Annotated[
+        Path | None, Option(help="Draw what its trials held and when: FILE.png or FILE.svg.")
+    ] = None,
 ) -> None:
     """Print what its storage knows: the best trial, and each of them."""
     from autoscaler.cli.studying import print_status
 
+    if plot is not None:
+        from autoscaler.cli.study_history import draw_history
+
+        draw_history(file, plot)
     print_status(file, as_json)
 
 

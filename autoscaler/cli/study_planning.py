@@ -19,7 +19,7 @@ from autoscaler.cli.local_cloud import market_here
 from autoscaler.cli.output import print_json
 from autoscaler.cli.simulated_market import SimulatedMarket
 from autoscaler.cli.simulation import progress_bar, simulate_study
-from autoscaler.cli.study_records import fleet_of, view_of
+from autoscaler.cli.study_records import fleet_of, name_of, view_of
 from autoscaler.cli.study_search import PlannedSearch, search_of_file, steps_by_pruner
 from autoscaler.cli.studying import require_optuna
 from autoscaler.clock import SystemClock
@@ -134,7 +134,7 @@ def plan_study(options: StudyPlanOptions, now_seconds: float, is_shown: bool = T
     """
     spec, bounds = _study(options, now_seconds)
     market = _market(spec, bounds, now_seconds)
-    known = view_of(spec.name, _slug(spec.name))
+    known = view_of(spec.name, name_of(spec.name))
     trials, steps, steps_words = _size(options, spec, known)
     search = search_of_file(spec, trials, steps)
     pace, pace_words = _pace(options, known)
@@ -234,7 +234,7 @@ class _Base:
         kinds = sorted({offer.device_kind for offer in self.market.offers})
         application = application_of("trial", self.speedup, kinds)
         return SimulatedStudy(
-            name=_slug(self.spec.name),
+            name=name_of(self.spec.name),
             trials=trials_of(curves, application, BatchOfTrials(), kinds[0]),
             rule=rule,
             objective=self.spec.objective,
@@ -371,9 +371,3 @@ def _run(base: _Base, seed: int) -> StudyResult:
     result = simulate_study(base.study(seed), base.market.simulated(), seed).study
     assert result is not None
     return result
-
-
-def _slug(name: str) -> str:
-    from hpo.running import slug
-
-    return slug(name)

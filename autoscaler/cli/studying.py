@@ -49,7 +49,7 @@ def print_status(file: Path, as_json: bool) -> None:
     spec, _ = load_study(file, SystemClock().now())
     study = require_optuna().open_study(replace(spec, sampler=None, pruner=None))
     if as_json:
-        print(json.dumps([_row(trial) for trial in study.trials], indent=2))
+        print(json.dumps([trial_row(trial) for trial in study.trials], indent=2))
         return
     print(_summary(spec, study))
     money = _money(spec)
@@ -57,7 +57,7 @@ def print_status(file: Path, as_json: bool) -> None:
         print(money)
     table = Table("trial", "state", "value", "step", "parameters", "job", box=None)
     for trial in study.trials:
-        row = _row(trial)
+        row = trial_row(trial)
         values = " ".join(f"{value:.6g}" for value in row["values"] or [])
         parameters = ", ".join(f"{name}={_short(value)}" for name, value in row["params"].items())
         words = (row["number"], row["state"], values, row["step"], parameters, row["job"])
@@ -76,7 +76,7 @@ def print_decisions(file: Path, trial: int, number: int, as_json: bool) -> None:
     study = require_optuna().open_study(replace(spec, sampler=None, pruner=None))
     if not 0 <= trial < len(study.trials):
         raise NotFound(f"trial {trial}: {spec.name} has {len(study.trials)}, counted from 0")
-    job = _row(study.trials[trial])["job"]
+    job = trial_row(study.trials[trial])["job"]
     if job is None:
         raise NotFound(f"trial {trial} of {spec.name} was not run by Castor")
     from autoscaler.cli.study_records import decisions_of
@@ -168,7 +168,8 @@ def _summary(spec: StudySpec, study: Any) -> str:
     return f"{told}; best is {best.value:.6g}, trial {best.number} with {parameters}"
 
 
-def _row(trial: Any) -> dict[str, Any]:
+def trial_row(trial: Any) -> dict[str, Any]:
+    """What a trial's record in the storage says."""
     from hpo import attributes
 
     return {
