@@ -40,16 +40,17 @@ def draw_history(file: Path, plot: Path) -> None:
     if view is None or not stays:
         raise NotFound(f"{spec.name}: no controller knows what its trials held")
     ends = {trial_row(trial)["job"]: trial for trial in study.trials}
-    draw_study(_pictured(view, stays, ends, now_seconds, spec.directions[0]), plot)
+    draw_study(pictured(view, stays, ends, now_seconds, spec.directions[0]), plot)
 
 
-def _pictured(
+def pictured(
     view: StudyView,
     stays: Sequence[StudyStay],
     trials: dict[str, Any],
     now_seconds: float,
     direction: str,
 ) -> PicturedStudy:
+    """A study to be drawn; `trials` are Optuna's records of them, by the jobs that ran them."""
     start = stays[0].from_seconds
     closed = [replace(stay, to_seconds=stay.to_seconds or now_seconds) for stay in stays]
     by_job: dict[str, list[StudyStay]] = defaultdict(list)

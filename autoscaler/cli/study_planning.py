@@ -56,6 +56,7 @@ from autoscaler.wire.messages import StudyView
 
 _STEPS = 27
 _STEP_SECONDS = 40.0
+_FEW = 3
 # What twice the devices make a distributed trial faster, where nobody has measured it.
 _DOUBLING = 1.8
 _START_SECONDS, _HANDOVER_SECONDS = 10.0, 1.0
@@ -137,7 +138,7 @@ def plan_study(options: StudyPlanOptions, now_seconds: float, is_shown: bool = T
     known = view_of(spec.name, name_of(spec.name))
     trials, steps, steps_words = _size(options, spec, known)
     search = search_of_file(spec, trials, steps)
-    pace, pace_words = _pace(options, known)
+    pace, pace_words = _pace(options, spec, known)
     base = _Base(spec, bounds, search, steps, pace, market)
     base.require_one_trial()
     results = _simulated(base, options.runs, is_shown)
@@ -175,11 +176,7 @@ class _Base:
     def speedup(self) -> dict[int, float]:
         """How many times as fast as on one device a trial is, by devices."""
         most = max(offer.devices * self.bounds.most_of(offer) for offer in self.market.offers)
-        found, devices = {1: 1.0}, 1
-        while devices < most:
-            before, devices = found[devices], min(2 * devices, most)
-            found[devices] = min(before * (_DOUBLING if self.is_distributed else 1.0), devices)
-        return found
+        return _speedup(most, self.is_distributed)
 
     @property
     def is_distributed(self) -> bool:
@@ -251,6 +248,14 @@ class _Base:
         return [Pool(offer, size, _at(speedup, offer.devices)) for offer, size in found]
 
 
+def _speedup(most: int, is_distributed: bool) -> dict[int, float]:
+    found, devices = {1: 1.0}, 1
+    while devices < most:
+        before, devices = found[devices], min(2 * devices, most)
+        found[devices] = min(before * (_DOUBLING if is_distributed else 1.0), devices)
+    return found
+
+
 def _at(speedup: dict[int, float], devices: int) -> float:
     return speedup[max(known for known in speedup if known <= devices)]
 
@@ -309,9 +314,9 @@ def _size(
     return trials, _STEPS, (f"{_STEPS} steps a trial: say --steps",)
 
 
-def _pace(options: StudyPlanOptions, known: StudyView | None) -> tuple[Pace, str]:
+def _pace(options: StudyPlanOptions, spec: StudySpec, known: StudyView | None) -> tuple[Pace, str]:
     """How fast trials are: as told, as earlier ones were, or a guess."""
-    measured = () if options.step_seconds is not None else _measured(known)
+    measured = () if options.step_seconds is not None else _measured(known, spec.job.distributed)
     if measured:
         words = f"trials are as fast as {len(measured)} earlier ones were"
         return Pace(sorted(measured)[len(measured) // 2], measured), words
@@ -324,15 +329,21 @@ def _pace(options: StudyPlanOptions, known: StudyView | None) -> tuple[Pace, str
     return Pace(seconds), words
 
 
-def _measured(known: StudyView | None) -> tuple[float, ...]:
-    """Seconds a step of earlier trials, each on the fewest devices that it had."""
-    found = []
+def _measured(known: StudyView | None, is_distributed: bool) -> tuple[float, ...]:
+    """Seconds a step of earlier trials on one device, each by the fewest devices that it had.
+
+    What holds a start too is left out where a few do not.
+    """
+    found: list[tuple[bool, float]] = []
     for record in () if known is None else known.trials:
         speeds = [speed for speed in record.speeds if speed.work > 0]
         if speeds:
             least = min(speeds, key=lambda speed: (speed.has_start, speed.size.devices))
-            found.append(least.seconds / least.work)
-    return tuple(found)
+            devices = least.size.devices
+            times = _speedup(devices, is_distributed)[devices]
+            found.append((least.has_start, times * least.seconds / least.work))
+    clean = [seconds for has_start, seconds in found if not has_start]
+    return tuple(clean if len(clean) >= _FEW else (seconds for _, seconds in found))
 
 
 def _simulated(base: _Base, runs: int | None, is_shown: bool) -> list[StudyResult]:

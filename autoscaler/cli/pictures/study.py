@@ -138,7 +138,7 @@ def _trials(axes: Axes, study: PicturedStudy, time: _Time) -> None:
         if trial.reports:
             marks = [each.at_s / time.unit for each in trial.reports[-_MOST_MARKS:]]
             places = [trial.number] * len(marks)
-            axes.plot(marks, places, "|", color="white", markersize=3, markeredgewidth=0.7)
+            axes.plot(marks, places, "|", color="#333333", markersize=4, markeredgewidth=0.8)
             last = trial.reports[-1].at_s / time.unit
             axes.plot(last, trial.number, _ENDS.get(trial.end, "."), color=RED, markersize=4)
     for doublings in sorted(used):
