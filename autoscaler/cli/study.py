@@ -18,11 +18,14 @@ def run(
     trials: Annotated[
         int | None, Option(help="Begin so many trials, whatever the file says.", min=1)
     ] = None,
+    quiet: Annotated[
+        bool, Option("--quiet", "-q", help="No bar, and no line for each trial.")
+    ] = False,
 ) -> None:
     """Run its trials as jobs; the same command goes on where it was. Ctrl-C stops the jobs."""
     from autoscaler.cli.studying import run_file
 
-    run_file(file, trials)
+    run_file(file, trials, quiet)
 
 
 @study.command()

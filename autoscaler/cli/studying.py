@@ -21,7 +21,7 @@ from autoscaler.spec.study_file import load_study
 from autoscaler.wire.messages import DecisionView
 
 
-def run_file(file: Path, trials: int | None) -> None:
+def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
     """Run the study of a file, and print its best trial.
 
     Raises:
@@ -30,7 +30,7 @@ def run_file(file: Path, trials: int | None) -> None:
     spec, directory = load_study(file, SystemClock().now())
     optuna_side = require_optuna()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    logging.getLogger("hpo").setLevel(logging.INFO)
+    logging.getLogger("hpo").setLevel(logging.WARNING if is_quiet else logging.INFO)
     study = optuna_side.open_study(spec)
     from hpo.driver import Effort
     from hpo.running import Todo, run_study
@@ -39,7 +39,7 @@ def run_file(file: Path, trials: int | None) -> None:
         trials or spec.trials, spec.at_once, spec.timeout_seconds, retries=spec.retries
     )
     objective = optuna_side.objective_of(spec, directory)
-    todo = Todo(effort, spec.objective, shows_bar=True)
+    todo = Todo(effort, spec.objective, shows_bar=not is_quiet)
     run_study(study, objective, directory, spec.job, todo)
     print(_summary(spec, study))
 
