@@ -37,6 +37,7 @@ from hpo.distributed import trial_job
 from hpo.driver import Driver, Effort
 from hpo.ended import EndedTrial, cause_of, log_end
 from hpo.objective import Objective, home_of, pack_objective
+from hpo.standing import standing_beside
 
 if TYPE_CHECKING:
     from optuna.artifacts._protocol import ArtifactStore
@@ -174,7 +175,7 @@ def run_study(
             driver.keep_alive = keep_alive
             if todo.artifact_store is not None:
                 driver.artifacts = StudyArtifacts(todo.artifact_store, line)
-            with _told(study, todo) as tell:
+            with _told(study, todo, StudyClient(*address, name)) as tell:
                 driver.on_end = tell
                 fatal = driver.run(todo.effort)
             client.close()
@@ -320,11 +321,17 @@ def _serving() -> tuple[str, str] | None:
 
 
 @contextmanager
-def _told(study: optuna.Study, todo: Todo) -> Iterator[Callable[[EndedTrial], None]]:
+def _told(
+    study: optuna.Study, todo: Todo, line: StudyClient
+) -> Iterator[Callable[[EndedTrial], None]]:
     """What is done with each trial that has ended: it is logged, counted and called back for."""
     lines_above = logging_redirect_tqdm if todo.shows_bar else nullcontext
     total = todo.effort.trials
-    with tqdm(total=total, unit="trial", disable=not todo.shows_bar) as bar, lines_above():
+    with (
+        tqdm(total=total, unit="trial", disable=not todo.shows_bar) as bar,
+        lines_above(),
+        standing_beside(bar, line, SystemClock()),
+    ):
 
         def tell(ended: EndedTrial) -> None:
             log_end(ended)

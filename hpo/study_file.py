@@ -84,6 +84,16 @@ def open_study(spec: StudySpec) -> optuna.Study:
     return study
 
 
+def check_methods(spec: StudySpec) -> None:
+    """Make sure that its sampler and pruner can be made.
+
+    Raises:
+        SpecError: one is not known, or does not take an option.
+    """
+    _made(spec.sampler, _SAMPLERS, "sampler")
+    _made(spec.pruner, _PRUNERS, "pruner")
+
+
 def objective_of(spec: StudySpec, directory: Path) -> Objective:
     """What each trial runs; a function is imported from the directory.
 

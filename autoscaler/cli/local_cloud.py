@@ -8,9 +8,11 @@ from pathlib import Path
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import UnknownInstance
 from autoscaler.domain.instance import INSTANCE_TAG
+from autoscaler.domain.offer import Limit, LimitUnit, Offer
+from autoscaler.supervision import cores_here
 from autoscaler.wire.client import Client
 from providers.local.provider import LocalProvider
-from providers.local.settings import LocalSettings
+from providers.local.settings import LocalSettings, default_catalogue
 
 
 def reclaim(state: Path, client: Client, instance: str, clock: Clock) -> None:
@@ -31,6 +33,13 @@ def reclaim(state: Path, client: Client, instance: str, clock: Clock) -> None:
 def billed_usd(state: Path, client: Client, clock: Clock) -> Decimal:
     """What this cloud says it charged the controller."""
     return sum((line.usd for line in _cloud(state, client, clock).bill()), Decimal(0))
+
+
+def market_here() -> tuple[tuple[Offer, ...], tuple[Limit, ...]]:
+    """What a controller of our own would sell here, where none serves, and what bounds it."""
+    settings = LocalSettings(devices=cores_here(), catalogue=default_catalogue(boot_seconds=0.0))
+    limit = Limit("local devices", LimitUnit.DEVICES, len(settings.devices))
+    return settings.catalogue, (limit,)
 
 
 def _cloud(state: Path, client: Client, clock: Clock) -> LocalProvider:

@@ -23,13 +23,13 @@ def simulate(options: SimulateOptions, plot: Plot = None, json_file: JsonFile = 
     if plot is not None:
         from autoscaler.cli.pictures.canvas import require_plots
         from autoscaler.cli.pictures.simulation import draw_simulation
-        from autoscaler.cli.pictures.study import draw_study
+        from autoscaler.cli.pictures.study import draw_study, simulated_study
         from autoscaler.cli.simulated_market import read_market
 
         require_plots(plot)
     result = simulation.run_simulation(options)
     if plot is not None and result.study is not None:
-        draw_study(result, result.study, plot)
+        draw_study(simulated_study(result, result.study), plot)
     elif plot is not None:
         draw_simulation(result, read_market(options).offers, options.title, plot)
     if json_file is not None:

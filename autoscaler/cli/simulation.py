@@ -28,6 +28,7 @@ from autoscaler.simulator.quirks import Quirks
 from autoscaler.simulator.reach import profiled_maxima
 from autoscaler.simulator.results import JobResult, Result, as_document, result_of
 from autoscaler.simulator.scenario import Scenario
+from autoscaler.simulator.simulated_study import SimulatedStudy
 from autoscaler.simulator.simulation import Ran, Simulation, TimedPolicy
 from autoscaler.simulator.training import TrainingSettings
 from autoscaler.spec.objective_text import parse_objective_text
@@ -40,6 +41,7 @@ from providers.simulated.provider import SimulatedProvider
 from providers.simulated.settings import SimulatedSettings
 
 _MOST_STOPPED = 5
+_STUDY_POLICY = "marginal"
 
 
 def run_simulation(options: SimulateOptions, bars: Progress | None = None) -> Result:
@@ -62,6 +64,27 @@ def run_simulation(options: SimulateOptions, bars: Progress | None = None) -> Re
             return _run(options, market, scenario, planner, lambda ran: progress.advance(task))
         finally:
             progress.remove_task(task)
+
+
+def simulate_study(study: SimulatedStudy, market: SimulatedMarket, seed: int) -> Result:
+    """One study on an elastic cloud, as a controller plans it that nobody has told otherwise.
+
+    Raises:
+        Stuck: none of its trials is given anything.
+    """
+    planner = create_policy(_STUDY_POLICY)
+    pause_seconds = study.start_seconds or 0.0
+    scenario = Scenario(
+        arrivals=(),
+        profiles={},
+        equipment=market.equipment,
+        objective=lambda now_seconds: study.job_objective,
+        instances=study.instances,
+        training=TrainingSettings(pause_seconds=pause_seconds, seed=seed),
+        study=study,
+    )
+    options = SimulateOptions(policy=_STUDY_POLICY, seed=seed)
+    return _run(options, market, scenario, planner, lambda ran: None)
 
 
 def write_result(result: Result, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -10,10 +11,12 @@ from pathlib import Path
 from autoscaler.clock import SystemClock
 from autoscaler.controller.study_spending import StudySpending
 from autoscaler.domain.errors import NotFound, Unavailable
+from autoscaler.domain.study_stay import StudyStay
+from autoscaler.service.study_stays import stays_of_study
 from autoscaler.service.views import decision_view
 from autoscaler.store.opening import open_store
 from autoscaler.store.store import Store
-from autoscaler.wire.messages import DecisionView
+from autoscaler.wire.messages import DecisionView, FleetView
 from autoscaler.wire.study_messages import StudyView
 
 
@@ -50,6 +53,46 @@ def view_of(study_name: str, name: str) -> StudyView | None:
                 return _view(store, name)
         except Unavailable:
             return None
+
+
+def name_of(study_name: str) -> str:
+    """What controllers call a study of this name."""
+    from hpo.running import slug
+
+    return slug(study_name)
+
+
+def stays_of(study_name: str, name: str) -> tuple[StudyStay, ...]:
+    """What the trials of a study held and when.
+
+    Raises:
+        Unavailable: there is neither a controller nor the database of one of ours.
+    """
+    from hpo.running import database_of, line_to
+
+    try:
+        with line_to(study_name) as (_, line):
+            return line.stays()
+    except Unavailable as error:
+        with _opened(database_of(study_name), error) as store:
+            return stays_of_study(store, name)
+
+
+def fleet_of(study_name: str) -> FleetView | None:
+    """What the controller sells that would run the study; None if one of our own would.
+
+    Raises:
+        Unavailable: the one that CASTOR_URL names does not answer.
+    """
+    from hpo.running import line_to
+
+    try:
+        with line_to(study_name) as (client, _):
+            return client.fleet()
+    except Unavailable:
+        if "CASTOR_URL" in os.environ:
+            raise
+        return None
 
 
 def _view(store: Store, name: str) -> StudyView:

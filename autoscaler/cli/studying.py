@@ -19,16 +19,16 @@ from autoscaler.spec.quantities import parse_money
 from autoscaler.spec.study_file import load_study
 
 
-def run_file(file: Path, trials: int | None) -> None:
+def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
     """Run the study of a file, and print its best trial.
 
     Raises:
         CastorError: the file can't be used, or a trial failed.
     """
     spec, directory = load_study(file, SystemClock().now())
-    optuna_side = _optuna_side()
+    optuna_side = require_optuna()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    logging.getLogger("hpo").setLevel(logging.INFO)
+    logging.getLogger("hpo").setLevel(logging.WARNING if is_quiet else logging.INFO)
     study = optuna_side.open_study(spec)
     from hpo.driver import Effort
     from hpo.running import Todo, run_study
@@ -37,7 +37,7 @@ def run_file(file: Path, trials: int | None) -> None:
         trials or spec.trials, spec.at_once, spec.timeout_seconds, retries=spec.retries
     )
     objective = optuna_side.objective_of(spec, directory)
-    todo = Todo(effort, spec.objective, shows_bar=True)
+    todo = Todo(effort, spec.objective, shows_bar=not is_quiet)
     run_study(study, objective, directory, spec.job, todo)
     print(_summary(spec, study))
 
@@ -45,9 +45,9 @@ def run_file(file: Path, trials: int | None) -> None:
 def print_status(file: Path, as_json: bool) -> None:
     """Print the trials of a file's study."""
     spec, _ = load_study(file, SystemClock().now())
-    study = _optuna_side().open_study(replace(spec, sampler=None, pruner=None))
+    study = require_optuna().open_study(replace(spec, sampler=None, pruner=None))
     if as_json:
-        print(json.dumps([_row(trial) for trial in study.trials], indent=2))
+        print(json.dumps([trial_row(trial) for trial in study.trials], indent=2))
         return
     print(_summary(spec, study))
     money = _money(spec)
@@ -55,7 +55,7 @@ def print_status(file: Path, as_json: bool) -> None:
         print(money)
     table = Table("trial", "state", "value", "step", "parameters", "job", box=None)
     for trial in study.trials:
-        row = _row(trial)
+        row = trial_row(trial)
         values = " ".join(f"{value:.6g}" for value in row["values"] or [])
         parameters = ", ".join(f"{name}={_short(value)}" for name, value in row["params"].items())
         words = (row["number"], row["state"], values, row["step"], parameters, row["job"])
@@ -71,10 +71,10 @@ def explain(file: Path, trial: int, number: int, as_json: bool) -> None:
             not known here.
     """
     spec, _ = load_study(file, SystemClock().now())
-    study = _optuna_side().open_study(replace(spec, sampler=None, pruner=None))
+    study = require_optuna().open_study(replace(spec, sampler=None, pruner=None))
     if not 0 <= trial < len(study.trials):
         raise NotFound(f"trial {trial}: {spec.name} has {len(study.trials)}, counted from 0")
-    job = _row(study.trials[trial])["job"]
+    job = trial_row(study.trials[trial])["job"]
     if job is None:
         raise NotFound(f"trial {trial} of {spec.name} was not run by Castor")
     from autoscaler.cli.study_records import decisions_of
@@ -93,7 +93,7 @@ def set_budget(file: Path, budget: str) -> None:
     except ValueError as error:
         raise SpecError(str(error), "budget") from None
     spec, _ = load_study(file, SystemClock().now())
-    _optuna_side()
+    require_optuna()
     from hpo.running import line_to
 
     with line_to(spec.name) as (_, line):
@@ -109,7 +109,7 @@ def stop_file(file: Path, now: bool) -> None:
         CastorError: the file can't be used, or nobody runs the study.
     """
     spec, _ = load_study(file, SystemClock().now())
-    _optuna_side()
+    require_optuna()
     from hpo.running import line_to
 
     with line_to(spec.name) as (_, line):
@@ -118,7 +118,12 @@ def stop_file(file: Path, now: bool) -> None:
     print(f"{spec.name} begins no trial any more; {rest}")
 
 
-def _optuna_side() -> Any:
+def require_optuna() -> Any:
+    """The part that knows Optuna.
+
+    Raises:
+        Unavailable: it is not installed.
+    """
     try:
         from hpo import study_file
     except ImportError as error:
@@ -154,7 +159,8 @@ def _summary(spec: StudySpec, study: Any) -> str:
     return f"{told}; best is {best.value:.6g}, trial {best.number} with {parameters}"
 
 
-def _row(trial: Any) -> dict[str, Any]:
+def trial_row(trial: Any) -> dict[str, Any]:
+    """What a trial's record in the storage says."""
     from hpo import attributes
 
     return {

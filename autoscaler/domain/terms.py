@@ -81,12 +81,23 @@ class TrialSpeed:
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """A trial as it was told last, at `told_seconds`, while it trained on `trained`."""
+    """A trial as it was told last, at `told_seconds`, while it trained on `trained`.
+
+    `heard` is when each of its reports was told of first: (progress, seconds since the epoch).
+    """
 
     stands: TrialProgress
     told_seconds: float
     trained: Allocation | None = None
     speeds: tuple[TrialSpeed, ...] = ()
+    heard: tuple[tuple[float, float], ...] = ()
+
+    @classmethod
+    def first(
+        cls, stands: TrialProgress, trained: Allocation | None, now_seconds: float
+    ) -> TrialRecord:
+        """The record of a trial that nothing was told of before."""
+        return cls(stands, now_seconds, trained, heard=_heard((), stands, now_seconds))
 
     def told(
         self, stands: TrialProgress, trained: Allocation | None, now_seconds: float
@@ -99,7 +110,10 @@ class TrialRecord:
         seconds = now_seconds - self.told_seconds
         if work == 0 and trained == self.trained:
             return replace(self, stands=stands)
-        record = replace(self, stands=stands, told_seconds=now_seconds, trained=trained)
+        heard = _heard(self.heard, stands, now_seconds)
+        record = replace(
+            self, stands=stands, told_seconds=now_seconds, trained=trained, heard=heard
+        )
         if trained is None or trained != self.trained:
             return record
         if not (work > 0 and 0 < seconds < math.inf):
@@ -111,6 +125,13 @@ class TrialRecord:
 def budget_used_up(study: str) -> str:
     """The cause of the end of jobs that a study can't pay for any more."""
     return f"the budget of study {study} is used up: give it more, its trials go on"
+
+
+def _heard(
+    before: tuple[tuple[float, float], ...], stands: TrialProgress, now_seconds: float
+) -> tuple[tuple[float, float], ...]:
+    known = dict(before)
+    return tuple((at, known.get(at, now_seconds)) for at, _ in stands.reports)
 
 
 def _with(speeds: tuple[TrialSpeed, ...], new: TrialSpeed) -> tuple[TrialSpeed, ...]:

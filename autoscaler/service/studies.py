@@ -17,10 +17,12 @@ from autoscaler.controller.study_spending import StudySpending
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.errors import Conflict, NotAllowed, SpecError
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
+from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.service.answers import answer
 from autoscaler.service.bells import Bells
 from autoscaler.service.files import TrialFiles
+from autoscaler.service.study_stays import stays_of_study
 from autoscaler.store.store import Store
 from autoscaler.store.studies import unknown_study
 from autoscaler.wire.study_messages import (
@@ -130,6 +132,10 @@ class Studies:
             spent_usd=self._spending.spent(study, alive, now_seconds),
             usd_per_hour=sum((each.usd_per_hour for each in held), Decimal(0)),
         )
+
+    def stays(self, study: str) -> tuple[StudyStay, ...]:
+        """What its trials held and when."""
+        return stays_of_study(self._store, study)
 
     def set_budget(self, study: str, budget_usd: Decimal) -> None:
         """Take a person's word for what the study may cost.
@@ -270,6 +276,10 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
     @router.get("")
     def view(study: str) -> Response:
         return answer(StudyView, studies.view(study))
+
+    @router.get("/stays")
+    def stays(study: str) -> Response:
+        return answer(tuple[StudyStay, ...], studies.stays(study))
 
     @router.post("/budget")
     def set_budget(study: str, wanted: StudyBudget) -> Response:

@@ -43,13 +43,21 @@ class AsynchronousHalving:
     """ASHA, stop-only: a trial goes on if it is among the best of those that came to its rung.
 
     Rungs are at `min_resource` epochs, and at each `eta` times as many. Of `trials` at most
-    `at_once` are under way; None: as many as get an instance.
+    `at_once` are under way; None: as many as get an instance. Those of Hyperband are in
+    `brackets`, which say how many rungs each trial is spared: only trials of one bracket are
+    compared. None goes on from a rung that no more than `bootstrap` have come to.
     """
 
     trials: int
     min_resource: float
     eta: int
     at_once: int | None = None
+    brackets: tuple[int, ...] = ()
+    bootstrap: int = 0
+
+    def bracket(self, trial: int) -> int:
+        """How many rungs a trial is spared."""
+        return self.brackets[trial] if self.brackets else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,7 @@ class Search(Protocol):
         """How many trials begin now."""
         ...
 
-    def first_goal(self) -> float:
+    def first_goal(self, trial: int) -> float:
         """The epochs after which a new trial is first judged."""
         ...
 
@@ -97,7 +105,7 @@ class Synchronous:
         """All at once."""
         return self._rule.configurations - under_way.begun
 
-    def first_goal(self) -> float:
+    def first_goal(self, trial: int) -> float:
         """The first rung."""
         return self._rule.rungs[0]
 
@@ -125,7 +133,7 @@ class Asynchronous:
         self._rule = rule
         self._sign = -1.0 if maximize else 1.0
         self._passed: dict[int, int] = defaultdict(int)
-        self._values: dict[int, list[float]] = defaultdict(list)
+        self._values: dict[tuple[int, int], list[float]] = defaultdict(list)
 
     def to_begin(self, under_way: UnderWay) -> int:
         """One, while none waits for an instance."""
@@ -134,9 +142,9 @@ class Asynchronous:
         is_made = under_way.begun >= self._rule.trials
         return int(has_room and not under_way.pending and not is_made)
 
-    def first_goal(self) -> float:
-        """The first rung."""
-        return self._rule.min_resource
+    def first_goal(self, trial: int) -> float:
+        """The first rung that it is not spared."""
+        return self._goal(trial, 0)
 
     def judge(self, arrived: Mapping[int, float], under_way: int) -> Mapping[int, float | None]:
         """Each by itself, in the order of the trials."""
@@ -149,13 +157,18 @@ class Asynchronous:
     def _judge(self, trial: int, value: float) -> float | None:
         """As Optuna's SuccessiveHalvingPruner does."""
         rung = self._passed[trial]
-        values = self._values[rung]
+        values = self._values[self._rule.bracket(trial), rung]
         values.append(self._sign * value)
+        if len(values) <= self._rule.bootstrap:
+            return None
         if not _is_among_best(self._sign * value, values, self._rule.eta):
             return None
         self._passed[trial] = rung + 1
-        goal: float = self._rule.min_resource * self._rule.eta ** (rung + 1)
-        return goal
+        return self._goal(trial, rung + 1)
+
+    def _goal(self, trial: int, rung: int) -> float:
+        passed: int = self._rule.eta ** (self._rule.bracket(trial) + rung)
+        return self._rule.min_resource * passed
 
 
 def _is_among_best(value: float, values: Sequence[float], eta: int) -> bool:

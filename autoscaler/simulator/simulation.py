@@ -27,6 +27,7 @@ from providers.simulated.provider import SimulatedProvider
 # Turns of the controller at one moment: to release, drain, terminate and order takes four.
 _MOST_TURNS = 8
 _STUCK_SECONDS = 86400.0
+_GIVE_UP_SECONDS = 3600.0
 # After a change of its instances a job tells so much later how it goes; real ones, which report
 # every second, within about 5 s (`SwitchingCosts.measure_seconds`).
 _MEASURE_SECONDS = 10.0
@@ -283,7 +284,16 @@ class Simulation:
     def _check_stuck(self) -> None:
         if any(training.members for training in self._trainings.values()):
             self._moved_seconds = self._clock.now()
-        if not self._trainings or self._clock.now() - self._moved_seconds < _STUCK_SECONDS:
+        idle_seconds = self._clock.now() - self._moved_seconds
+        if not self._trainings or idle_seconds < _GIVE_UP_SECONDS:
+            return
+        if self._driver is not None and self._driver.may_give_up:
+            self._driver.give_up(self._moved_seconds)
+            for job in self._trainings:
+                self._store.jobs.request_stop(job, self._clock.now())
+            self._moved_seconds = self._clock.now()
+            return
+        if idle_seconds < _STUCK_SECONDS:
             return
         job = min(self._trainings)
         said = self._store.journal.decisions(job, 1)

@@ -13,6 +13,7 @@ from autoscaler.controller.snapshots import trained_allocation
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.job import BatchSpec, InstanceBounds, JobPhase, JobSpec
+from autoscaler.domain.objective import AfterDeadline
 from autoscaler.domain.snapshot import Truth
 from autoscaler.domain.terms import StudyTerms, TrialProgress
 from autoscaler.simulator.profiles import Profile
@@ -77,13 +78,14 @@ class StudyDriver:
         self.trials: list[DrivenTrial] = []
         self.barriers: list[float] = []
         self.best: float | None = None
+        self._has_given_up = False
         self._terms: StudyTerms | None = None
         self._told: dict[str, TrialProgress] = {}
 
     @property
     def is_done(self) -> bool:
-        """All trials have begun."""
-        return len(self.trials) >= self.study.rule.trials
+        """All trials have begun that will."""
+        return self._has_given_up or len(self.trials) >= self.study.rule.trials
 
     def next_seconds(self) -> float | None:
         """At once, before the first trial."""
@@ -99,9 +101,23 @@ class StudyDriver:
         self._complete()
         self._judge()
         self._keep_lease(now_seconds)
-        for _ in range(self._search.to_begin(self._under_way())):
+        to_begin = 0 if self._has_given_up else self._search.to_begin(self._under_way())
+        for _ in range(to_begin):
             self._begin(now_seconds, submit)
         self._state(now_seconds)
+
+    @property
+    def may_give_up(self) -> bool:
+        """Its objective may leave trials without what they need, for ever."""
+        objective = self.study.objective
+        return objective.budget_usd is not None or objective.after_deadline is AfterDeadline.STOP
+
+    def give_up(self, now_seconds: float) -> None:
+        """Stop what has waited in vain since `now_seconds`, and begin nothing more."""
+        self._has_given_up = True
+        for trial in self._held():
+            trial.ended, trial.ended_seconds = STOPPED, now_seconds
+            trial.training.has_ended = True
 
     def truth(self, job: str) -> Truth | None:
         """Nothing is told of trials."""
@@ -190,7 +206,7 @@ class StudyDriver:
         job = submit(Submission(arrival, spec, training))
         trial = DrivenTrial(number, job, training, 0.0)
         self.trials.append(trial)
-        self._send_on(trial, self._search.first_goal())
+        self._send_on(trial, self._search.first_goal(number))
 
     def _bounds(self, profile: Profile) -> BatchBounds:
         """Its own batch, and how much of it a device of each kind bears."""

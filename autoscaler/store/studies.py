@@ -86,5 +86,5 @@ def after(
 ) -> TrialRecord:
     """The record of a trial once it was told of, for the first time or again."""
     if record is None:
-        return TrialRecord(stands, now_seconds, trained)
+        return TrialRecord.first(stands, trained, now_seconds)
     return record.told(stands, trained, now_seconds)

@@ -13,6 +13,7 @@ from autoscaler.domain import errors
 from autoscaler.domain.errors import CastorError, SpecError, Unavailable
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.program import ProgramMemory
+from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.wire.codec import decode, encode
 from autoscaler.wire.messages import (
@@ -268,6 +269,10 @@ class StudyClient:
     def view(self) -> StudyView:
         """The study as the controller knows it. `NotFound`: it does not."""
         return self._http.get(StudyView, self._path)
+
+    def stays(self) -> tuple[StudyStay, ...]:
+        """What its trials held and when."""
+        return self._http.get(tuple[StudyStay, ...], f"{self._path}/stays")
 
     def set_budget(self, budget_usd: Decimal) -> None:
         """Let the study cost so much, whatever its driver states. `NotFound`: there is none."""

@@ -8,6 +8,7 @@ from autoscaler.controller.study_spending import StudySpending
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import StudyTerms, TrialProgress, budget_used_up
+from autoscaler.service.study_stays import stays_of_study
 from tests.controller.world import World
 
 SECONDS = 10.0
@@ -74,3 +75,19 @@ def test_a_study_leaves_an_epoch_before_its_money_is_gone(world: World) -> None:
     world.store.studies.state("sweep", StudyTerms(objective=Objective(budget_usd=left)))
     world.tick(1, seconds=SECONDS)  # 40 s are left, and an epoch takes 60
     assert world.store.jobs.get(job).phase is JobPhase.STOPPING
+
+
+def test_what_each_trial_held_is_found_in_the_ledger(world: World) -> None:
+    first, second = trials(world, 2, None)
+    world.store.studies.tell("sweep", [(TrialProgress(first), None)], world.clock.now())
+    world.tick(20, seconds=SECONDS)
+    (stay,) = stays_of_study(world.store, "sweep")
+    assert (stay.job, stay.devices, stay.to_seconds) == (first, 1, None)
+    world.store.studies.tell("sweep", [(TrialProgress(second), None)], world.clock.now())
+    world.store.jobs.request_stop(first, world.clock.now())
+    world.tick(10, seconds=SECONDS)
+    ended, running = sorted(stays_of_study(world.store, "sweep"), key=lambda each: each.job)
+    assert (ended.job, running.job, running.to_seconds) == (first, second, None)
+    assert ended.to_seconds is not None and ended.to_seconds > ended.from_seconds
+    seconds = ended.to_seconds - ended.from_seconds
+    assert float(ended.usd_per_hour) * seconds / 3600 < float(spent(world))

@@ -24,7 +24,7 @@ def test_asha_stops_whom_optuna_stops(maximize: bool) -> None:
     theirs = optuna.create_study(pruner=pruner, direction=direction)
     ours = Asynchronous(AsynchronousHalving(40, 2.0, 3), maximize)
     trials = [theirs.ask() for _ in range(40)]
-    goals: dict[int, float] = dict.fromkeys(range(40), ours.first_goal())
+    goals: dict[int, float] = {trial: ours.first_goal(trial) for trial in range(40)}
     steps = dict.fromkeys(range(40), 0)
     while goals:
         number = source.choice(sorted(goals))

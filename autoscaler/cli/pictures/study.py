@@ -1,14 +1,16 @@
-"""`castor simulate --study --plot`: what each trial held and when, and what the best has cost."""
+"""What each trial of a study held and when, and what the best has cost: simulated or real."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoscaler.cli.pictures.canvas import COLOURS, GREY, RED, new_figure, save
-from autoscaler.simulator.results import JobResult, Result
+from autoscaler.simulator.results import Result
+from autoscaler.simulator.study_driver import Report
 from autoscaler.simulator.study_results import Level, StudyResult
 
 if TYPE_CHECKING:
@@ -17,11 +19,77 @@ if TYPE_CHECKING:
 _SHORT_SECONDS = 7200.0
 # So many trials have a line of this height each, in inches; of more they are thinner.
 _MOST_INCHES, _LINE_INCHES = 9.0, 0.16
-_ENDS = {"complete": "*", "pruned": "x", "stopped": "s"}
+_ENDS = {"complete": "*", "pruned": "x", "stopped": "s", "failed": "X"}
+_MOST_MARKS = 60
 _DOUBLINGS = ("#BFD9EA", "#7FB3D5", "#3F8DC0", "#0072B2", "#004C78", "#002E4A", "#001827")
 
 
-def draw_study(result: Result, study: StudyResult, path: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch in which a trial held something; without `devices` at work: it boots, or idles."""
+
+    from_s: float
+    to_s: float
+    devices: int
+
+
+@dataclass(frozen=True, slots=True)
+class PicturedTrial:
+    """One trial; `end` is complete, pruned, stopped or failed, or anything else while it runs."""
+
+    number: int
+    end: str
+    spans: tuple[Span, ...]
+    reports: tuple[Report, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PicturedStudy:
+    """A study to be drawn; times are seconds since its start, `held` as in `StudyResult`."""
+
+    heading: str
+    trials: tuple[PicturedTrial, ...]
+    held: tuple[Level, ...]
+    finished_s: float
+    deadline_s: float | None
+    barriers_s: tuple[float, ...]
+    cost_usd: float
+    maximize: bool
+
+    @property
+    def ends(self) -> frozenset[str]:
+        """How trials have ended."""
+        return frozenset(trial.end for trial in self.trials)
+
+
+def simulated_study(result: Result, study: StudyResult) -> PicturedStudy:
+    """A study that was simulated, to be drawn."""
+    by_name = {job.name: job for job in result.jobs}
+    trials = (
+        PicturedTrial(
+            number=trial.number,
+            end=trial.end,
+            spans=tuple(
+                Span(entry.from_s, entry.to_s, entry.gpus if entry.batch_size else 0)
+                for entry in by_name[trial.job].timeline
+            ),
+            reports=trial.reports,
+        )
+        for trial in study.trials
+    )
+    return PicturedStudy(
+        heading=f"{study.name}: {len(study.trials)} trials under the policy {result.policy}",
+        trials=tuple(trials),
+        held=study.held,
+        finished_s=study.finished_s,
+        deadline_s=study.deadline_s,
+        barriers_s=study.barriers_s,
+        cost_usd=study.cost_usd,
+        maximize=study.maximize,
+    )
+
+
+def draw_study(study: PicturedStudy, path: Path) -> None:
     """Draw three charts of a study.
 
     Raises:
@@ -29,11 +97,10 @@ def draw_study(result: Result, study: StudyResult, path: Path) -> None:
     """
     lines = min(max(len(study.trials) * _LINE_INCHES, 2.5), _MOST_INCHES)
     figure = new_figure(lines + 5.5)
-    heading = f"{study.name}: {len(study.trials)} trials under the policy {result.policy}"
-    figure.suptitle(heading, x=0.01, ha="left", fontsize=13)
+    figure.suptitle(study.heading, x=0.01, ha="left", fontsize=13)
     trials, held, best = figure.subplots(3, height_ratios=[lines, 2.0, 2.5])
     time = _Time(study)
-    _trials(trials, result.jobs, study, time)
+    _trials(trials, study, time)
     _held(held, study, time)
     _best(best, study)
     save(figure, path)
@@ -42,12 +109,14 @@ def draw_study(result: Result, study: StudyResult, path: Path) -> None:
 class _Time:
     """The time of a study, in the unit that suits it."""
 
-    def __init__(self, study: StudyResult) -> None:
+    def __init__(self, study: PicturedStudy) -> None:
         last = max(study.finished_s, study.deadline_s or 0.0)
-        self.unit, self.word = (60.0, "minutes") if last < _SHORT_SECONDS else (3600.0, "hours")
+        units = {180.0: (1.0, "seconds"), _SHORT_SECONDS: (60.0, "minutes")}
+        fitting = (unit for most, unit in units.items() if last < most)
+        self.unit, self.word = next(fitting, (3600.0, "hours"))
         self.last = last / self.unit
 
-    def along(self, axes: Axes, study: StudyResult) -> None:
+    def along(self, axes: Axes, study: PicturedStudy) -> None:
         """Let it be the horizontal axis, with the rungs and the deadline on it."""
         for at_seconds in study.barriers_s:
             axes.axvline(at_seconds / self.unit, color=GREY, linewidth=0.8, linestyle=":")
@@ -57,18 +126,19 @@ class _Time:
         axes.set_xlabel(f"{self.word} since the start")
 
 
-def _trials(axes: Axes, jobs: Sequence[JobResult], study: StudyResult, time: _Time) -> None:
-    by_name = {job.name: job for job in jobs}
+def _trials(axes: Axes, study: PicturedStudy, time: _Time) -> None:
     used: set[int] = set()
     for trial in study.trials:
-        for entry in by_name[trial.job].timeline:
-            span = [(entry.from_s / time.unit, (entry.to_s - entry.from_s) / time.unit)]
-            doublings = min(entry.gpus.bit_length(), len(_DOUBLINGS)) - 1
-            works = bool(entry.batch_size)
-            used |= {doublings} if works else set()
-            paint = _DOUBLINGS[doublings] if works else "#E3E3E3"
-            axes.broken_barh(span, (trial.number - 0.4, 0.8), facecolors=paint)
+        for span in trial.spans:
+            along = [(span.from_s / time.unit, (span.to_s - span.from_s) / time.unit)]
+            doublings = min(span.devices.bit_length(), len(_DOUBLINGS)) - 1
+            used |= {doublings} if span.devices else set()
+            paint = _DOUBLINGS[doublings] if span.devices else "#E3E3E3"
+            axes.broken_barh(along, (trial.number - 0.4, 0.8), facecolors=paint)
         if trial.reports:
+            marks = [each.at_s / time.unit for each in trial.reports[-_MOST_MARKS:]]
+            places = [trial.number] * len(marks)
+            axes.plot(marks, places, "|", color="#333333", markersize=4, markeredgewidth=0.8)
             last = trial.reports[-1].at_s / time.unit
             axes.plot(last, trial.number, _ENDS.get(trial.end, "."), color=RED, markersize=4)
     for doublings in sorted(used):
@@ -79,23 +149,32 @@ def _trials(axes: Axes, jobs: Sequence[JobResult], study: StudyResult, time: _Ti
     for end, mark in _ENDS.items():
         if end in study.ends:
             axes.plot([], [], mark, color=RED, markersize=4, linestyle="", label=end)
-    axes.set_title("what each trial held; dotted the barriers, dashed the deadline")
+    axes.set_title(
+        "what each trial held; ticks its reports, dotted the barriers, dashed the deadline"
+    )
     axes.set_ylabel("trial")
     axes.set_ylim(len(study.trials) - 0.5, -0.5)
     time.along(axes, study)
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=9)
 
 
-def _held(axes: Axes, study: StudyResult, time: _Time) -> None:
+def _held(axes: Axes, study: PicturedStudy, time: _Time) -> None:
     at = [level.at_s / time.unit for level in study.held]
     axes.step(at, [level.instances for level in study.held], where="post", color=COLOURS[0])
-    axes.set_title("instances held, of all trials")
+    released = [
+        (after.at_s / time.unit, after.instances)
+        for before, after in pairwise(study.held)
+        if after.instances < before.instances
+    ]
+    if released:
+        axes.plot(*zip(*released, strict=True), "v", color=RED, markersize=4, linestyle="")
+    axes.set_title("instances held, of all trials; triangles: some were released")
     axes.set_ylabel("instances")
     axes.set_ylim(bottom=0)
     time.along(axes, study)
 
 
-def _best(axes: Axes, study: StudyResult) -> None:
+def _best(axes: Axes, study: PicturedStudy) -> None:
     """The best value reported so far against what had been spent by then."""
     every = sorted(
         (report.at_s, report.value) for trial in study.trials for report in trial.reports

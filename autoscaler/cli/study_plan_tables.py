@@ -1,0 +1,97 @@
+"""What a study would come to, as people read it."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autoscaler.cli.study_planning import StudyPlan
+from autoscaler.cli.tables import money, words_table
+from autoscaler.domain.errors import SpecError
+from autoscaler.simulator.study_forecast import Band, Outlook
+from autoscaler.spec.objective_text import describe_objective
+from autoscaler.spec.quantities import format_duration, format_money
+
+
+def plan_words(plan: StudyPlan) -> RenderableType:
+    """Trials and rungs, bands of cost and finish beside the best pool, and what is assumed."""
+    parts: list[RenderableType] = [
+        Text(
+            f"{plan.study}: {plan.trials} trials of {plan.steps} steps, {plan.pruner}; "
+            f"{describe_objective(plan.objective, 0.0)}",
+            style="bold",
+        ),
+        Text(f"on {plan.source}; {plan.runs} runs of the controller on a virtual clock"),
+        Text(),
+        _rungs(plan),
+        Text(),
+        _outlooks(plan),
+        Text(),
+    ]
+    if plan.stopped:
+        parts.append(Text(f"{plan.stopped:.0%} of runs end before their trials have", style="red"))
+    parts.extend(Text(f"assumed: {each}", style="dim") for each in plan.assumed)
+    return Group(*parts)
+
+
+def require_feasible(plan: StudyPlan) -> None:
+    """Make sure that the study's limits can be kept at all.
+
+    Raises:
+        SpecError: in none of the runs they were, nor on any pool.
+    """
+    objective, elastic = plan.objective, plan.elastic
+    pool = None if plan.static is None else plan.static.outlook
+    if elastic.in_time == 0.0 and (pool is None or not pool.in_time):
+        asked = format_duration(objective.deadline_seconds or 0.0)
+        soonest = format_duration(elastic.seconds.low)
+        raise SpecError(
+            f"no plan meets {asked}: the study takes {soonest} and more", "objective.deadline"
+        )
+    if elastic.in_budget == 0.0 and (pool is None or not pool.in_budget):
+        raise SpecError(
+            f"no plan keeps to {format_money(objective.budget_usd or 0.0)}: it pays for a part of "
+            "the trials only",
+            "objective.budget",
+        )
+
+
+def _rungs(plan: StudyPlan) -> RenderableType:
+    table = words_table("step", "trials that come to it", right=("step",))
+    for rung in plan.rungs:
+        table.add_row(f"{rung.step:g}", _count(rung.trials))
+    return table
+
+
+def _count(band: Band) -> str:
+    if band.low == band.high:
+        return f"{band.median:.0f}"
+    return f"{band.median:.0f} ({band.low:.0f} to {band.high:.0f})"
+
+
+def _outlooks(plan: StudyPlan) -> RenderableType:
+    headings = ("5 %", "half", "95 %")
+    table = words_table("", *headings, "", wraps=("",), right=headings)
+    _add(table, "as Castor would run it", plan.elastic)
+    if plan.static is not None:
+        size = f"{plan.static.size} x {plan.static.offer}"
+        _add(table, f"best static pool: {size}", plan.static.outlook)
+    return table
+
+
+def _add(table: Table, name: str, outlook: Outlook) -> None:
+    usd, seconds = outlook.usd, outlook.seconds
+    costs = (money(each) for each in (usd.low, usd.median, usd.high))
+    table.add_row(name, *costs, _chances(outlook))
+    times = (format_duration(each) for each in (seconds.low, seconds.median, seconds.high))
+    table.add_row("", *times, "")
+
+
+def _chances(outlook: Outlook) -> str:
+    found = []
+    if outlook.in_time is not None:
+        found.append(f"in time {outlook.in_time:.0%}")
+    if outlook.in_budget is not None:
+        found.append(f"in budget {outlook.in_budget:.0%}")
+    return ", ".join(found)

@@ -1,0 +1,384 @@
+"""`castor study plan`: what a study would come to, simulated before it costs anything."""
+
+from __future__ import annotations
+
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+
+from autoscaler.cli.live import print_whole
+from autoscaler.cli.local_cloud import market_here
+from autoscaler.cli.output import print_json
+from autoscaler.cli.simulated_market import SimulatedMarket
+from autoscaler.cli.simulation import progress_bar, simulate_study
+from autoscaler.cli.study_records import fleet_of, name_of, view_of
+from autoscaler.cli.study_search import PlannedSearch, search_of_file, steps_by_pruner
+from autoscaler.cli.studying import require_optuna
+from autoscaler.clock import SystemClock
+from autoscaler.domain.errors import SpecError
+from autoscaler.domain.job import InstanceBounds
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.offer import Limit, Offer
+from autoscaler.domain.study import StudySpec
+from autoscaler.simulator.agents import Equipment
+from autoscaler.simulator.drawn_trials import ASSUMED_FACTOR, Pace, drawn_curves
+from autoscaler.simulator.simulated_study import (
+    BatchOfTrials,
+    SimulatedStudy,
+    application_of,
+    trials_of,
+)
+from autoscaler.simulator.static_pools import Pool, PoolRun
+from autoscaler.simulator.study_forecast import (
+    Outlook,
+    PoolOutlook,
+    RungOutlook,
+    best_pool,
+    is_allowed,
+    is_whole,
+    outlook,
+    pools,
+    rung_outlooks,
+)
+from autoscaler.simulator.study_results import StudyResult
+from autoscaler.spec.quantities import format_duration, format_money
+from autoscaler.spec.study_file import load_study
+from autoscaler.supervision import cores_here
+from autoscaler.wire.study_messages import StudyView
+
+_STEPS = 27
+_STEP_SECONDS = 40.0
+_FEW = 3
+# What twice the devices make a distributed trial faster, where nobody has measured it.
+_DOUBLING = 1.8
+_START_SECONDS, _HANDOVER_SECONDS = 10.0, 1.0
+# Runs that nobody asked for begin only so early, but for the least.
+_RUNS, _LEAST_RUNS, _BEGIN_SECONDS = 10, 3, 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPlanOptions:
+    """What `castor study plan` was told; None: as the file, earlier trials or a default say."""
+
+    file: Path
+    trials: int | None = None
+    steps: int | None = None
+    step_seconds: float | None = None
+    runs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPlan:
+    """What a study would come to. `assumed` is what nobody has measured, in words.
+
+    `objective` is the study's with a deadline in seconds from now. `stopped` is the share of runs
+    in which it was not paid or not let run to its end.
+    """
+
+    study: str
+    trials: int
+    steps: int
+    pruner: str
+    objective: Objective
+    runs: int
+    rungs: tuple[RungOutlook, ...]
+    elastic: Outlook
+    static: PoolOutlook | None
+    stopped: float
+    source: str
+    assumed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Market:
+    offers: tuple[Offer, ...]
+    limits: tuple[Limit, ...]
+    source: str
+
+    def simulated(self) -> SimulatedMarket:
+        """As simulations have it."""
+        equipment = {offer.id: Equipment(offer, offer.device_kind) for offer in self.offers}
+        return SimulatedMarket(equipment, self.limits)
+
+
+def print_plan(options: StudyPlanOptions, as_json: bool) -> None:
+    """Print what the study of a file would come to.
+
+    Raises:
+        SpecError: as `plan_study`, or no plan keeps to its deadline or budget.
+    """
+    from autoscaler.cli.study_plan_tables import plan_words, require_feasible
+
+    require_optuna()
+    plan = plan_study(options, SystemClock().now())
+    if as_json:
+        print_json(StudyPlan, plan)
+    else:
+        print_whole(plan_words(plan))
+    require_feasible(plan)
+
+
+def plan_study(options: StudyPlanOptions, now_seconds: float, is_shown: bool = True) -> StudyPlan:
+    """Simulate the study of a file a few times, with a bar on standard error.
+
+    Raises:
+        SpecError: the file or an option can't be used.
+        Unavailable: the controller that CASTOR_URL names does not answer.
+    """
+    spec, bounds = _study(options, now_seconds)
+    market = _market(spec, bounds, now_seconds)
+    known = view_of(spec.name, name_of(spec.name))
+    trials, steps, steps_words = _size(options, spec, known)
+    search = search_of_file(spec, trials, steps)
+    pace, pace_words = _pace(options, spec, known)
+    base = _Base(spec, bounds, search, steps, pace, market)
+    base.require_one_trial()
+    results = _simulated(base, options.runs, is_shown)
+    studies = [base.study(seed) for seed in range(len(results))]
+    runs = [PoolRun(result.finished_s, result.cost_usd) for result in results]
+    whole = [is_whole(result) for result in results]
+    return StudyPlan(
+        study=spec.name,
+        trials=trials,
+        steps=steps,
+        pruner=search.pruner,
+        objective=studies[0].objective,
+        runs=len(results),
+        rungs=rung_outlooks(results, search.rungs),
+        elastic=outlook(runs, studies[0].objective, whole),
+        static=best_pool(studies, base.pools(trials), base.cheapest_usd_per_hour),
+        stopped=1.0 - sum(whole) / len(whole),
+        source=market.source,
+        assumed=(*steps_words, pace_words, *search.remarks, *base.assumed),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """What all runs have in common."""
+
+    spec: StudySpec
+    bounds: InstanceBounds
+    search: PlannedSearch
+    steps: int
+    pace: Pace
+    market: _Market
+
+    @property
+    def speedup(self) -> dict[int, float]:
+        """How many times as fast as on one device a trial is, by devices."""
+        most = max(offer.devices * self.bounds.most_of(offer) for offer in self.market.offers)
+        return _speedup(most, self.is_distributed)
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether trials use more than one device."""
+        return self.spec.job.distributed
+
+    @property
+    def cheapest_usd_per_hour(self) -> float:
+        """Of what can run one trial."""
+        return min(float(offer.usd_per_hour) for offer in self.market.offers)
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What nobody has measured."""
+        words = "one device each is all that trials use"
+        if self.is_distributed:
+            words = f"twice the devices make a trial {_DOUBLING:g} times as fast"
+        return (
+            f"{words}; every kind of device is as fast as any other",
+            f"a trial takes {_START_SECONDS:g} s to start on a new instance, "
+            f"{_HANDOVER_SECONDS:g} s on one that another leaves, and gives its own back while "
+            "it waits for others",
+            "nothing else runs on this controller, whose policy is marginal",
+        )
+
+    def require_one_trial(self) -> None:
+        """Make sure that the budget pays one whole trial of median pace where that is cheapest.
+
+        Raises:
+            SpecError: it does not.
+        """
+        seconds = {
+            offer: offer.boot_seconds
+            + _START_SECONDS
+            + self.steps * self.pace.step_seconds / times
+            for offer in self.market.offers
+            for times in (_at(self.speedup, offer.devices),)
+        }
+        usd, offer = min((own * offer.usd_per_second, offer.id) for offer, own in seconds.items())
+        budget = self.spec.objective.budget_usd
+        if budget is not None and usd > budget:
+            raise SpecError(
+                f"{format_money(budget)} can't pay one trial: on {offer} it is about "
+                f"{format_money(round(usd, 4))}",
+                "objective.budget",
+            )
+
+    def study(self, seed: int) -> SimulatedStudy:
+        """One draw of it."""
+        trials, rule = self.search.rule.trials, self.search.rule
+        curves = drawn_curves(trials, self.steps, self.search.rungs, self.pace, seed)
+        kinds = sorted({offer.device_kind for offer in self.market.offers})
+        application = application_of("trial", self.speedup, kinds)
+        return SimulatedStudy(
+            name=name_of(self.spec.name),
+            trials=trials_of(curves, application, BatchOfTrials(), kinds[0]),
+            rule=rule,
+            objective=self.spec.objective,
+            job_objective=self.spec.job.objective,
+            instances=self.bounds,
+            start_seconds=_START_SECONDS,
+            handover_seconds=_HANDOVER_SECONDS,
+        )
+
+    def pools(self, trials: int) -> list[Pool]:
+        """Those that the study may have, with how fast its trials are there."""
+        speedup = self.speedup
+        found = pools(self.market.offers, self.market.limits, self.bounds, trials)
+        return [Pool(offer, size, _at(speedup, offer.devices)) for offer, size in found]
+
+
+def _speedup(most: int, is_distributed: bool) -> dict[int, float]:
+    found, devices = {1: 1.0}, 1
+    while devices < most:
+        before, devices = found[devices], min(2 * devices, most)
+        found[devices] = min(before * (_DOUBLING if is_distributed else 1.0), devices)
+    return found
+
+
+def _at(speedup: dict[int, float], devices: int) -> float:
+    return speedup[max(known for known in speedup if known <= devices)]
+
+
+def _study(options: StudyPlanOptions, now_seconds: float) -> tuple[StudySpec, InstanceBounds]:
+    """The file's study as its driver would have it, its deadline counted from now."""
+    from hpo.distributed import trial_job
+    from hpo.study_file import check_methods, objective_of
+
+    spec, directory = load_study(options.file, now_seconds)
+    check_methods(spec)
+    job = trial_job(objective_of(spec, directory), spec.job)
+    deadline = spec.objective.deadline_seconds
+    left = None if deadline is None else deadline - now_seconds
+    objective = replace(spec.objective, deadline_seconds=left)
+    of_job = replace(job.objective, deadline_seconds=None, budget_usd=None)
+    spec = replace(spec, objective=objective, job=replace(job, objective=of_job))
+    return spec, job.instances
+
+
+def _market(spec: StudySpec, bounds: InstanceBounds, now_seconds: float) -> _Market:
+    """What can be bought for a trial, as of now."""
+    fleet = fleet_of(spec.name)
+    if fleet is None:
+        offers, limits = market_here()
+        source = "the cores of this machine"
+    else:
+        offers, limits, source = fleet.offers, fleet.limits, "what the controller offers"
+        offers = tuple(offer for offer in offers if offer.id not in fleet.unavailable)
+    allowed = tuple(
+        replace(offer, until_seconds=None if until is None else until - now_seconds)
+        for offer in offers
+        for until in (offer.until_seconds,)
+        if is_allowed(offer, bounds)
+    )
+    if not allowed:
+        named = ", ".join(bounds.offers or ()) or "on-demand alone"
+        known = ", ".join(offer.id for offer in offers) or "nothing"
+        raise SpecError(f"{named}: there is {known}", "job.instances.offers")
+    return _Market(allowed, limits, source)
+
+
+def _size(
+    options: StudyPlanOptions, spec: StudySpec, known: StudyView | None
+) -> tuple[int, int, tuple[str, ...]]:
+    """Trials, steps of one that goes all the way, and what is to be said of them."""
+    trials = options.trials or spec.trials
+    if trials is None:
+        raise SpecError("the file sets no end: say how many with --trials", "trials")
+    steps = options.steps or steps_by_pruner(spec)
+    if steps is not None:
+        return trials, steps, ()
+    if known is not None and known.terms is not None and known.terms.full_work is not None:
+        steps = round(known.terms.full_work)
+        return trials, steps, (f"{steps} steps a trial, as earlier ones took",)
+    return trials, _STEPS, (f"{_STEPS} steps a trial: say --steps",)
+
+
+def _pace(options: StudyPlanOptions, spec: StudySpec, known: StudyView | None) -> tuple[Pace, str]:
+    """How fast trials are: as told, as earlier ones were, or a guess."""
+    measured = () if options.step_seconds is not None else _measured(known, spec.job.distributed)
+    if measured:
+        words = f"trials are as fast as {len(measured)} earlier ones were"
+        return Pace(sorted(measured)[len(measured) // 2], measured), words
+    seconds = options.step_seconds or _STEP_SECONDS
+    hint = "" if options.step_seconds else ": say --step-seconds"
+    words = (
+        f"a step takes {format_duration(seconds)} on one device, 9 trials in 10 within a factor "
+        f"of {ASSUMED_FACTOR:g}{hint}"
+    )
+    return Pace(seconds), words
+
+
+def _measured(known: StudyView | None, is_distributed: bool) -> tuple[float, ...]:
+    """Seconds a step of earlier trials on one device, each by the fewest devices that it had.
+
+    What holds a start too is left out where a few do not.
+    """
+    found: list[tuple[bool, float]] = []
+    for record in () if known is None else known.trials:
+        speeds = [speed for speed in record.speeds if speed.work > 0]
+        if speeds:
+            least = min(speeds, key=lambda speed: (speed.has_start, speed.size.devices))
+            devices = least.size.devices
+            times = _speedup(devices, is_distributed)[devices]
+            found.append((least.has_start, times * least.seconds / least.work))
+    clean = [seconds for has_start, seconds in found if not has_start]
+    return tuple(clean if len(clean) >= _FEW else (seconds for _, seconds in found))
+
+
+def _simulated(base: _Base, runs: int | None, is_shown: bool) -> list[StudyResult]:
+    """So many runs, those of the first seeds; without a number as many as are begun in time."""
+    most, clock = runs or _RUNS, SystemClock()
+    begin_until = clock.monotonic() + (_BEGIN_SECONDS if runs is None else float("inf"))
+    found: dict[int, StudyResult] = {}
+    with _workers(most) as workers, progress_bar(is_shown) as progress:
+        task = progress.add_task("runs of the study", total=most)
+        under_way: dict[Future[StudyResult], int] = {}
+        seeds = iter(range(most))
+        while True:
+            is_early = clock.monotonic() < begin_until or len(found) + len(under_way) < _LEAST_RUNS
+            while is_early and len(under_way) < _cores(most) and (seed := next(seeds, -1)) >= 0:
+                under_way[workers.submit(_run, base, seed)] = seed
+            if not under_way:
+                return [found[seed] for seed in sorted(found)]
+            done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+            for each in done:
+                found[under_way.pop(each)] = each.result()
+                progress.advance(task)
+
+
+def _workers(runs: int) -> Executor:
+    """One run needs no process of its own."""
+    if _cores(runs) == 1:
+        return ThreadPoolExecutor(1)
+    return ProcessPoolExecutor(_cores(runs), mp_context=get_context("spawn"))
+
+
+def _cores(runs: int) -> int:
+    return min(len(cores_here()), runs)
+
+
+def _run(base: _Base, seed: int) -> StudyResult:
+    result = simulate_study(base.study(seed), base.market.simulated(), seed).study
+    assert result is not None
+    return result

@@ -1,0 +1,128 @@
+"""A study on a pool of fixed size: what it would cost without anything elastic.
+
+Each trial has one instance, first come, first served. All instances are held from the first
+order to the end of the study, and one that is reclaimed is ordered anew.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autoscaler.domain.offer import Offer
+from autoscaler.simulator.searches import SynchronousHalving, UnderWay, search_of
+from autoscaler.simulator.simulated_study import SimulatedStudy
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """So many instances of an offer, on which trials are `times` as fast as on one device."""
+
+    offer: Offer
+    size: int
+    times: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRun:
+    """How long a study took on a pool, boot included, and what all of that cost."""
+
+    seconds: float
+    usd: float
+
+
+def run_on_pool(study: SimulatedStudy, pool: Pool, seed: int) -> PoolRun:
+    """The study on a pool that is ordered for it."""
+    seconds = _Course(study, pool, np.random.default_rng(seed)).run()
+    billed_seconds = math.ceil(max(seconds, pool.offer.minimum_billed_seconds))
+    return PoolRun(seconds, pool.size * billed_seconds * pool.offer.usd_per_second)
+
+
+@dataclass(eq=False)
+class _Course:
+    """A study under way: `done` has the reports that each trial has made."""
+
+    study: SimulatedStudy
+    pool: Pool
+    source: np.random.Generator
+    done: dict[int, int] = field(default_factory=dict)
+    goals: dict[int, float] = field(default_factory=dict)
+    queue: deque[int] = field(default_factory=deque)
+    running: list[tuple[float, int]] = field(default_factory=list)
+    arrived: dict[int, float] = field(default_factory=dict)
+    begun: int = 0
+    used: int = 0
+
+    def run(self) -> float:
+        """The seconds until the last trial has ended."""
+        search = search_of(self.study.rule, self.study.maximize)
+        now_seconds = self.pool.offer.boot_seconds + self.pool.offer.fill_seconds
+        while True:
+            while search.to_begin(UnderWay(self.begun, len(self.goals), len(self.queue))):
+                self.goals[self.begun] = search.first_goal(self.begun)
+                self.done[self.begun] = 0
+                self.queue.append(self.begun)
+                self.begun += 1
+                self._start(now_seconds)
+            self._start(now_seconds)
+            if not self.running:
+                return now_seconds
+            now_seconds, trial = heapq.heappop(self.running)
+            self._arrive(trial)
+            judged = search.judge(self.arrived, len(self.goals) - len(self.arrived))
+            self._take(judged, now_seconds)
+
+    def _start(self, now_seconds: float) -> None:
+        while self.queue and len(self.running) < self.pool.size:
+            trial = self.queue.popleft()
+            is_fresh = self.used < self.pool.size
+            held_up = self.study.start_seconds if is_fresh else self.study.handover_seconds
+            self.used += is_fresh
+            self._train(trial, now_seconds + (held_up or 0.0))
+
+    def _train(self, trial: int, from_seconds: float) -> None:
+        curve = self.study.trials[trial].curve
+        reports = curve.reports_until(min(self.goals[trial], self._last(trial)))
+        ends, made = curve.end_seconds, self.done[trial]
+        work_seconds = (ends[reports - 1] - (ends[made - 1] if made else 0.0)) / self.pool.times
+        self.done[trial] = reports
+        heapq.heappush(self.running, (from_seconds + self._reclaimed(work_seconds), trial))
+
+    def _reclaimed(self, work_seconds: float) -> float:
+        """The work, and what reclaims of its instance add: a boot, a start each."""
+        offer = self.pool.offer
+        if not offer.reclaims_per_hour:
+            return work_seconds
+        count = int(self.source.poisson(offer.reclaims_per_hour * work_seconds / 3600))
+        return work_seconds + count * (offer.boot_seconds + (self.study.start_seconds or 0.0))
+
+    def _last(self, trial: int) -> float:
+        rule = self.study.rule
+        own = self.study.trials[trial].curve.epochs[-1]
+        return rule.rungs[-1] if isinstance(rule, SynchronousHalving) else own
+
+    def _arrive(self, trial: int) -> None:
+        if self.goals[trial] >= self._last(trial):
+            del self.goals[trial]
+        else:
+            curve = self.study.trials[trial].curve
+            self.arrived[trial] = curve.values[self.done[trial] - 1]
+
+    def _take(self, judged: Mapping[int, float | None], now_seconds: float) -> None:
+        """Some go on: where trials wait for nobody, at once and where they are."""
+        waits = isinstance(self.study.rule, SynchronousHalving)
+        for trial, goal in judged.items():
+            del self.arrived[trial]
+            if goal is None:
+                del self.goals[trial]
+                continue
+            self.goals[trial] = goal
+            if waits:
+                self.queue.append(trial)
+            else:
+                self._train(trial, now_seconds)
