@@ -40,7 +40,7 @@ class SqlTrials(Trials):
             session.add(row)
             return number
 
-    def tell(self, job: str, incarnation: int, calls: Iterable[TrialCall]) -> None:
+    def tell(self, job: str, incarnation: int, calls: Iterable[TrialCall]) -> str:
         with self._database.write() as session:
             spec = job_row(session, job).spec
             row = session.get(IncarnationRow, (job, incarnation))
@@ -65,6 +65,7 @@ class SqlTrials(Trials):
                 for call in told.values()
                 if call.number not in known
             )
+            return study
 
     def waiting(self, study: str, limit: int = 1000) -> tuple[WaitingCall, ...]:
         unanswered = (
