@@ -1,6 +1,6 @@
 """A study of 40 trials on this machine whose every part is killed, against one left in peace.
 
-    python benchmarks/study_kills.py [--trials 40] [--at-once 1] [--seed 0] [--every-seconds 6]
+    python benchmarks/study_kills.py [--trials 40] [--at-once 1] [--seed 0] [--every-seconds 8]
 
 The study of `examples/digits` on a real controller, both stores on a real PostgreSQL. At random
 moments something is killed (SIGKILL): a worker, the warm process that workers are forked from,
@@ -117,7 +117,7 @@ def study_of(storage: str | None) -> optuna.Study:
         storage=storage,
         direction="maximize",
         sampler=SamplerOfTrial(),
-        pruner=optuna.pruners.SuccessiveHalvingPruner(1, reduction_factor=3),
+        pruner=optuna.pruners.SuccessiveHalvingPruner(2, reduction_factor=2),
         load_if_exists=True,
     )
 
@@ -261,8 +261,8 @@ class Killer:
         for name in deck:
             if is_over.wait(self.chance.expovariate(1 / self.every_seconds)):
                 return
-            at_seconds = time.monotonic() - started_seconds
             found = self._kill_when_there(name, is_over)
+            at_seconds = time.monotonic() - started_seconds
             if found is not None:
                 self.killed[name] += 1
                 print(f"{at_seconds:7.1f} s  {name}: {found}", flush=True)
@@ -474,7 +474,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--every-seconds", type=float, default=6.0)
+    parser.add_argument("--every-seconds", type=float, default=8.0)
     parser.add_argument("--limit-seconds", type=float, default=900.0)
     parser.add_argument("--keep", type=Path, help="a directory for all that is written")
     parser.add_argument("--drive", help=argparse.SUPPRESS)

@@ -235,7 +235,9 @@ def work(
     ours = Line(directory / "agent.sock", lambda: None, relay.take)
     relay.on_answer = ours.answer
     assignment: Any = SimpleNamespace(
-        spec=SimpleNamespace(study=_STUDY), checkpoint_directory=str(directory)
+        job=f"{_STUDY}-{directory.name}",
+        spec=SimpleNamespace(study=_STUDY),
+        checkpoint_directory=str(directory),
     )
     relay.serve(assignment, Start(1, 1, 1.0, 0))
     chance = random.Random(token)

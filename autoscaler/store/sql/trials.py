@@ -43,8 +43,8 @@ class SqlTrials(Trials):
     def tell(self, job: str, incarnation: int, calls: Iterable[TrialCall]) -> str:
         with self._database.write() as session:
             spec = job_row(session, job).spec
-            row = session.get(IncarnationRow, (job, incarnation))
-            where = None if row is None else _instance_that_counts(spec, row.instance)
+            row = session.get(IncarnationRow, (job, incarnation)) if spec.distributed else None
+            where = None if row is None else row.instance
             refuse_superseded(job, incarnation, _latest(session, job, where))
             study = spec.study or ""
             told = {call.number: call for call in calls}
