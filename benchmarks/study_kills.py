@@ -407,7 +407,7 @@ def run(options: argparse.Namespace, scratch: Path) -> bool:
     print(f"the driver gave up {len(driver.own_ends)} times by itself")
     study = study_of(server.url(STUDY))
     wrong = [*faults_of_bills(server.url("castor")), *faults_of_trials(study, options)]
-    print("\n".join(wrong) or "all records are what an undisturbed run writes")
+    print("\n".join(wrong) or "all is what an undisturbed run writes")
     return not wrong
 
 
