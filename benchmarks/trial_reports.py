@@ -84,9 +84,11 @@ class NotedStudies(Studies):
         _note("tell", [(held.job, call.number) for call in told.calls])
         await super().tell(held, told)
 
-    async def calls(self, study: str, holder: str, wait_seconds: float) -> tuple[WaitingCall, ...]:
+    async def calls(
+        self, study: str, holder: str, wait_seconds: float, beyond: int = 0
+    ) -> tuple[WaitingCall, ...]:
         """Notes what the driver hears."""
-        found = await super().calls(study, holder, wait_seconds)
+        found = await super().calls(study, holder, wait_seconds, beyond)
         _note("calls", [(each.job, each.call.number) for each in found])
         return found
 
@@ -96,10 +98,15 @@ class NotedStudies(Studies):
         await super().answer(study, given)
 
     async def answers(
-        self, held: HeldInstance, incarnation: int, after: int, wait_seconds: float
+        self,
+        held: HeldInstance,
+        job: str | None,
+        incarnation: int,
+        after: int,
+        wait_seconds: float,
     ) -> tuple[TrialAnswer, ...]:
         """Notes what the worker hears."""
-        found = await super().answers(held, incarnation, after, wait_seconds)
+        found = await super().answers(held, job, incarnation, after, wait_seconds)
         _note("answers", [(held.job, each.number) for each in found])
         return found
 
@@ -228,7 +235,9 @@ def work(
     ours = Line(directory / "agent.sock", lambda: None, relay.take)
     relay.on_answer = ours.answer
     assignment: Any = SimpleNamespace(
-        spec=SimpleNamespace(study=_STUDY), checkpoint_directory=str(directory)
+        job=f"{_STUDY}-{directory.name}",
+        spec=SimpleNamespace(study=_STUDY),
+        checkpoint_directory=str(directory),
     )
     relay.serve(assignment, Start(1, 1, 1.0, 0))
     chance = random.Random(token)

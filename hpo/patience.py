@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Final
 
 from optuna.exceptions import StorageInternalError
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import StoreError
-from hpo.attributes import RETRY_OF
+from hpo.attributes import JOB, RETRY_OF
 
 _log = logging.getLogger(__name__)
 
@@ -25,8 +26,7 @@ class PatientStorage:
 
     What a sampler or pruner has begun is therefore never cut short: it draws its random numbers
     once. What is said again after the connection broke was perhaps heard the first time; only a
-    trial that was to be created may then be there twice, one of them without an end, and so may
-    one that a user enqueued.
+    trial that a user enqueued may then be there twice.
     """
 
     def __init__(self, storage: Any, clock: Clock, on_wait: Callable[[], None]) -> None:
@@ -40,17 +40,24 @@ class PatientStorage:
         return self._patient(found) if callable(found) else found
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
-        """As the storage's; a retry that was heard is not there twice."""
+        """As the storage's; what was heard is not there twice.
 
-        def retry() -> int | None:
-            if template_trial is None or RETRY_OF not in template_trial.user_attrs:
-                return None
+        A new trial has a job's name from the start, of one that never was: if the driver dies as
+        it begins it, the next one knows that it is ours, and begins it.
+        """
+        template = template_trial or create_trial(
+            state=TrialState.RUNNING, user_attrs={JOB: f"new-{secrets.token_hex(8)}"}
+        )
+        key = RETRY_OF if RETRY_OF in template.user_attrs else JOB
+        name = template.user_attrs.get(key)
+
+        def heard() -> int | None:
             for trial in self._storage.get_all_trials(study_id, deepcopy=False):
-                if trial.user_attrs.get(RETRY_OF) == template_trial.user_attrs[RETRY_OF]:
+                if name is not None and trial.user_attrs.get(key) == name:
                     return int(trial._trial_id)
             return None
 
-        made: int = self._patient(self._storage.create_new_trial, retry)(study_id, template_trial)
+        made: int = self._patient(self._storage.create_new_trial, heard)(study_id, template)
         return made
 
     def set_trial_state_values(

@@ -63,10 +63,12 @@ class Authentication:
         self._store = store
         self._key = key
         self._clock = clock
+        self._known: dict[str, str] = {}
 
     def set_person(self, name: str, token: str) -> None:
         """Let the bearer of `token` in as `name`, and nobody else."""
         self._store.tokens.set_person(name, digest(token))
+        self._known = {}
 
     def invite(self, name: str, by: str) -> str:
         """A token for a person, in place of any that they had.
@@ -91,12 +93,15 @@ class Authentication:
         Raises:
             NotAllowed: nobody's.
         """
-        name = self._store.tokens.person(digest(token))
+        key = digest(token)
+        known = self._known  # replaced, not changed, as soon as somebody's token is another
+        name = known.get(key) or self._store.tokens.person(key)
         if name is None:
             raise NotAllowed(
                 "this token is not known here: take the one in the controller's state directory, "
                 "or set CASTOR_TOKEN"
             )
+        known[key] = name
         return name
 
     def join_token(self, held: HeldInstance) -> str:

@@ -204,12 +204,9 @@ class Studies:
             Conflict: a later incarnation holds the trial, or its instance is another job's.
         """
         require_held(held, told.job)
-
-        def keep() -> str:
-            self._store.trials.tell(held.job, told.incarnation, told.calls)
-            return self._study(held)
-
-        self._bells.ring(f"calls of {await run_in_threadpool(keep)}")
+        keep = self._store.trials.tell
+        study = await run_in_threadpool(keep, held.job, told.incarnation, told.calls)
+        self._bells.ring(f"calls of {study}")
 
     async def answers(
         self,

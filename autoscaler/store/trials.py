@@ -29,8 +29,8 @@ class Trials(ABC):
         """
 
     @abstractmethod
-    def tell(self, job: str, incarnation: int, calls: Iterable[TrialCall]) -> None:
-        """Keep calls; one that is kept already is not kept twice.
+    def tell(self, job: str, incarnation: int, calls: Iterable[TrialCall]) -> str:
+        """Keep calls; one that is kept already is not kept twice. Returns the trial's study.
 
         Raises:
             UnknownJob: there is none.

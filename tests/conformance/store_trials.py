@@ -59,7 +59,7 @@ class TrialsConformance:
         store.trials.tell(trial, 1, calls(1, 2))
         store.trials.tell(foreign, 1, calls(1))
         store.trials.tell(other, 1, calls(1))
-        store.trials.tell(trial, 1, calls(2, 3))
+        assert store.trials.tell(trial, 1, calls(2, 3)) == "sweep"
         expected = [(trial, 1, 1), (trial, 1, 2), (other, 1, 1), (trial, 1, 3)]
         assert waiting_numbers(store) == expected
         assert store.trials.waiting("sweep")[1] == WaitingCall(trial, 1, TrialCall(2, "call 2"))

@@ -59,6 +59,7 @@ class FaultyStorage(optuna.storages.InMemoryStorage):
     """A database that is away now and then: before it has done something, or just after."""
 
     _CALLS = (
+        "create_new_trial",
         "get_trial",
         "set_trial_intermediate_value",
         "set_trial_param",

@@ -107,6 +107,26 @@ def test_a_storage_that_is_away_loses_and_doubles_no_retry(after: bool) -> None:
     assert write >= 5
 
 
+@pytest.mark.parametrize("after", [False, True])
+def test_a_trial_whose_driver_dies_as_it_begins_it_is_the_next_ones(after: bool) -> None:
+    storage = BreakingStorage()
+    study = study_of(storage=storage)
+    storage.left, storage.after = 0, after
+    with pytest.raises(Died), optimizing(study, VirtualClock()):
+        new_attachment(study)
+    assert len(running_attachments(study)) == len(study.trials) == after
+
+
+def test_a_trial_that_was_created_as_the_connection_broke_is_there_once() -> None:
+    storage = BreakingStorage()
+    study = study_of(storage=storage)
+    storage.error, storage.left, storage.after = StorageInternalError("broke"), 0, True
+    with optimizing(study, VirtualClock()):
+        new_attachment(study).bind("sweep-0")
+        new_attachment(study).bind("sweep-1")
+    assert [trial.user_attrs["castor:job"] for trial in study.trials] == ["sweep-0", "sweep-1"]
+
+
 def test_a_retry_is_owed_as_often_as_is_said_and_has_the_users_attributes() -> None:
     study = study_of()
     study.enqueue_trial({"rate": 0.02}, user_attrs={"idea": "mine"})

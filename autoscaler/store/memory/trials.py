@@ -30,11 +30,12 @@ class MemoryTrials(Trials):
             self._refuse_superseded(job, incarnation)
             return incarnation
 
-    def tell(self, job: str, incarnation: int, calls: Iterable[TrialCall]) -> None:
+    def tell(self, job: str, incarnation: int, calls: Iterable[TrialCall]) -> str:
         with self._lock:
             self._refuse_superseded(job, incarnation)
             for call in calls:
                 self._calls.setdefault((job, incarnation, call.number), call)
+            return self._tables.job(job).spec.study or ""
 
     def waiting(self, study: str, limit: int = 1000) -> tuple[WaitingCall, ...]:
         with self._lock:

@@ -40,11 +40,11 @@ class SqlTrials(Trials):
             session.add(row)
             return number
 
-    def tell(self, job: str, incarnation: int, calls: Iterable[TrialCall]) -> None:
+    def tell(self, job: str, incarnation: int, calls: Iterable[TrialCall]) -> str:
         with self._database.write() as session:
             spec = job_row(session, job).spec
-            row = session.get(IncarnationRow, (job, incarnation))
-            where = None if row is None else _instance_that_counts(spec, row.instance)
+            row = session.get(IncarnationRow, (job, incarnation)) if spec.distributed else None
+            where = None if row is None else row.instance
             refuse_superseded(job, incarnation, _latest(session, job, where))
             study = spec.study or ""
             told = {call.number: call for call in calls}
@@ -65,6 +65,7 @@ class SqlTrials(Trials):
                 for call in told.values()
                 if call.number not in known
             )
+            return study
 
     def waiting(self, study: str, limit: int = 1000) -> tuple[WaitingCall, ...]:
         unanswered = (
