@@ -8,8 +8,10 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import socket
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -275,7 +277,7 @@ def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None
     _log.info("no controller serves here: one runs on this machine's cores until the end")
     is_done = False
     try:
-        with controller.running():
+        with _terminated_in_order(), controller.running():
             yield address_and_token(state), controller.keep_alive
         is_done = True
     finally:
@@ -283,6 +285,23 @@ def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None
             _log.error("instances may still run: castor serve --state %s takes them up", state)
         elif is_done:
             _keep_record(state)
+
+
+@contextmanager
+def _terminated_in_order() -> Iterator[None]:
+    """Let SIGTERM unwind this process as Ctrl-C does: what it started would run on without it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _exit_now)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _exit_now(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _keep_record(state: Path) -> None:
