@@ -273,7 +273,7 @@ def test_another_number_of_devices_is_a_new_start_and_no_failure(site: Site) -> 
     instance.wait_for(InstancePhase.TRAINING)
     assert controller.reports[-1].devices_used == 1
     controller.want(devices_used=2)
-    wait_until(lambda: controller.log.count("attempt on 0,1\n") == 2, "two ranks")
+    wait_until(lambda: controller.log.count("attempt on 0,1") == 2, "two ranks")
     wait_until(lambda: controller.reports[-1].devices_used == 2)
     instance.wait_for(InstancePhase.TRAINING)
     assert len(instance.starts()) == 2

@@ -37,6 +37,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 LONG = {"EPOCHS": "40", "STEP_SECONDS": "0.05"}
 
 
+@pytest.mark.slow
 def test_replicas_of_different_sizes_join_and_drain_without_stopping_the_others(
     fleet: Fleet,
 ) -> None:
