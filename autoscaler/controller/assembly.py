@@ -13,6 +13,7 @@ from autoscaler.controller.lingering import Lingering
 from autoscaler.controller.market import Market
 from autoscaler.controller.observation import Observer
 from autoscaler.controller.settings import ControllerSettings
+from autoscaler.controller.study_spending import StudySpending
 from autoscaler.controller.upkeep import Upkeep
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.snapshot import Truth
@@ -49,7 +50,8 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
     controller_id = store.settings.controller_id()
     calls = Calls(store, market, parts.lighthouses, parts.workers, parts.user_data, clock)
     calls.on_outcome = parts.on_outcome
-    lingering = Lingering(store, settings)
+    spending = StudySpending(store)
+    lingering = Lingering(store, settings, spending)
     converging = Converging(
         store,
         market,
@@ -66,5 +68,6 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
         converging=converging,
         calls=calls,
         settings=settings,
+        spending=spending,
         truth=parts.truth,
     )

@@ -22,7 +22,8 @@ from autoscaler.controller.observation import Observer
 from autoscaler.controller.reversals import Reversals
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.snapshots import Snapshots
-from autoscaler.controller.study_spending import StudyBudgets
+from autoscaler.controller.studies import StudySnapshots
+from autoscaler.controller.study_spending import StudyBudgets, StudySpending
 from autoscaler.controller.upkeep import Upkeep
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.instance import HANDED_OVER_FACT, HeldInstance, by_job
@@ -105,6 +106,7 @@ class Controller:
         converging: Converging,
         calls: Calls,
         settings: ControllerSettings,
+        spending: StudySpending,
         truth: Callable[[str], Truth | None] = lambda job: None,
     ) -> None:
         self._store = store
@@ -115,8 +117,10 @@ class Controller:
         self._converging = converging
         self._calls = calls
         self._settings = settings
-        self._snapshots = Snapshots(store, market, settings, converging.lingering, truth)
-        self._study_budgets = StudyBudgets(store)
+        self._snapshots = Snapshots(
+            store, market, settings, StudySnapshots(store, converging.lingering, spending), truth
+        )
+        self._study_budgets = StudyBudgets(store, spending)
         self._tick = 0
         self._ticked_seconds = float("inf")
         self._planned_seconds = float("-inf")

@@ -36,10 +36,12 @@ ENDING_FACT = "ending"
 class Lingering:
     """Says which instances stay though their job needs them no more."""
 
-    def __init__(self, store: Store, settings: ControllerSettings) -> None:
+    def __init__(
+        self, store: Store, settings: ControllerSettings, spending: StudySpending
+    ) -> None:
         self._store = store
         self._settings = settings
-        self._spending = StudySpending(store)
+        self._spending = spending
         self._promised: dict[str, str] = {}
 
     def stays(self, held: HeldInstance, job: JobRecord, now_seconds: float) -> bool:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from autoscaler.controller.crowds import Crowds
 from autoscaler.controller.experience import Experience, in_steps
 from autoscaler.controller.false_starts import false_starts
-from autoscaler.controller.lingering import Lingering
 from autoscaler.controller.market import Market
 from autoscaler.controller.models import Models
 from autoscaler.controller.news import standing
@@ -68,7 +67,7 @@ class Snapshots:
         store: Store,
         market: Market,
         settings: ControllerSettings,
-        lingering: Lingering,
+        studies: StudySnapshots,
         truth: Callable[[str], Truth | None] = lambda job: None,
     ) -> None:
         self._store = store
@@ -77,7 +76,7 @@ class Snapshots:
         self._models = Models(store)
         self._programs = Programs(store)
         self._experience = Experience(store)
-        self._studies = StudySnapshots(store, lingering)
+        self._studies = studies
         self._replan_seconds = settings.replan_seconds
         self._truth = truth
         self._shares = settings.shares

@@ -20,10 +20,10 @@ _MOST_TRIALS = 300
 class StudySnapshots:
     """Takes snapshots of studies."""
 
-    def __init__(self, store: Store, lingering: Lingering) -> None:
+    def __init__(self, store: Store, lingering: Lingering, spending: StudySpending) -> None:
         self._store = store
         self._lingering = lingering
-        self._spending = StudySpending(store)
+        self._spending = spending
 
     def take(
         self, jobs: Sequence[JobRecord], alive: Sequence[HeldInstance], now_seconds: float

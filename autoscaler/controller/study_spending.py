@@ -43,7 +43,7 @@ class StudySpending:
             return self._over[job]
         ledger = Ledger(self._store.ledger.entries(job))
         spent = ledger.spent(job, now_seconds)
-        if not is_alive and not ledger.rate_usd_per_hour(now_seconds):
+        if not is_alive and not ledger.rate_usd_per_hour(now_seconds, job):
             self._over[job] = spent
         return spent
 
@@ -51,9 +51,9 @@ class StudySpending:
 class StudyBudgets:
     """Ends the trials of a study before they can spend more than it may, whatever was planned."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, spending: StudySpending) -> None:
         self._store = store
-        self._spending = StudySpending(store)
+        self._spending = spending
 
     def guard(
         self,

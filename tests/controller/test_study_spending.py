@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+import pytest
+
 from autoscaler.controller.study_spending import StudySpending
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.objective import Objective
@@ -91,3 +93,30 @@ def test_what_each_trial_held_is_found_in_the_ledger(world: World) -> None:
     assert ended.to_seconds is not None and ended.to_seconds > ended.from_seconds
     seconds = ended.to_seconds - ended.from_seconds
     assert float(ended.usd_per_hour) * seconds / 3600 < float(spent(world))
+
+
+def test_a_trial_that_has_ended_is_added_up_once_though_its_instance_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.store.leases.take("sweep", "driver", world.clock.now(), 1000.0)
+    first, second = trials(world, 2, None)
+    world.wish(second, 0)
+    world.tick(6)
+    (held,) = world.training(first)
+    world.complete(held)
+    world.wish(second, 1)
+    world.tick(6)
+    assert [each.id for each in world.training(second)] == [held.id]
+    spending, read = StudySpending(world.store), list[str | None]()
+    lines = world.store.ledger
+    entries = type(lines).entries
+    monkeypatch.setattr(
+        type(lines), "entries", lambda self, job=None: read.append(job) or entries(self, job)
+    )
+    before = spending.spent("sweep", world.store.jobs.alive(), world.clock.now())
+    assert sorted(filter(None, read)) == [first, second]
+    read.clear()
+    world.clock.advance(60.0)
+    after = spending.spent("sweep", world.store.jobs.alive(), world.clock.now())
+    assert read == [second]
+    assert after > before
