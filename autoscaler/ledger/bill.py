@@ -36,13 +36,14 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
+class Stretch:
     """An instance held at one price; `closing` is None while it still is."""
 
     opening: LedgerEntry
     closing: LedgerEntry | None = None
 
     def held_seconds(self, now_seconds: float) -> float:
+        """How long it has been held."""
         until_seconds = now_seconds if self.closing is None else self.closing.at_seconds
         return max(until_seconds - self.opening.at_seconds, 0.0)
 
@@ -58,7 +59,7 @@ class Bill:
     that is over.
     """
 
-    stretches: tuple[_Stretch, ...]
+    stretches: tuple[Stretch, ...]
 
     @classmethod
     def of(cls, lines: list[LedgerEntry]) -> Bill:
@@ -70,15 +71,15 @@ class Bill:
         Raises:
             LedgerError: an OPEN while one is open, or a CLOSE before any OPEN.
         """
-        stretches: list[_Stretch] = []
+        stretches: list[Stretch] = []
         for line in sorted(lines, key=lambda line: line.at_seconds):
             is_open = bool(stretches) and stretches[-1].closing is None
             if line.kind is EntryKind.OPEN:
                 if is_open:
                     raise LedgerError(f"instance {line.instance} is opened twice: {line}")
-                stretches.append(_Stretch(line))
+                stretches.append(Stretch(line))
             elif is_open:
-                stretches[-1] = _Stretch(stretches[-1].opening, line)
+                stretches[-1] = Stretch(stretches[-1].opening, line)
             elif not stretches:
                 raise LedgerError(f"instance {line.instance} is closed but never opened: {line}")
         return cls(tuple(stretches))

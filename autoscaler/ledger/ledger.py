@@ -18,7 +18,7 @@ class Ledger:
     """What was spent, by whom, on what. Sums of any grouping equal the total to the last digit.
 
     Amounts are US dollars as `Decimal`; round them for display only. Instances that still run
-    are charged to `now_seconds`.
+    are charged to `now_seconds`. `bills` are one for each instance.
 
     Raises:
         LedgerError: the lines of an instance contradict each other.
@@ -28,11 +28,11 @@ class Ledger:
         lines: dict[str, list[LedgerEntry]] = defaultdict(list)
         for entry in entries:
             lines[entry.instance].append(entry)
-        self._bills = tuple(Bill.of(of_instance) for of_instance in lines.values())
+        self.bills = tuple(Bill.of(of_instance) for of_instance in lines.values())
 
     def charges(self, now_seconds: float) -> tuple[Charge, ...]:
         """Every charge, one for each instance, price and day."""
-        return tuple(charge for bill in self._bills for charge in bill.charges(now_seconds))
+        return tuple(charge for bill in self.bills for charge in bill.charges(now_seconds))
 
     def total(self, now_seconds: float) -> Decimal:
         """All that was spent."""
@@ -68,11 +68,11 @@ class Ledger:
     def paid_already(self) -> frozenset[str]:
         """The offers of which every instance costs nothing more."""
         prices: dict[str, set[Decimal]] = defaultdict(set)
-        for bill in self._bills:
+        for bill in self.bills:
             for stretch in bill.stretches:
                 prices[stretch.opening.offer].add(stretch.opening.usd_per_hour)
         return frozenset(offer for offer, found in prices.items() if found == {Decimal(0)})
 
     def rate_usd_per_hour(self, now_seconds: float, job: str | None = None) -> Decimal:
         """The price of all that runs at `now_seconds` together, or of what `job` holds of it."""
-        return sum((bill.usd_per_hour(now_seconds, job) for bill in self._bills), Decimal(0))
+        return sum((bill.usd_per_hour(now_seconds, job) for bill in self.bills), Decimal(0))

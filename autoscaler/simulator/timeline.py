@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.spending import LedgerEntry
+from autoscaler.ledger.ledger import Ledger
 from autoscaler.simulator.job_training import Span
 
 
@@ -44,17 +45,15 @@ class Stay:
 def stays_of(entries: Iterable[LedgerEntry]) -> Mapping[str, tuple[Stay, ...]]:
     """The stays of each job, from the whole ledger. All of it must be closed."""
     found: dict[str, list[Stay]] = defaultdict(list)
-    bills: dict[str, list[LedgerEntry]] = defaultdict(list)
-    for entry in entries:
-        bills[entry.instance].append(entry)
-    for instance, lines in bills.items():
-        lines.sort(key=lambda line: line.at_seconds)
-        least_seconds = lines[0].at_seconds + lines[0].minimum_billed_seconds
-        pairs = list(zip(lines[::2], lines[1::2], strict=True))
-        for opened, closed in pairs:
+    for bill in Ledger(entries).bills:
+        launch = bill.stretches[0].opening
+        least_seconds = launch.at_seconds + launch.minimum_billed_seconds
+        for stretch in bill.stretches:
+            opened, closed = stretch.opening, stretch.closing
+            assert closed is not None, f"{opened.instance} is held still"
             end = closed.at_seconds
-            billed = max(end, least_seconds) if closed is pairs[-1][1] else end
-            stay = Stay(instance, opened.offer, opened.at_seconds, end, billed)
+            billed = max(end, least_seconds) if stretch is bill.stretches[-1] else end
+            stay = Stay(opened.instance, opened.offer, opened.at_seconds, end, billed)
             found[opened.job].append(stay)
     return {job: tuple(own) for job, own in found.items()}
 
