@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import optuna
 
@@ -43,8 +42,6 @@ from hpo.retries import enqueue_owed
 from hpo.stating import Statements
 
 _log = logging.getLogger(__name__)
-
-Value = TypeVar("Value")
 
 _WAIT_SECONDS = 1.0
 _LOOK_SECONDS = 1.0
@@ -211,10 +208,8 @@ class Driver:
         if self._is_filling() or not waits:
             self._asked = self._asked or self._next(effort)
             if self._asked is not None:
-                self._hand_in(
-                    self._asked
-                )  # if the controller is away, this very trial comes again
-                self._asked = None
+                self._hand_in(self._asked)
+                self._asked = None  # until then this very trial comes again
 
     def _is_filling(self) -> bool:
         """Whether trials wait for one that is to begin."""

@@ -125,7 +125,7 @@ def optimize(
         objective=replace(goal, budget_usd=None, deadline_seconds=None),
     )
     directory = Path(files) if files is not None else home_of(objective)
-    effort = replace(_effort(n_trials, n_jobs, timeout, expected), retries=_bound(retries))
+    effort = _effort(n_trials, n_jobs, timeout, expected, retries)
     whole = replace(
         goal,
         budget_usd=goal.budget_usd if budget_usd is None else _budget(budget_usd),
@@ -222,6 +222,7 @@ def _effort(
     n_jobs: int | None,
     timeout: float | None,
     catch: tuple[type[Exception], ...],
+    retries: int,
 ) -> Effort:
     if n_jobs is not None and n_jobs < 1:
         n_jobs = None  # Optuna's -1 is as many as there are
@@ -229,14 +230,10 @@ def _effort(
         raise SpecError(f"{n_trials} is less than 0", "n_trials")
     if timeout is not None and not timeout > 0:
         raise SpecError(f"{timeout} must be more than 0 seconds", "timeout")
-    kinds = frozenset(f"{kind.__module__}.{kind.__qualname__}" for kind in catch)
-    return Effort(n_trials, n_jobs, timeout, kinds)
-
-
-def _bound(retries: int) -> int:
     if retries < 0:
         raise SpecError(f"{retries} is less than 0", "retries")
-    return retries
+    kinds = frozenset(f"{kind.__module__}.{kind.__qualname__}" for kind in catch)
+    return Effort(n_trials, n_jobs, timeout, kinds, retries)
 
 
 def _budget(usd: Decimal | float) -> Decimal:

@@ -21,7 +21,6 @@ from hpo import attributes
 from hpo.halving import SynchronousHalvingPruner
 
 _MOST_REPORTS = 100
-_ENDED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 
 class Statements:
@@ -63,7 +62,8 @@ class Statements:
 def terms(study: optuna.Study, objective: Objective, to_begin: int | None) -> StudyTerms:
     """What the study is to come to. `to_begin` more trials are to begin, None: without an end."""
     directions = tuple(direction.name.lower() for direction in study.directions)
-    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    trials = study.get_trials(deepcopy=False)
+    complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
     best = None
     if complete:
         choose = min if directions[0] == "minimize" else max
@@ -72,9 +72,9 @@ def terms(study: optuna.Study, objective: Objective, to_begin: int | None) -> St
         objective=objective,
         directions=directions,
         to_begin=to_begin,
-        full_work=_full_work(study.get_trials(deepcopy=False)),
+        full_work=_full_work(trials),
         synchronous=isinstance(study.pruner, SynchronousHalvingPruner),
-        later=_later(study),
+        later=_later(study, trials),
         best=best,
     )
 
@@ -90,16 +90,16 @@ def progress(study: optuna.Study, job: str, trial: FrozenTrial) -> TrialProgress
         features=_features(trial),
         pauses=bool(trial.user_attrs.get(attributes.PAUSES)),
         reports=tuple((float(step), trial.intermediate_values[step]) for step in _thinned(steps)),
-        has_ended=trial.state in _ENDED,
+        has_ended=trial.state.is_finished(),
     )
 
 
-def _later(study: optuna.Study) -> tuple[LaterRung, ...]:
+def _later(study: optuna.Study, trials: Sequence[FrozenTrial]) -> tuple[LaterRung, ...]:
     """The rungs after the one that the last trials are on their way to."""
     pruner = study.pruner
     if not isinstance(pruner, SynchronousHalvingPruner):
         return ()
-    running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    running = [trial for trial in trials if trial.state is TrialState.RUNNING]
     decided = min((pruner.decided_at(study, trial) for trial in running), default=0)
     ends = (*pruner.rungs, pruner.max_resource)
     return tuple(

@@ -10,15 +10,14 @@ from typing import Any
 
 from autoscaler.cli.pictures.canvas import require_plots
 from autoscaler.cli.pictures.study import PicturedStudy, PicturedTrial, Span, draw_study
-from autoscaler.cli.study_records import name_of, stays_of, view_of
-from autoscaler.cli.studying import require_optuna, trial_row
+from autoscaler.cli.study_records import stays_of, view_of
+from autoscaler.cli.studying import open_recorded, trial_row
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import NotFound
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.terms import TrialRecord
 from autoscaler.simulator.study_driver import Report
 from autoscaler.simulator.study_results import Level
-from autoscaler.spec.study_file import load_study
 from autoscaler.wire.study_messages import StudyView
 
 _WORDS = {"fail": "failed"}
@@ -32,11 +31,9 @@ def draw_history(file: Path, plot: Path) -> None:
     """
     require_plots(plot)
     now_seconds = SystemClock().now()
-    spec, _ = load_study(file, now_seconds)
-    study = require_optuna().open_study(replace(spec, sampler=None, pruner=None))
-    name = name_of(spec.name)
-    view = view_of(spec.name, name)
-    stays = () if view is None else stays_of(spec.name, name)
+    spec, study = open_recorded(file)
+    view = view_of(spec.name)
+    stays = () if view is None else stays_of(spec.name)
     if view is None or not stays:
         raise NotFound(f"{spec.name}: no controller knows what its trials held")
     ends = {trial_row(trial)["job"]: trial for trial in study.trials}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
+from typing import TypeVar
 
 from autoscaler.clock import SystemClock
 from autoscaler.controller.study_spending import StudySpending
@@ -16,8 +15,11 @@ from autoscaler.service.study_stays import stays_of_study
 from autoscaler.service.views import decision_view
 from autoscaler.store.opening import open_store
 from autoscaler.store.store import Store
+from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import DecisionView, FleetView
 from autoscaler.wire.study_messages import StudyView
+
+Value = TypeVar("Value")
 
 
 def decisions_of(study_name: str, job: str, number: int) -> tuple[DecisionView, ...]:
@@ -27,32 +29,27 @@ def decisions_of(study_name: str, job: str, number: int) -> tuple[DecisionView, 
         Unavailable: there is neither a controller nor the database of one of ours.
         UnknownJob: it has no such job.
     """
-    from hpo.running import database_of, line_to
 
-    try:
-        with line_to(study_name) as (client, _):
-            return client.decisions(job, number)
-    except Unavailable as error:
-        with _opened(database_of(study_name), error) as store:
-            entries = store.journal.decisions(store.jobs.find(job).id, number)
-            return tuple(decision_view(entry) for entry in entries)
+    def read(store: Store) -> tuple[DecisionView, ...]:
+        entries = store.journal.decisions(store.jobs.find(job).id, number)
+        return tuple(decision_view(entry) for entry in entries)
+
+    return _told(study_name, lambda client, _: client.decisions(job, number), read)
 
 
-def view_of(study_name: str, name: str) -> StudyView | None:
+def view_of(study_name: str) -> StudyView | None:
     """The study as its controller knows it, or knew it at the end; None if none does."""
-    from hpo.running import database_of, line_to
+    name = name_of(study_name)
+
+    def read(store: Store) -> StudyView:
+        spent_usd = StudySpending(store).spent(name, (), SystemClock().now())
+        terms, trials = store.studies.terms(name), store.studies.trials(name)
+        return StudyView(name, None, terms, trials, spent_usd, Decimal(0))
 
     try:
-        with line_to(study_name) as (_, line):
-            return line.view()
-    except NotFound:
+        return _told(study_name, lambda _, line: line.view(), read)
+    except (NotFound, Unavailable):
         return None
-    except Unavailable as error:
-        try:
-            with _opened(database_of(study_name), error) as store:
-                return _view(store, name)
-        except Unavailable:
-            return None
 
 
 def name_of(study_name: str) -> str:
@@ -62,20 +59,16 @@ def name_of(study_name: str) -> str:
     return slug(study_name)
 
 
-def stays_of(study_name: str, name: str) -> tuple[StudyStay, ...]:
+def stays_of(study_name: str) -> tuple[StudyStay, ...]:
     """What the trials of a study held and when.
 
     Raises:
         Unavailable: there is neither a controller nor the database of one of ours.
     """
-    from hpo.running import database_of, line_to
-
-    try:
-        with line_to(study_name) as (_, line):
-            return line.stays()
-    except Unavailable as error:
-        with _opened(database_of(study_name), error) as store:
-            return stays_of_study(store, name)
+    name = name_of(study_name)
+    return _told(
+        study_name, lambda _, line: line.stays(), lambda store: stays_of_study(store, name)
+    )
 
 
 def fleet_of(study_name: str) -> FleetView | None:
@@ -95,18 +88,25 @@ def fleet_of(study_name: str) -> FleetView | None:
         return None
 
 
-def _view(store: Store, name: str) -> StudyView:
-    spent_usd = StudySpending(store).spent(name, (), SystemClock().now())
-    terms, trials = store.studies.terms(name), store.studies.trials(name)
-    return StudyView(name, None, terms, trials, spent_usd, Decimal(0))
+def _told(
+    study_name: str, ask: Callable[[Client, StudyClient], Value], read: Callable[[Store], Value]
+) -> Value:
+    """What the study's controller says, or the database of one of ours that has ended.
 
+    Raises:
+        Unavailable: there is neither.
+    """
+    from hpo.running import database_of, line_to
 
-@contextmanager
-def _opened(database: Path, error: Unavailable) -> Iterator[Store]:
-    if not database.exists():
-        raise error
-    store = open_store(f"sqlite:///{database}")
     try:
-        yield store
-    finally:
-        store.close()
+        with line_to(study_name) as (client, line):
+            return ask(client, line)
+    except Unavailable:
+        database = database_of(study_name)
+        if not database.exists():
+            raise
+        store = open_store(f"sqlite:///{database}")
+        try:
+            return read(store)
+        finally:
+            store.close()

@@ -44,8 +44,7 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
 
 def print_status(file: Path, as_json: bool) -> None:
     """Print the trials of a file's study."""
-    spec, _ = load_study(file, SystemClock().now())
-    study = require_optuna().open_study(replace(spec, sampler=None, pruner=None))
+    spec, study = open_recorded(file)
     if as_json:
         print(json.dumps([trial_row(trial) for trial in study.trials], indent=2))
         return
@@ -70,8 +69,7 @@ def explain(file: Path, trial: int, number: int, as_json: bool) -> None:
         CastorError: the file can't be used, there is no such trial, or what was decided for it is
             not known here.
     """
-    spec, _ = load_study(file, SystemClock().now())
-    study = require_optuna().open_study(replace(spec, sampler=None, pruner=None))
+    spec, study = open_recorded(file)
     if not 0 <= trial < len(study.trials):
         raise NotFound(f"trial {trial}: {spec.name} has {len(study.trials)}, counted from 0")
     job = trial_row(study.trials[trial])["job"]
@@ -118,6 +116,16 @@ def stop_file(file: Path, now: bool) -> None:
     print(f"{spec.name} begins no trial any more; {rest}")
 
 
+def open_recorded(file: Path) -> tuple[StudySpec, Any]:
+    """The study of a file as its storage has it, to be read only.
+
+    Raises:
+        CastorError: the file can't be used, or the storage.
+    """
+    spec, _ = load_study(file, SystemClock().now())
+    return spec, require_optuna().open_study(replace(spec, sampler=None, pruner=None))
+
+
 def require_optuna() -> Any:
     """The part that knows Optuna.
 
@@ -137,9 +145,8 @@ def require_optuna() -> Any:
 def _money(spec: StudySpec) -> str | None:
     """What the study has cost of what it may, and who drives it; None if nobody knows."""
     from autoscaler.cli.study_records import view_of
-    from hpo.running import slug
 
-    view = view_of(spec.name, slug(spec.name))
+    view = view_of(spec.name)
     if view is None:
         return None
     budget_usd = None if view.terms is None else view.terms.objective.budget_usd

@@ -12,7 +12,7 @@ from autoscaler.domain.snapshot import Truth
 from autoscaler.simulator.exclusive import Request, exclusive_seconds
 from autoscaler.simulator.first_look import first_look
 from autoscaler.simulator.profiles import Profile
-from autoscaler.simulator.reach import profiled_maxima
+from autoscaler.simulator.reach import bounds_on, profiled_maxima
 from autoscaler.simulator.regime_training import RegimeTraining
 from autoscaler.simulator.scenario import Scenario
 from autoscaler.simulator.submission import Submission, Submit
@@ -131,11 +131,4 @@ class Arriving:
         for each in self._scenario.equipment.values():
             kind, most = each.offer.device_kind, profile.device_batches(each.profile_kind, (1,))[1]
             maxima[kind] = int(min(most, caps.get(profile.name, most), maxima.get(kind, most)))
-        least = min(maxima.values())
-        return BatchBounds(
-            initial=profile.initial_batch,
-            maximum=profile.maximum_batch,
-            device_maximum=least,
-            adaptive=True,
-            kind_maxima=tuple(sorted(each for each in maxima.items() if each[1] > least)),
-        )
+        return bounds_on(maxima, profile.initial_batch, profile.maximum_batch, adaptive=True)

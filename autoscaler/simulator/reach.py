@@ -1,9 +1,10 @@
-"""How far a profile reaches: of which offers a job may have how many instances in a simulation."""
+"""How far a profile reaches: how many instances of which offers, and batches, a job may have."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from autoscaler.domain.goodput import BatchBounds
 from autoscaler.simulator.agents import Equipment
 from autoscaler.simulator.profiles import Profile
 from autoscaler.simulator.step_times import Unprofiled
@@ -22,6 +23,20 @@ def profiled_maxima(
         if not each.offer.shared and reach < most:
             found.append((each.offer.id, reach))
     return tuple(found)
+
+
+def bounds_on(
+    maxima: Mapping[str, int], initial: int, maximum: int, *, adaptive: bool
+) -> BatchBounds:
+    """Batch bounds where a device of each kind bears so much, kind -> examples."""
+    least = min(maxima.values())
+    return BatchBounds(
+        initial=initial,
+        maximum=maximum,
+        device_maximum=least,
+        adaptive=adaptive,
+        kind_maxima=tuple(sorted(each for each in maxima.items() if each[1] > least)),
+    )
 
 
 def _reach(profile: Profile, equipment: Equipment, most: int) -> int:

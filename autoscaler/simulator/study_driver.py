@@ -17,7 +17,7 @@ from autoscaler.domain.objective import AfterDeadline
 from autoscaler.domain.snapshot import Truth
 from autoscaler.domain.terms import StudyTerms, TrialProgress
 from autoscaler.simulator.profiles import Profile
-from autoscaler.simulator.reach import profiled_maxima
+from autoscaler.simulator.reach import bounds_on, profiled_maxima
 from autoscaler.simulator.scenario import Scenario
 from autoscaler.simulator.searches import SynchronousHalving, UnderWay, search_of
 from autoscaler.simulator.simulated_study import SimulatedStudy, StudyTrial
@@ -214,14 +214,7 @@ class StudyDriver:
             each.offer.device_kind: int(profile.device_batches(each.profile_kind, (1,))[1])
             for each in self._scenario.equipment.values()
         }
-        least = min(maxima.values())
-        return BatchBounds(
-            initial=profile.initial_batch,
-            maximum=profile.initial_batch,
-            device_maximum=least,
-            adaptive=False,
-            kind_maxima=tuple(sorted(each for each in maxima.items() if each[1] > least)),
-        )
+        return bounds_on(maxima, profile.initial_batch, profile.initial_batch, adaptive=False)
 
     def _instances(self, profile: Profile) -> InstanceBounds:
         """As the study has it, and of no offer more than was profiled."""

@@ -89,7 +89,7 @@ def test_a_study_whose_worker_is_killed_is_what_it_is_alone(
         assert json.load(store.open_reader(meta.artifact_id)) == {"sum": trial.value}
     job = study.trials[0].user_attrs["castor:job"]
     assert "start" in decisions_of(study.study_name, job, 20)[-1].reason
-    view = view_of(study.study_name, slug(study.study_name))
+    view = view_of(study.study_name)
     assert view is not None and view.driver is None and len(view.trials) == 2
     left = list(tmp_path.glob("no controller/studies/*/*"))
     assert left and all(path.name.startswith("castor.db") for path in left)
