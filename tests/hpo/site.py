@@ -93,7 +93,9 @@ class Site:
         with self._world_turns:
             world.wish(job, 1)
             world.tick(1, agents=False)
-        held = next(each for each in world.store.instances.of_job(job))
+        held = next(iter(world.store.instances.of_job(job)), None)
+        if held is None:  # the driver stopped it meanwhile
+            return
         self.api.authentication.issue(held)
         node = self.api.node()
         node.join(JoinRequest(self.api.authentication.join_token(held), held.id))
