@@ -37,14 +37,15 @@ import uvicorn
 from autoscaler import main as deployments
 from autoscaler.clock import SystemClock
 from autoscaler.domain.instance import HeldInstance
-from autoscaler.domain.job import JobPhase, JobSpec
+from autoscaler.domain.job import JobSpec
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.trial import TrialAnswer, WaitingCall
 from autoscaler.node.line import Line
 from autoscaler.node.state import Start
 from autoscaler.node.trial_relay import TrialRelay
 from autoscaler.service.studies import Studies
-from autoscaler.wire.client import NodeClient, StudyClient
+from autoscaler.wire.client import Client, NodeClient, StudyClient
+from autoscaler.wire.messages import JobView
 from autoscaler.wire.study_messages import StudyAnswers, TrialCalls
 from hpo.driver import Driver, Effort
 from hpo.line import TrialLine
@@ -192,27 +193,20 @@ def _token(deployment: deployments.Deployment, number: int) -> str:
     return authentication.join(authentication.join_token(held), held.id)
 
 
-class Jobs:
-    """The driver's view of the jobs, which are there already; sets `all_begun` with the last."""
+class Jobs(Client):
+    """A person's line whose jobs are there already; sets `all_begun` with the last trial's."""
 
-    def __init__(self, workers: int, all_begun: Event) -> None:
+    def __init__(self, url: str, workers: int, all_begun: Event) -> None:
+        super().__init__(url, _TOKEN)
         self._left = workers
         self._all_begun = all_begun
 
-    def submit(self, spec: JobSpec) -> SimpleNamespace:
+    def submit(self, spec: JobSpec, bundle: Path | None = None) -> JobView:
         """The job of that name."""
         self._left -= 1
         if self._left == 0:
             self._all_begun.set()
         return self.job(spec.name)
-
-    def job(self, name: str) -> SimpleNamespace:
-        """It runs."""
-        return SimpleNamespace(id=name, phase=JobPhase.RUNNING, study=_STUDY, cause=None)
-
-    def jobs(self, include_ended: bool) -> list[SimpleNamespace]:
-        """None waits for an instance."""
-        return [self.job(f"{_STUDY}-{number}") for number in range(1000)]
 
 
 def drive(url: str, storage: str, pruner: str, workers: int, all_begun: Event) -> None:
@@ -220,7 +214,7 @@ def drive(url: str, storage: str, pruner: str, workers: int, all_begun: Event) -
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(study_name=_STUDY, storage=storage, pruner=_PRUNERS[pruner]())
     template = JobSpec(_STUDY, ("worker",), study=_STUDY)
-    client: Any = Jobs(workers, all_begun)
+    client = Jobs(url, workers, all_begun)
     line = StudyClient(url, _TOKEN, _STUDY)
     Driver(study, template, client, line, "driver", SystemClock()).run(Effort(trials=workers))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from autoscaler.domain.job import JobSpec
@@ -13,6 +13,18 @@ from autoscaler.store.database import Database
 from autoscaler.store.sql.jobs import job_row
 from autoscaler.store.study_schema import IncarnationRow, LeaseRow, TrialCallRow
 from autoscaler.store.trials import Leases, Trials, already_driven, refuse_superseded
+
+# Statements of the core, not of the mapper: every report of every trial passes through them.
+_ANSWER = (
+    update(TrialCallRow.__table__)  # type: ignore[arg-type]
+    .where(
+        TrialCallRow.job == bindparam("in_job"),
+        TrialCallRow.incarnation == bindparam("in_incarnation"),
+        TrialCallRow.number == bindparam("to_number"),
+        TrialCallRow.answer.is_(None),
+    )
+    .values(answer=bindparam("answer"))
+)
 
 
 class SqlTrials(Trials):
@@ -54,17 +66,14 @@ class SqlTrials(Trials):
                 TrialCallRow.number.in_(told),
             )
             known = set(session.scalars(own))
-            session.add_all(
-                TrialCallRow(
-                    study=study,
-                    job=job,
-                    incarnation=incarnation,
-                    number=call.number,
-                    text=call.text,
-                )
+            common = {"study": study, "job": job, "incarnation": incarnation}
+            new = [
+                {**common, "number": call.number, "text": call.text}
                 for call in told.values()
                 if call.number not in known
-            )
+            ]
+            if new:
+                session.connection().execute(insert(TrialCallRow), new)
             return study
 
     def waiting(self, study: str, limit: int = 1000) -> tuple[WaitingCall, ...]:
@@ -81,18 +90,18 @@ class SqlTrials(Trials):
             )
 
     def answer(self, answers: Iterable[GivenAnswer]) -> None:
-        with self._database.write() as session:
-            for each in answers:
-                row = session.scalar(
-                    select(TrialCallRow).where(
-                        TrialCallRow.job == each.job,
-                        TrialCallRow.incarnation == each.incarnation,
-                        TrialCallRow.number == each.answer.number,
-                        TrialCallRow.answer.is_(None),
-                    )
-                )
-                if row is not None:
-                    row.answer = each.answer.text
+        given = [
+            {
+                "in_job": each.job,
+                "in_incarnation": each.incarnation,
+                "to_number": each.answer.number,
+                "answer": each.answer.text,
+            }
+            for each in answers
+        ]
+        if given:
+            with self._database.write() as session:
+                session.connection().execute(_ANSWER, given)
 
     def answers(self, job: str, incarnation: int, after: int) -> tuple[TrialAnswer, ...]:
         answered = (
