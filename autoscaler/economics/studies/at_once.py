@@ -120,8 +120,10 @@ def _for_time(stage: _Stage, goal: StudyGoal, most: int, at_hand: int) -> AtOnce
         time[best] - np.maximum(stage.mean_seconds / (count + 1), stage.longest_seconds)
     )
     text = (
-        f"{count} at once are best: one more saves {money(saves)} of time at {per_hour(worth)}, "
-        f"its boot costs {money(stage.boot_usd)}"
+        f"{count} at once are all that there is room for"
+        if count == most
+        else f"{count} at once are best: one more saves {money(saves)} of time at "
+        f"{per_hour(worth)}, its boot costs {money(stage.boot_usd)}"
     )
     return AtOnce(count, text, stage.start_seconds + float(time[best]), worth / count)
 
