@@ -6,6 +6,8 @@ SHELL := /bin/bash
 TORCH := 2.13.0
 # An index to take PyTorch from, in place of the one that pip is configured with.
 TORCH_INDEX ?=
+# The oldest Optuna that studies may be run with.
+OLDEST_OPTUNA := 4.2.0
 # Arguments for the command behind demo, test, test-kills or lock.
 ARGS ?=
 
@@ -18,7 +20,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 UNFINISHED := .venv/.unfinished
 INSTALLED := .venv/.installed
 
-.PHONY: help setup demo test test-kills studies lint bench lock clean
+.PHONY: help setup demo test test-kills test-optuna studies lint bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands.
@@ -37,6 +39,10 @@ test: $(INSTALLED) ## Run the test suite: three at a time on two cores, for many
 
 test-kills: $(INSTALLED) ## Run the tests that take minutes: controllers killed at random.
 	@$(BIN)/python -m pytest -m slow $(ARGS)
+
+test-optuna: $(INSTALLED) ## Run the tests of studies with the oldest Optuna that does.
+	@$(PIP) install --quiet --no-deps --upgrade --target build/optuna optuna==$(OLDEST_OPTUNA)
+	@PYTHONPATH=$(CURDIR)/build/optuna $(BIN)/python -m pytest -n 3 --dist worksteal tests/hpo $(ARGS)
 
 studies: $(INSTALLED) ## Run the studies of examples/ on this machine's cores, three trials each.
 	@cd "$$(mktemp -d)" && for study in digits chargpt; do \

@@ -70,7 +70,7 @@ def suggests_nothing_possible(trial: BaseTrial) -> float:
         (reports(("good", 1)), "FAIL", "TypeError: .*value"),
         (suggests_otherwise, "COMPLETE", None),
         (suggests_another_kind, "FAIL", "ValueError: Cannot set different distribution kind"),
-        (suggests_nothing_possible, "FAIL", "ValueError: .*low.* <= .*high"),
+        (suggests_nothing_possible, "FAIL", "ValueError: .*low.* high"),
     ],
 )
 def test_an_objective_of_another_mind_is_told_so_as_optuna_tells_it(
