@@ -97,6 +97,7 @@ class Attachment:
             calls.SHOULD_PRUNE: self._should_prune,
             calls.SET_USER_ATTR: self._set_user_attr,
             calls.SET_CONSTRAINT: self._set_constraint,
+            calls.SET_SCORES: self._set_scores,
             calls.STOP_STUDY: lambda: stop(self._study),
             calls.ARTIFACT: self._keep_artifact,
             calls.END: self._end,
@@ -219,6 +220,10 @@ class Attachment:
         if not hasattr(self._trial, "set_constraint"):
             raise AttributeError("set_constraint needs Optuna 5.0 or newer beside the study")
         self._trial.set_constraint(key, value)
+
+    def _set_scores(self, scores: Sequence[float]) -> None:
+        storage, trial = self._study._storage, self._trial._trial_id
+        storage.set_trial_system_attr(trial, attributes.SCORES, [float(each) for each in scores])
 
     def _keep_artifact(self, name: str, sha256: str) -> str:
         if self.artifacts is None:
