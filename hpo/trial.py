@@ -58,7 +58,7 @@ class Place(Protocol):
 
 
 # What integrations that write to a study's storage by themselves look for.
-_OF_STORAGE = ("_storage", "_study_id", "_cached_frozen_trial")
+_OF_STORAGE = ("storage", "_storage", "_study_id", "_cached_frozen_trial")
 
 
 def _no_storage(wanted: str) -> AttributeError:
