@@ -34,7 +34,7 @@ from hpo.attachment import (
 )
 from hpo.calls import answer_text, read_call, refusal_text
 from hpo.ended import EndedTrial
-from hpo.endings import StudyStopped, require_money, waits_for_ever
+from hpo.endings import StudyStopped, require_money, waits_for_ever, what_is_missed
 from hpo.halving import SynchronousHalvingPruner
 from hpo.lease import Lease
 from hpo.patience import PATIENCE_SECONDS
@@ -101,7 +101,7 @@ class Driver:
         self._statements = Statements(study, objective)
         self._stated_seconds = -_STATE_SECONDS
         self._may_retry = True
-        self._is_over = False
+        self._is_over = self._has_warned = False
         self._looked_seconds = -_LOOK_SECONDS
         self.on_end: Callable[[EndedTrial], None] = lambda ended: None
         self.artifacts: StudyArtifacts | None = None
@@ -325,6 +325,7 @@ class Driver:
             alive = {view.id: view for view in self._client.jobs(include_ended=False)}
             for job in self._held.keys() & alive.keys() - self._stopping:
                 require_money(alive[job])
+            self._warn_of(what_is_missed(alive[job] for job in self._held.keys() & alive.keys()))
             self._is_over = waits_for_ever([alive.get(job) for job in self._held])
             for job in self._held.keys() - alive.keys() - silent.keys():
                 view = self._job(job)
@@ -341,6 +342,12 @@ class Driver:
         self._patiently(see)
         self._patiently(self._end_paused)
         return [self._close(job, is_retried) for job, is_retried in silent.items()]
+
+    def _warn_of(self, missed: str | None) -> None:
+        """Say once what can't be kept: the numbers in it change from plan to plan."""
+        if missed is not None and not self._has_warned:
+            _log.warning("study %s: %s", self._study.study_name, missed)
+            self._has_warned = True
 
     def _end_paused(self) -> None:
         """End those that go no further and hold nothing: no worker is there to hear of it."""

@@ -142,7 +142,9 @@ class TestAsynchronous:
         assert held_in(moment(trials, to_begin=9, objective=stops)) == [1, 1, 0]
         goes_on = moment(trials, to_begin=9, objective=worth(hours=-1))
         assert held_in(goes_on) == [1, 1, 1]
-        assert "deadline missed by 60 min, now balanced" in planned(goes_on)["trial-02"].reason
+        decision = planned(goes_on)["trial-02"]
+        assert decision.note == "deadline missed by 60 min, now balanced"
+        assert decision.reason.endswith(decision.note)
 
     def test_a_deadline_that_binds_lets_one_grow(self) -> None:
         """By curves that promise it more than a fresh trial."""
