@@ -190,7 +190,7 @@ class Deployment:
             ),
             nodes=self._nodes,
             studies=Studies(
-                store, TrialFiles(settings.state / "files"), self.wake.set, self._clock
+                store, TrialFiles(settings.state / "files"), self.wake.set, self._clock, status
             ),
             views=Views(store, status, assignments, release),
             bundles=bundles,

@@ -67,7 +67,7 @@ def pictured(
         finished_s=max(stay.to_seconds or start for stay in closed) - start,
         deadline_s=None if deadline is None else deadline - start,
         barriers_s=(),
-        cost_usd=float(view.spent_usd),
+        cost_usd=float(view.spent_usd or 0),
         maximize=direction == "maximize",
     )
 

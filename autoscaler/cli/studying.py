@@ -17,6 +17,7 @@ from autoscaler.domain.errors import NotFound, SpecError, Unavailable
 from autoscaler.domain.study import StudySpec
 from autoscaler.spec.quantities import parse_money
 from autoscaler.spec.study_file import load_study
+from autoscaler.wire.study_messages import StudyView
 
 
 def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
@@ -97,7 +98,7 @@ def set_budget(file: Path, budget: str) -> None:
     with line_to(spec.name) as (_, line):
         line.set_budget(budget_usd)
         view = line.view()
-    print(f"{spec.name} may cost {money(budget_usd)}; it has cost {money(view.spent_usd)}")
+    print(f"{spec.name} may cost {money(budget_usd)}; it has cost {_spent(view)}")
 
 
 def stop_file(file: Path, now: bool) -> None:
@@ -152,7 +153,12 @@ def _money(spec: StudySpec) -> str | None:
     budget_usd = None if view.terms is None else view.terms.objective.budget_usd
     of = "" if budget_usd is None else f" of {money(budget_usd)}"
     rate = f", {money(view.usd_per_hour)}/h now" if view.usd_per_hour else ""
-    return f"{money(view.spent_usd)}{of} spent{rate}; driven by {view.driver or 'nobody'}"
+    told = f"{_spent(view)}{of} spent{rate}; driven by {view.driver or 'nobody'}"
+    return told if view.trouble is None else f"{told}\ntrouble: {view.trouble}"
+
+
+def _spent(view: StudyView) -> str:
+    return "?" if view.spent_usd is None else money(view.spent_usd)
 
 
 def _summary(spec: StudySpec, study: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -11,9 +12,11 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse
 
 from autoscaler.clock import Clock
+from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.lingering import ENDING_FACT
 from autoscaler.controller.snapshots import trained_allocation
 from autoscaler.controller.study_spending import StudySpending
+from autoscaler.controller.study_troubles import StudyTroubles
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.errors import Conflict, NotAllowed, SpecError
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
@@ -42,12 +45,19 @@ class Studies:
     """Takes calls of trials in for their driver, and its answers for them."""
 
     def __init__(
-        self, store: Store, files: TrialFiles, wake: Callable[[], None], clock: Clock
+        self,
+        store: Store,
+        files: TrialFiles,
+        wake: Callable[[], None],
+        clock: Clock,
+        status: ControllerStatus,
     ) -> None:
         self._store = store
+        self._status = status
         self._files = files
         self._wake = wake
         self._spending = StudySpending(store)
+        self._troubles = StudyTroubles()
         self._clock = clock
         self._bells = Bells()
 
@@ -112,25 +122,30 @@ class Studies:
             self._bells.ring(f"answers to {job}")
 
     def view(self, study: str) -> StudyView:
-        """The study as people see it.
+        """The study as people see it; what can't be read of it is its trouble.
 
         Raises:
             NotFound: there is none.
         """
-        now_seconds = self._clock.now()
-        terms, alive = self._store.studies.terms(study), self._store.jobs.alive()
+        now_seconds, store = self._clock.now(), self._store
+        troubles, alive = self._troubles, store.jobs.alive()
+        terms = troubles.attempt(study, "terms", partial(store.studies.terms, study))
         own = {job.id for job in alive if job.spec.study == study}
         driver = self._store.leases.holder(study, now_seconds)
-        if terms is None and driver is None and not own:
+        if terms is None and driver is None and not own and study not in troubles.by_study():
             raise unknown_study(study)
+        spent = partial(self._spending.spent, study, alive, now_seconds)
+        spent_usd = troubles.attempt(study, "cost", spent)
+        trials = troubles.attempt(study, "trials", partial(store.studies.trials, study))
         held = [each for each in self._store.instances.alive() if each.job in own]
         return StudyView(
             name=study,
             driver=driver,
             terms=terms,
-            trials=self._store.studies.trials(study),
-            spent_usd=self._spending.spent(study, alive, now_seconds),
+            trials=trials or (),
+            spent_usd=spent_usd,
             usd_per_hour=sum((each.usd_per_hour for each in held), Decimal(0)),
+            trouble={**self._status.study_troubles, **troubles.by_study()}.get(study),
         )
 
     def stays(self, study: str) -> tuple[StudyStay, ...]:

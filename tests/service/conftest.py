@@ -62,7 +62,7 @@ def api(tmp_path: Path, template: Path) -> Iterator[Api]:
         authentication=authentication,
         submissions=Submissions(store, bundles, assignments, status, lambda: None, clock),
         nodes=nodes,
-        studies=Studies(store, TrialFiles(tmp_path / "files", 1000), lambda: None, clock),
+        studies=Studies(store, TrialFiles(tmp_path / "files", 1000), lambda: None, clock, status),
         views=Views(store, status, assignments, "0"),
         bundles=bundles,
         logs=Logs(tmp_path / "logs"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from autoscaler.domain.errors import Conflict, NotAllowed, NotFound, SpecError
+from autoscaler.domain.errors import Conflict, NotAllowed, NotFound, SpecError, StoreError
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.domain.objective import Objective
@@ -195,3 +195,17 @@ def test_everything_refuses_without_a_token(api: Api, method: str, path: str) ->
         assert (
             httpx.request(method, api.url + path, headers=headers, timeout=30.0).status_code == 401
         )
+
+
+def test_what_cannot_be_read_of_a_study_is_its_trouble(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(self: object, study: str) -> None:
+        raise StoreError(f"the terms of {study} can't be read")
+
+    ours = driver(api)
+    ours.state(StudyStatement("ada", StudyTerms()))
+    monkeypatch.setattr(type(api.world.store.studies), "terms", unreadable)
+    view = ours.view()
+    assert (view.driver, view.terms) == ("ada", None)
+    assert view.trouble == "the terms of sweep can't be read"
