@@ -39,6 +39,7 @@ from hpo.distributed import trial_job
 from hpo.driver import Driver, Effort
 from hpo.ended import EndedTrial, cause_of, log_end
 from hpo.objective import Objective, home_of, pack_objective
+from hpo.patience import patiently
 from hpo.standing import standing_beside
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ def optimize(
         Conflict: another driver has the study.
         StoreError: the study's storage can't be written, or was away for too long.
         StudyStopped: somebody has said `castor study stop --now`.
+        Unavailable: the controller that CASTOR_URL names was away for too long.
     """
     expected = (catch,) if isinstance(catch, type) else tuple(catch)
     template = JobSpec(
@@ -172,8 +174,9 @@ def run_study(
         template = replace(template, bundle=bundle.sha256)
         with _controller(name) as (address, keep_alive):
             client, line = Client(*address), StudyClient(*address, name)
-            client.upload(bundle.sha256, archive)
-            driver = Driver(study, template, client, line, _holder(), SystemClock(), todo.goal)
+            clock = SystemClock()
+            patiently(lambda: client.upload(bundle.sha256, archive), clock, keep_alive)
+            driver = Driver(study, template, client, line, _holder(), clock, todo.goal)
             driver.keep_alive = keep_alive
             if todo.artifact_store is not None:
                 driver.artifacts = StudyArtifacts(todo.artifact_store, line)
