@@ -275,16 +275,17 @@ def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None
     state.mkdir(parents=True, exist_ok=True)
     controller = SupervisedController(state, cores_here(), SystemClock(), _EMBEDDED_OPTIONS)
     _log.info("no controller serves here: one runs on this machine's cores until the end")
-    is_done = False
-    try:
-        with _terminated_in_order(), controller.running():
-            yield address_and_token(state), controller.keep_alive
-        is_done = True
-    finally:
-        if not controller.give_everything_back():
-            _log.error("instances may still run: castor serve --state %s takes them up", state)
-        elif is_done:
-            _keep_record(state)
+    with controller.alone():
+        is_done = False
+        try:
+            with _terminated_in_order(), controller.running():
+                yield address_and_token(state), controller.keep_alive
+            is_done = True
+        finally:
+            if not controller.give_everything_back():
+                _log.error("instances may still run: castor serve --state %s takes them up", state)
+            elif is_done:
+                _keep_record(state)
 
 
 @contextmanager
