@@ -53,6 +53,7 @@ _log = logging.getLogger(__name__)
 CLIENT_FILE = "client.json"
 _LEAST_TICK_SECONDS = 0.2
 _WORKERS = 8
+_END_SECONDS = 2  # of a study's own controller, at whose end somebody may wait for news still
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +243,13 @@ def serve(settings: ServeSettings) -> None:
         loop.start()
         _log.info("listening on %s, state in %s", url, settings.state)
         server = uvicorn.Server(
-            uvicorn.Config(deployment.app, log_level="warning", access_log=False, lifespan="off")
+            uvicorn.Config(
+                deployment.app,
+                log_level="warning",
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=None if settings.parent is None else _END_SECONDS,
+            )
         )
         if settings.parent is not None:
             threading.Thread(

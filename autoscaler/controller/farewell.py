@@ -42,4 +42,6 @@ def give_everything_back(
     left = len(store.instances.alive())
     if left:
         _log.error("%d instances may still run: they end by themselves without a controller", left)
+    else:
+        _log.info("everything is given back")
     return not left
