@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +123,7 @@ def open_recorded(file: Path) -> tuple[StudySpec, Any]:
         CastorError: the file can't be used, or the storage.
     """
     spec, _ = load_study(file, SystemClock().now())
-    return spec, require_optuna().open_study(replace(spec, sampler=None, pruner=None))
+    return spec, require_optuna().recorded_study(spec)
 
 
 def require_optuna() -> Any:
