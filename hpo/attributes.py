@@ -22,3 +22,5 @@ PAUSES: Final = "castor:pauses"
 ARTIFACTS: Final = "castor:artifacts"
 # Of a study: Castor has run it.
 DRIVEN: Final = "castor:driven"
+# Of a study: what controllers call it, by their ids.
+NAMES: Final = "castor:names"

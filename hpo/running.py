@@ -5,15 +5,14 @@ from __future__ import annotations
 import copy
 import logging
 import os
-import re
 import secrets
 import shutil
 import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -38,6 +37,7 @@ from hpo.attachment import check_writable, is_lasting
 from hpo.distributed import trial_job
 from hpo.driver import Driver, Effort
 from hpo.ended import EndedTrial, cause_of, log_end
+from hpo.naming import is_known, name_at, settle_name, slug
 from hpo.objective import Objective, home_of, pack_objective
 from hpo.patience import patiently
 from hpo.standing import standing_beside
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_LONGEST_NAME = 32  # leaves room for the number of a trial in the name of its job
 DATABASE: Final = "castor.db"
 _EMBEDDED_OPTIONS = ("--boot-seconds", "0")
 
@@ -164,18 +163,23 @@ def run_study(
     check_writable(study)
     if not is_lasting(study):
         _log.warning("the study is in memory: its trials are lost if this process dies")
-    name = slug(study.study_name)
-    template = replace(
-        trial_job(objective, template), name=name, command=WORKER_COMMAND, program=name, study=name
-    )
+    template = trial_job(objective, template)
     with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "bundle.tar.gz"
         bundle = pack_objective(objective, directory, archive)
-        template = replace(template, bundle=bundle.sha256)
-        with _controller(name) as (address, keep_alive):
-            client, line = Client(*address), StudyClient(*address, name)
-            clock = SystemClock()
+        with _controller(slug(study.study_name)) as (address, keep_alive):
+            clock, client = SystemClock(), Client(*address)
             patiently(lambda: client.upload(bundle.sha256, archive), clock, keep_alive)
+            name = patiently(lambda: _settled_name(study, client, address), clock, keep_alive)
+            line = StudyClient(*address, name)
+            template = replace(
+                template,
+                name=name,
+                command=WORKER_COMMAND,
+                program=name,
+                study=name,
+                bundle=bundle.sha256,
+            )
             driver = Driver(study, template, client, line, _holder(), clock, todo.goal)
             driver.keep_alive = keep_alive
             if todo.artifact_store is not None:
@@ -192,16 +196,28 @@ def run_study(
         )
 
 
+def _settled_name(study: optuna.Study, client: Client, address: tuple[str, str]) -> str:
+    """What the controller there calls the study."""
+
+    def is_taken(name: str) -> bool:
+        with closing(StudyClient(*address, name)) as line:
+            return is_known(line.view)
+
+    return settle_name(study, client.fleet().controller, is_taken)
+
+
 @contextmanager
-def line_to(study_name: str) -> Iterator[tuple[Client, StudyClient]]:
+def line_to(study_name: str, names: Mapping[str, str]) -> Iterator[tuple[Client, StudyClient]]:
     """The controller of a study that is run somewhere, for what a person says from elsewhere.
+
+    `names` is what controllers call it, as `names_of` has it.
 
     Raises:
         Unavailable: there is none; what one of our own knew is in `database_of`.
     """
-    name = slug(study_name)
-    address = _serving() or address_and_token(_embedded_state(name))
-    client, line = Client(*address), StudyClient(*address, name)
+    address = _serving() or address_and_token(_embedded_state(slug(study_name)))
+    client = Client(*address)
+    line = StudyClient(*address, name_at(study_name, names, client.fleet().controller))
     try:
         yield client, line
     finally:
@@ -212,12 +228,6 @@ def line_to(study_name: str) -> Iterator[tuple[Client, StudyClient]]:
 def database_of(study_name: str) -> Path:
     """What a controller of our own remembers of a study, also after its end."""
     return _embedded_state(slug(study_name)) / DATABASE
-
-
-def slug(study_name: str) -> str:
-    """A study's name as the controller knows it."""
-    plain = re.sub(r"[^a-z0-9]+", "-", study_name.lower()).strip("-")[:_LONGEST_NAME].strip("-")
-    return plain or "study"
 
 
 def _effort(

@@ -8,7 +8,7 @@ import os
 import re
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ from autoscaler.domain.errors import CastorError, NotFound, SpecError, StoreErro
 from autoscaler.domain.study import Method, StudySpec
 from hpo.command import CommandObjective
 from hpo.halving import SynchronousHalvingPruner
+from hpo.naming import names_of, slug
 from hpo.objective import Objective
 from hpo.patience import one_line
-from hpo.running import slug
 
 _PASSWORD = re.compile(r"(//[^:/@]*):[^@]*@")
 _SAMPLERS = {
@@ -109,6 +109,14 @@ def recorded_study(spec: StudySpec) -> optuna.Study:
             return optuna.load_study(study_name=spec.name, storage=backend)
         except KeyError:
             raise missing from None
+
+
+def recorded_names(spec: StudySpec) -> Mapping[str, str]:
+    """What controllers call the study of a file, as far as its storage is here and tells."""
+    try:
+        return names_of(recorded_study(spec))
+    except CastorError:
+        return {}
 
 
 def _storage_of(spec: StudySpec) -> str:

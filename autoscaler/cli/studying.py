@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def print_status(file: Path, as_json: bool) -> None:
         print(json.dumps([trial_row(trial) for trial in study.trials], indent=2))
         return
     print(_summary(spec, study))
-    money = _money(spec)
+    money = _money(spec, require_optuna().names_of(study))
     if money:
         print(money)
     table = Table("trial", "state", "value", "step", "parameters", "job", box=None)
@@ -91,10 +92,10 @@ def set_budget(file: Path, budget: str) -> None:
     except ValueError as error:
         raise SpecError(str(error), "budget") from None
     spec, _ = load_study(file, SystemClock().now())
-    require_optuna()
+    names = require_optuna().recorded_names(spec)
     from hpo.running import line_to
 
-    with line_to(spec.name) as (_, line):
+    with line_to(spec.name, names) as (_, line):
         line.set_budget(budget_usd)
         view = line.view()
     print(f"{spec.name} may cost {money(budget_usd)}; it has cost {_spent(view)}")
@@ -107,10 +108,10 @@ def stop_file(file: Path, now: bool) -> None:
         CastorError: the file can't be used, or nobody runs the study.
     """
     spec, _ = load_study(file, SystemClock().now())
-    require_optuna()
+    names = require_optuna().recorded_names(spec)
     from hpo.running import line_to
 
-    with line_to(spec.name) as (_, line):
+    with line_to(spec.name, names) as (_, line):
         line.stop(now)
     rest = "its jobs end within seconds" if now else "the trials that run go on to their ends"
     print(f"{spec.name} begins no trial any more; {rest}")
@@ -142,11 +143,11 @@ def require_optuna() -> Any:
     return study_file
 
 
-def _money(spec: StudySpec) -> str | None:
+def _money(spec: StudySpec, names: Mapping[str, str]) -> str | None:
     """What the study has cost of what it may, and who drives it; None if nobody knows."""
     from autoscaler.cli.study_records import view_of
 
-    view = view_of(spec.name)
+    view = view_of(spec.name, names)
     if view is None:
         return None
     budget_usd = None if view.terms is None else view.terms.objective.budget_usd
