@@ -36,6 +36,7 @@ from autoscaler.policies.registry import create_policy, require_ground
 from autoscaler.service.app import Rooms, create_app
 from autoscaler.service.assignments import Assignments, TrainingTimes
 from autoscaler.service.authentication import OWNER, Authentication, load_key
+from autoscaler.service.checkpoints import TrialCheckpoints
 from autoscaler.service.files import Bundles, Logs, TrialFiles
 from autoscaler.service.nodes import Nodes
 from autoscaler.service.studies import Studies
@@ -195,7 +196,12 @@ class Deployment:
             ),
             nodes=self._nodes,
             studies=Studies(
-                store, TrialFiles(settings.state / "files"), self.wake.set, self._clock, status
+                store,
+                TrialFiles(settings.state / "files"),
+                self.wake.set,
+                self._clock,
+                status,
+                TrialCheckpoints(store, assignments),
             ),
             views=Views(store, status, assignments, release),
             bundles=bundles,

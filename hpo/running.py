@@ -34,6 +34,7 @@ from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token, state_directory
 from hpo.artifacts import StudyArtifacts
 from hpo.attachment import check_writable, is_lasting
+from hpo.checkpoints import remove_ended
 from hpo.distributed import trial_job
 from hpo.driver import Driver, Effort
 from hpo.ended import EndedTrial, cause_of, log_end
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 DATABASE: Final = "castor.db"
+CHECKPOINTS: Final = "jobs"
 _EMBEDDED_OPTIONS = ("--boot-seconds", "0")
 
 Callback = Callable[[optuna.Study, FrozenTrial], None]
@@ -76,6 +78,7 @@ def optimize(
     environment: dict[str, str] | None = None,
     retries: int = 1,
     artifact_store: ArtifactStore | None = None,
+    keep_checkpoints: bool = False,
 ) -> None:
     """As `study.optimize(objective, ...)`, with each trial on an instance, or several, of its own.
 
@@ -107,6 +110,8 @@ def optimize(
             the objective raises is none of these.
         artifact_store: one of `optuna.artifacts`, for what `hpo.upload_artifact` is given. It is
             written to from here only, as the storage is.
+        keep_checkpoints: keep those of all trials; else at the end those of trials that have ended
+            are removed, but for the best's.
 
     Raises:
         TrialFailed: an objective raised an error that is not in `catch`.
@@ -132,7 +137,14 @@ def optimize(
         budget_usd=goal.budget_usd if budget_usd is None else _budget(budget_usd),
         deadline_seconds=goal.deadline_seconds if deadline is None else _deadline(deadline),
     )
-    todo = Todo(effort, whole, tuple(callbacks or ()), show_progress_bar, artifact_store)
+    todo = Todo(
+        effort,
+        whole,
+        tuple(callbacks or ()),
+        show_progress_bar,
+        artifact_store,
+        keep_checkpoints,
+    )
     run_study(study, objective, directory, template, todo)
 
 
@@ -145,6 +157,7 @@ class Todo:
     callbacks: tuple[Callback, ...] = ()
     shows_bar: bool = False
     artifact_store: ArtifactStore | None = None
+    keeps_checkpoints: bool = False
 
 
 def run_study(
@@ -187,6 +200,8 @@ def run_study(
             with _told(study, todo, StudyClient(*address, name)) as tell:
                 driver.on_end = tell
                 fatal = driver.run(todo.effort)
+            if not todo.keeps_checkpoints:
+                remove_ended(study, line)
             client.close()
             line.close()
     if fatal is not None:
@@ -316,8 +331,10 @@ def _exit_now(number: int, frame: object) -> None:
 
 
 def _keep_record(state: Path) -> None:
-    """Remove what a controller leaves behind but for its database."""
+    """Remove what a controller leaves behind but for its database and checkpoints."""
     for path in state.iterdir():
+        if path.name == CHECKPOINTS:
+            continue
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         elif not path.name.startswith(DATABASE):

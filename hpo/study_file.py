@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 import optuna
+from optuna.artifacts import FileSystemArtifactStore
 from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
 
@@ -146,6 +147,22 @@ def _opening(storage: str) -> Iterator[None]:
 def _write_ahead(file: Path) -> None:
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
+
+
+def artifact_store_of(spec: StudySpec) -> FileSystemArtifactStore | None:
+    """Where files go that its trials hand over; None for nowhere.
+
+    Raises:
+        SpecError: there can't be such a directory.
+    """
+    if spec.artifacts is None:
+        return None
+    directory = Path(os.path.expandvars(spec.artifacts))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SpecError(f"{directory} can't be made: {error.strerror}", "artifacts") from None
+    return FileSystemArtifactStore(directory)
 
 
 def check_methods(spec: StudySpec) -> None:

@@ -38,7 +38,13 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
         trials or spec.trials, spec.at_once, spec.timeout_seconds, retries=spec.retries
     )
     objective = optuna_side.objective_of(spec, directory)
-    todo = Todo(effort, spec.objective, shows_bar=not is_quiet)
+    todo = Todo(
+        effort,
+        spec.objective,
+        shows_bar=not is_quiet,
+        artifact_store=optuna_side.artifact_store_of(spec),
+        keeps_checkpoints=spec.keep_checkpoints,
+    )
     run_study(study, objective, directory, spec.job, todo)
     print(_summary(spec, study))
 

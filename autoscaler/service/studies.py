@@ -9,7 +9,6 @@ from pathlib import Path
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import FileResponse
 
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
@@ -24,6 +23,7 @@ from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.service.answers import answer
 from autoscaler.service.bells import Bells
+from autoscaler.service.checkpoints import TrialCheckpoints
 from autoscaler.service.files import TrialFiles
 from autoscaler.service.study_stays import stays_of_study
 from autoscaler.store.store import Store
@@ -51,9 +51,11 @@ class Studies:
         wake: Callable[[], None],
         clock: Clock,
         status: ControllerStatus,
+        checkpoints: TrialCheckpoints,
     ) -> None:
         self._store = store
         self._status = status
+        self._checkpoints = checkpoints
         self._files = files
         self._wake = wake
         self._spending = StudySpending(store)
@@ -259,6 +261,14 @@ class Studies:
         """The driver has a file."""
         self._files.remove(study, sha256)
 
+    def remove_checkpoints(self, study: str, trials: Sequence[str]) -> int:
+        """Remove what trials have left; returns of how many there was something.
+
+        Raises:
+            SpecError: that is no trial.
+        """
+        return self._checkpoints.remove(study, trials)
+
     def _check_driver(self, study: str, holder: str) -> None:
         driver = self._store.leases.holder(study, self._clock.now())
         if driver != holder:
@@ -326,15 +336,6 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
     ) -> Response:
         found = await studies.calls(study, holder, wait_seconds, beyond)
         return answer(tuple[WaitingCall, ...], found)
-
-    @router.get("/files/{sha256}")
-    def file(study: str, sha256: str) -> FileResponse:
-        return FileResponse(studies.file(study, sha256))
-
-    @router.delete("/files/{sha256}")
-    def remove_file(study: str, sha256: str) -> Response:
-        studies.remove_file(study, sha256)
-        return Response(status_code=204)
 
     @router.post("/answers")
     async def give(study: str, given: StudyAnswers) -> Response:

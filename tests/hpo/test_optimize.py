@@ -91,8 +91,10 @@ def test_a_study_whose_worker_is_killed_is_what_it_is_alone(
     assert "start" in decisions_of(study.study_name, job, 20)[-1].reason
     view = view_of(study.study_name, names_of(study))
     assert view is not None and view.driver is None and len(view.trials) == 2
-    left = list(tmp_path.glob("no controller/studies/*/*"))
-    assert left and all(path.name.startswith("castor.db") for path in left)
+    left = {path.name for path in tmp_path.glob("no controller/studies/*/*")}
+    assert left - {"castor.db-shm", "castor.db-wal"} == {"castor.db", "jobs"}
+    (kept,) = tmp_path.glob("no controller/**/*.checkpoint")
+    assert kept.name.startswith(f"trial-{study.best_trial.number}-")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from autoscaler.domain.errors import NotFound, SpecError, StoreError
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.study import Method, StudySpec
 from hpo.command import CommandObjective
-from hpo.study_file import objective_of, open_study, recorded_study
+from hpo.study_file import artifact_store_of, objective_of, open_study, recorded_study
 
 
 @pytest.fixture
@@ -91,6 +91,15 @@ def test_a_file_of_our_own_is_read_while_it_is_written_to(
         assert writing.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         writing.execute("BEGIN EXCLUSIVE")
         assert len(recorded_study(spec).trials) == 1
+
+
+def test_files_of_trials_have_a_place_if_one_is_named(spec: StudySpec, tmp_path: Path) -> None:
+    assert artifact_store_of(spec) is None
+    assert artifact_store_of(replace(spec, artifacts=f"{tmp_path}/kept")) is not None
+    assert (tmp_path / "kept").is_dir()
+    with pytest.raises(SpecError, match=r"artifacts: .*study\.db/kept can't be made"):
+        open_study(spec)
+        artifact_store_of(replace(spec, artifacts=f"{tmp_path}/study.db/kept"))
 
 
 def test_a_password_comes_from_the_environment_and_is_not_told(

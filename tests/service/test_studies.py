@@ -209,3 +209,16 @@ def test_what_cannot_be_read_of_a_study_is_its_trouble(
     view = ours.view()
     assert (view.driver, view.terms) == ("ada", None)
     assert view.trouble == "the terms of sweep can't be read"
+
+
+def test_checkpoints_of_trials_are_removed_by_name(api: Api) -> None:
+    ours, (_, node) = driver(api), joined(api, TRIAL)
+    place = Path(node.assignment().checkpoint_directory)
+    kept, gone = (f"trial-{number}-20260101T000000000000" for number in range(2))
+    (place / gone).mkdir(parents=True)
+    for name in (f"{kept}.checkpoint", f"{gone}.checkpoint", f"{gone}/step-3", "other"):
+        (place / name).write_text("state")
+    with pytest.raises(SpecError, match=r"trials: 'trial-1-\.\./\.\.' is none"):
+        ours.remove_checkpoints((gone, "trial-1-../.."))
+    assert ours.remove_checkpoints((gone, "trial-7-20260101T000000000000")) == 1
+    assert sorted(path.name for path in place.iterdir()) == ["other", f"{kept}.checkpoint"]
