@@ -103,8 +103,10 @@ def recorded_study(spec: StudySpec) -> optuna.Study:
             file, _, options = place.partition("?")
             if not Path(file).is_file():
                 raise missing
-            there = quote(str(Path(file).absolute()))
-            storage = f"{kind}:///file:{there}?mode=ro&uri=true&{options}".rstrip("&")
+            options = f"mode=ro&uri=true&{options}".rstrip("&")
+            if _is_left_alone(Path(file)):
+                options += "&immutable=1"  # or SQLite would make its log, and leave it there
+            storage = f"{kind}:///file:{quote(str(Path(file).absolute()))}?{options}"
         backend = RDBStorage(storage, skip_table_creation=True)
         try:
             return optuna.load_study(study_name=spec.name, storage=backend)
@@ -142,6 +144,16 @@ def _opening(storage: str) -> Iterator[None]:
     except Exception as error:  # each database has errors of its own
         said = one_line(error).replace(storage, _shown(storage))
         raise StoreError(f"storage: {_shown(storage)} can't be opened: {said}") from None
+
+
+def _is_left_alone(file: Path) -> bool:
+    """Whether a SQLite file is in WAL mode, and nobody has it open.
+
+    Source: https://www.sqlite.org/fileformat.html, section 1.3.
+    """
+    with file.open("rb") as content:
+        is_wal = content.read(20)[18:] == b"\x02\x02"
+    return is_wal and not Path(f"{file}-wal").exists()
 
 
 def _write_ahead(file: Path) -> None:

@@ -93,6 +93,19 @@ def test_a_file_of_our_own_is_read_while_it_is_written_to(
         assert len(recorded_study(spec).trials) == 1
 
 
+def test_reading_a_file_that_nobody_has_open_leaves_nothing_beside_it(
+    spec: StudySpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = replace(spec, storage=None)
+    writer = open_study(spec)
+    writer.ask()
+    writer._storage._backend.engine.dispose()  # type: ignore[attr-defined]
+    assert [path.name for path in tmp_path.iterdir()] == ["sweep.db"]
+    assert len(recorded_study(spec).trials) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["sweep.db"]
+
+
 def test_files_of_trials_have_a_place_if_one_is_named(spec: StudySpec, tmp_path: Path) -> None:
     assert artifact_store_of(spec) is None
     assert artifact_store_of(replace(spec, artifacts=f"{tmp_path}/kept")) is not None
