@@ -7,10 +7,8 @@ import logging
 import os
 import secrets
 import shutil
-import signal
 import socket
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -41,6 +39,7 @@ from hpo.ended import EndedTrial, cause_of, log_end
 from hpo.naming import is_known, name_at, settle_name, slug
 from hpo.objective import Objective, home_of, pack_objective
 from hpo.patience import patiently
+from hpo.process import quiet_requests, terminated_in_order
 from hpo.standing import standing_beside
 
 if TYPE_CHECKING:
@@ -180,7 +179,7 @@ def run_study(
     with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "bundle.tar.gz"
         bundle = pack_objective(objective, directory, archive)
-        with _controller(slug(study.study_name)) as (address, keep_alive):
+        with quiet_requests(), _controller(slug(study.study_name)) as (address, keep_alive):
             clock, client = SystemClock(), Client(*address)
             patiently(lambda: client.upload(bundle.sha256, archive), clock, keep_alive)
             name = patiently(lambda: _settled_name(study, client, address), clock, keep_alive)
@@ -303,7 +302,7 @@ def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None
     with controller.alone():
         is_done = False
         try:
-            with _terminated_in_order(), controller.running():
+            with terminated_in_order(), controller.running():
                 yield address_and_token(state), controller.keep_alive
             is_done = True
         finally:
@@ -311,23 +310,6 @@ def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None
                 _log.error("instances may still run: castor serve --state %s takes them up", state)
             elif is_done:
                 _keep_record(state)
-
-
-@contextmanager
-def _terminated_in_order() -> Iterator[None]:
-    """Let SIGTERM unwind this process as Ctrl-C does: what it started would run on without it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _exit_now)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _exit_now(number: int, frame: object) -> None:
-    raise SystemExit(128 + number)
 
 
 def _keep_record(state: Path) -> None:
