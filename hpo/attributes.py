@@ -22,6 +22,7 @@ PAUSES: Final = "castor:pauses"
 ARTIFACTS: Final = "castor:artifacts"
 # Of a study: Castor has run it.
 DRIVEN: Final = "castor:driven"
-
+# Of a study: what controllers call it, by their ids.
+NAMES: Final = "castor:names"
 # Optuna's own, a system attribute: what `optuna.terminator.report_cross_validation_scores` writes.
 SCORES: Final = "terminator:cv_scores"

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import optuna
 
-from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Conflict, StoreError, Unavailable, UnknownJob
 from autoscaler.domain.job import JobPhase, JobSpec
@@ -37,7 +36,7 @@ from hpo.ended import EndedTrial
 from hpo.endings import StudyStopped, require_money, waits_for_ever, what_is_missed
 from hpo.halving import SynchronousHalvingPruner
 from hpo.lease import Lease
-from hpo.patience import PATIENCE_SECONDS
+from hpo.patience import patiently
 from hpo.retries import enqueue_owed
 from hpo.stating import Statements
 
@@ -159,17 +158,7 @@ class Driver:
 
     def _patiently(self, act: Callable[[], None]) -> None:
         """Act, and again as long as the controller is away."""
-        back_off = BackOff()
-        while True:
-            try:
-                return act()
-            except Unavailable as error:
-                if back_off.waited_seconds > PATIENCE_SECONDS:
-                    raise
-                wait_seconds = back_off.next_seconds()
-                _log.warning("the controller is away, again in %g s: %s", wait_seconds, error)
-                self.keep_alive()
-                self._clock.sleep(wait_seconds)
+        patiently(act, self._clock, lambda: self.keep_alive())
 
     def _take_up(self) -> None:
         """Hold the trials that an earlier driver left: their jobs run on, or are begun again.

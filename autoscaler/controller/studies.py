@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 from autoscaler.controller.lingering import Lingering
 from autoscaler.controller.study_spending import StudySpending
+from autoscaler.controller.study_troubles import StudyTroubles
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.snapshot import FreeInstance, StudySnapshot
@@ -20,34 +22,60 @@ _MOST_TRIALS = 300
 class StudySnapshots:
     """Takes snapshots of studies."""
 
-    def __init__(self, store: Store, lingering: Lingering, spending: StudySpending) -> None:
+    def __init__(
+        self,
+        store: Store,
+        lingering: Lingering,
+        spending: StudySpending,
+        troubles: StudyTroubles,
+    ) -> None:
         self._store = store
         self._lingering = lingering
         self._spending = spending
+        self._troubles = troubles
 
     def take(
         self, jobs: Sequence[JobRecord], alive: Sequence[HeldInstance], now_seconds: float
     ) -> tuple[StudySnapshot, ...]:
-        """The studies of these jobs whose terms were stated; `alive` are all instances."""
+        """The studies of these jobs whose terms were stated; `alive` are all instances.
+
+        One that can't be told of is left out, and is in trouble.
+        """
         names = sorted({job.spec.study for job in jobs if job.spec.study is not None})
         of_all = self._store.jobs.alive() if names else ()
-        not_ended = {job.id for job in of_all}
-        found = []
-        for name in names:
-            terms = self._store.studies.terms(name)
-            if terms is None:
-                continue
-            records = self._store.studies.trials(name)[-_MOST_TRIALS:]
-            found.append(
-                StudySnapshot(
-                    name=name,
-                    terms=terms,
-                    trials=tuple(_as_it_is(record, not_ended) for record in records),
-                    free=self._free(name, alive, now_seconds),
-                    spent_usd=float(self._spending.spent(name, of_all, now_seconds)),
-                )
+        taken = (
+            self._troubles.attempt(
+                name, "record", partial(self._taken, name, of_all, alive, now_seconds)
             )
-        return tuple(found)
+            for name in names
+        )
+        return tuple(each for each in taken if each is not None)
+
+    @property
+    def in_trouble(self) -> Collection[str]:
+        """The studies that can't be told of, or whose budget can't be kept."""
+        return self._troubles.by_study().keys()
+
+    def _taken(
+        self,
+        name: str,
+        jobs: Sequence[JobRecord],
+        alive: Sequence[HeldInstance],
+        now_seconds: float,
+    ) -> StudySnapshot | None:
+        """One study; None before its terms were stated. `jobs` are all that have not ended."""
+        terms = self._store.studies.terms(name)
+        if terms is None:
+            return None
+        not_ended = {job.id for job in jobs}
+        records = self._store.studies.trials(name)[-_MOST_TRIALS:]
+        return StudySnapshot(
+            name=name,
+            terms=terms,
+            trials=tuple(_as_it_is(record, not_ended) for record in records),
+            free=self._free(name, alive, now_seconds),
+            spent_usd=float(self._spending.spent(name, jobs, now_seconds)),
+        )
 
     def _free(
         self, study: str, alive: Sequence[HeldInstance], now_seconds: float

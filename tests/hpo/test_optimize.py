@@ -16,7 +16,7 @@ from optuna.artifacts import FileSystemArtifactStore, get_all_artifact_meta
 import hpo
 from autoscaler.cli.study_records import decisions_of, view_of
 from autoscaler.domain.errors import SpecError
-from hpo.running import slug
+from hpo.naming import names_of
 from tests.hpo.lines import records
 
 STEPS = 6
@@ -89,10 +89,12 @@ def test_a_study_whose_worker_is_killed_is_what_it_is_alone(
         assert json.load(store.open_reader(meta.artifact_id)) == {"sum": trial.value}
     job = study.trials[0].user_attrs["castor:job"]
     assert "start" in decisions_of(study.study_name, job, 20)[-1].reason
-    view = view_of(study.study_name)
+    view = view_of(study.study_name, names_of(study))
     assert view is not None and view.driver is None and len(view.trials) == 2
-    left = list(tmp_path.glob("no controller/studies/*/*"))
-    assert left and all(path.name.startswith("castor.db") for path in left)
+    left = {path.name for path in tmp_path.glob("no controller/studies/*/*")}
+    assert left - {"castor.db-shm", "castor.db-wal"} == {"castor.db", "jobs"}
+    (kept,) = tmp_path.glob("no controller/**/*.checkpoint")
+    assert kept.name.startswith(f"trial-{study.best_trial.number}-")
 
 
 @pytest.mark.parametrize(
@@ -110,16 +112,3 @@ def test_bad_arguments_are_named_before_anything_begins(
     with pytest.raises(SpecError, match=message):
         hpo.optimize(study, **{"objective": objective, **arguments})  # type: ignore[arg-type]
     assert study.trials == []
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("digits", "digits"),
-        ("A real study!", "a-real-study"),
-        ("...", "study"),
-        ("x" * 50, "x" * 32),
-    ],
-)
-def test_slugs(name: str, expected: str) -> None:
-    assert slug(name) == expected

@@ -14,6 +14,7 @@ from autoscaler.policies.registry import create_policy
 from autoscaler.service.app import Rooms, create_app
 from autoscaler.service.assignments import Assignments, TrainingTimes
 from autoscaler.service.authentication import Authentication, load_key
+from autoscaler.service.checkpoints import TrialCheckpoints
 from autoscaler.service.files import Bundles, Logs, TrialFiles
 from autoscaler.service.nodes import Nodes
 from autoscaler.service.studies import Studies
@@ -62,7 +63,14 @@ def api(tmp_path: Path, template: Path) -> Iterator[Api]:
         authentication=authentication,
         submissions=Submissions(store, bundles, assignments, status, lambda: None, clock),
         nodes=nodes,
-        studies=Studies(store, TrialFiles(tmp_path / "files", 1000), lambda: None, clock),
+        studies=Studies(
+            store,
+            TrialFiles(tmp_path / "files", 1000),
+            lambda: None,
+            clock,
+            status,
+            TrialCheckpoints(store, assignments),
+        ),
         views=Views(store, status, assignments, "0"),
         bundles=bundles,
         logs=Logs(tmp_path / "logs"),
