@@ -131,14 +131,14 @@ def test_a_storage_that_stays_away_is_given_up_by_name(error: Exception) -> None
 
 
 def test_a_controller_that_stays_away_is_waited_for_from_the_first_call(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("CASTOR_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("CASTOR_TOKEN", "token")
     clock, study = VirtualClock(), optuna.create_study()
     monkeypatch.setattr("hpo.running.SystemClock", lambda: clock)
     with pytest.raises(Unavailable, match=r"http://127\.0\.0\.1:9"):
-        hpo.optimize(study, returns(1.0), n_trials=1)
+        hpo.optimize(study, returns(1.0), n_trials=1, files=tmp_path)
     assert clock.now() > 600.0
     first, *_ = (each.getMessage() for each in caplog.records if "away" in each.getMessage())
     assert "waited for (for 10 minutes), again in 0.25 s: no controller answers at" in first
