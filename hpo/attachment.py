@@ -12,6 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import optuna
@@ -311,6 +312,16 @@ def optimizing(
 def is_lasting(study: optuna.Study) -> bool:
     """Whether the study outlives this process."""
     return not isinstance(study._storage, optuna.storages.InMemoryStorage)
+
+
+def own_file(study: optuna.Study) -> Path | None:
+    """The file of SQLite's that the study is in, if it is in one."""
+    storage = study._storage
+    kind, _, place = str(getattr(getattr(storage, "_backend", storage), "url", "")).partition(
+        ":///"
+    )
+    file = place.partition("?")[0].removeprefix("file:")
+    return Path(file).absolute() if kind.startswith("sqlite") and file else None
 
 
 def check_writable(study: optuna.Study) -> None:

@@ -31,7 +31,7 @@ from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token, state_directory
 from hpo.artifacts import StudyArtifacts
-from hpo.attachment import check_writable, is_lasting
+from hpo.attachment import check_writable, is_lasting, own_file
 from hpo.checkpoints import remove_ended
 from hpo.distributed import trial_job
 from hpo.driver import Driver, Effort
@@ -178,7 +178,7 @@ def run_study(
     template = trial_job(objective, template)
     with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "bundle.tar.gz"
-        bundle = pack_objective(objective, directory, archive)
+        bundle = pack_objective(objective, directory, archive, own_file(study))
         with quiet_requests(), _controller(slug(study.study_name)) as (address, keep_alive):
             clock, client = SystemClock(), Client(*address)
             patiently(lambda: client.upload(bundle.sha256, archive), clock, keep_alive)
