@@ -33,7 +33,7 @@ demo: $(INSTALLED) ## Watch two real training jobs share a small cloud on this m
 	@$(BIN)/castor demo $(ARGS)
 
 test: $(INSTALLED) ## Run the test suite: three at a time on two cores, for many wait.
-	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 test-kills: $(INSTALLED) ## Run the tests that take minutes: controllers killed at random.
 	@$(BIN)/python -m pytest -m slow $(ARGS)
