@@ -33,7 +33,8 @@ _CREW_SOCKET: Final = ".castor-crew"
 def be_rank(objective: Objective, agent: Path) -> None:
     """Run the objective as this rank of its instance, whose agent serves the socket `agent`."""
     rank, ranks = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    path = Path.cwd() / f"{_CREW_SOCKET}-{os.environ.get('TORCHELASTIC_RUN_ID', 'alone')}"
+    # Where the ranks of this instance meet, and those of no other that has the same directory.
+    path = Path.cwd() / f"{_CREW_SOCKET}-{os.environ.get('MASTER_PORT', 'alone')}"
     if rank > 0:
         _follow(objective, FollowingRank(path, rank, SystemClock()))
         return
