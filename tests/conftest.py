@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -19,6 +20,18 @@ settings.register_profile("untimed", deadline=None, max_examples=40)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.register_profile("steady", settings.get_profile("ci"), max_examples=40)
 settings.load_profile("steady" if "CI" in os.environ else "untimed")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: there is no waste to be looked for in it."""
+    gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """Look for waste once; pytest itself does so five times."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

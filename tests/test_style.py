@@ -25,9 +25,24 @@ VAGUE = re.compile(r"Manager|Helper|Utils?(?![a-z])|(^|_)(utils?|helpers?|common
 PLACE_OF_ONE_MACHINE = re.compile(r"(?<!\w)/(home|root|tmp|work|Users)/")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-Named = Function | ast.ClassDef
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 Branch = ast.If | ast.For | ast.AsyncFor | ast.While | ast.Match
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the rules are about, and where: a function or a class by its name, or a text."""
+
+    file: str
+    line: int
+    kind: type[ast.AST]
+    word: str
+    lines: int = 0
+    nesting: int = 0
+
+    @property
+    def is_production(self) -> bool:
+        return self.file.startswith(tuple(f"{folder}/" for folder in PRODUCTION))
 
 
 def python_files(*folders: str) -> Iterator[tuple[str, str]]:
@@ -36,31 +51,26 @@ def python_files(*folders: str) -> Iterator[tuple[str, str]]:
             yield path.relative_to(ROOT).as_posix(), path.read_text()
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Where something stands: a function, a class, or a text."""
-
-    file: str
-    node: ast.AST
-
-    @property
-    def is_production(self) -> bool:
-        return self.file.startswith(tuple(f"{folder}/" for folder in PRODUCTION))
-
-
 @cache
 def found() -> tuple[Found, ...]:
-    """What the rules are about, of all files: each is read once for all of them."""
-    gc.disable()  # it would look at a million nodes again and again, of which none is waste
+    """Of all files: each is read once for all rules, and its tree is let go."""
+    gc.disable()  # it would look at all nodes of a tree again and again, of which none is waste
     try:
-        return tuple(
-            Found(name, node)
-            for name, text in python_files(*FOLDERS)
-            for node in ast.walk(ast.parse(text))
-            if isinstance(node, Named | ast.Constant)
-        )
+        return tuple(each for file in python_files(*FOLDERS) for each in found_in(*file))
     finally:
         gc.enable()
+
+
+def found_in(file: str, text: str) -> Iterator[Found]:
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                size = lines_of(node), nesting(node)
+                yield Found(file, node.lineno, ast.FunctionDef, node.name, *size)
+            case ast.ClassDef():
+                yield Found(file, node.lineno, ast.ClassDef, node.name)
+            case ast.Constant(value=str() as word):
+                yield Found(file, node.lineno, ast.Constant, word)
 
 
 def lines_of(function: Function) -> int:
@@ -87,20 +97,18 @@ def nesting(node: ast.AST, depth: int = 0) -> int:
 
 def test_functions_are_short() -> None:
     long = [
-        f"{each.file}:{each.node.lineno} {each.node.name}: {lines_of(each.node)} lines"
+        f"{each.file}:{each.line} {each.word}: {each.lines} lines"
         for each in found()
-        if isinstance(each.node, Function) and lines_of(each.node) > MOST_LINES_OF_FUNCTION
+        if each.lines > MOST_LINES_OF_FUNCTION
     ]
     assert not long
 
 
 def test_functions_are_flat() -> None:
     deep = {
-        f"{each.file}:{each.node.name}"
+        f"{each.file}:{each.word}"
         for each in found()
-        if isinstance(each.node, Function)
-        and each.is_production
-        and nesting(each.node) > MOST_NESTING
+        if each.is_production and each.nesting > MOST_NESTING
     }
     assert not deep
 
@@ -119,9 +127,9 @@ def test_files_are_short(folders: tuple[str, ...], most: int) -> None:
 
 def test_names_say_what_a_thing_is() -> None:
     classes = (
-        f"{each.file}: {each.node.name}"
+        f"{each.file}: {each.word}"
         for each in found()
-        if isinstance(each.node, ast.ClassDef) and VAGUE.search(each.node.name)
+        if each.kind is ast.ClassDef and VAGUE.search(each.word)
     )
     files = (name for name, _ in python_files(*FOLDERS) if VAGUE.search(Path(name).stem))
     assert not [*classes, *files]
@@ -135,11 +143,10 @@ def test_packages_import_nothing() -> None:
 
 def test_no_place_of_one_machine_is_named() -> None:
     places = [
-        f"{each.file}:{each.node.lineno} {each.node.value!r}"
+        f"{each.file}:{each.line} {each.word!r}"
         for each in found()
-        if isinstance(each.node, ast.Constant)
-        and isinstance(each.node.value, str)
-        and each.is_production
-        and PLACE_OF_ONE_MACHINE.search(each.node.value)
+        if each.is_production
+        and each.kind is ast.Constant
+        and PLACE_OF_ONE_MACHINE.search(each.word)
     ]
     assert not places
