@@ -46,6 +46,9 @@ lint: $(INSTALLED) ## Check style, format, types and the arrows between rooms.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	MYPYPATH=.:benchmarks:benchmarks/scripts $(BIN)/mypy --cache-dir=.mypy_cache/benchmarks \
+		--explicit-package-bases --implicit-reexport --disable-error-code=no-any-return \
+		benchmarks/*.py benchmarks/scripts/*.py
 	$(BIN)/lint-imports
 
 bench: $(INSTALLED) ## Measure what planning, fitting and the training library cost.
