@@ -106,7 +106,6 @@ def site(tmp_path: Path) -> Iterator[Site]:
     site.fleet.stop()
 
 
-@pytest.mark.slow
 def test_a_trial_that_is_resized_while_it_runs_is_what_it_is_alone(site: Site) -> None:
     expected = study_of()
     expected.optimize(objective, n_trials=1)
