@@ -16,7 +16,7 @@ from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.lives import Lives
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
-from autoscaler.domain.report import Quality
+from autoscaler.domain.report import Quality, StepObservation
 from autoscaler.domain.terms import StudyTerms, TrialRecord
 
 
@@ -169,7 +169,8 @@ class JobSnapshot:
     `quality` is what was measured of the model so far, oldest first, if the job tells it.
     `as_of_seconds` is when all this was so, None: at the moment of the snapshot. Of a job of which
     there is no news but its progress, policies may be told what was so a moment ago. A job of a
-    `study` is one of its trials. The last of what it holds was ordered at `ordered_seconds`.
+    `study` is one of its trials, and tells of the `steps` that it has timed itself. The last of
+    what it holds was ordered at `ordered_seconds`.
     """
 
     id: str
@@ -197,6 +198,7 @@ class JobSnapshot:
     as_of_seconds: float | None = None
     study: str | None = None
     ordered_seconds: float | None = None
+    steps: tuple[StepObservation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

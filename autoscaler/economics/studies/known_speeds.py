@@ -36,12 +36,16 @@ class TrialSpeeds:
 
     Attributes:
         goodput: (K, N, A); of one that nobody measured its median, in all draws.
+        unsettled: the same, as far as is known now: the draws of those, too.
+        unsettled_fresh: of a trial of which nothing is known, (K, A).
         fresh: of a trial of which nothing is known, (A,).
         is_measured: whose own speed was measured, (N,).
     """
 
     goodput: FloatArray
+    unsettled: FloatArray
     fresh: FloatArray
+    unsettled_fresh: FloatArray
     is_measured: BoolArray
 
 
@@ -69,8 +73,9 @@ def trial_speeds(
     count = len(trials) + 1
     model = sibling_speeds(_features(every), sizes, measured, count=count)
     own = np.array([table.teaches(one) for one in trials], dtype=np.bool_)
-    draws = settled(model.draws(DRAWS), np.append(own, False))[:, :, table.of_size]
-    return TrialSpeeds(draws[:, :-1], draws[0, -1], own)
+    draws = model.draws(DRAWS)[:, :, table.of_size]
+    known = settled(draws, np.append(own, False))
+    return TrialSpeeds(known[:, :-1], draws[:, :-1], known[0, -1], draws[:, -1], own)
 
 
 class _Columns:

@@ -15,14 +15,13 @@ from autoscaler.domain.terms import TrialProgress, TrialRecord
 from autoscaler.economics.studies.known_speeds import TrialSpeeds, trial_speeds
 from autoscaler.economics.studies.lengths import TrialLengths, trial_lengths
 from autoscaler.economics.studies.menu import permitted_sizes, trial_supply
+from autoscaler.economics.studies.pace import no_faster_than, with_pace
 from autoscaler.economics.studies.rung import FreedInstances, StudySupply
 from autoscaler.economics.supply import BoolArray, Supply
 from autoscaler.goodput.throughput import FloatArray
 
 # A trial reports when it has come so far: until it does, it is short of that by this share.
 _SHORT = 0.05
-# Reports from which a speed is known: that of a stretch between two of them.
-_REPORTS_TO_KNOW = 2.0
 _NOTHING = 1e-9
 
 
@@ -37,7 +36,8 @@ class TrialAt:
         to_decision: work to its next decision; 0: it waits for that.
         to_end: work to the end of its training.
         goodput: units of work a second on each size in each draw, (K, A); 0: not for it now.
-        later_goodput: the same, once what was decided for it has come about.
+        later_goodput: the same, once what was decided for it has come about, and with all that
+            is not known of it now.
         is_measured: whether its own speed was measured.
         ready_seconds: until what it holds trains.
         paid_seconds: of what it holds that are paid for in any case.
@@ -85,6 +85,7 @@ class StudyMoment:
         supply: what its trials may hold, within what others leave of the limits.
         trials: those that have not ended, the first submitted first.
         fresh: units of work a second of one that has not begun, (A,).
+        later_fresh: the same with all that is not known of it, (K, A).
         first_work: what one that has not begun does to its first decision.
         full_work: what one that goes all the way does.
         lengths: how far trials go.
@@ -98,6 +99,7 @@ class StudyMoment:
     supply: StudySupply
     trials: tuple[TrialAt, ...]
     fresh: FloatArray
+    later_fresh: FloatArray
     first_work: float
     full_work: float
     lengths: TrialLengths
@@ -118,14 +120,19 @@ def study_moment(
         taken: what others use of each limit, (R,).
     """
     records = {one.stands.job: one for one in study.trials}
-    alive = [records.get(job.id) or _unheard(job, supply.now_seconds) for job in jobs]
+    alive = with_pace(
+        [records.get(job.id) or _unheard(job, supply.now_seconds) for job in jobs],
+        jobs,
+        supply.offers,
+    )
     ended = sorted(
         (one for one in study.trials if one.stands.has_ended),
         key=lambda one: (one.told_seconds, one.stands.job),
     )
     spacing = _spacing(study.trials)
     per_unit = _seconds_per_unit(study.trials)
-    look = _REPORTS_TO_KNOW * spacing * per_unit if per_unit else None
+    is_timed = any(job.steps for job in jobs)
+    look = spacing * per_unit if per_unit and not is_timed else None
     menu = trial_supply(jobs, supply, taken, look)
     if menu is None:
         return None
@@ -146,13 +153,14 @@ def study_moment(
         [one.stands.progress for one in alive if one.stands.progress > 0],
         full_work,
     )
-    fresh = speeds.fresh * permitted_sizes(replace(jobs[0], held=None), menu.sizes, supply)
+    bounds = permitted_sizes(replace(jobs[0], held=None), menu.sizes, supply)
     return StudyMoment(
         study=study,
         now_seconds=supply.now_seconds,
         supply=menu,
         trials=trials,
-        fresh=fresh,
+        fresh=speeds.fresh * bounds,
+        later_fresh=speeds.unsettled_fresh * bounds,
         first_work=min(_first_work(study.trials) or full_work, full_work),
         full_work=full_work,
         lengths=lengths,
@@ -182,10 +190,13 @@ def _trial(place: int, job: JobSnapshot, record: TrialRecord, around: _Around) -
     menu, stands = around.menu, record.stands
     held = menu.sizes.index(job.held) if job.held in menu.sizes else None
     bounds = permitted_sizes(job, menu.sizes, around.supply)
-    goodput = around.speeds.goodput[:, place] * bounds
+    goodput, later = around.speeds.goodput[:, place], around.speeds.unsettled[:, place]
     rate = 0.0
-    if held is not None and job.trained == job.held == record.trained:
-        rate = float(np.median(around.speeds.goodput[:, place, held]))
+    if held is not None and job.trained == job.held and record.trained is not None:
+        if all(speed.size != job.held for speed in record.speeds):
+            goodput, later = _as_silent(goodput, later, held, _fastest(job, record, around))
+        rate = float(np.median(goodput[:, held]))
+    goodput, later = goodput * bounds, later * bounds
     reached = stands.progress + _since(record, rate, around)
     decided_at = min(stands.decided_at or around.full_work, around.full_work)
     least = _SHORT * around.spacing if around.spacing else _NOTHING * around.full_work
@@ -198,7 +209,7 @@ def _trial(place: int, job: JobSnapshot, record: TrialRecord, around: _Around) -
         to_decision=to_decision,
         to_end=max(around.full_work - reached, least),
         goodput=goodput * _allowed(job, held, around),
-        later_goodput=goodput,
+        later_goodput=later,
         is_measured=bool(around.speeds.is_measured[place]),
         ready_seconds=0.0 if offer is None else _ready_seconds(job, offer, around),
         paid_seconds=0.0 if offer is None else _paid_seconds(job, offer, around.supply),
@@ -223,6 +234,30 @@ def _allowed(job: JobSnapshot, held: int | None, around: _Around) -> BoolArray:
     grows = around.menu.instances >= around.menu.instances[held]
     same: BoolArray = (offers == offers[held]) & grows
     return same
+
+
+def _fastest(job: JobSnapshot, record: TrialRecord, around: _Around) -> float:
+    """No more units a second than that: else it would have told of one since it trains on this."""
+    since = record.told_seconds
+    if job.held != record.trained and job.held is not None and job.ordered_seconds is not None:
+        boots = float(around.menu.boot_seconds[around.menu.sizes.index(job.held)])
+        since = max(since, job.ordered_seconds + boots + around.menu.switching.start_seconds)
+    seconds = around.supply.now_seconds - since
+    decided_at = record.stands.decided_at or around.full_work
+    unit = around.spacing or max(decided_at - record.stands.progress, 0.0)
+    return unit / seconds if unit > 0 and seconds > 0 else math.inf
+
+
+def _as_silent(
+    goodput: FloatArray, later: FloatArray, held: int, most: float
+) -> tuple[FloatArray, FloatArray]:
+    """Rates of a trial of which is known that it makes at most that on what it holds, (K, A).
+
+    If that is less than what is planned by, all that is still possible counts.
+    """
+    scale = no_faster_than(later[:, held], most) / later[:, held]
+    slower: FloatArray = later * scale[:, None]
+    return (slower if np.median(goodput[:, held]) > most else goodput), slower
 
 
 def _since(record: TrialRecord, rate: float, around: _Around) -> float:

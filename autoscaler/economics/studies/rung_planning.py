@@ -158,7 +158,7 @@ def _rung(moment: StudyMoment, racing: list[TrialAt]) -> Rung:
     return Rung(
         tuple(trials),
         freed,
-        _future(moment, fresh, to_begin),
+        _future(moment, to_begin),
         may_pause=moment.keeps_progress,
         may_swap=moment.keeps_progress and _is_settled(moment),
         is_reluctant=True,
@@ -197,10 +197,10 @@ def _to_begin(moment: StudyMoment) -> int:
     return min(max(missing, 0), terms.to_begin, _MOST_TO_BEGIN)
 
 
-def _future(moment: StudyMoment, fresh: FloatArray, to_begin: int) -> tuple[FutureRung, ...]:
+def _future(moment: StudyMoment, to_begin: int) -> tuple[FutureRung, ...]:
     later = moment.study.terms.later
     able = [one for one in moment.trials if one.can_train]
-    rates = np.stack([one.later_goodput for one in able] + [fresh] * to_begin, axis=1)
+    rates = np.stack([one.later_goodput for one in able] + [moment.later_fresh] * to_begin, axis=1)
     weights = None if to_begin else _weights(moment, able)
     counts, works = [rung.trials for rung in later], [rung.work for rung in later]
     return future_rungs(rates, counts, works, SurvivorDraws(weights))

@@ -72,7 +72,7 @@ def plan_rung(rung: Rung, supply: StudySupply, aim: StudyAim) -> StudyPlan:
         barrier_seconds=range_of(chosen.packing.seconds),
         seconds=range_of(chosen.seconds),
         usd=range_of(chosen.usd),
-        chance=float(chosen.kept.mean()),
+        chance=prospects.chance,
         shortfall=_shortfall(prospects, aim),
     )
 
