@@ -138,7 +138,6 @@ class Snapshots:
         snapshot = job_snapshot(self._store, job, instances, offers, models, now_seconds, memory)
         snapshot = replace(
             snapshot,
-            steps=times.own if job.spec.study is not None else (),
             weight=around.weights[job.id],
             held_reclaims_per_hour=self._experience.reclaims_per_hour(
                 _group_of(snapshot.held, instances), now_seconds

@@ -169,8 +169,7 @@ class JobSnapshot:
     `quality` is what was measured of the model so far, oldest first, if the job tells it.
     `as_of_seconds` is when all this was so, None: at the moment of the snapshot. Of a job of which
     there is no news but its progress, policies may be told what was so a moment ago. A job of a
-    `study` is one of its trials, and tells of the `steps` that it has timed itself. The last of
-    what it holds was ordered at `ordered_seconds`.
+    `study` is one of its trials. The last of what it holds was ordered at `ordered_seconds`.
     """
 
     id: str
@@ -198,7 +197,6 @@ class JobSnapshot:
     as_of_seconds: float | None = None
     study: str | None = None
     ordered_seconds: float | None = None
-    steps: tuple[StepObservation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +214,8 @@ class FreeInstance:
 class StudySnapshot:
     """A study whose driver has stated its terms, with all its trials, those that have ended too.
 
-    `spent_usd` is what all of them have cost.
+    `spent_usd` is what all of them have cost; `steps` (job -> step times) are those that the job
+    of a trial has timed itself.
     """
 
     name: str
@@ -224,6 +223,7 @@ class StudySnapshot:
     trials: tuple[TrialRecord, ...] = ()
     free: tuple[FreeInstance, ...] = ()
     spent_usd: float = 0.0
+    steps: Mapping[str, tuple[StepObservation, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ from autoscaler.domain.terms import TrialProgress, TrialRecord
 from autoscaler.economics.studies.known_speeds import TrialSpeeds, trial_speeds
 from autoscaler.economics.studies.lengths import TrialLengths, trial_lengths
 from autoscaler.economics.studies.menu import permitted_sizes, trial_supply
-from autoscaler.economics.studies.pace import no_faster_than, with_pace
+from autoscaler.economics.studies.pace import Pace, no_faster_than
 from autoscaler.economics.studies.rung import FreedInstances, StudySupply
 from autoscaler.economics.supply import BoolArray, Supply
 from autoscaler.goodput.throughput import FloatArray
@@ -23,6 +23,8 @@ from autoscaler.goodput.throughput import FloatArray
 # A trial reports when it has come so far: until it does, it is short of that by this share.
 _SHORT = 0.05
 _NOTHING = 1e-9
+# A job's steps are told of so soon.
+_TELLS_WITHIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +94,7 @@ class StudyMoment:
         keeps_progress: whether a trial that holds nothing for a while goes on where it was.
         free: what the study holds and no trial does.
         is_blind: nobody has measured yet how fast its trials are.
+        teaching: how many of its trials have been measured on several sizes.
     """
 
     study: StudySnapshot
@@ -106,6 +109,7 @@ class StudyMoment:
     keeps_progress: bool
     free: tuple[FreedInstances, ...]
     is_blind: bool = False
+    teaching: int = 0
 
 
 def study_moment(
@@ -120,18 +124,17 @@ def study_moment(
         taken: what others use of each limit, (R,).
     """
     records = {one.stands.job: one for one in study.trials}
-    alive = with_pace(
-        [records.get(job.id) or _unheard(job, supply.now_seconds) for job in jobs],
-        jobs,
-        supply.offers,
+    pace = Pace(study, supply.offers)
+    alive, example_work = pace.of_those_alive(
+        [records.get(job.id) or _unheard(job, supply.now_seconds) for job in jobs], jobs
     )
     ended = sorted(
-        (one for one in study.trials if one.stands.has_ended),
+        pace.of_those_ended([one for one in study.trials if one.stands.has_ended]),
         key=lambda one: (one.told_seconds, one.stands.job),
     )
     spacing = _spacing(study.trials)
     per_unit = _seconds_per_unit(study.trials)
-    is_timed = any(job.steps for job in jobs)
+    is_timed = any(job.id in study.steps for job in jobs)
     look = spacing * per_unit if per_unit and not is_timed else None
     menu = trial_supply(jobs, supply, taken, look)
     if menu is None:
@@ -142,10 +145,18 @@ def study_moment(
         job.progress_examples > 0 or record.stands.pauses
         for job, record in zip(jobs, alive, strict=True)
     )
+    around = _Around(
+        menu,
+        supply,
+        speeds,
+        spacing,
+        full_work,
+        keeps_progress,
+        frozenset(study.steps),
+        example_work,
+    )
     trials = tuple(
-        _trial(
-            place, job, record, _Around(menu, supply, speeds, spacing, full_work, keeps_progress)
-        )
+        _trial(place, job, record, around)
         for place, (job, record) in enumerate(zip(jobs, alive, strict=True))
     )
     lengths = trial_lengths(
@@ -171,6 +182,7 @@ def study_moment(
             if one.offer in menu.place_of
         ),
         is_blind=per_unit is None,
+        teaching=sum(pace.sizes(one.stands.job) > 1 for one in study.trials),
     )
 
 
@@ -184,6 +196,8 @@ class _Around:
     spacing: float
     full_work: float
     keeps_progress: bool
+    timed: Collection[str]
+    example_work: float | None
 
 
 def _trial(place: int, job: JobSnapshot, record: TrialRecord, around: _Around) -> TrialAt:
@@ -197,7 +211,7 @@ def _trial(place: int, job: JobSnapshot, record: TrialRecord, around: _Around) -
             goodput, later = _as_silent(goodput, later, held, _fastest(job, record, around))
         rate = float(np.median(goodput[:, held]))
     goodput, later = goodput * bounds, later * bounds
-    reached = stands.progress + _since(record, rate, around)
+    reached = stands.progress + _since(job, record, rate, around)
     decided_at = min(stands.decided_at or around.full_work, around.full_work)
     least = _SHORT * around.spacing if around.spacing else _NOTHING * around.full_work
     to_decision = max(decided_at - reached, least) if stands.progress < decided_at else 0.0
@@ -208,7 +222,7 @@ def _trial(place: int, job: JobSnapshot, record: TrialRecord, around: _Around) -
         held=held,
         to_decision=to_decision,
         to_end=max(around.full_work - reached, least),
-        goodput=goodput * _allowed(job, held, around),
+        goodput=goodput * _allowed(job, held, record, around),
         later_goodput=later,
         is_measured=bool(around.speeds.is_measured[place]),
         ready_seconds=0.0 if offer is None else _ready_seconds(job, offer, around),
@@ -216,17 +230,19 @@ def _trial(place: int, job: JobSnapshot, record: TrialRecord, around: _Around) -
     )
 
 
-def _allowed(job: JobSnapshot, held: int | None, around: _Around) -> BoolArray:
+def _allowed(
+    job: JobSnapshot, held: int | None, record: TrialRecord, around: _Around
+) -> BoolArray:
     """Which sizes it may go to now, (A,), its bounds left aside.
 
-    A change that was decided is left to come about. What keeps no progress goes nowhere else:
+    A change that was decided is left to come about, and until its speed is known. What keeps no progress goes nowhere else:
     there it would begin anew.
     """
     sizes = np.arange(len(around.menu.sizes))
     if held is None:
         return np.ones(len(sizes), dtype=np.bool_)
     stays: BoolArray = sizes == held
-    if job.trained != job.held:
+    if job.trained != job.held or _is_looked_at(job, held, record, around):
         return stays
     if around.keeps_progress:
         return np.ones(len(sizes), dtype=np.bool_)
@@ -236,12 +252,29 @@ def _allowed(job: JobSnapshot, held: int | None, around: _Around) -> BoolArray:
     return same
 
 
+def _is_looked_at(
+    job: JobSnapshot, held: int, record: TrialRecord, around: _Around
+) -> bool:
+    """Whether it has grown, and its speed on what it holds is to be known soon."""
+    grown = around.menu.instances[held] > max(job.instances.minimum, 1)
+    if not grown or job.id not in around.timed or any(one.size == job.held for one in record.speeds):
+        return False
+    seconds = around.supply.now_seconds - _trains_since(job, held, around)
+    return seconds < around.menu.switching.look_seconds + _TELLS_WITHIN_SECONDS
+
+
+def _trains_since(job: JobSnapshot, held: int, around: _Around) -> float:
+    """When it trained on what it holds, at the latest."""
+    boots = float(around.menu.boot_seconds[held])
+    starts = boots + around.menu.switching.start_seconds
+    return (job.ordered_seconds or around.supply.now_seconds) + starts
+
+
 def _fastest(job: JobSnapshot, record: TrialRecord, around: _Around) -> float:
     """No more units a second than that: else it would have told of one since it trains on this."""
     since = record.told_seconds
     if job.held != record.trained and job.held is not None and job.ordered_seconds is not None:
-        boots = float(around.menu.boot_seconds[around.menu.sizes.index(job.held)])
-        since = max(since, job.ordered_seconds + boots + around.menu.switching.start_seconds)
+        since = max(since, _trains_since(job, around.menu.sizes.index(job.held), around))
     seconds = around.supply.now_seconds - since
     decided_at = record.stands.decided_at or around.full_work
     unit = around.spacing or max(decided_at - record.stands.progress, 0.0)
@@ -260,10 +293,18 @@ def _as_silent(
     return (slower if np.median(goodput[:, held]) > most else goodput), slower
 
 
-def _since(record: TrialRecord, rate: float, around: _Around) -> float:
-    """What it has done since it was told of: no more than it would have told of."""
-    seconds = max(around.supply.now_seconds - record.told_seconds, 0.0)
-    return min(rate * seconds, (1.0 - _SHORT) * around.spacing)
+def _since(job: JobSnapshot, record: TrialRecord, rate: float, around: _Around) -> float:
+    """What it has done since it was told of: no more than it would have told of.
+
+    By the examples that it has gone through, if it has changed since, or has told of nothing.
+    """
+    told, now_seconds = record.stands.progress, around.supply.now_seconds
+    done = rate * max(now_seconds - record.told_seconds, 0.0)
+    at, work = job.as_of_seconds, around.example_work
+    if work is not None and at is not None and (not told or record.trained != job.trained):
+        seen = job.progress_examples * work - told
+        done = max(seen, 0.0) + rate * max(now_seconds - at, 0.0)
+    return min(done, (1.0 - _SHORT) * around.spacing)
 
 
 def _ready_seconds(job: JobSnapshot, offer: Offer, around: _Around) -> float:

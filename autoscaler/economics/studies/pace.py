@@ -15,7 +15,8 @@ import numpy as np
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Offer
-from autoscaler.domain.snapshot import JobSnapshot
+from autoscaler.domain.report import StepObservation
+from autoscaler.domain.snapshot import JobSnapshot, StudySnapshot
 from autoscaler.domain.terms import TrialRecord, TrialSpeed
 from autoscaler.goodput.throughput import FloatArray
 
@@ -23,22 +24,63 @@ from autoscaler.goodput.throughput import FloatArray
 _WITNESSES = 2
 _AGREEMENT = 0.1
 
-# Of a trial: sizes -> (examples, seconds) that its steps took there.
+# Of a trial: sizes -> (steps, seconds) that it has timed there.
 _Timed = Mapping[Allocation, tuple[float, float]]
 
 
-def with_pace(
-    records: Sequence[TrialRecord], jobs: Sequence[JobSnapshot], offers: Sequence[Offer]
-) -> tuple[TrialRecord, ...]:
-    """The records with speeds from steps, wherever a job has timed some.
+class Pace:
+    """What the steps of a study's trials tell of their speeds."""
 
-    Between two reports there may be more than training: a pause, a change, a start.
-    """
-    timed = [_timed(job, offers) for job in jobs]
-    unit = _examples_per_unit(records, timed)
-    if unit is None:
-        return tuple(records)
-    return tuple(_paced(one, own, unit) for one, own in zip(records, timed, strict=True))
+    def __init__(self, study: StudySnapshot, offers: Sequence[Offer]) -> None:
+        self._timed = {job: _timed(steps, offers) for job, steps in study.steps.items()}
+
+    def of_those_alive(
+        self, records: Sequence[TrialRecord], jobs: Sequence[JobSnapshot]
+    ) -> tuple[tuple[TrialRecord, ...], float | None]:
+        """The records with speeds from steps, wherever a job has timed some; work of an example.
+
+        Between two reports there may be more than training: a pause, a change, a start. Of a job
+        whose batch changes it is not known what a step is worth.
+        """
+        batches = [0 if job.batch.adaptive else job.batch.initial for job in jobs]
+        shares = [
+            share / batch
+            for record, batch in zip(records, batches, strict=True)
+            if batch and (share := self._work_of_a_step(record)) is not None
+        ]
+        work = _agreed(shares)
+        if work is None:
+            return tuple(records), None
+        paced = (
+            self._paced(record, work * batch if batch else None)
+            for record, batch in zip(records, batches, strict=True)
+        )
+        return tuple(paced), work
+
+    def of_those_ended(self, records: Sequence[TrialRecord]) -> list[TrialRecord]:
+        """The same by what each has reported itself: where it took no pause that is all of it."""
+        return [self._paced(record, self._work_of_a_step(record)) for record in records]
+
+    def sizes(self, job: str) -> int:
+        """On how many sizes of instances it has timed steps."""
+        return len({size.devices for size in self._timed.get(job, {})})
+
+    def _work_of_a_step(self, record: TrialRecord) -> float | None:
+        """By the latest size on which it has reported progress and timed steps."""
+        timed = self._timed.get(record.stands.job, {})
+        for speed in record.speeds:
+            if speed.size in timed:
+                steps, seconds = timed[speed.size]
+                return speed.work / speed.seconds * seconds / steps
+        return None
+
+    def _paced(self, record: TrialRecord, work: float | None) -> TrialRecord:
+        timed = self._timed.get(record.stands.job, {})
+        if work is None or not timed:
+            return record
+        found = tuple(TrialSpeed(size, steps * work, took) for size, (steps, took) in timed.items())
+        others = tuple(speed for speed in record.speeds if speed.size not in timed)
+        return replace(record, speeds=found + others)
 
 
 def no_faster_than(draws: FloatArray, most: float) -> FloatArray:
@@ -54,41 +96,22 @@ def no_faster_than(draws: FloatArray, most: float) -> FloatArray:
     return slower
 
 
-def _timed(job: JobSnapshot, offers: Sequence[Offer]) -> _Timed:
-    """Of one whose batch changes it is not known what a step is worth."""
-    if job.batch.adaptive:
-        return {}
+def _timed(steps: Sequence[StepObservation], offers: Sequence[Offer]) -> _Timed:
     timed: dict[Allocation, tuple[float, float]] = {}
-    for step in job.steps:
+    for step in steps:
         for offer in offers:
             if offer.device_kind != step.device_kind or step.devices % step.instances:
                 continue
             size = Allocation(offer.id, step.instances, step.devices // step.instances)
-            examples, seconds = timed.get(size, (0.0, 0.0))
-            examples += step.steps * job.batch.initial
-            timed[size] = examples, seconds + step.steps * step.step_seconds
+            count, seconds = timed.get(size, (0.0, 0.0))
+            timed[size] = count + step.steps, seconds + step.steps * step.step_seconds
     return timed
 
 
-def _examples_per_unit(records: Sequence[TrialRecord], timed: Sequence[_Timed]) -> float | None:
-    """Examples in a unit of progress; None where nobody knows, or it is not the same for all."""
-    units = [
-        examples / seconds * speed.seconds / speed.work
-        for record, own in zip(records, timed, strict=True)
-        for speed in record.speeds[:1]
-        if speed.size in own
-        for examples, seconds in (own[speed.size],)
-    ]
-    if len(units) < _WITNESSES:
+def _agreed(shares: Sequence[float]) -> float | None:
+    """Work of an example; None where too few know, or it is not the same for all."""
+    if len(shares) < _WITNESSES:
         return None
-    unit = float(np.median(units))
-    return unit if float(np.median(np.abs(np.array(units) - unit))) <= _AGREEMENT * unit else None
-
-
-def _paced(record: TrialRecord, timed: _Timed, unit: float) -> TrialRecord:
-    found = tuple(
-        TrialSpeed(size, examples / unit, seconds)
-        for size, (examples, seconds) in timed.items()
-    )
-    others = tuple(speed for speed in record.speeds if speed.size not in timed)
-    return replace(record, speeds=found + others) if found else record
+    usual = float(np.median(shares))
+    spread = float(np.median(np.abs(np.array(shares) - usual)))
+    return usual if spread <= _AGREEMENT * usual else None
