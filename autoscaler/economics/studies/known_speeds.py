@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ _HOUR_SECONDS = 3600.0
 _SERIAL = 0.05
 # What more siblings than the latest so many could teach takes longer to learn than it is worth.
 _MOST_SIBLINGS = 120
+_FRESH_LUCK = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +75,8 @@ def trial_speeds(
     count = len(trials) + 1
     model = sibling_speeds(_features(every), sizes, measured, count=count)
     own = np.array([table.teaches(one) for one in trials], dtype=np.bool_)
-    draws = model.draws(DRAWS)[:, :, table.of_size]
+    lucks = [zlib.crc32(one.stands.job.encode()) for one in trials]
+    draws = model.draws(DRAWS, [*lucks, _FRESH_LUCK])[:, :, table.of_size]
     known = settled(draws, np.append(own, False))
     return TrialSpeeds(known[:, :-1], draws[:, :-1], known[0, -1], draws[:, -1], own)
 

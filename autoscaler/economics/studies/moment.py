@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -23,8 +23,9 @@ from autoscaler.goodput.throughput import FloatArray
 # A trial reports when it has come so far: until it does, it is short of that by this share.
 _SHORT = 0.05
 _NOTHING = 1e-9
-# A job's steps are told of so soon.
+# A job's steps are told of so soon after the first few.
 _TELLS_WITHIN_SECONDS = 60.0
+_STEPS_TO_TELL = 3.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +95,7 @@ class StudyMoment:
         keeps_progress: whether a trial that holds nothing for a while goes on where it was.
         free: what the study holds and no trial does.
         is_blind: nobody has measured yet how fast its trials are.
-        teaching: how many of its trials have been measured on several sizes.
+        teaching: those of its trials, ended or not, that have timed steps on several sizes.
     """
 
     study: StudySnapshot
@@ -109,7 +110,7 @@ class StudyMoment:
     keeps_progress: bool
     free: tuple[FreedInstances, ...]
     is_blind: bool = False
-    teaching: int = 0
+    teaching: frozenset[str] = frozenset()
 
 
 def study_moment(
@@ -152,7 +153,7 @@ def study_moment(
         spacing,
         full_work,
         keeps_progress,
-        frozenset(study.steps),
+        pace.step_seconds(),
         example_work,
     )
     trials = tuple(
@@ -182,7 +183,7 @@ def study_moment(
             if one.offer in menu.place_of
         ),
         is_blind=per_unit is None,
-        teaching=sum(pace.sizes(one.stands.job) > 1 for one in study.trials),
+        teaching=frozenset(job for job in study.steps if pace.sizes(job) > 1),
     )
 
 
@@ -196,7 +197,7 @@ class _Around:
     spacing: float
     full_work: float
     keeps_progress: bool
-    timed: Collection[str]
+    step_seconds: Mapping[str, float]
     example_work: float | None
 
 
@@ -257,10 +258,12 @@ def _is_looked_at(
 ) -> bool:
     """Whether it has grown, and its speed on what it holds is to be known soon."""
     grown = around.menu.instances[held] > max(job.instances.minimum, 1)
-    if not grown or job.id not in around.timed or any(one.size == job.held for one in record.speeds):
+    takes = around.step_seconds.get(job.id)
+    if not grown or takes is None or any(one.size == job.held for one in record.speeds):
         return False
     seconds = around.supply.now_seconds - _trains_since(job, held, around)
-    return seconds < around.menu.switching.look_seconds + _TELLS_WITHIN_SECONDS
+    told = _TELLS_WITHIN_SECONDS + _STEPS_TO_TELL * takes
+    return seconds < around.menu.switching.look_seconds + told
 
 
 def _trains_since(job: JobSnapshot, held: int, around: _Around) -> float:

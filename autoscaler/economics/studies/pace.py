@@ -65,6 +65,14 @@ class Pace:
         """On how many sizes of instances it has timed steps."""
         return len({size.devices for size in self._timed.get(job, {})})
 
+    def step_seconds(self) -> dict[str, float]:
+        """The longest steps of each trial that has timed some."""
+        return {
+            job: max(seconds / steps for steps, seconds in timed.values())
+            for job, timed in self._timed.items()
+            if timed
+        }
+
     def _work_of_a_step(self, record: TrialRecord) -> float | None:
         """By the latest size on which it has reported progress and timed steps."""
         timed = self._timed.get(record.stands.job, {})

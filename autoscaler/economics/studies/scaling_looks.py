@@ -26,7 +26,7 @@ _CHEAP = 0.05
 
 def with_scaling_looks(plan: StudyPlan, moment: StudyMoment) -> StudyPlan:
     """The plan, in which a trial that would stay as it is grows for a look."""
-    if not plan.is_pressed or moment.is_blind or moment.teaching >= _TRIALS or _grows(plan, moment):
+    if not plan.is_pressed or moment.is_blind or len(moment.teaching) >= _TRIALS or _grows(plan, moment):
         return plan
     decided = {one.trial: place for place, one in enumerate(plan.decisions)}
     for trial in _longest_first(moment):
@@ -51,11 +51,14 @@ def _grows(plan: StudyPlan, moment: StudyMoment) -> bool:
 
 
 def _longest_first(moment: StudyMoment) -> list[TrialAt]:
-    """Those that train and were measured, who has most left to the barrier first."""
+    """Those that train and were measured, on one size, who has most left to the barrier first."""
     found = [
         one
         for one in moment.trials
-        if one.held is not None and one.is_measured and one.ready_seconds == 0
+        if one.held is not None
+        and one.is_measured
+        and one.ready_seconds == 0
+        and one.id not in moment.teaching
     ]
     return sorted(found, key=lambda one: (-_seconds(one), one.id))
 
