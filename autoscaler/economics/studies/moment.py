@@ -263,13 +263,17 @@ def _is_looked_at(
         return False
     seconds = around.supply.now_seconds - _trains_since(job, held, around)
     told = _TELLS_WITHIN_SECONDS + _STEPS_TO_TELL * takes
-    return seconds < around.menu.switching.look_seconds + told
+    # What took a boot to get is worth as long a wait: it may have held training up, too.
+    return seconds < told + max(around.menu.switching.look_seconds, _boots(held, around))
+
+
+def _boots(held: int, around: _Around) -> float:
+    return float(around.menu.boot_seconds[held])
 
 
 def _trains_since(job: JobSnapshot, held: int, around: _Around) -> float:
     """When it trained on what it holds, at the latest."""
-    boots = float(around.menu.boot_seconds[held])
-    starts = boots + around.menu.switching.start_seconds
+    starts = _boots(held, around) + around.menu.switching.start_seconds
     return (job.ordered_seconds or around.supply.now_seconds) + starts
 
 
