@@ -236,8 +236,8 @@ def _allowed(
 ) -> BoolArray:
     """Which sizes it may go to now, (A,), its bounds left aside.
 
-    A change that was decided is left to come about, and until its speed is known. What keeps no progress goes nowhere else:
-    there it would begin anew.
+    A change that was decided is left to come about, and until its speed is known. What keeps no
+    progress goes nowhere else: there it would begin anew.
     """
     sizes = np.arange(len(around.menu.sizes))
     if held is None:
@@ -253,9 +253,7 @@ def _allowed(
     return same
 
 
-def _is_looked_at(
-    job: JobSnapshot, held: int, record: TrialRecord, around: _Around
-) -> bool:
+def _is_looked_at(job: JobSnapshot, held: int, record: TrialRecord, around: _Around) -> bool:
     """Whether it has grown, and its speed on what it holds is to be known soon."""
     grown = around.menu.instances[held] > max(job.instances.minimum, 1)
     takes = around.step_seconds.get(job.id)

@@ -86,7 +86,9 @@ class Pace:
         timed = self._timed.get(record.stands.job, {})
         if work is None or not timed:
             return record
-        found = tuple(TrialSpeed(size, steps * work, took) for size, (steps, took) in timed.items())
+        found = tuple(
+            TrialSpeed(size, steps * work, took) for size, (steps, took) in timed.items()
+        )
         others = tuple(speed for speed in record.speeds if speed.size not in timed)
         return replace(record, speeds=found + others)
 

@@ -26,7 +26,12 @@ _CHEAP = 0.05
 
 def with_scaling_looks(plan: StudyPlan, moment: StudyMoment) -> StudyPlan:
     """The plan, in which a trial that would stay as it is grows for a look."""
-    if not plan.is_pressed or moment.is_blind or len(moment.teaching) >= _TRIALS or _grows(plan, moment):
+    if (
+        not plan.is_pressed
+        or moment.is_blind
+        or len(moment.teaching) >= _TRIALS
+        or _grows(plan, moment)
+    ):
         return plan
     decided = {one.trial: place for place, one in enumerate(plan.decisions)}
     for trial in _longest_first(moment):
@@ -45,8 +50,7 @@ def _grows(plan: StudyPlan, moment: StudyMoment) -> bool:
     least = int(moment.supply.instances.min())
     holds = (one.size.instances for one in plan.decisions if one.action is not TrialAction.WAIT)
     return any(instances > least for instances in holds) or any(
-        one.held is not None and moment.supply.instances[one.held] > least
-        for one in moment.trials
+        one.held is not None and moment.supply.instances[one.held] > least for one in moment.trials
     )
 
 
