@@ -136,8 +136,8 @@ def study_moment(
     spacing = _spacing(study.trials)
     per_unit = _seconds_per_unit(study.trials)
     is_timed = any(job.id in study.steps for job in jobs)
-    look = spacing * per_unit if per_unit and not is_timed else None
-    menu = trial_supply(jobs, supply, taken, look)
+    look_seconds = spacing * per_unit if per_unit and not is_timed else None
+    menu = trial_supply(jobs, supply, taken, look_seconds)
     if menu is None:
         return None
     full_work = _full_work(study)
@@ -146,16 +146,8 @@ def study_moment(
         job.progress_examples > 0 or record.stands.pauses
         for job, record in zip(jobs, alive, strict=True)
     )
-    around = _Around(
-        menu,
-        supply,
-        speeds,
-        spacing,
-        full_work,
-        keeps_progress,
-        pace.step_seconds(),
-        example_work,
-    )
+    steps = pace.step_seconds(), example_work
+    around = _Around(menu, supply, speeds, spacing, full_work, keeps_progress, *steps)
     trials = tuple(
         _trial(place, job, record, around)
         for place, (job, record) in enumerate(zip(jobs, alive, strict=True))
@@ -177,19 +169,27 @@ def study_moment(
         full_work=full_work,
         lengths=lengths,
         keeps_progress=keeps_progress,
-        free=tuple(
-            FreedInstances(one.offer, 1, one.paid_seconds)
-            for one in study.free
-            if one.offer in menu.place_of
-        ),
+        free=_free(study, menu),
         is_blind=per_unit is None,
         teaching=frozenset(job for job in study.steps if pace.sizes(job) > 1),
     )
 
 
+def _free(study: StudySnapshot, menu: StudySupply) -> tuple[FreedInstances, ...]:
+    return tuple(
+        FreedInstances(one.offer, 1, one.paid_seconds)
+        for one in study.free
+        if one.offer in menu.place_of
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Around:
-    """What the trials of a moment have in common."""
+    """What the trials of a moment have in common.
+
+    `spacing` is work between two reports, `step_seconds` the longest steps of those that time
+    them, `example_work` the progress that an example is; None: not known.
+    """
 
     menu: StudySupply
     supply: Supply

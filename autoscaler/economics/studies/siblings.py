@@ -101,19 +101,18 @@ class SpeedModel:
     covariance: FloatArray
     sizes: StudySizes
 
-    def draws(self, count: int, seeds: Sequence[int] | int = 0) -> FloatArray:
-        """Units a second in `count` equally likely cases, (K, N, A): the same for the same seeds.
+    def draws(self, count: int, seed: Sequence[int] | int = 0) -> FloatArray:
+        """Units a second in `count` equally likely cases, (K, N, A): the same for a seed.
 
-        One for each trial keeps its luck the same whoever else there is: else each plan would be
-        made for another future. The deviations of each trial have the tails of Student's
+        A seed for each trial keeps its luck the same whoever else there is: else each plan would
+        be made for another future. The deviations of each trial have the tails of Student's
         distribution. Each doubling of devices loses at least 2 %: else the luckiest of many sizes
         would win.
         """
         half, size = (count + 1) // 2, len(self.covariance)
         trials, sizes = self.mean.shape
-        if isinstance(seeds, int):
-            seeds = [seeds * _SPREAD + trial for trial in range(trials)]
-        generators = [np.random.default_rng(seed) for seed in seeds]
+        lucks = [seed * _SPREAD + n for n in range(trials)] if isinstance(seed, int) else seed
+        generators = [np.random.default_rng(luck) for luck in lucks]
         normal = np.concatenate([rng.standard_normal((half, sizes)) for rng in generators], axis=1)
         chi = np.stack([rng.chisquare(_DEGREES, half) for rng in generators], axis=1)
         tails = np.sqrt(_DEGREES / chi)[:, :, None]

@@ -53,7 +53,7 @@ class Filling:
         packing: who holds what.
         seconds: when all rungs are done, (K,).
         usd: what they cost, (K,).
-        kept: whether deadline and budget are, (K,).
+        kept: whether the deadline and the budget that it was chosen for are, (K,).
         next_instances: what the next rung begins with, (K,).
         usd_per_second: what a second more for the study would save.
     """
@@ -73,7 +73,7 @@ class Prospects:
     Attributes:
         chosen: the filling that counts.
         later_seconds: what later rungs take at the least, (K,).
-        chance: that with it deadline and budget are kept.
+        chance: that with it the study's own deadline and budget are kept.
         earliest: when the study is done if nothing is too dear, (K,).
         least_usd: what it costs if nothing is too late, (K,).
         possible: the share of draws in which deadline and budget can be kept at all.
