@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Offer
@@ -30,6 +31,9 @@ _SERIAL = 0.05
 # What more siblings than the latest so many could teach takes longer to learn than it is worth.
 _MOST_SIBLINGS = 120
 _FRESH_LUCK = 0
+# Matrices of a few hundred rows take longer where several threads share them out: those that are
+# done spin until the others are.
+_THREADS = ThreadpoolController()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,10 +77,11 @@ def trial_speeds(
     typical = table.typical(measured, full_work)
     sizes = StudySizes(table.devices, table.kinds, typical)
     count = len(trials) + 1
-    model = sibling_speeds(_features(every), sizes, measured, count=count)
     own = np.array([table.teaches(one) for one in trials], dtype=np.bool_)
     lucks = [zlib.crc32(one.stands.job.encode()) for one in trials]
-    draws = model.draws(DRAWS, [*lucks, _FRESH_LUCK])[:, :, table.of_size]
+    with _THREADS.limit(limits=1):
+        model = sibling_speeds(_features(every), sizes, measured, count=count)
+        draws = model.draws(DRAWS, [*lucks, _FRESH_LUCK])[:, :, table.of_size]
     known = settled(draws, np.append(own, False))
     return TrialSpeeds(known[:, :-1], draws[:, :-1], known[0, -1], draws[:, -1], own)
 
