@@ -351,11 +351,3 @@ def _at_least(deadline_seconds: float | None) -> float | None:
     if deadline_seconds is None:
         return None
     return max((1.0 - _RESERVE) * deadline_seconds, _LEAST_SECONDS)
-
-
-def _offer(moment: StudyMoment, trial: TrialAt) -> str:
-    return moment.supply.sizes[trial.held or 0].offer
-
-
-def _instances(moment: StudyMoment, trial: TrialAt) -> int:
-    return moment.supply.sizes[trial.held or 0].instances
