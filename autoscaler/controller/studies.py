@@ -7,10 +7,12 @@ from dataclasses import replace
 from functools import partial
 
 from autoscaler.controller.lingering import Lingering
+from autoscaler.controller.step_times import own_step_times
 from autoscaler.controller.study_spending import StudySpending
 from autoscaler.controller.study_troubles import StudyTroubles
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
+from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import FreeInstance, StudySnapshot
 from autoscaler.domain.terms import TrialRecord
 from autoscaler.store.store import Store
@@ -33,6 +35,7 @@ class StudySnapshots:
         self._lingering = lingering
         self._spending = spending
         self._troubles = troubles
+        self._steps_of_ended: dict[str, tuple[StepObservation, ...]] = {}
 
     def take(
         self, jobs: Sequence[JobRecord], alive: Sequence[HeldInstance], now_seconds: float
@@ -75,7 +78,23 @@ class StudySnapshots:
             trials=tuple(_as_it_is(record, not_ended) for record in records),
             free=self._free(name, alive, now_seconds),
             spent_usd=float(self._spending.spent(name, jobs, now_seconds)),
+            steps=self._steps(records, not_ended),
         )
+
+    def _steps(
+        self, records: Sequence[TrialRecord], not_ended: Collection[str]
+    ) -> dict[str, tuple[StepObservation, ...]]:
+        """Those of trials that have timed some; of one that has ended they stay as they are."""
+        found = {}
+        for job in (record.stands.job for record in records):
+            steps = self._steps_of_ended.get(job)
+            if steps is None:
+                steps = own_step_times(self._store.measurements.observations(job))
+                if job not in not_ended:
+                    self._steps_of_ended[job] = steps
+            if steps:
+                found[job] = steps
+        return found
 
     def _free(
         self, study: str, alive: Sequence[HeldInstance], now_seconds: float

@@ -194,12 +194,15 @@ class Studies:
         held: Mapping[str, Sequence[HeldInstance]],
         trained: Mapping[str, Allocation | None],
     ) -> None:
-        """Tell of trials that did not train when they were told of, since when they do."""
+        """Tell since when trials train that did not when they were told of, and who has paused."""
         for record in self._store.studies.trials(study):
             job, size = record.stands.job, trained.get(record.stands.job)
-            if record.trained is None and size is not None and not record.stands.has_ended:
-                since = max(each.training_seconds or 0.0 for each in held[job])
-                self._store.studies.tell(study, [(record.stands, size)], since)
+            if (record.trained is None) == (size is None) or record.stands.has_ended:
+                continue
+            at = self._clock.now()
+            if size is not None:
+                at = max(each.training_seconds or 0.0 for each in held[job])
+            self._store.studies.tell(study, [(record.stands, size)], at)
 
     def begin(self, held: HeldInstance, job: str | None, started_seconds: float) -> int:
         """Let this start of an instance's script hold its trial, which is `job`.

@@ -18,6 +18,7 @@ from autoscaler.economics.studies.rung import (
     SurvivorDraws,
     future_rungs,
 )
+from autoscaler.economics.studies.scaling_looks import with_scaling_looks
 from autoscaler.economics.studies.study_plan import (
     StudyAim,
     StudyPlan,
@@ -32,6 +33,8 @@ from autoscaler.economics.wording import duration
 from autoscaler.goodput.throughput import FloatArray
 
 _LEAST_SECONDS = 1.0
+# Of the time left so much is kept for what no draw knows of: measurements are as far off.
+_RESERVE = 0.03
 # Of the trials that are to begin with the others, so many are planned for.
 _MOST_TO_BEGIN = 60
 _HOLDS = (TrialAction.HOLD, TrialAction.RESIZE, TrialAction.START, TrialAction.TAKE_OVER)
@@ -53,6 +56,7 @@ def plan_synchronous(moment: StudyMoment, goal: StudyGoal) -> StudyVerdict:
         plan = plan_rung(rung, moment.supply, aim)
     except ValueError as error:
         return _as_it_is(moment, str(error))
+    plan = with_scaling_looks(plan, moment)
     decided = {one.trial: one for one in plan.decisions}
     paid = _Paid(moment, goal)
     verdicts = {one.id: paid.verdict(one, decided[one.id]) for one in _holders_first(racing)}
@@ -158,7 +162,7 @@ def _rung(moment: StudyMoment, racing: list[TrialAt]) -> Rung:
     return Rung(
         tuple(trials),
         freed,
-        _future(moment, fresh, to_begin),
+        _future(moment, to_begin),
         may_pause=moment.keeps_progress,
         may_swap=moment.keeps_progress and _is_settled(moment),
         is_reluctant=True,
@@ -197,10 +201,10 @@ def _to_begin(moment: StudyMoment) -> int:
     return min(max(missing, 0), terms.to_begin, _MOST_TO_BEGIN)
 
 
-def _future(moment: StudyMoment, fresh: FloatArray, to_begin: int) -> tuple[FutureRung, ...]:
+def _future(moment: StudyMoment, to_begin: int) -> tuple[FutureRung, ...]:
     later = moment.study.terms.later
     able = [one for one in moment.trials if one.can_train]
-    rates = np.stack([one.later_goodput for one in able] + [fresh] * to_begin, axis=1)
+    rates = np.stack([one.later_goodput for one in able] + [moment.later_fresh] * to_begin, axis=1)
     weights = None if to_begin else _weights(moment, able)
     counts, works = [rung.trials for rung in later], [rung.work for rung in later]
     return future_rungs(rates, counts, works, SurvivorDraws(weights))
@@ -343,12 +347,7 @@ def _hourly_worth(goal: StudyGoal) -> float:
 
 
 def _at_least(deadline_seconds: float | None) -> float | None:
-    return None if deadline_seconds is None else max(deadline_seconds, _LEAST_SECONDS)
-
-
-def _offer(moment: StudyMoment, trial: TrialAt) -> str:
-    return moment.supply.sizes[trial.held or 0].offer
-
-
-def _instances(moment: StudyMoment, trial: TrialAt) -> int:
-    return moment.supply.sizes[trial.held or 0].instances
+    """What is planned for: less than there is, by what measurements are off."""
+    if deadline_seconds is None:
+        return None
+    return max((1.0 - _RESERVE) * deadline_seconds, _LEAST_SECONDS)
