@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from autoscaler.economics.studies.moment import StudyMoment, TrialAt
+from autoscaler.economics.studies.room import Room
 from autoscaler.economics.studies.study_plan import StudyPlan, TrialAction, TrialDecision
 from autoscaler.economics.studies.ways import start_seconds
 from autoscaler.economics.wording import money
@@ -72,6 +73,24 @@ def _seconds(trial: TrialAt) -> float:
     return trial.to_decision / max(float(np.median(trial.goodput[:, trial.held])), 1e-300)
 
 
+def _room(plan: StudyPlan, moment: StudyMoment) -> Room:
+    """What the limits leave beside all that is planned, held, kept and ordered."""
+    room, place_of = Room(moment.supply), moment.supply.place_of
+    planned = {one.trial for one in plan.decisions if one.action is not TrialAction.WAIT}
+    for one in plan.decisions:
+        if one.trial in planned:
+            room.take(place_of[one.size.offer], one.size.instances)
+    for trial in moment.trials:
+        if trial.held is not None and trial.id not in planned:
+            size = moment.supply.sizes[trial.held]
+            room.take(place_of[size.offer], size.instances)
+    for free in moment.free:
+        room.take(place_of[free.offer], free.instances)
+    if plan.standby is not None:
+        room.take(place_of[plan.standby.offer], plan.standby.keep + plan.standby.order)
+    return room
+
+
 def _look(
     trial: TrialAt, decision: TrialDecision, plan: StudyPlan, moment: StudyMoment
 ) -> TrialDecision | None:
@@ -85,6 +104,8 @@ def _look(
         return None
     size = int(np.where(able, supply.instances, 0).argmax())
     added = float(supply.instances[size] - supply.instances[held])
+    if not _room(plan, moment).bears(int(supply.offer_of[held]), int(added)):
+        return None
     takes = start_seconds(size, supply) + supply.switching.look_seconds
     billed = max(takes, float(supply.minimum_billed_seconds[size]))
     usd = added * float(supply.unit_usd_per_second[size]) * billed
