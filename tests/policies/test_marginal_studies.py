@@ -51,6 +51,23 @@ class TestSynchronous:
         assert found["trial-02"].target == ONE
         assert found["trial-02"].release_first
 
+    def test_what_one_at_its_barrier_can_not_give_back_is_nobody_elses(self) -> None:
+        waits, told = trial(0, 50.0, ONE, decided_at=50.0)
+        stuck = replace(waits, progress_examples=0.0), told
+        trials = [stuck, trial(1, 10.0, ONE, decided_at=50.0), trial(2, decided_at=50.0)]
+        search = {"synchronous": True, "later": LATER, "objective": worth(hours=1.5)}
+        found = planned(moment(trials, quota=2, **search))
+        assert "it would begin anew elsewhere" in found["trial-00"].reason
+        assert [found[name].target for name in sorted(found)] == [ONE, ONE, None]
+        assert "of trial-01" in found["trial-02"].reason
+
+    def test_who_holds_all_there_is_gives_way_to_those_that_it_waits_for(self) -> None:
+        waits, told = trial(0, 50.0, ONE, decided_at=50.0)
+        trials = [(replace(waits, progress_examples=0.0), told), trial(1, 10.0, decided_at=50.0)]
+        search = {"synchronous": True, "later": LATER, "objective": worth(hours=1.5)}
+        found = planned(moment(trials, quota=1, **search))
+        assert [found[name].target for name in sorted(found)] == [None, ONE]
+
     def test_the_slow_one_grows_for_a_deadline_and_the_fast_one_does_not(self) -> None:
         trials = [
             trial(0, 5.0, ONE, decided_at=50.0, unit_seconds=200.0, most=8),

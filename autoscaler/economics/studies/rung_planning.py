@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from autoscaler.economics.wording import duration
 from autoscaler.goodput.throughput import FloatArray
 
 _LEAST_SECONDS = 1.0
+_ROUNDING = 1e-9
 # Of the time left so much is kept for what no draw knows of: measurements are as far off.
 _RESERVE = 0.03
 # Of the trials that are to begin with the others, so many are planned for.
@@ -45,6 +46,7 @@ def plan_synchronous(moment: StudyMoment, goal: StudyGoal) -> StudyVerdict:
     racing = [one for one in moment.trials if not one.waits_for_decision and one.can_train]
     if not racing:
         return _at_the_barrier(moment)
+    moment = _with_room_to_race(moment, racing)
     rung = _rung(moment, racing)
     aim = StudyAim(
         deadline_seconds=_at_least(goal.deadline_seconds),
@@ -127,6 +129,41 @@ class _Paid:
             return TrialVerdict(trial.id, None, f"wait {trial.id}: {why}")
         size = self.moment.supply.sizes[trial.held]
         return TrialVerdict(trial.id, size, f"hold {trial.id} at {size}: {why}")
+
+
+def _with_room_to_race(moment: StudyMoment, racing: list[TrialAt]) -> StudyMoment:
+    """The moment without the room that trials at their barrier hold and can't give back.
+
+    Where that leaves none and nobody races, they give way and begin anew later: or none of those
+    that they wait for would ever come.
+    """
+    stuck = [
+        one
+        for one in moment.trials
+        if one.waits_for_decision and one.held is not None and not one.frees
+    ]
+    if not stuck:
+        return moment
+    supply, held = moment.supply, Counter[int]()
+    for one in stuck:
+        held[int(supply.offer_of[one.held])] += int(supply.instances[one.held])
+    left = supply.maximum - sum(supply.uses[:, at] * held[at] for at in held)
+    wanted = np.logical_or.reduce([(one.goodput > 0).all(axis=0) for one in racing])
+    fits = (supply.uses[:, supply.offer_of] * supply.instances <= left[:, None] + _ROUNDING).all(0)
+    if any(one.held is not None for one in racing) or (wanted & fits).any():
+        limits = (
+            replace(limit, maximum=max(float(most), 0.0))
+            for limit, most in zip(supply.limits, left, strict=True)
+        )
+        return replace(moment, supply=replace(supply, limits=tuple(limits)))
+    gives_way = {one.id for one in stuck}
+    return replace(
+        moment,
+        trials=tuple(
+            replace(one, stands=replace(one.stands, pauses=True)) if one.id in gives_way else one
+            for one in moment.trials
+        ),
+    )
 
 
 def _rung(moment: StudyMoment, racing: list[TrialAt]) -> Rung:
