@@ -55,7 +55,7 @@ class TestSynchronous:
         waits, told = trial(0, 50.0, ONE, decided_at=50.0)
         stuck = replace(waits, progress_examples=0.0), told
         trials = [stuck, trial(1, 10.0, ONE, decided_at=50.0), trial(2, decided_at=50.0)]
-        search = {"synchronous": True, "later": LATER, "objective": worth(hours=1.5)}
+        search = {"synchronous": True, "later": LATER, "objective": worth(hours=20)}
         found = planned(moment(trials, quota=2, **search))
         assert "it would begin anew elsewhere" in found["trial-00"].reason
         assert [found[name].target for name in sorted(found)] == [ONE, ONE, None]
@@ -64,7 +64,7 @@ class TestSynchronous:
     def test_who_holds_all_there_is_gives_way_to_those_that_it_waits_for(self) -> None:
         waits, told = trial(0, 50.0, ONE, decided_at=50.0)
         trials = [(replace(waits, progress_examples=0.0), told), trial(1, 10.0, decided_at=50.0)]
-        search = {"synchronous": True, "later": LATER, "objective": worth(hours=1.5)}
+        search = {"synchronous": True, "later": LATER, "objective": worth(hours=20)}
         found = planned(moment(trials, quota=1, **search))
         assert [found[name].target for name in sorted(found)] == [None, ONE]
 
