@@ -45,14 +45,15 @@ def study_of(storage: str | None = None) -> optuna.Study:
     )
 
 
-def kill_worker(study: optuna.Study) -> None:
-    """Kill the worker of the first trial once it has reported."""
+def kill_worker(study: optuna.Study, state: Path) -> None:
+    """Kill the worker of the first trial, on an instance below `state`, once it has reported."""
     while not (study.trials and len(study.trials[0].intermediate_values) >= 2):
         time.sleep(0.05)
     workers = [
         process
-        for process in psutil.process_iter(["cmdline"])
+        for process in psutil.process_iter(["cmdline", "cwd"])
         if (process.info["cmdline"] or [])[-2:] == ["-m", "hpo.worker"]
+        and Path(process.info["cwd"] or "/").is_relative_to(state)
     ]
     assert workers
     for process in workers:
@@ -70,7 +71,7 @@ def test_a_study_whose_worker_is_killed_is_what_it_is_alone(
     study, expected = study_of(f"sqlite:///{tmp_path}/study.db"), study_of()
     expected.optimize(objective, n_trials=2)
     ended: list[int] = []
-    killer = threading.Thread(target=kill_worker, args=(study,))
+    killer = threading.Thread(target=kill_worker, args=(study, tmp_path))
     killer.start()
     hpo.optimize(
         study,
