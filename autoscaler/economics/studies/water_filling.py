@@ -36,8 +36,8 @@ _HYSTERESIS = 0.02
 # To keep the aim in one draw of a hundred more may cost so many hundredths of the cheapest study:
 # a deadline that is all but lost does not take whatever there is.
 _MISS = 5.0
-# A deadline that not even half of the draws can keep is taken for one that they can, later by so
-# much that it is not the last second of what is possible that is paid for.
+# A deadline that not even half of the draws can keep is taken for one that they can; if none can,
+# later by so much that it is not the last second of what is possible that is paid for.
 _OUT_OF_REACH = 0.5
 _IN_REACH = 1.1
 # A chance is known from few draws: so much more of it is no reason to change.
@@ -173,10 +173,11 @@ def _within_reach(fillings: list[Filling], later: Hereafter, aim: StudyAim) -> S
     if aim.deadline_seconds is None:
         return aim
     earliest = _earliest(fillings, later)
-    if float((earliest <= aim.deadline_seconds).mean()) >= _OUT_OF_REACH:
+    possible = float((earliest <= aim.deadline_seconds).mean())
+    if possible >= _OUT_OF_REACH:
         return aim
     in_reach = float(np.quantile(earliest, _OUT_OF_REACH, method="higher"))
-    return replace(aim, deadline_seconds=max(aim.deadline_seconds, in_reach * _IN_REACH))
+    return replace(aim, deadline_seconds=in_reach if possible else in_reach * _IN_REACH)
 
 
 def _earliest(fillings: list[Filling], later: Hereafter) -> FloatArray:
