@@ -14,7 +14,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final
 
-from autoscaler.domain.errors import PermissionDenied, ProviderError
+from autoscaler.clock import Clock
+from autoscaler.domain.errors import PermissionDenied, ProviderError, Unavailable
 from autoscaler.domain.instance import CONTROLLER_TAG
 from providers.aws.calls import RegionCalls
 from providers.aws.errors import is_gone
@@ -36,8 +37,12 @@ class Ending:
         calls: Mapping[str, RegionCalls],
         register: Register,
         find: Find,
+        visible_seconds: float,
+        clock: Clock,
     ) -> None:
         self._controller = controller
+        self._visible_seconds = visible_seconds
+        self._clock = clock
         self._calls = calls
         self._register = register
         self._find = find
@@ -89,17 +94,26 @@ class Ending:
         try:
             self._terminate(region, [ticket.owned for ticket in tickets])
         except ProviderError as error:
-            if len(tickets) == 1 and not _is_done(error):
-                tickets[0].done.set_exception(error)
-            elif len(tickets) == 1:
-                tickets[0].done.set_result(None)
-            else:
+            if len(tickets) > 1:
                 # EC2 refuses the whole call for one of them: the others are not to suffer for it.
                 for ticket in tickets:
                     self._end_together(region, [ticket])
+            elif not is_gone(error.__cause__):
+                tickets[0].done.set_exception(error)
+            elif self._is_young(tickets[0].owned):
+                tickets[0].done.set_exception(
+                    Unavailable(f"{error}: it is too new for EC2 to know it everywhere: again")
+                )
+            else:
+                tickets[0].done.set_result(None)
         else:
             for ticket in tickets:
                 ticket.done.set_result(None)
+
+    def _is_young(self, owned: Owned) -> bool:
+        """EC2 tells of what has ended for an hour: one so new is not gone but not there yet."""
+        age_seconds = self._clock.now() - owned.instance.launched_seconds
+        return age_seconds < self._visible_seconds
 
     def _terminate(self, region: str, owned: Sequence[Owned]) -> None:
         for one in owned:
@@ -108,10 +122,6 @@ class Ending:
         ids = list(dict.fromkeys(one.instance.id for one in owned))
         _log.info("%s: ending %s", region, ", ".join(ids))
         self._calls[region].terminate(ids)
-
-
-def _is_done(error: ProviderError) -> bool:
-    return error.__cause__ is not None and is_gone(error.__cause__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,12 +183,12 @@ def refusal(code: str, message: str, call: Call) -> ProviderError:
     return Unavailable(told)
 
 
-def is_gone(error: BaseException) -> bool:
+def is_gone(error: BaseException | None) -> bool:
     """Whether the call named an instance that is no more, or not yet seen."""
     return error_code(error).startswith("InvalidInstanceID")
 
 
-def error_code(error: BaseException) -> str:
+def error_code(error: BaseException | None) -> str:
     """AWS's own code; empty where it is none of its errors."""
     if not isinstance(error, ClientError):
         return ""

@@ -83,8 +83,7 @@ class Launching:
         try:
             return self._send(request, sale)
         except Unavailable as error:
-            code = error_code(error.__cause__) if error.__cause__ is not None else ""
-            if code not in (_MISMATCH, _ENDED):
+            if error_code(error.__cause__) not in (_MISMATCH, _ENDED):
                 raise
             return self._known_to_ec2(request, sale, visible_seconds, error)
 

@@ -85,7 +85,9 @@ class AwsProvider(Provider):
             for region, calls in self._calls.items()
         }
         self._caps = Caps(settings, self._register, patience.visible_seconds, clock)
-        self._ending = Ending(controller, self._calls, self._register, self._find)
+        self._ending = Ending(
+            controller, self._calls, self._register, self._find, patience.visible_seconds, clock
+        )
         self._launching = Launching(
             settings,
             self._calls,
