@@ -93,9 +93,9 @@ class Launching:
         with readable(f"{sale.pool.region}: CreateFleet"):
             ids = [one for part in reply.get("Instances", ()) for one in part["InstanceIds"]]
         if not ids:
+            refused = _fleet_refusal(reply, Call(calls.region, "CreateFleet", sale.pool_name))
             self._count_attempt(request.token)
-            raise _fleet_refusal(reply, Call(calls.region, "CreateFleet", sale.pool_name))
-        self._attempts.pop(request.token, None)
+            raise refused
         return self._seen(calls, ids[0], request, sale)
 
     def _seen(
@@ -206,7 +206,11 @@ class Launching:
 
 
 def _fleet_refusal(reply: Reply, call: Call) -> ProviderError:
-    """What a fleet without an instance says."""
+    """What a fleet without an instance says.
+
+    Raises:
+        Unavailable: nothing, so that it is not known whether it has one.
+    """
     with readable(str(call)):
         told = [(one["ErrorCode"], one.get("ErrorMessage") or "") for one in reply["Errors"]]
         code, message = told[0]

@@ -7,6 +7,7 @@ is an account of its own, so that tests do not see each other.
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 import socket
@@ -58,13 +59,17 @@ class FaultProxy:
         self._moto = moto
         self._clock = clock
         self._accounts: dict[str, Account] = {}
+        self._numbers = itertools.count()
 
-    def account(self, key: str, clock: Clock | None = None) -> Account:
-        """The account whose access key this is; a new one has `clock`."""
-        if key not in self._accounts:
-            number = str(100_000_000_000 + len(self._accounts))
-            self._accounts[key] = Account(number, clock or self._clock)
-        return self._accounts[key]
+    def account(self, key: str) -> Account:
+        """The account whose access key this is."""
+        return self._accounts.get(key) or self.renew(key, self._clock)
+
+    def renew(self, key: str, clock: Clock) -> Account:
+        """A new and empty account for this access key."""
+        account = Account(str(100_000_000_000 + next(self._numbers)), clock)
+        self._accounts[key] = account
+        return account
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         request = self._request(environ)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -38,9 +37,26 @@ QUICK = Patience(
     read_attempts=1,
     read_mode="standard",
 )
-_KEYS = itertools.count()
-# One session for all: its loader keeps EC2's long description of itself.
-_SESSION = boto3.session.Session(region_name=REGION)
+_KEY = "AKIATEST"
+
+
+class KeptSession(boto3.session.Session):
+    """Gives the same client again: to make one costs more than most tests here."""
+
+    def __init__(self) -> None:
+        super().__init__(_KEY, "secret", region_name=REGION)
+        self._kept: dict[str, Any] = {}
+
+    def client(self, service_name: str, *arguments: Any, **options: Any) -> Any:
+        config = options.get("config")
+        told = None if config is None else sorted(vars(config)["_user_provided_options"].items())
+        key = repr((service_name, options.get("endpoint_url"), told))
+        if key not in self._kept:
+            self._kept[key] = super().client(service_name, *arguments, **options)
+        return self._kept[key]
+
+
+_SESSION = KeptSession()
 
 
 class AwsWorld:
@@ -49,9 +65,7 @@ class AwsWorld:
     def __init__(self, fake: FakeAws, **pool: Any) -> None:
         self.url = fake.url
         self.clock = VirtualClock(START_SECONDS)
-        key = f"AKIATEST{next(_KEYS):04d}"
-        self.account = fake.proxy.account(key, self.clock)
-        _SESSION._session.set_credentials(key, "secret")
+        self.account = fake.proxy.renew(_KEY, self.clock)
         self.ec2, self.sqs, self.s3 = (self.client(name) for name in ("ec2", "sqs", "s3"))
         self.queue_url = self.sqs.create_queue(QueueName="castor")["QueueUrl"]
         self.document = self._document(pool)
@@ -76,11 +90,11 @@ class AwsWorld:
         )
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """A second at a time, and what is due in it."""
-        for _ in range(400):
+        """A few seconds at a time, and what is due in them."""
+        for _ in range(100):
             if condition():
                 return
-            self.pass_time(1.0)
+            self.pass_time(5.0)
         raise AssertionError("waited in vain")
 
     def pass_time(self, seconds: float) -> None:

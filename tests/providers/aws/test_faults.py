@@ -1,0 +1,102 @@
+"""Every call, failing in every way: nothing leaks, nothing is bought twice, the caps hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.fakes.aws.faults import Fault, When
+from tests.fakes.aws.server import FakeAws
+from tests.providers.aws.cloud import AwsWorld
+from tests.providers.aws.driving import Driver, Slot
+
+WAYS = {
+    "throttled": Fault("", code="RequestLimitExceeded", status=503),
+    "broken": Fault("", code="InternalError", status=500),
+    "timeout before": Fault("", When.LOST_BEFORE),
+    "timeout after applying": Fault("", When.LOST_AFTER),
+    "no capacity": Fault("", code="InsufficientInstanceCapacity", status=500),
+    "no capacity in a 200": Fault("", When.IN_REPLY, code="InsufficientInstanceCapacity"),
+    "quota": Fault("", code="VcpuLimitExceeded", status=400),
+    "quota in a 200": Fault("", When.IN_REPLY, code="MaxSpotInstanceCountExceeded"),
+    "trouble in a 200": Fault("", When.IN_REPLY, code="InternalError"),
+    "denied": Fault("", code="UnauthorizedOperation", status=403),
+    "malformed": Fault("", When.MALFORMED),
+    "empty": Fault("", When.EMPTY),
+}
+# Those that decide what is bought, kept and given back; all others go with `make test-aws`.
+DECISIVE = ("CreateFleet", "DescribeInstances", "TerminateInstances")
+OTHERS = (
+    *("PutObject", "DescribeInstanceTypeOfferings", "DescribeSpotPriceHistory", "GetProducts"),
+    *("ListServiceQuotas", "ReceiveMessage", "DeleteMessageBatch"),
+)
+SLOTS = 2
+
+
+def ways_of(action: str) -> list[str]:
+    """Only fleets have errors in a reply that is none."""
+    return [
+        way for way, fault in WAYS.items() if action == "CreateFleet" or not is_of_fleet(fault)
+    ]
+
+
+def is_of_fleet(fault: Fault) -> bool:
+    return fault.when is When.IN_REPLY
+
+
+CELLS = [
+    pytest.param(action, way, marks=() if action in DECISIVE else pytest.mark.aws)
+    for action in (*DECISIVE, *OTHERS)
+    for way in ways_of(action)
+]
+
+
+def check(world: AwsWorld, action: str, way: str) -> Driver:
+    """Fill and clear under the fault, and see what is left."""
+    driver = Driver(world, world.connect(), [Slot(f"slot{n}") for n in range(SLOTS)])
+    fault = replace(WAYS[way], action=action, times=2)
+    world.put_message("poison")
+    world.account.faults.add(replace(fault))
+    driver.fill()
+    assert set(world.account.alive()) == {slot.instance for slot in driver.slots}
+    world.account.faults.add(replace(fault))
+    driver.clear()
+    world.account.faults.clear()
+    assert world.account.alive() == []
+    assert world.account.most_alive <= SLOTS
+    assert len(world.account.launched_seconds) == SLOTS
+    for error in driver.errors:
+        assert "\n" not in str(error)
+        assert "us-east-1" in str(error) or "pools.gpu" in str(error)
+    return driver
+
+
+@pytest.mark.parametrize(("action", "way"), CELLS)
+def test_a_fault_costs_nothing(fake: FakeAws, action: str, way: str) -> None:
+    world = AwsWorld(fake, max_instances=SLOTS)
+    check(world, action, way)
+    assert world.account.calls[action] > 0
+
+
+@pytest.mark.parametrize("way", ["timeout after applying", "throttled", "empty"])
+def test_a_fault_under_lag_costs_nothing(fake: FakeAws, way: str) -> None:
+    world = AwsWorld(fake, max_instances=SLOTS)
+    world.account.lag_seconds = 9.0
+    check(world, "CreateFleet", way)
+
+
+def test_the_matrix_tells_a_provider_that_buys_twice(fake: FakeAws) -> None:
+    """Without tokens that EC2 knows again, a lost reply is a second instance."""
+    world = AwsWorld(fake, max_instances=SLOTS)
+    world.account.fleets = _Forgetful()
+    world.account.lag_seconds = 9.0
+    with pytest.raises(AssertionError):
+        check(world, "CreateFleet", "timeout after applying")
+
+
+class _Forgetful(dict):  # type: ignore[type-arg]
+    """As bare moto is: it does not know a client token again."""
+
+    def get(self, key: object, default: object = None) -> None:
+        return None
