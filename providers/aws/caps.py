@@ -6,16 +6,17 @@ would show what it had launched.
 
 from __future__ import annotations
 
+import math
 import threading
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import QuotaExceeded
 from autoscaler.domain.instance import CloudInstance
-from autoscaler.domain.offer import Limit, LimitUnit
+from autoscaler.domain.offer import Limit, LimitUnit, Purchase
 from providers.aws.register import Register
 from providers.aws.replies import POOL_TAG
 from providers.aws.sales import Sale, Sales
@@ -77,16 +78,11 @@ class Caps:
     def limits(self, sales: Sales) -> list[Limit]:
         """The same bounds for those who plan."""
         settings = self._settings
-        offers: defaultdict[str, set[str]] = defaultdict(set)
-        for sale in sales.values():
-            offers[sale.pool_name].add(sale.offer.id)
-        found = [_limit("aws", LimitUnit.USD_PER_HOUR, settings.max_usd_per_hour, sales)]
+        found = _money_limits("aws", settings.max_usd_per_hour, list(sales.values()))
         for name, pool in settings.pools.items():
-            ids = offers[name]
-            found.append(_limit(f"pools.{name}", LimitUnit.INSTANCES, pool.max_instances, ids))
-            found.append(
-                _limit(f"pools.{name} budget", LimitUnit.USD_PER_HOUR, pool.max_usd_per_hour, ids)
-            )
+            own = [sale for sale in sales.values() if sale.pool_name == name]
+            found.append(_limit(f"pools.{name}", LimitUnit.INSTANCES, pool.max_instances, own))
+            found += _money_limits(f"pools.{name} budget", pool.max_usd_per_hour, own)
         return [limit for limit in found if limit.offers]
 
     def _held(self, without_token: str) -> list[_Held]:
@@ -128,5 +124,20 @@ class Caps:
                 )
 
 
-def _limit(name: str, unit: LimitUnit, maximum: Decimal | int, offers: Iterable[str]) -> Limit:
-    return Limit(name, unit, float(maximum), frozenset(offers))
+def _money_limits(name: str, most_usd: Decimal, sales: Sequence[Sale]) -> list[Limit]:
+    """A cap as planners can count it.
+
+    They count an offer at its price of now, and spot may come to cost more: so many instances
+    that may each cost so much are the most that the cap bears.
+    """
+    limits = [_limit(name, LimitUnit.USD_PER_HOUR, most_usd, sales)]
+    prices = {sale.most_usd_per_hour for sale in sales if sale.offer.purchase is Purchase.SPOT}
+    for usd in sorted(prices):
+        dear = [sale for sale in sales if sale.most_usd_per_hour >= usd]
+        count = math.floor(most_usd / usd)
+        limits.append(_limit(f"{name} at ${usd}/h or more", LimitUnit.INSTANCES, count, dear))
+    return limits
+
+
+def _limit(name: str, unit: LimitUnit, maximum: Decimal | int, sales: Iterable[Sale]) -> Limit:
+    return Limit(name, unit, float(maximum), frozenset(sale.offer.id for sale in sales))

@@ -123,6 +123,8 @@ def _told_kind(told: Mapping[str, Any]) -> Kind | None:
 
 def _device_kind(gpu: Mapping[str, Any]) -> str | None:
     name = str(gpu["Name"])
+    if gpu.get("GpuPartitionSize", 1.0) < 1.0:
+        return None  # a part of a device is no device
     if name == "A100":
         is_large = gpu["MemoryInfo"]["SizeInMiB"] > _LARGE_A100_MIB
         return "a100-80" if is_large else "a100-40"

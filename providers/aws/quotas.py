@@ -109,7 +109,7 @@ def _vcpu_quota(name: str, code: str, vcpus: float) -> VcpuQuota | None:
     for pattern, purchase in ((_ON_DEMAND, Purchase.ON_DEMAND), (_SPOT, Purchase.SPOT)):
         found = pattern.fullmatch(name)
         if found is not None:
-            families = re.findall(r"[A-Z]+\d*", found[1].replace("Standard", ""))
+            families = re.findall(r"[A-Z][A-Za-z]*\d*", found[1].replace("Standard", ""))
             return VcpuQuota(name, code, purchase, tuple(one.lower() for one in families), vcpus)
     return None
 

@@ -21,6 +21,7 @@ class TestAwsProvider(ProviderConformance):
         return AwsWorld(fake)
 
 
+@pytest.mark.aws
 class TestAwsProviderThatBootsAndLags(ProviderConformance):
     """As real EC2 is: new instances are pending, and missing from lists for some seconds."""
 
