@@ -31,6 +31,14 @@ ACTIONS = (
     *("DescribeInstanceTypeOfferings", "DescribeSpotPriceHistory", "GetProducts"),
     *("ListServiceQuotas", "ReceiveMessage", "DeleteMessageBatch"),
 )
+IN_SUITE = {
+    "CreateFleet": (
+        *("throttled", "timeout before", "timeout after applying", "no capacity in a 200"),
+        *("trouble in a 200", "denied", "malformed", "empty"),
+    ),
+    "DescribeInstances": ("timeout after applying", "empty"),
+    "TerminateInstances": ("timeout after applying", "broken"),
+}
 SLOTS = 2
 
 
@@ -46,10 +54,7 @@ def is_of_fleet(fault: Fault) -> bool:
 
 
 def is_in_suite(action: str, way: str) -> bool:
-    if action == "CreateFleet":
-        return True
-    is_telling = way in ("timeout after applying", "empty")
-    return is_telling and action in ("DescribeInstances", "TerminateInstances")
+    return way in IN_SUITE.get(action, ())
 
 
 CELLS = [
@@ -95,7 +100,7 @@ def test_a_fault_under_lag_costs_nothing(fake: FakeAws, way: str) -> None:
 
 def test_the_matrix_tells_a_provider_that_buys_twice(fake: FakeAws) -> None:
     """Without tokens that EC2 knows again, a lost reply is a second instance."""
-    world = AwsWorld(fake, max_instances=SLOTS)
+    world = AwsWorld(fake, max_instances=SLOTS + 1)
     world.account.fleets = _Forgetful()
     world.account.lag_seconds = 9.0
     with pytest.raises(AssertionError):
