@@ -10,7 +10,7 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from autoscaler.clock import Clock
@@ -27,7 +27,8 @@ from providers.aws.settings import AwsSettings
 class _Held:
     pool: str
     most_usd_per_hour: Decimal
-    until_seconds: float = 0.0
+    until_seconds: float = math.inf
+    may_be_there: bool = False
 
 
 class Caps:
@@ -64,16 +65,31 @@ class Caps:
         with self._lock:
             held = self._held(without_token=token)
             self._check(held, sale)
+            before = self._on_the_way.get(token)
             self._on_the_way[token] = _Held(
                 sale.pool_name,
                 sale.most_usd_per_hour,
-                self._clock.now() + self._visible_seconds,
+                may_be_there=before is not None and before.may_be_there,
             )
 
-    def release(self, token: str) -> None:
-        """The launch is known to have yielded nothing, or an instance that the register has."""
+    def launched(self, token: str) -> None:
+        """The register has the instance: it counts by itself."""
         with self._lock:
             self._on_the_way.pop(token, None)
+
+    def unknown(self, token: str) -> None:
+        """What came of the launch is not known: it keeps its place until lists would show it."""
+        with self._lock:
+            self._keep(token)
+
+    def refused(self, token: str) -> None:
+        """This try yielded nothing; one before it may have, if that is not known."""
+        with self._lock:
+            held = self._on_the_way.get(token)
+            if held is not None and held.may_be_there:
+                self._keep(token)
+            else:
+                self._on_the_way.pop(token, None)
 
     def limits(self, sales: Sales) -> list[Limit]:
         """The same bounds for those who plan."""
@@ -84,6 +100,12 @@ class Caps:
             found.append(_limit(f"pools.{name}", LimitUnit.INSTANCES, pool.max_instances, own))
             found += _money_limits(f"pools.{name} budget", pool.max_usd_per_hour, own)
         return [limit for limit in found if limit.offers]
+
+    def _keep(self, token: str) -> None:
+        held = self._on_the_way.get(token)
+        if held is not None:
+            until_seconds = self._clock.now() + self._visible_seconds
+            self._on_the_way[token] = replace(held, until_seconds=until_seconds, may_be_there=True)
 
     def _held(self, without_token: str) -> list[_Held]:
         now_seconds = self._clock.now()

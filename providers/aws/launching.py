@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import (
+    NotFound,
     ProviderError,
     Throttled,
     Unavailable,
@@ -129,11 +130,14 @@ class Launching:
         Raises:
             Unavailable: what came of that order may be too young to be listed.
             Throttled: nothing came of it; the next try has another client token.
+            NotFound: an instance came of it, and is no more.
         """
         found = self._look(sale.pool.region, request.token)
         if found is not None:
             self._mismatched_seconds.pop(request.token, None)
             return self._register.add(sale.pool.region, found, self._clock.now())
+        if error_code(error.__cause__) == _ENDED:
+            raise NotFound(f"{error}: it ended so long ago that EC2 no longer lists it")
         now_seconds = self._clock.now()
         first_seconds = self._mismatched_seconds.setdefault(request.token, now_seconds)
         if now_seconds - first_seconds < visible_seconds:

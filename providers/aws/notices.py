@@ -18,7 +18,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import Unavailable
+from autoscaler.domain.errors import ProviderError, Unavailable
 from autoscaler.domain.instance import CloudState, Interruption
 from providers.aws.calls import RegionCalls
 from providers.aws.register import Register
@@ -68,18 +68,23 @@ class Notices:
         self._rebalanced: set[str] = set()
         self._lock = threading.Lock()
         self.counts: Counter[str] = Counter()
+        self.trouble: str | None = None
 
     def interruptions(self) -> list[Interruption]:
         """Those of instances of ours that have not ended.
 
-        Raises:
-            ProviderError: the queue can't be read; what it told before is kept.
+        While the queue can't be read, which `trouble` says, those that it has told.
         """
         if self._queue_url is None:
             return []
         with self._lock:
-            self._receive(self._queue_url)
-            self._close(self._queue_url)
+            try:
+                self._receive(self._queue_url)
+                self._close(self._queue_url)
+            except ProviderError as error:
+                self._tell(str(error))
+            else:
+                self._tell(None)
             return self._told()
 
     @property
@@ -87,6 +92,11 @@ class Notices:
         """Instances of ours that EC2 would rather have back soon: a hint to save, no more."""
         with self._lock:
             return frozenset(one for one in self._rebalanced if self._alive(one))
+
+    def _tell(self, trouble: str | None) -> None:
+        if trouble is not None and self.trouble is None:
+            _log.warning("announcements are not heard: %s", trouble)
+        self.trouble = trouble
 
     def _receive(self, queue_url: str) -> None:
         for _ in range(_MOST_RECEIVES):

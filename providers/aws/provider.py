@@ -150,11 +150,12 @@ class AwsProvider(Provider):
             self._budget.take(_ALL_REGIONS, _LAUNCHES)
             launched = self._launching.launch(request, sale, self._patience.visible_seconds)
         except Unavailable:
-            raise  # it keeps its place: it may have been launched
-        except ProviderError:
-            self._caps.release(request.token)
+            self._caps.unknown(request.token)
             raise
-        self._caps.release(request.token)
+        except ProviderError:
+            self._caps.refused(request.token)
+            raise
+        self._caps.launched(request.token)
         return launched
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
@@ -178,8 +179,10 @@ class AwsProvider(Provider):
     def interruptions(self) -> Sequence[Interruption]:
         """Announced reclaims and maintenances of instances that have not ended.
 
+        They are hints: a queue that can't be read is in `deaf`, and hides nothing else.
+
         Raises:
-            ProviderError: a queue can't be read.
+            ProviderError: it is not known which instances there are.
         """
         self._know_own()
         return [notice for region in self._notices.values() for notice in region.interruptions()]
@@ -188,6 +191,11 @@ class AwsProvider(Provider):
     def rebalanced(self) -> frozenset[str]:
         """Instances that EC2 would rather have back soon: a hint to save, no more."""
         return frozenset().union(*(region.rebalanced for region in self._notices.values()))
+
+    @property
+    def deaf(self) -> Mapping[str, str]:
+        """Why announcements of a region are not heard now, by region."""
+        return {name: why for name, region in self._notices.items() if (why := region.trouble)}
 
     def dropped_messages(self) -> int:
         """How many messages could not be read since the start."""

@@ -153,6 +153,17 @@ def test_the_token_of_an_ended_instance_that_ec2_refuses_yields_the_ended_one(
     assert len(world.account.launched_seconds) == 1
 
 
+def test_the_token_of_one_that_ended_long_ago_launches_nothing(world: AwsWorld) -> None:
+    world.account.forgets_ended = True
+    late = world.connect()
+    late.instances()
+    launched = world.connect().launch(world.request("1"))
+    world.connect().terminate([launched.id])
+    world.account.lag_seconds = 1e6  # so that no list shows it, as after more than an hour
+    assert isinstance(error_of(lambda: late.launch(world.request("1"))), NotFound)
+    assert world.account.alive() == []
+
+
 def test_trouble_in_a_200_is_not_answered_again_with_the_same_token(world: AwsWorld) -> None:
     provider = world.connect()
     world.account.faults.add(Fault("CreateFleet", When.IN_REPLY, code="InternalError"))
@@ -186,6 +197,22 @@ def test_a_pool_is_never_larger_than_its_bound(fake: FakeAws) -> None:
     error = error_of(lambda: provider.launch(world.request("last")))
     assert isinstance(error, QuotaExceeded)
     assert str(error).startswith("pools.gpu.max_instances: 3 of 3")
+
+
+def test_a_refusal_after_a_lost_reply_frees_no_place(fake: FakeAws) -> None:
+    """It says nothing of what was launched before, which lists do not show yet."""
+    world = AwsWorld(fake, max_instances=1)
+    world.account.lag_seconds = 10.0
+    denied = Fault("CreateFleet", code="UnauthorizedOperation", status=403)
+    world.account.faults.add(replace(LOST), denied)
+    provider = world.connect()
+    assert isinstance(error_of(lambda: provider.launch(world.request("1"))), Unavailable)
+    assert isinstance(error_of(lambda: provider.launch(world.request("1"))), PermissionDenied)
+    assert isinstance(error_of(lambda: provider.launch(world.request("2"))), QuotaExceeded)
+    world.pass_time(11.0)
+    provider.instances()
+    assert isinstance(error_of(lambda: provider.launch(world.request("2"))), QuotaExceeded)
+    assert world.account.most_alive == 1
 
 
 def test_the_hourly_cap_counts_spot_at_what_it_may_come_to_cost(fake: FakeAws) -> None:

@@ -9,7 +9,7 @@ import pytest
 from providers.aws.settings import Patience
 from tests.conformance.provider import THEIRS
 from tests.fakes.aws.faults import Fault
-from tests.providers.aws.cloud import QUICK, AwsWorld, error_of
+from tests.providers.aws.cloud import QUICK, AwsWorld
 
 WARNING = "EC2 Spot Instance Interruption Warning"
 
@@ -136,7 +136,9 @@ def test_the_earliest_of_two_notices_counts(world: AwsWorld) -> None:
 
 def test_a_queue_that_is_gone_is_named(world: AwsWorld) -> None:
     world.sqs.delete_queue(QueueUrl=world.queue_url)
-    assert "regions.us-east-1.queue_url" in str(error_of(world.connect().interruptions))
+    provider = world.connect()
+    assert provider.interruptions() == []
+    assert "regions.us-east-1.queue_url" in provider.deaf["us-east-1"]
 
 
 def test_what_was_told_is_not_lost_when_the_queue_fails(world: AwsWorld) -> None:
@@ -145,8 +147,10 @@ def test_what_was_told_is_not_lost_when_the_queue_fails(world: AwsWorld) -> None
     world.announce(WARNING, {"instance-id": launched.id})
     assert len(provider.interruptions()) == 1
     world.account.faults.add(Fault("ReceiveMessage"))
-    error_of(provider.interruptions)
     assert len(provider.interruptions()) == 1
+    assert list(provider.deaf) == ["us-east-1"]
+    assert len(provider.interruptions()) == 1
+    assert provider.deaf == {}
 
 
 def test_many_notices_are_read_in_one_look(world: AwsWorld) -> None:
