@@ -1,4 +1,4 @@
-"""A controller in small, that asks a provider as the real one does and never gives up."""
+"""The ways in which calls fail, and a controller in small that never gives up."""
 
 from __future__ import annotations
 
@@ -13,8 +13,24 @@ from autoscaler.domain.errors import (
 )
 from autoscaler.domain.instance import CloudState
 from providers.aws.provider import AwsProvider
+from tests.fakes.aws.faults import Fault, When
 from tests.providers.aws.cloud import SMALL_SPOT, AwsWorld
 
+# In which a call may fail; the action is the test's.
+WAYS = {
+    "throttled": Fault("", code="RequestLimitExceeded", status=503),
+    "broken": Fault("", code="InternalError", status=500),
+    "timeout before": Fault("", When.LOST_BEFORE),
+    "timeout after applying": Fault("", When.LOST_AFTER),
+    "no capacity": Fault("", code="InsufficientInstanceCapacity", status=500),
+    "no capacity in a 200": Fault("", When.IN_REPLY, code="InsufficientInstanceCapacity"),
+    "quota": Fault("", code="VcpuLimitExceeded", status=400),
+    "quota in a 200": Fault("", When.IN_REPLY, code="MaxSpotInstanceCountExceeded"),
+    "trouble in a 200": Fault("", When.IN_REPLY, code="InternalError"),
+    "denied": Fault("", code="UnauthorizedOperation", status=403),
+    "malformed": Fault("", When.MALFORMED),
+    "empty": Fault("", When.EMPTY),
+}
 _NOTHING_LAUNCHED = (InsufficientCapacity, QuotaExceeded, PermissionDenied, NotFound)
 _MOST_TICKS = 25
 _TICK_SECONDS = 2.0
