@@ -26,7 +26,7 @@ Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
 Wsgi = Callable[[Environ, StartResponse], Iterable[bytes]]
 
-_CREDENTIAL = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/")
+CREDENTIAL = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/")
 _HTML = [("Content-Type", "text/xml")]
 
 
@@ -91,7 +91,7 @@ class FaultProxy:
 
     def _request(self, environ: Environ) -> Request:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-        found = _CREDENTIAL.search(environ.get("HTTP_AUTHORIZATION", ""))
+        found = CREDENTIAL.search(environ.get("HTTP_AUTHORIZATION", ""))
         key, service = (found[1], found[3]) if found else ("anonymous", "")
         target = environ.get("HTTP_X_AMZ_TARGET", "")
         parameters = dict(parse_qsl(body.decode(errors="replace"))) if b"Action=" in body else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from typing import Any
 
 from autoscaler.clock import Clock, SystemClock
 
@@ -17,7 +18,7 @@ from moto.moto_server.werkzeug_app import (
 )
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from tests.fakes.aws.proxy import FaultProxy
+from tests.fakes.aws.proxy import CREDENTIAL, FaultProxy
 
 
 class _Quiet(WSGIRequestHandler):
@@ -29,11 +30,28 @@ class _Quiet(WSGIRequestHandler):
             print(message % args, file=sys.stderr)
 
 
+class _Moto(DomainDispatcherApplication):
+    """Moto, that need not find out for each call which service it is for."""
+
+    def __init__(self) -> None:
+        super().__init__(create_backend_app)
+        self._kept: dict[str, Any] = {}
+
+    def get_application(self, environ: dict[str, Any]) -> Any:
+        found = CREDENTIAL.search(environ.get("HTTP_AUTHORIZATION", ""))
+        service = found[3] if found else ""
+        if service not in ("ec2", "sqs"):
+            return super().get_application(environ)
+        if service not in self._kept:
+            self._kept[service] = super().get_application(environ)
+        return self._kept[service]
+
+
 class FakeAws:
     """Moto behind the proxy, on a port of this machine, from its making until `close`."""
 
     def __init__(self, clock: Clock, port: int = 0) -> None:
-        self.proxy = FaultProxy(DomainDispatcherApplication(create_backend_app), clock)
+        self.proxy = FaultProxy(_Moto(), clock)
         self._server = make_server(
             "127.0.0.1", port, self.proxy, threaded=True, request_handler=_Quiet
         )

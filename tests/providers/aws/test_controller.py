@@ -122,6 +122,7 @@ def test_what_is_cancelled_while_it_is_launched_does_not_stay(world: Ec2World) -
     world.give_up()
 
 
+@pytest.mark.aws
 def test_what_is_reclaimed_is_released_and_replaced(world: Ec2World) -> None:
     world.until(world.is_settled)
     taken = world.aws.account.alive()[0]
@@ -132,6 +133,7 @@ def test_what_is_reclaimed_is_released_and_replaced(world: Ec2World) -> None:
     world.give_up()
 
 
+@pytest.mark.aws
 def test_a_role_that_is_revoked_costs_no_job_and_is_told(world: Ec2World) -> None:
     world.until(world.is_settled)
     before = world.aws.account.alive()
@@ -149,6 +151,7 @@ def test_a_role_that_is_revoked_costs_no_job_and_is_told(world: Ec2World) -> Non
     world.give_up()
 
 
+@pytest.mark.aws
 def test_what_nobody_ordered_is_ended_on_the_second_look(world: Ec2World) -> None:
     world.until(world.is_settled)
     world.aws.account.faults.clear()
