@@ -134,6 +134,7 @@ _SETTINGS: Final = {
     "404": "regions.{region}.user_data",
 }
 _RETRY_SECONDS: Final = 2.0
+_MOST_CHARACTERS: Final = 300  # a refusal of IAM appends thousands, in a code of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,8 @@ def provider_error(error: Exception, call: Call) -> ProviderError:
 
 def refusal(code: str, message: str, call: Call) -> ProviderError:
     """What a code of AWS means."""
-    told = f"{call}: {code}: {' '.join(message.split())}".rstrip(": .")
+    words = " ".join(message.split())[:_MOST_CHARACTERS]
+    told = f"{call}: {code}: {words}".rstrip(": .")
     if code in _CAPACITY:
         return InsufficientCapacity(told)
     if code in _QUOTA:

@@ -11,6 +11,7 @@ import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from autoscaler.clock import Clock
@@ -117,10 +118,16 @@ class Launching:
                 token=request.token,
                 offer=request.offer,
                 state=CloudState.PENDING,
-                tags=self._tags(request, sale),
+                tags={},
                 launched_seconds=now_seconds,
             )
-        return self._register.add(calls.region, seen, now_seconds)
+        told = replace(  # its tags may come to be seen later than it does
+            seen,
+            token=request.token,
+            offer=request.offer,
+            tags={**self._tags(request, sale), **seen.tags},
+        )
+        return self._register.add(calls.region, told, now_seconds)
 
     def _known_to_ec2(
         self, request: LaunchRequest, sale: Sale, visible_seconds: float, error: Unavailable
@@ -142,7 +149,7 @@ class Launching:
         first_seconds = self._mismatched_seconds.setdefault(request.token, now_seconds)
         if now_seconds - first_seconds < visible_seconds:
             raise error
-        del self._mismatched_seconds[request.token]
+        self._mismatched_seconds.pop(request.token, None)
         self._count_attempt(request.token)
         raise Throttled(f"{error}: nothing came of that order, and it is sent anew")
 

@@ -76,6 +76,7 @@ class RegionOffering:
         self._quotas: Remembered[list[VcpuQuota]] = Remembered(
             lambda: read_quotas(calls), slow, retry, clock
         )
+        self._closed: set[str] = set()
         self.left_out: dict[str, str] = {}
 
     def sales(self) -> list[Sale]:
@@ -114,7 +115,12 @@ class RegionOffering:
         except ProviderError as error:
             _log.debug("%s: quotas are not known: %s", self._region, error)
             quotas = self._quotas.last or []
-        return quota_limits(self._region, quotas, own, self._kinds.last or {})
+        limits = quota_limits(self._region, quotas, own, self._kinds.last or {})
+        closed = {limit.name for limit in limits if limit.maximum == 0}
+        for name in sorted(closed - self._closed):
+            _log.warning("%s is too small for one: ask for more of it in Service Quotas", name)
+        self._closed = closed
+        return limits
 
     def _places(self, name: str, pool: PoolForm) -> Iterable[tuple[str, str, str, Purchase]]:
         for kind in pool.instance_types:

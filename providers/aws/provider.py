@@ -49,7 +49,8 @@ _MOST_IDS: Final = 200  # of one filter
 class AwsProvider(Provider):
     """Sells the instances of `settings` to the deployment whose controller is `controller`.
 
-    `table` is the owner's price list, if there is one. Safe to share between threads.
+    `session` has the credentials, `table` is the owner's price list, if there is one. Safe to
+    share between threads.
     """
 
     def __init__(
@@ -57,8 +58,8 @@ class AwsProvider(Provider):
         settings: AwsSettings,
         controller: str,
         clock: Clock,
+        session: boto3.session.Session,
         *,
-        session: boto3.session.Session | None = None,
         patience: Patience = Patience(),
         table: PriceTable | None = None,
     ) -> None:
@@ -68,7 +69,6 @@ class AwsProvider(Provider):
         self._budget = CallBudget(clock)
         rate = Rate(settings.launches_per_minute, settings.launches_per_minute / 60.0)
         self._budget.limit(_ALL_REGIONS, _LAUNCHES, rate)
-        session = session or boto3.session.Session()
         self._calls = {
             region: RegionCalls(region, settings, patience, session, self._budget)
             for region in settings.regions

@@ -7,8 +7,9 @@ from typing import Final
 
 import boto3
 from botocore.config import Config
+from botocore.exceptions import BotoCoreError
 
-from autoscaler.domain.errors import NotFound, ProviderError, SpecError
+from autoscaler.domain.errors import NotFound, PermissionDenied, ProviderError, SpecError
 from autoscaler.market.price_table import PriceTable, parse_price_table
 from autoscaler.spec.form_file import read_text, validated
 from autoscaler.spec.located_yaml import read_yaml
@@ -16,6 +17,21 @@ from providers.aws.errors import CALL_ERRORS, Call, error_code, provider_error
 from providers.aws.settings import AwsSettings
 
 _SSM: Final = "ssm:"
+
+
+def open_session() -> boto3.session.Session:
+    """A session with the credentials and the region of the environment.
+
+    Raises:
+        PermissionDenied: what the environment names can't be used.
+    """
+    try:
+        return boto3.session.Session()
+    except BotoCoreError as error:
+        raise PermissionDenied(
+            f"AWS_PROFILE: {' '.join(str(error).split())}: name a profile that ~/.aws/config has, "
+            "or unset it"
+        ) from error
 
 
 def read_settings(
@@ -35,7 +51,7 @@ def read_settings(
     """
     if not source.startswith(_SSM):
         return parse_settings(read_text(Path(source)), source)
-    session = session or boto3.session.Session()
+    session = session or open_session()
     if session.region_name is None:
         raise SpecError(f"{source}: no region is set: set AWS_REGION to that of the parameter")
     return parse_settings(_parameter(source, session, endpoint_url), source)

@@ -58,6 +58,7 @@ def _tags(tags: dict[str, str]) -> dict[str, str]:
 
 
 Money = Annotated[Decimal, BeforeValidator(lambda value: parse_money(str(value)))]
+RegionName = Annotated[str, _matching(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}", "us-east-1")]
 Name = Annotated[str, _matching(r"[a-z0-9][a-z0-9-]{0,62}", "gpu-large")]
 TemplateId = Annotated[str, _matching(r"lt-[0-9a-f]{8,17}", "lt-0123456789abcdef0")]
 TemplateVersion = Annotated[
@@ -87,7 +88,7 @@ class RegionForm(Form):
 class PoolForm(Form):
     """One of `pools`: instances of one launch template, and their bounds."""
 
-    region: Text
+    region: RegionName
     launch_template: TemplateForm
     instance_types: Annotated[tuple[Text, ...], Field(min_length=1)]
     purchases: Annotated[
@@ -106,7 +107,7 @@ class AwsSettings(Form):
 
     written_in: Annotated[int, AfterValidator(_schema), Field(alias="schema")]
     deployment: Name
-    regions: Annotated[dict[Text, RegionForm], Field(min_length=1)]
+    regions: Annotated[dict[RegionName, RegionForm], Field(min_length=1)]
     pools: Annotated[dict[Name, PoolForm], Field(min_length=1)]
     max_usd_per_hour: Money
     launches_per_minute: Count = 60

@@ -85,9 +85,7 @@ class AwsWorld:
         return parse_settings(json.dumps(self.document), "pools.json")
 
     def connect(self, controller: str = OURS, patience: Patience = QUICK) -> AwsProvider:
-        return AwsProvider(
-            self.settings, controller, self.clock, session=_SESSION, patience=patience
-        )
+        return AwsProvider(self.settings, controller, self.clock, _SESSION, patience=patience)
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """A few seconds at a time, and what is due in them."""

@@ -100,7 +100,7 @@ def test_no_credentials_are_told_as_such(world: AwsWorld, monkeypatch: pytest.Mo
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "nowhere")
     monkeypatch.setenv("AWS_CONFIG_FILE", "nowhere")
     session = boto3.session.Session(region_name="us-east-1")
-    provider = AwsProvider(world.settings, "a", world.clock, session=session)
+    provider = AwsProvider(world.settings, "a", world.clock, session)
     error = error_of(provider.instances)
     assert isinstance(error, PermissionDenied)
     assert "set AWS_PROFILE or AWS_ACCESS_KEY_ID" in str(error)

@@ -136,7 +136,7 @@ def test_an_owners_own_list_comes_first(world: AwsWorld) -> None:
     text = "instance_type,region,ondemand_usd_hr\ng4dn.xlarge,us-east-1,0.4\n"
     table = parse_price_table(text, "ours.csv", None)
     provider = AwsProvider(
-        world.settings, "a", world.clock, session=world.session, patience=QUICK, table=table
+        world.settings, "a", world.clock, world.session, patience=QUICK, table=table
     )
     offers = {one.id: one for one in provider.offers()}
     assert offers[SMALL].usd_per_hour == Decimal("0.4")
@@ -174,9 +174,12 @@ def test_quotas_are_limits(world: AwsWorld) -> None:
     assert limits[name].unit is LimitUnit.DEVICES
 
 
-def test_a_quota_of_nothing_allows_nothing(world: AwsWorld) -> None:
+def test_a_quota_of_nothing_allows_nothing_and_is_told(
+    world: AwsWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     world.account.quotas["Running On-Demand G and VT instances", "L-DB2E81BA"] = 0.0
     bounded = [limit for limit in world.connect().limits() if limit.maximum == 0]
+    assert "(L-DB2E81BA) of g5.xlarge is too small for one: ask for more of it" in caplog.text
     assert frozenset().union(*(limit.offers or () for limit in bounded)) == {
         one.id for one in world.connect().offers() if one.purchase is Purchase.ON_DEMAND
     }

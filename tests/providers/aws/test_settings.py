@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from autoscaler.domain.errors import NotFound, PermissionDenied, SpecError
 from autoscaler.domain.offer import Purchase
-from providers.aws.reading import parse_settings, read_price_table, read_settings
+from providers.aws.reading import open_session, parse_settings, read_price_table, read_settings
 from tests.fakes.aws.faults import Fault
 from tests.providers.aws.cloud import AwsWorld
 
@@ -58,6 +59,7 @@ def test_a_whole_document_is_read(tmp_path: Path) -> None:
         ("schema", 2, "schema: this Castor reads schema 1, not 2"),
         ("deployment", "Prod!", 'deployment: "Prod!" is none'),
         ("regions", {}, "regions"),
+        ("regions", {"us east 1": {}}, "regions.us east 1"),
         ("regions.us-east-1.user_data", "bucket", "regions.us-east-1.user_data"),
         ("regions.us-east-1.subnets.us-east-1a", "vpc-1", "regions.us-east-1.subnets.us-east-1a"),
         ("pools.gpu.region", "us-west-2", "pools.gpu.region: us-west-2 is not in regions"),
@@ -116,6 +118,19 @@ def test_a_parameter_that_may_not_be_read_is_told(world: AwsWorld) -> None:
     world.account.faults.add(denied)
     with pytest.raises(PermissionDenied, match="allow GetParameter to the controller's role"):
         read_settings("ssm:/castor/test/pools", world.session, world.url)
+
+
+def test_a_profile_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "no-such-profile")
+    with pytest.raises(PermissionDenied, match=r"AWS_PROFILE: .*no-such-profile"):
+        open_session()
+
+
+def test_the_document_in_the_documentation_is_one() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "aws.md").read_text()
+    (document,) = re.findall(r"```json\n(.+?)```", text, re.DOTALL)
+    settings = parse_settings(document, "docs/aws.md")
+    assert settings.zones_of(settings.pools["gpu"]) == ("us-east-1a",)
 
 
 def test_a_parameter_needs_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
