@@ -93,6 +93,7 @@ def test_what_was_not_answered_is_not_known() -> None:
     assert isinstance(provider_error(error, CALL), Unavailable)
 
 
+@pytest.mark.aws
 def test_no_credentials_are_told_as_such(world: AwsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
@@ -106,6 +107,7 @@ def test_no_credentials_are_told_as_such(world: AwsWorld, monkeypatch: pytest.Mo
     assert "set AWS_PROFILE or AWS_ACCESS_KEY_ID" in str(error)
 
 
+@pytest.mark.aws
 def test_an_answer_that_takes_too_long_is_none(fake: FakeAws, world: AwsWorld) -> None:
     patience = Patience(answer_seconds=0.2, read_attempts=1, read_mode="standard")
     provider = world.connect(patience=patience)
@@ -113,6 +115,7 @@ def test_an_answer_that_takes_too_long_is_none(fake: FakeAws, world: AwsWorld) -
     assert isinstance(error_of(provider.instances), Unavailable)
 
 
+@pytest.mark.aws
 def test_what_only_reads_is_sent_again(world: AwsWorld) -> None:
     provider = world.connect(patience=Patience(read_attempts=2, read_mode="standard"))
     world.account.faults.add(Fault("DescribeInstances", code="RequestLimitExceeded", status=503))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.instance import CONTROLLER_TAG, CloudInstance, CloudState
 from providers.aws.register import Register
@@ -24,6 +26,7 @@ def test_a_thousand_are_one_call_and_more_are_pages(world: AwsWorld) -> None:
     assert world.account.calls["DescribeInstances"] == 1 + 3
 
 
+@pytest.mark.aws
 def test_a_list_whose_last_page_is_missing_is_none(world: AwsWorld) -> None:
     provider = world.connect()
     for number in range(4):

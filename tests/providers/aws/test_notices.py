@@ -14,6 +14,7 @@ from tests.providers.aws.cloud import QUICK, AwsWorld
 WARNING = "EC2 Spot Instance Interruption Warning"
 
 
+@pytest.mark.aws
 def test_a_notice_comes_the_way_that_terraform_lays(world: AwsWorld) -> None:
     """From EventBridge through a rule to the queue."""
     events = world.client("events")
@@ -153,6 +154,7 @@ def test_what_was_told_is_not_lost_when_the_queue_fails(world: AwsWorld) -> None
     assert provider.deaf == {}
 
 
+@pytest.mark.aws
 def test_many_notices_are_read_in_one_look(world: AwsWorld) -> None:
     provider = world.connect(patience=Patience(redelivery_seconds=600, read_attempts=1))
     launched = provider.launch(world.request("1"))
