@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 
-from tests.fakes.aws.account import Account, Parameters
+from tests.fakes.aws.account import SPOT_SHARES, Account, Parameters
 
 _NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
@@ -62,20 +62,17 @@ def spot_history(account: Account, parameters: Parameters) -> bytes:
     )
 
 
-def with_missing_types(account: Account, parameters: Parameters, body: bytes) -> bytes:
-    """moto sells no p3, in no zone."""
-    tree = ElementTree.fromstring(body)
-    found = tree.find(_name("instanceTypeOfferingSet"))
-    assert found is not None
-    for kind in filter_values(parameters, "instance-type"):
-        for zone in ("us-east-1a", "us-east-1b") if kind.startswith("p3.") else ():
-            item = ElementTree.SubElement(found, "item")
-            for tag, text in (
-                *(("instanceType", kind), ("locationType", "availability-zone")),
-                ("location", zone),
-            ):
-                ElementTree.SubElement(item, tag).text = text
-    return ElementTree.tostring(tree)
+def offerings(account: Account, parameters: Parameters) -> bytes:
+    """Which zones have a type; moto knows no p3, and takes long to say so."""
+    items = "".join(
+        f"<item><instanceType>{kind}</instanceType><locationType>availability-zone</locationType>"
+        f"<location>{zone}</location></item>"
+        for kind in filter_values(parameters, "instance-type")
+        if kind in account.list_prices
+        for zone in SPOT_SHARES
+    )
+    inner = f"<instanceTypeOfferingSet>{items}</instanceTypeOfferingSet>"
+    return _reply("DescribeInstanceTypeOfferings", inner)
 
 
 def as_seen_now(account: Account, body: bytes) -> bytes:
