@@ -61,6 +61,8 @@ class Account:
         boot_seconds: for so long a new instance is pending.
         page: the most that one reply lists; None leaves it to the caller.
         forgets_ended: EC2 answers the token of an ended instance with an error.
+        priced_regions: those that the price list has.
+        zones: those that have every type of the price list.
     """
 
     number: str
@@ -74,6 +76,8 @@ class Account:
     boot_seconds: float = 0.0
     page: int | None = None
     forgets_ended: bool = False
+    priced_regions: set[str] = field(default_factory=lambda: {"us-east-1"})
+    zones: list[str] = field(default_factory=lambda: list(SPOT_SHARES))
     calls: Counter[str] = field(default_factory=Counter)
     sent: list[tuple[str, Parameters]] = field(default_factory=list)
     fleets: dict[str, KnownFleet] = field(default_factory=dict)

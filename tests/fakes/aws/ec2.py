@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 
-from tests.fakes.aws.account import SPOT_SHARES, Account, Parameters
+from tests.fakes.aws.account import Account, Parameters
 
 _NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
@@ -69,7 +69,7 @@ def offerings(account: Account, parameters: Parameters) -> bytes:
         f"<location>{zone}</location></item>"
         for kind in filter_values(parameters, "instance-type")
         if kind in account.list_prices
-        for zone in SPOT_SHARES
+        for zone in account.zones
     )
     inner = f"<instanceTypeOfferingSet>{items}</instanceTypeOfferingSet>"
     return _reply("DescribeInstanceTypeOfferings", inner)
@@ -139,7 +139,7 @@ def products(account: Account, parameters: Mapping[str, object]) -> bytes:
     assert isinstance(filters, list)
     wanted = {one["Field"]: one["Value"] for one in filters}
     usd = account.list_prices.get(wanted["instanceType"])
-    if usd is None or wanted["regionCode"] != "us-east-1":
+    if usd is None or wanted["regionCode"] not in account.priced_regions:
         return json.dumps({"FormatVersion": "aws_v1", "PriceList": []}).encode()
     price = {"unit": "Hrs", "pricePerUnit": {"USD": usd}}
     term = {"priceDimensions": {"sku.term.rate": price}}

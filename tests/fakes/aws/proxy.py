@@ -84,13 +84,17 @@ class FaultProxy:
         if answer is None:
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             answer = Answer("200 OK", _HTML, b"")
-        length = [("Content-Length", str(len(answer.body)))]
-        kept = [(name, value) for name, value in answer.headers if name != "Content-Length"]
-        start_response(answer.status, kept + length)
+        headers = answer.headers
+        if environ["REQUEST_METHOD"] != "HEAD":  # which tells the length of what it does not send
+            length = ("Content-Length", str(len(answer.body)))
+            headers = [*((k, v) for k, v in headers if k.lower() != "content-length"), length]
+        start_response(answer.status, headers)
         return [answer.body]
 
     def _request(self, environ: Environ) -> Request:
-        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        is_chunked = "chunked" in environ.get("HTTP_TRANSFER_ENCODING", "")
+        length = -1 if is_chunked else int(environ.get("CONTENT_LENGTH") or 0)
+        body = environ["wsgi.input"].read(length)
         found = CREDENTIAL.search(environ.get("HTTP_AUTHORIZATION", ""))
         key, service = (found[1], found[3]) if found else ("anonymous", "")
         target = environ.get("HTTP_X_AMZ_TARGET", "")
@@ -219,6 +223,7 @@ class FaultProxy:
             **request.environ,
             "wsgi.input": io.BytesIO(body),
             "CONTENT_LENGTH": str(len(body)),
+            "HTTP_TRANSFER_ENCODING": "",
             "HTTP_X_MOTO_ACCOUNT_ID": request.account.number,
         }
         told: list[tuple[str, list[tuple[str, str]]]] = []

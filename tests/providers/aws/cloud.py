@@ -50,7 +50,8 @@ class KeptSession(boto3.session.Session):
     def client(self, service_name: str, *arguments: Any, **options: Any) -> Any:
         config = options.get("config")
         told = None if config is None else sorted(vars(config)["_user_provided_options"].items())
-        key = repr((service_name, options.get("endpoint_url"), told))
+        place = options.get("region_name"), options.get("endpoint_url")
+        key = repr((service_name, place, told))
         if key not in self._kept:
             self._kept[key] = super().client(service_name, *arguments, **options)
         return self._kept[key]
@@ -73,8 +74,8 @@ class AwsWorld:
         self.account.calls.clear()
         self._due: list[tuple[float, str]] = []
 
-    def client(self, service: str) -> Any:
-        return _SESSION.client(service, endpoint_url=self.url)
+    def client(self, service: str, region: str = REGION) -> Any:
+        return _SESSION.client(service, region_name=region, endpoint_url=self.url)
 
     @property
     def session(self) -> boto3.session.Session:
