@@ -25,7 +25,7 @@ class RegionCalls:
 
     What changes something is sent once: botocore would send a launch again for want of capacity,
     and a lost reply is found out about with the same token by whoever asked. What only reads is
-    sent again by botocore.
+    sent again by botocore, but for price lists, which may be out of reach for good.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class RegionCalls:
         self._queue = client("sqs", again)
         self._files = client("s3", again)
         self._quotas = client("service-quotas", again)
-        self._pricing = client("pricing", again, _PRICING_REGION)
+        self._pricing = client("pricing", once, _PRICING_REGION)
 
     def create_fleet(self, pool: str, **parameters: Any) -> Reply:
         """Launch. Sent once, if a token is there now.

@@ -106,12 +106,10 @@ class Notices:
                     (one["MessageId"], one["ReceiptHandle"], one["Body"])
                     for one in reply.get("Messages", ())
                 ]
-            news = [message for message in messages if message[0] not in self._open]
-            for message_id, handle, _body in messages:
-                if message_id in self._open:
-                    self._open[message_id] = self._open[message_id][0], handle
-            for message_id, handle, body in news:
-                self._open[message_id] = self._read(body), handle
+            news = {message_id for message_id, _, _ in messages} - self._open.keys()
+            for message_id, handle, body in messages:
+                event = self._read(body) if message_id in news else self._open[message_id][0]
+                self._open[message_id] = event, handle
             if not news:
                 return
 

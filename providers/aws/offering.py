@@ -18,8 +18,8 @@ from providers.aws.facts import Remembered
 from providers.aws.kinds import Kind, kinds_of
 from providers.aws.prices import (
     OnDemandPrices,
+    PriceList,
     SpotQuotes,
-    on_demand_prices,
     price_of_spot,
     spot_quotes,
 )
@@ -61,11 +61,12 @@ class RegionOffering:
         )
         zones = sorted(settings.regions[calls.region].subnets)
         slow, retry = patience.facts_seconds, patience.retry_seconds
+        price_list = PriceList(calls, names, table, slow)
         self._kinds: Remembered[Mapping[str, Kind]] = Remembered(
             lambda: kinds_of(calls, names), slow, retry, clock
         )
         self._on_demand: Remembered[OnDemandPrices] = Remembered(
-            lambda: on_demand_prices(calls, names, table, clock.now()), slow, retry, clock
+            lambda: price_list.prices(clock.now()), patience.prices_seconds, retry, clock
         )
         self._spot: Remembered[SpotQuotes] = Remembered(
             lambda: spot_quotes(calls, on_spot, zones, clock.now()) if on_spot else {},

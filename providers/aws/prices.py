@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -16,8 +16,6 @@ from autoscaler.market.price_table import PriceTable
 from autoscaler.market.prices import Price, Quote, RefusedPrice, checked, spot_price
 from providers.aws.calls import RegionCalls
 from providers.aws.replies import readable
-
-_log = logging.getLogger(__name__)
 
 _MOST_TYPES: Final = 100
 _PRICED: Final = {
@@ -34,35 +32,60 @@ SpotQuotes = Mapping[tuple[str, str], Quote]
 """By type and zone, as the market told them."""
 
 
-def on_demand_prices(
-    calls: RegionCalls, names: Iterable[str], table: PriceTable | None, now_seconds: float
-) -> OnDemandPrices:
-    """The price of each type: of the owner's list where it has the type, else AWS's, else the
-    catalogue's if that is of this region. Who has none may not be bought.
+class PriceList:
+    """On-demand prices: of the owner's list where it has the type, else AWS's, else the
+    catalogue's if that is of this region. A type without any may not be bought.
     """
-    found: dict[str, Price | RefusedPrice] = {}
-    for name in sorted(set(names)):
-        if table is not None and name in table:
-            found[name] = table.price(name, calls.region, Purchase.ON_DEMAND, _reference(name))
-            continue
-        found[name] = _listed_price(calls, name, now_seconds)
-    return found
 
+    def __init__(
+        self,
+        calls: RegionCalls,
+        names: Sequence[str],
+        table: PriceTable | None,
+        kept_seconds: float,
+    ) -> None:
+        self._calls = calls
+        self._names = names
+        self._table = table
+        self._kept_seconds = kept_seconds
+        self._asked: dict[str, tuple[float, Price]] = {}
 
-def _listed_price(calls: RegionCalls, name: str, now_seconds: float) -> Price | RefusedPrice:
-    known = catalogue().get(name)
-    try:
-        usd = _list_price(calls, name)
-        price = checked(Quote(usd, now_seconds, "AWS price list"), _reference(name))
-        if isinstance(price, Price):
-            return price
-        reason = price.reason
-    except ProviderError as error:
-        reason = str(error)
-    if known is not None and known.region == calls.region:
-        _log.info("%s: the catalogue's price of %s is taken: %s", calls.region, name, reason)
-        return known.price
-    return RefusedPrice(f"no on-demand price of {name} in {calls.region} is known: {reason}")
+    def prices(self, now_seconds: float) -> OnDemandPrices:
+        """The price of every type. AWS is asked where its answer is missing or old, and no more
+        once it has failed: what it said before holds, whatever its age.
+        """
+        trouble = self._ask(now_seconds)
+        return {name: self._price(name, trouble) for name in self._names}
+
+    def _ask(self, now_seconds: float) -> str:
+        """What went wrong, or the like for a type that AWS does not list."""
+        for name in self._names:
+            asked_seconds = self._asked[name][0] if name in self._asked else -math.inf
+            is_fresh = now_seconds - asked_seconds < self._kept_seconds
+            if is_fresh or (self._table is not None and name in self._table):
+                continue
+            try:
+                usd = _list_price(self._calls, name)
+            except ProviderError as error:
+                return str(error)
+            price = checked(Quote(usd, now_seconds, "AWS price list"), _reference(name))
+            if isinstance(price, Price):
+                self._asked[name] = now_seconds, price
+        return "AWS lists none"
+
+    def _price(self, name: str, trouble: str) -> Price | RefusedPrice:
+        region = self._calls.region
+        if self._table is not None and name in self._table:
+            return self._table.price(name, region, Purchase.ON_DEMAND, _reference(name))
+        if name in self._asked:
+            return self._asked[name][1]
+        known = catalogue().get(name)
+        if known is not None and known.region == region:
+            return known.price
+        return RefusedPrice(
+            f"no on-demand price of {name} in {region} is known: {trouble}: "
+            "name a list in prices_from"
+        )
 
 
 def _reference(name: str) -> Price | None:

@@ -115,8 +115,8 @@ def _vcpu_quota(name: str, code: str, vcpus: float) -> VcpuQuota | None:
 
 
 def _is_of(instance_type: str, family: str) -> bool:
-    """``p`` and ``p5`` have p5.48xlarge, and ``p5`` has p5en.48xlarge; ``g`` has not gr6.xlarge's
-    neighbour ``vt1``, and ``i`` not inf2.
+    """``p`` and ``p5`` have p5.48xlarge, ``p5`` has p5en.48xlarge and ``g`` gr6.4xlarge; ``i`` has
+    not inf2.xlarge.
     """
     rest = instance_type.removeprefix(family)
     if rest == instance_type:

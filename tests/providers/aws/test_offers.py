@@ -132,6 +132,24 @@ def test_without_the_price_list_the_catalogue_holds_where_it_is_of(world: AwsWor
     assert offers[SMALL].price_source == "karpenter price list"
 
 
+def test_what_the_price_list_said_holds_while_it_is_silent(world: AwsWorld) -> None:
+    """In a network without a way to it, it is asked once in a while, for one type."""
+    world.account.list_prices["g4dn.xlarge"] = "0.6"
+    provider = world.connect()
+    provider.offers()
+    world.account.calls.clear()
+    world.account.faults.add(Fault("GetProducts", times=None))
+    world.pass_time(Patience().facts_seconds)
+    offers = {one.id: one for one in provider.offers()}
+    assert offers[SMALL].usd_per_hour == Decimal("0.6")
+    assert offers[SMALL].priced_seconds == world.clock.now() - Patience().facts_seconds
+    assert world.account.calls["GetProducts"] == 1
+    world.account.faults.clear()
+    world.pass_time(Patience().prices_seconds)
+    offers = {one.id: one for one in provider.offers()}
+    assert offers[SMALL].priced_seconds == world.clock.now()
+
+
 def test_an_owners_own_list_comes_first(world: AwsWorld) -> None:
     text = "instance_type,region,ondemand_usd_hr\ng4dn.xlarge,us-east-1,0.4\n"
     table = parse_price_table(text, "ours.csv", None)
