@@ -1,7 +1,7 @@
 """The owner's bounds, held at the one moment that decides: before a launch is sent.
 
-A launch whose outcome is unknown holds its place until the same token tells, or until EC2's lists
-would show what it had launched.
+A launch whose outcome is unknown holds its place until the same token tells, or until a list has
+come that would show what it had launched.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from providers.aws.settings import AwsSettings
 class _Held:
     pool: str
     most_usd_per_hour: Decimal
+    region: str = ""
     until_seconds: float = math.inf
     may_be_there: bool = False
 
@@ -69,6 +70,7 @@ class Caps:
             self._on_the_way[token] = _Held(
                 sale.pool_name,
                 sale.most_usd_per_hour,
+                sale.pool.region,
                 may_be_there=before is not None and before.may_be_there,
             )
 
@@ -78,7 +80,7 @@ class Caps:
             self._on_the_way.pop(token, None)
 
     def unknown(self, token: str) -> None:
-        """What came of the launch is not known: it keeps its place until lists would show it."""
+        """What came of the launch is not known: it keeps its place until a list would show it."""
         with self._lock:
             self._keep(token)
 
@@ -108,11 +110,10 @@ class Caps:
             self._on_the_way[token] = replace(held, until_seconds=until_seconds, may_be_there=True)
 
     def _held(self, without_token: str) -> list[_Held]:
-        now_seconds = self._clock.now()
         self._on_the_way = {
             token: held
             for token, held in self._on_the_way.items()
-            if held.until_seconds > now_seconds
+            if held.until_seconds > self._register.asked_seconds(held.region)
         }
         alive = [one.instance for one in self._register.all() if not one.has_ended]
         listed = {instance.token for instance in alive} | {without_token}

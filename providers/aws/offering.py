@@ -50,15 +50,8 @@ class RegionOffering:
         self._pools = {
             name: pool for name, pool in settings.pools.items() if pool.region == calls.region
         }
-        names = sorted({one for pool in self._pools.values() for one in pool.instance_types})
-        on_spot = sorted(
-            {
-                one
-                for pool in self._pools.values()
-                if Purchase.SPOT in pool.purchases
-                for one in pool.instance_types
-            }
-        )
+        names = self._names(Purchase.ON_DEMAND, Purchase.SPOT)
+        on_spot = self._names(Purchase.SPOT)
         zones = sorted(settings.regions[calls.region].subnets)
         slow, retry = patience.facts_seconds, patience.retry_seconds
         price_list = PriceList(calls, names, table, slow)
@@ -122,6 +115,11 @@ class RegionOffering:
             _log.warning("%s is too small for one: ask for more of it in Service Quotas", name)
         self._closed = closed
         return limits
+
+    def _names(self, *purchases: Purchase) -> list[str]:
+        """The types that pools buy on such terms."""
+        buying = [pool for pool in self._pools.values() if {*purchases} & {*pool.purchases}]
+        return sorted({one for pool in buying for one in pool.instance_types})
 
     def _places(self, name: str, pool: PoolForm) -> Iterable[tuple[str, str, str, Purchase]]:
         for kind in pool.instance_types:

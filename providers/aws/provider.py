@@ -7,6 +7,7 @@ remembered in between is in `register`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -209,7 +210,7 @@ class AwsProvider(Provider):
     def _know_own(self) -> None:
         """Nothing is bought or concluded before the cloud was asked what is there."""
         for region in self._calls:
-            if not self._register.has_listed(region):
+            if self._register.asked_seconds(region) == -math.inf:
                 self._list(region)
 
     def _list(self, region: str) -> None:

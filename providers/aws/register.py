@@ -7,6 +7,7 @@ second stays for two hours. Nothing here ends an instance: only EC2 says that on
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +39,7 @@ class Register:
         self._owned: dict[str, Owned] = {}
         self._seen_seconds: dict[str, float] = {}
         self._ended_seconds: dict[str, float] = {}
-        self._listed_regions: set[str] = set()
+        self._asked_seconds: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def add(self, region: str, instance: CloudInstance, now_seconds: float) -> CloudInstance:
@@ -63,17 +64,17 @@ class Register:
                     self._forget(known.instance.id)
             self._owned |= found
             self._seen_seconds |= dict.fromkeys(found, asked_seconds)
-            self._listed_regions.add(region)
+            self._asked_seconds[region] = asked_seconds
 
     def ended_at(self, instance_id: str, ended_seconds: float) -> None:
         """When it ended, from another source than its list: the first that is heard counts."""
         with self._lock:
             self._ended_seconds.setdefault(instance_id, ended_seconds)
 
-    def has_listed(self, region: str) -> bool:
-        """A complete list of the region has come since the start."""
+    def asked_seconds(self, region: str) -> float:
+        """When the last complete list of the region was asked for; -inf if there was none."""
         with self._lock:
-            return region in self._listed_regions
+            return self._asked_seconds.get(region, -math.inf)
 
     def all(self) -> Sequence[Owned]:
         """Every instance that counts."""

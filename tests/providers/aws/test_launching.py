@@ -215,6 +215,18 @@ def test_a_refusal_after_a_lost_reply_frees_no_place(fake: FakeAws) -> None:
     assert world.account.most_alive == 1
 
 
+def test_a_place_is_not_free_because_time_has_passed(fake: FakeAws) -> None:
+    """Only a list that would show what was launched says that nothing was."""
+    world = AwsWorld(fake, max_instances=1)
+    world.account.lag_seconds = QUICK.visible_seconds + 60.0
+    world.account.faults.add(replace(LOST))
+    provider = world.connect()
+    error_of(lambda: provider.launch(world.request("1")))
+    world.pass_time(QUICK.visible_seconds + 1)
+    assert isinstance(error_of(lambda: provider.launch(world.request("2"))), QuotaExceeded)
+    assert world.account.most_alive == 1
+
+
 def test_the_hourly_cap_counts_spot_at_what_it_may_come_to_cost(fake: FakeAws) -> None:
     """A g4dn.xlarge is $0.526 on demand and $0.163 on spot: two of it are more than a dollar."""
     world = AwsWorld(fake, max_usd_per_hour="1.00")
