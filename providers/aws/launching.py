@@ -166,7 +166,7 @@ class Launching:
             {"Key": key, "Value": value}
             for key, value in sorted(self._tags(request, sale).items())
         ]
-        tagged = ["instance", "volume", *(["spot-instances-request"] if is_spot else [])]
+        tagged = ["fleet", "instance", "volume", *(["spot-instances-request"] if is_spot else [])]
         options: dict[str, Any] = (
             {"SpotOptions": {"AllocationStrategy": "price-capacity-optimized"}}
             if is_spot

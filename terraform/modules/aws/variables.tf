@@ -334,7 +334,10 @@ variable "controller_external_id" {
   default     = null
 
   validation {
-    condition     = var.controller_external_id == null ? true : can(regex("^[A-Za-z0-9+=,.@:/_-]{2,1224}$", var.controller_external_id))
+    condition = var.controller_external_id == null ? true : (
+      can(regex("^[A-Za-z0-9+=,.@:/_-]+$", var.controller_external_id)) &&
+      length(var.controller_external_id) >= 2 && length(var.controller_external_id) <= 1224
+    )
     error_message = "controller_external_id: 2 to 1224 letters, digits and +=,.@:/_-."
   }
 }
