@@ -60,6 +60,7 @@ def terraform_in(directory: Path, configuration: Path) -> Terraform:
         **kept,
         "TF_CLI_CONFIG_FILE": str(configuration),
         "TF_IN_AUTOMATION": "1",
+        "TF_CLI_ARGS": "-no-color",
         "CHECKPOINT_DISABLE": "1",
     }
     command = shutil.which("terraform")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shutil
@@ -104,6 +105,7 @@ def test_programs_are_programs() -> None:
         subprocess.run(["bash", "-n", str(path)], check=True)
 
 
+@pytest.mark.aws
 def test_terraform_would_write_it_the_same(configuration: Path, tmp_path: Path) -> None:
     terraform_in(tmp_path, configuration).run("fmt", "-check", "-recursive")
 
@@ -200,8 +202,6 @@ def test_instances_only_read_who_they_are(outputs: dict[str, Any]) -> None:
 
 @pytest.mark.aws
 def test_the_start_of_an_instance_is_a_program(rendered: dict[str, Any], tmp_path: Path) -> None:
-    import base64
-
     resources = rendered["ground"]["root_module"]["resources"]
     found = [one["values"] for one in resources if one["type"] == "aws_launch_template"]
     assert len(found) == 2

@@ -54,7 +54,7 @@ def test_all_that_is_made_is_tagged_from_its_first_moment(world: AwsWorld) -> No
     world.connect().launch(world.request("1", SMALL_SPOT))
     (sent,) = world.account.of("CreateFleet")
     kinds = {value for key, value in sent.items() if key.endswith("ResourceType")}
-    assert kinds == {"instance", "volume", "spot-instances-request"}
+    assert kinds == {"fleet", "instance", "volume", "spot-instances-request"}
     for number in (1, 2, 3):
         mark = f"TagSpecifications.{number}" if "TagSpecifications.1.ResourceType" in sent else ""
         mark = mark or f"TagSpecification.{number}"
