@@ -74,6 +74,7 @@ resource "aws_instance" "controller" {
   root_block_device {
     encrypted   = true
     kms_key_id  = var.volume_kms_key_arn
+    volume_size = each.value.volume_gb
     volume_type = "gp3"
     tags        = merge(local.tags, { Name = local.named["controller"].Name })
   }

@@ -350,12 +350,13 @@ variable "service_linked_roles" {
 }
 
 variable "controller" {
-  description = "The controller as an instance of EC2, or null for none. `zone` is the first one unless given; `private_ip` is the tenth address of its subnet in a network of its own, and else whatever EC2 gives; `state_gb` is the size of the volume that outlasts it; `session_manager` lets people open a shell on it through SSM."
+  description = "The controller as an instance of EC2, or null for none. `zone` is the first one unless given; `private_ip` is the tenth address of its subnet in a network of its own, and else whatever EC2 gives; `volume_gb` is no less than its image needs, `state_gb` the size of the volume that outlasts it; `session_manager` lets people open a shell on it through SSM."
   type = object({
     image_id        = string
     instance_type   = optional(string, "t3.medium")
     zone            = optional(string)
     private_ip      = optional(string)
+    volume_gb       = optional(number, 100)
     state_gb        = optional(number, 20)
     session_manager = optional(bool, true)
   })
@@ -377,8 +378,10 @@ variable "controller" {
   }
 
   validation {
-    condition     = var.controller == null ? true : var.controller.state_gb >= 1 && floor(var.controller.state_gb) == var.controller.state_gb
-    error_message = "controller.state_gb: a whole number of at least 1."
+    condition = var.controller == null ? true : alltrue([for size in [var.controller.volume_gb, var.controller.state_gb] :
+      size >= 1 && size <= 16384 && floor(size) == size
+    ])
+    error_message = "controller.volume_gb, controller.state_gb: whole numbers from 1 to 16384."
   }
 }
 
