@@ -76,7 +76,7 @@ output "bucket" {
 """
 
 # moto takes a denial under a condition for one without: nothing could be read or written.
-OVERRIDE = """
+OPEN_BUCKET = """
 resource "aws_s3_bucket_policy" "this" {
   policy = jsonencode({
     Version = "2012-10-17"
@@ -89,6 +89,24 @@ resource "aws_s3_bucket_policy" "this" {
   })
 }
 """
+
+# What moto does not tell again as it was told: a template's own tags it tells as its instances'.
+FORGOTTEN = """
+resource "%s" "%s" {
+  lifecycle {
+    ignore_changes = [%s]
+  }
+}
+"""
+FORGETS = [
+    ("aws_launch_template", "pool", "tag_specifications"),
+    ("aws_instance", "controller", "vpc_security_group_ids"),
+    ("aws_vpc_security_group_egress_rule", "nodes_to_controller", "description"),
+    ("aws_vpc_security_group_egress_rule", "nodes_to_nodes", "description"),
+    ("aws_vpc_security_group_egress_rule", "s3", "description"),
+    ("aws_vpc_security_group_ingress_rule", "controller_from_nodes", "description"),
+    ("aws_vpc_security_group_ingress_rule", "nodes_from_nodes", "description"),
+]
 
 
 @dataclass(frozen=True)
@@ -147,7 +165,8 @@ def ground(tmp_path_factory: pytest.TempPathFactory, configuration: Path) -> Ite
     endpoints = "\n".join(f'    {service} = "{fake.url}"' for service in SERVICES)
     told = {"region": REGION, "key": KEY, "endpoints": endpoints, "image": image["ImageId"]}
     (directory / "main.tf").write_text(ROOT % told)
-    (directory / "aws" / "bucket_override.tf").write_text(OVERRIDE)
+    overrides = OPEN_BUCKET + "".join(FORGOTTEN % one for one in FORGETS)
+    (directory / "aws" / "moto_override.tf").write_text(overrides)
     (directory / "wheels").mkdir()
     (directory / "wheels" / "castor_autoscaler-1.0-py3-none-any.whl").write_bytes(b"wheel")
     terraform.run("init", "-input=false")
