@@ -65,6 +65,7 @@ def test_what_concerns_nobody_here_is_deleted(world: AwsWorld) -> None:
     theirs = others.launch(world.request("1", controller=THEIRS))
     provider = world.connect()
     world.announce(WARNING, {"instance-id": theirs.id})
+    world.announce(WARNING, {"instance-id": theirs.id}, time="2099-01-01T00:00:00Z")
     world.announce("EC2 Something New", {})
     assert provider.interruptions() == []
     world.pass_time(QUICK.visible_seconds + 1)
