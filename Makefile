@@ -35,7 +35,7 @@ demo: $(INSTALLED) ## Watch two real training jobs share a small cloud on this m
 	@$(BIN)/castor demo $(ARGS)
 
 test: $(INSTALLED) ## Run the test suite: three at a time on two cores, for many wait.
-	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 test-kills: $(INSTALLED) ## Run the tests that take minutes: controllers killed at random.
 	@$(BIN)/python -m pytest -m slow $(ARGS)
@@ -55,6 +55,9 @@ lint: $(INSTALLED) ## Check style, format, types and the arrows between rooms.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	MYPYPATH=.:benchmarks:benchmarks/scripts $(BIN)/mypy --cache-dir=.mypy_cache/benchmarks \
+		--explicit-package-bases --implicit-reexport --disable-error-code=no-any-return \
+		benchmarks/*.py benchmarks/scripts/*.py
 	$(BIN)/lint-imports
 
 bench: $(INSTALLED) ## Measure what planning, fitting and the training library cost.

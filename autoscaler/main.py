@@ -23,6 +23,7 @@ from fastapi import FastAPI
 from autoscaler.clock import Clock, SystemClock
 from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.controller import Controller
+from autoscaler.controller.farewell import give_everything_back, outlive
 from autoscaler.controller.forecasts import Forecasts
 from autoscaler.controller.foresight import Foresights
 from autoscaler.controller.settings import ControllerSettings
@@ -35,6 +36,7 @@ from autoscaler.policies.registry import create_policy, require_ground
 from autoscaler.service.app import Rooms, create_app
 from autoscaler.service.assignments import Assignments, TrainingTimes
 from autoscaler.service.authentication import OWNER, Authentication, load_key
+from autoscaler.service.checkpoints import TrialCheckpoints
 from autoscaler.service.files import Bundles, Logs, TrialFiles
 from autoscaler.service.nodes import Nodes
 from autoscaler.service.studies import Studies
@@ -42,6 +44,7 @@ from autoscaler.service.submissions import Submissions
 from autoscaler.service.views import Views
 from autoscaler.store.opening import open_store
 from autoscaler.store.store import Store
+from autoscaler.supervision import GIVE_BACK_SECONDS, LOCK_FILE
 from providers.base import Provider
 from providers.local.provider import LocalProvider
 from providers.local.settings import LocalSettings
@@ -51,6 +54,7 @@ _log = logging.getLogger(__name__)
 CLIENT_FILE = "client.json"
 _LEAST_TICK_SECONDS = 0.2
 _WORKERS = 8
+_END_SECONDS = 2  # of a study's own controller, at whose end somebody may wait for news still
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ class ServeSettings:
         lease_seconds: after how long without a controller an agent ends its instance.
         maximum_bundle_bytes: the largest working directory that is taken, packed.
         engine: how instances of new jobs train together; None takes the best that is here.
+        parent: the process that it runs for: without that it ends, with all that it holds.
     """
 
     state: Path
@@ -80,6 +85,7 @@ class ServeSettings:
     lease_seconds: float = 1800.0
     maximum_bundle_bytes: int = 1 << 30
     engine: Engine | None = None
+    parent: int | None = None
     controller: ControllerSettings = ControllerSettings()
     times: TrainingTimes = TrainingTimes()
     local: LocalSettings = field(default_factory=LocalSettings)
@@ -190,7 +196,12 @@ class Deployment:
             ),
             nodes=self._nodes,
             studies=Studies(
-                store, TrialFiles(settings.state / "files"), self.wake.set, self._clock
+                store,
+                TrialFiles(settings.state / "files"),
+                self.wake.set,
+                self._clock,
+                status,
+                TrialCheckpoints(store, assignments),
             ),
             views=Views(store, status, assignments, release),
             bundles=bundles,
@@ -238,8 +249,18 @@ def serve(settings: ServeSettings) -> None:
         loop.start()
         _log.info("listening on %s, state in %s", url, settings.state)
         server = uvicorn.Server(
-            uvicorn.Config(deployment.app, log_level="warning", access_log=False, lifespan="off")
+            uvicorn.Config(
+                deployment.app,
+                log_level="warning",
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=None if settings.parent is None else _END_SECONDS,
+            )
         )
+        if settings.parent is not None:
+            threading.Thread(
+                target=_end_with, args=(settings.parent, deployment, server), daemon=True
+            ).start()
         try:
             server.run(sockets=[listener])
         finally:
@@ -249,12 +270,23 @@ def serve(settings: ServeSettings) -> None:
             deployment.close()
 
 
+def _end_with(parent: int, deployment: Deployment, server: uvicorn.Server) -> None:
+    """End the controller in order when the process that it runs for has died."""
+    clock = SystemClock()
+    outlive(lambda: os.getppid() == parent, clock)
+    _log.warning("process %d, which this controller runs for, has died: its jobs end", parent)
+    try:
+        give_everything_back(deployment.store, deployment.wake.set, clock, GIVE_BACK_SECONDS)
+    finally:
+        server.should_exit = True
+
+
 @contextlib.contextmanager
 def _own(state: Path) -> Iterator[None]:
     """Hold the state directory for ourselves; the lock dies with us."""
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        opened = (state / "lock").open("w")
+        opened = (state / LOCK_FILE).open("w")
     except OSError as error:
         raise StoreError(
             f"state: {state} can't be written ({error.strerror}): choose another --state"

@@ -1,8 +1,10 @@
-"""A controller in a process of its own that is started again when it dies."""
+"""A controller in a process of its own that is started again when it dies, and ends with us."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import logging
 import os
 import signal
 import subprocess
@@ -10,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Final
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Conflict, Unavailable
@@ -18,13 +21,20 @@ from autoscaler.wire.connection import connect
 
 _START_SECONDS = 30.0
 _END_SECONDS = 30.0
-_GIVE_BACK_SECONDS = 180.0  # more than a drain takes, but for checkpoints of a minute
+GIVE_BACK_SECONDS: Final = 180.0  # more than a drain takes, but for checkpoints of a minute
+LOCK_FILE: Final = "lock"  # of whoever serves from a state directory
 _POLL_SECONDS = 0.1
 _LINES = 30
+_KEEPER_FILE = "keeper.lock"
+
+_log = logging.getLogger(__name__)
 
 
 class SupervisedController:
-    """`castor serve` on the directory `state`, kept alive as a service supervisor would."""
+    """`castor serve` on the directory `state`, kept alive as a service supervisor would.
+
+    If this process dies, it stops its jobs, gives everything back and ends.
+    """
 
     def __init__(
         self, state: Path, cores: Sequence[int], clock: Clock, options: Sequence[str] = ()
@@ -37,8 +47,41 @@ class SupervisedController:
             *(sys.executable, "-P", "-m", "autoscaler.cli.app", "serve"),
             *("--state", str(state), "--port", "0"),
             *("--devices", ",".join(str(core) for core in cores)),
+            *("--parent", str(os.getpid())),
             *options,
         ]
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep the directory for this process; wait until what a dead one left there has ended.
+
+        Raises:
+            Conflict: another process keeps it, or its controller does not end.
+        """
+        with (self.state / _KEEPER_FILE).open("w") as keeper:
+            if not _is_ours(keeper):
+                raise Conflict(
+                    f"another process runs on {self.state}: wait until it has ended, or take "
+                    "another name"
+                )
+            self._await_end_of_other()
+            yield
+
+    def _await_end_of_other(self) -> None:
+        deadline, is_told = self._clock.now() + GIVE_BACK_SECONDS + _END_SECONDS, False
+        while True:
+            with (self.state / LOCK_FILE).open("a") as lock:
+                if _is_ours(lock):
+                    return
+            if not is_told:
+                _log.warning(
+                    "a controller of a process that died is ending in %s: waiting for it",
+                    self.state,
+                )
+                is_told = True
+            if self._clock.now() > deadline:
+                raise Conflict(f"another controller runs on {self.state}: stop it")
+            self._clock.sleep(_POLL_SECONDS)
 
     @contextmanager
     def running(self) -> Iterator[Client]:
@@ -78,7 +121,7 @@ class SupervisedController:
         for job in client.jobs(include_ended=False):
             with contextlib.suppress(Conflict):  # it has just ended
                 client.stop(job.id)
-        deadline = self._clock.now() + _GIVE_BACK_SECONDS
+        deadline = self._clock.now() + GIVE_BACK_SECONDS
         while (is_held := bool(client.fleet().instances)) and self._clock.now() < deadline:
             self._clock.sleep(_POLL_SECONDS)
         client.close()
@@ -108,6 +151,15 @@ class SupervisedController:
             if self._clock.now() > deadline:
                 raise Unavailable("the controller does not start")
             self._clock.sleep(_POLL_SECONDS)
+
+
+def _is_ours(lock: IO[str]) -> bool:
+    """Whether nobody else holds the lock; it is held until the file is closed."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def cores_here() -> tuple[int, ...]:

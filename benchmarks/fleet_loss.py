@@ -54,7 +54,7 @@ def more_by_itself(moment: Snapshot) -> tuple[float, float]:
         index = own.at.candidates.index(found[own.job.id])
         best.append(own.expected_usd[own.target])
         mine.append(own.expected_usd[index])
-    return sum(mine) / sum(best) - 1.0, float(np.mean(np.divide(mine, best))) - 1.0
+    return float(sum(mine) / sum(best)) - 1.0, float(np.mean(np.divide(mine, best))) - 1.0
 
 
 def less_within(moment: Snapshot) -> float:

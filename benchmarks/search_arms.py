@@ -85,14 +85,15 @@ class RayPool:
         active += view.fresh[: max(self.at_once - len(active), 0)]
         wanted = self.rule(self, view, active)
         sizes = {t: s for t, s in wanted.items() if self._pays(view, t, s)}
-        held = sum(self.needs[one.held] for one in view.trials) + len(view.free)
+        held = sum(self.needs[one.held] for one in view.trials if one.held is not None)
+        held += len(view.free)
         new = sum(self.needs[s] for t, s in sizes.items() if t in view.fresh)
         order = self.size - max(held, new) if view.now == 0 else 0
         return Orders(sizes, keep=self.size, order=max(order, 0))
 
     def _pays(self, view: SearchView, trial: int, size: int) -> bool:
         now = next((one for one in view.trials if one.number == trial), None)
-        if now is None or size <= now.held:
+        if now is None or now.held is None or size <= now.held:
             return True
         left, rate = EPOCHS - now.epoch, self.case.rate[trial]
         pause = self.case.market.pause_seconds

@@ -52,17 +52,18 @@ def families() -> dict[str, list[Maker]]:
     """Each family with what it is swept over."""
     split = [(size, size // part) for size in POOLS for part in (2, 4) if size >= part]
     return {
-        PLAIN: [lambda case, terms, size=size: Plain(case, size) for size in POOLS],
+        PLAIN: [lambda case, terms, size=size: Plain(case, size) for size in POOLS],  # type: ignore[misc]
         "Ray Tune uniform, best pool": [
-            lambda case, terms, s=size, n=at_once: RayPool(case, s, n, ray_uniform)
+            lambda case, terms, s=size, n=at_once: RayPool(case, s, n, ray_uniform)  # type: ignore[misc]
             for size, at_once in split
         ],
         "Ray Tune top job, best pool": [
-            lambda case, terms, s=size, n=at_once: RayPool(case, s, n, ray_top_job)
+            lambda case, terms, s=size, n=at_once: RayPool(case, s, n, ray_top_job)  # type: ignore[misc]
             for size, at_once in split
         ],
         "HyperSched, best pool": [
-            lambda case, terms, size=size: HyperSched(case, size, terms) for size in POOLS
+            lambda case, terms, size=size: HyperSched(case, size, terms)  # type: ignore[misc]
+            for size in POOLS
         ],
         OURS: [Breadth],
     }

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from data_folder import data_folder
 from study_cases import Case, Market, Source, cases, read_source
-from study_cloud import Outcome, StudyCloud
+from study_cloud import Arm, Outcome, StudyCloud
 from study_pools import RULES, pools
 from study_stages import LearntStages, best_stages, courses
 from study_water import Learnt, Truth, WaterArm
@@ -89,7 +89,7 @@ def results(case: Case, multiples: Sequence[float]) -> Iterator[tuple[str, float
         for name, (releases, _) in _STAGES.items():
             found = best_stages(case, deadline, releases, stages[name])
             yield name, multiple, _best([found] if found else [])
-        arms = {
+        arms: dict[str, Arm] = {
             ORACLE: WaterArm(case, Truth(case), deadline),
             OURS: WaterArm(case, Learnt(case), deadline),
             UNIFORM_LEARNS: LearntStages(case, Learnt(case), deadline),

@@ -97,10 +97,9 @@ class Learnt:
     def future(self, view: View, rates: Array) -> tuple[FutureRung, ...]:
         """Any of those in the race; after a barrier the better the likelier."""
         alive = list(self.case.survivors[view.rung])
-        weights = np.ones(len(alive))
-        if view.rung:
-            # Survivors stand in the order of what they reported at the barrier.
-            weights = 1.0 / (1.0 + np.arange(len(alive)))
+        # Survivors stand in the order of what they reported at the barrier.
+        places = np.arange(len(alive), dtype=np.float64) * bool(view.rung)
+        weights = np.asarray(1.0 / (1.0 + places), np.float64)
         return future_rungs(
             rates[:, alive],
             RUNG_TRIALS[view.rung + 1 :],

@@ -13,6 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from learning_curves import FloatArray, Set, cases, judged, situations, table
@@ -24,7 +25,7 @@ from sklearn.preprocessing import StandardScaler
 
 CONFIGURATIONS = 72
 EPOCHS = 40
-Model = MLPClassifier | MLPRegressor
+Model: TypeAlias = MLPClassifier | MLPRegressor
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import optuna
 
 import hpo
+from hpo.objective import Objective
 
 PARTS = ("told", "asked", "handed over", "ordered", "first line", "whole turn")
 STUDY = "starts"
 
 
-def objective_of(seconds: float, imports: str) -> hpo.running.Objective:
+def objective_of(seconds: float, imports: str) -> Objective:
     """An objective that imports what real ones do and then does nothing for so long."""
 
     def objective(trial: optuna.trial.BaseTrial) -> float:

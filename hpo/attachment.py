@@ -12,6 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import optuna
@@ -97,6 +98,7 @@ class Attachment:
             calls.SHOULD_PRUNE: self._should_prune,
             calls.SET_USER_ATTR: self._set_user_attr,
             calls.SET_CONSTRAINT: self._set_constraint,
+            calls.SET_SCORES: self._set_scores,
             calls.STOP_STUDY: lambda: stop(self._study),
             calls.ARTIFACT: self._keep_artifact,
             calls.END: self._end,
@@ -220,6 +222,10 @@ class Attachment:
             raise AttributeError("set_constraint needs Optuna 5.0 or newer beside the study")
         self._trial.set_constraint(key, value)
 
+    def _set_scores(self, scores: Sequence[float]) -> None:
+        storage, trial = self._study._storage, self._trial._trial_id
+        storage.set_trial_system_attr(trial, attributes.SCORES, [float(each) for each in scores])
+
     def _keep_artifact(self, name: str, sha256: str) -> str:
         if self.artifacts is None:
             raise SpecError("the study has no artifact store", "artifact_store")
@@ -306,6 +312,16 @@ def optimizing(
 def is_lasting(study: optuna.Study) -> bool:
     """Whether the study outlives this process."""
     return not isinstance(study._storage, optuna.storages.InMemoryStorage)
+
+
+def own_file(study: optuna.Study) -> Path | None:
+    """The file of SQLite's that the study is in, if it is in one."""
+    storage = study._storage
+    kind, _, place = str(getattr(getattr(storage, "_backend", storage), "url", "")).partition(
+        ":///"
+    )
+    file = place.partition("?")[0].removeprefix("file:")
+    return Path(file).absolute() if kind.startswith("sqlite") and file else None
 
 
 def check_writable(study: optuna.Study) -> None:

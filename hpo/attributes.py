@@ -1,4 +1,4 @@
-"""The user attributes of trials that are Castor's own; whoever reads the study may see them."""
+"""The attributes of trials that Castor writes, by name; whoever reads the study may see them."""
 
 from __future__ import annotations
 
@@ -22,3 +22,7 @@ PAUSES: Final = "castor:pauses"
 ARTIFACTS: Final = "castor:artifacts"
 # Of a study: Castor has run it.
 DRIVEN: Final = "castor:driven"
+# Of a study: what controllers call it, by their ids.
+NAMES: Final = "castor:names"
+# Optuna's own, a system attribute: what `optuna.terminator.report_cross_validation_scores` writes.
+SCORES: Final = "terminator:cv_scores"

@@ -1,25 +1,33 @@
 """An objective that is a command line: parameters are written into it, reports read from it.
 
 Of what it prints, lines count that begin with `castor:`. ``castor: step 3 value 0.91`` is a
-report, ``castor: value 0.93`` the result; where there is none, the last report is it.
+report, ``castor: value 0.93`` the result; where there is none, the last report is it. Files that
+it leaves in the directory CASTOR_TRIAL_ARTIFACTS are kept with its trial.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
 
 import optuna
 from optuna.trial import BaseTrial
 
 from autoscaler.domain.study import Choice, ChoiceParameter, Parameter
+from hpo.artifacts import upload_artifact
+from hpo.trial import RemoteTrial
 
 _NUMBER = r"([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|inf|nan))"
 _REPORT = re.compile(rf"castor:\s+step\s+(\d+)\s+value\s+{_NUMBER}\s*", re.IGNORECASE)
 _RESULT = re.compile(rf"castor:\s+value((?:\s+{_NUMBER})+)\s*", re.IGNORECASE)
 _STOP_SECONDS = 30.0
+ARTIFACTS_VARIABLE: Final = "CASTOR_TRIAL_ARTIFACTS"
 
 
 class CommandFailed(RuntimeError):
@@ -43,7 +51,17 @@ class CommandObjective:
         """
         values = {name: _suggested(trial, name, each) for name, each in self._space.items()}
         command = [part.format(**values) for part in self._command]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with tempfile.TemporaryDirectory(prefix="castor-artifacts-") as directory:
+            result = self._run(command, {**os.environ, ARTIFACTS_VARIABLE: directory}, trial)
+            _keep(trial, [each for each in sorted(Path(directory).rglob("*")) if each.is_file()])
+        return result
+
+    def _run(
+        self, command: Sequence[str], environment: Mapping[str, str], trial: BaseTrial
+    ) -> float | tuple[float, ...]:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=environment
+        ) as process:
             try:
                 result = self._follow(process, trial)
             except BaseException:
@@ -72,6 +90,16 @@ class CommandObjective:
                 values = tuple(float(word) for word in told[1].split())
                 result = values[0] if len(values) == 1 else values
         return result
+
+
+def _keep(trial: BaseTrial, files: Sequence[Path]) -> None:
+    """Have files kept with the trial, if its study has a place for them."""
+    if isinstance(trial, RemoteTrial) and trial.keeps_artifacts:
+        for file in files:
+            upload_artifact(trial, file)
+    elif files:
+        names = ", ".join(file.name for file in files)
+        print(f"lost: {names}: the study's file names no directory for artifacts", file=sys.stderr)
 
 
 def _suggested(trial: BaseTrial, name: str, parameter: Parameter) -> Choice:

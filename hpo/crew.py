@@ -38,8 +38,11 @@ class LeadingRank:
         self._answers: list[str] = []
         self._has_failed = False
         self._served = dict.fromkeys(range(1, ranks), 0)
-        self._server = listen(path)
-        threading.Thread(target=self._accept, name="castor-crew", daemon=True).start()
+        if ranks > 1:
+            server = listen(path)
+            threading.Thread(
+                target=self._accept, args=(server,), name="castor-crew", daemon=True
+            ).start()
 
     def tell(self, text: str) -> None:
         """Say it to the driver, for all ranks."""
@@ -76,9 +79,9 @@ class LeadingRank:
         with self._changed:
             self._changed.wait_for(all_heard, FAREWELL_SECONDS)
 
-    def _accept(self) -> None:
+    def _accept(self, server: socket.socket) -> None:
         while True:
-            connection, _ = self._server.accept()
+            connection, _ = server.accept()
             threading.Thread(
                 target=self._serve, args=(connection,), name="castor-crew-rank", daemon=True
             ).start()

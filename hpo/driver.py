@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import optuna
 
-from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Conflict, StoreError, Unavailable, UnknownJob
 from autoscaler.domain.job import JobPhase, JobSpec
@@ -34,10 +33,10 @@ from hpo.attachment import (
 )
 from hpo.calls import answer_text, read_call, refusal_text
 from hpo.ended import EndedTrial
-from hpo.endings import StudyStopped, require_money, waits_for_ever
+from hpo.endings import StudyStopped, require_money, waits_for_ever, what_is_missed
 from hpo.halving import SynchronousHalvingPruner
 from hpo.lease import Lease
-from hpo.patience import PATIENCE_SECONDS
+from hpo.patience import patiently
 from hpo.retries import enqueue_owed
 from hpo.stating import Statements
 
@@ -101,7 +100,7 @@ class Driver:
         self._statements = Statements(study, objective)
         self._stated_seconds = -_STATE_SECONDS
         self._may_retry = True
-        self._is_over = False
+        self._is_over = self._has_warned = False
         self._looked_seconds = -_LOOK_SECONDS
         self.on_end: Callable[[EndedTrial], None] = lambda ended: None
         self.artifacts: StudyArtifacts | None = None
@@ -159,17 +158,7 @@ class Driver:
 
     def _patiently(self, act: Callable[[], None]) -> None:
         """Act, and again as long as the controller is away."""
-        back_off = BackOff()
-        while True:
-            try:
-                return act()
-            except Unavailable as error:
-                if back_off.waited_seconds > PATIENCE_SECONDS:
-                    raise
-                wait_seconds = back_off.next_seconds()
-                _log.warning("the controller is away, again in %g s: %s", wait_seconds, error)
-                self.keep_alive()
-                self._clock.sleep(wait_seconds)
+        patiently(act, self._clock, lambda: self.keep_alive())
 
     def _take_up(self) -> None:
         """Hold the trials that an earlier driver left: their jobs run on, or are begun again.
@@ -325,6 +314,7 @@ class Driver:
             alive = {view.id: view for view in self._client.jobs(include_ended=False)}
             for job in self._held.keys() & alive.keys() - self._stopping:
                 require_money(alive[job])
+            self._warn_of(what_is_missed(alive[job] for job in self._held.keys() & alive.keys()))
             self._is_over = waits_for_ever([alive.get(job) for job in self._held])
             for job in self._held.keys() - alive.keys() - silent.keys():
                 view = self._job(job)
@@ -341,6 +331,12 @@ class Driver:
         self._patiently(see)
         self._patiently(self._end_paused)
         return [self._close(job, is_retried) for job, is_retried in silent.items()]
+
+    def _warn_of(self, missed: str | None) -> None:
+        """Say once what can't be kept: the numbers in it change from plan to plan."""
+        if missed is not None and not self._has_warned:
+            _log.warning("study %s: %s", self._study.study_name, missed)
+            self._has_warned = True
 
     def _end_paused(self) -> None:
         """End those that go no further and hold nothing: no worker is there to hear of it."""

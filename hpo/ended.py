@@ -33,7 +33,7 @@ def log_end(ended: EndedTrial) -> None:
         case TrialState.PRUNED:
             _log.info("trial %d was pruned at step %s", trial.number, trial.last_step)
         case _:
-            again = ", and is begun again" if ended.is_retried else ""
+            again = ", and is begun again as another trial" if ended.is_retried else ""
             _log.warning("trial %d failed: %s%s", trial.number, cause_of(trial), again)
 
 

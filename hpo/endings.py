@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.plan import BEYOND_BUDGET, BEYOND_DEADLINE
@@ -29,6 +29,12 @@ def require_money(view: JobView | None) -> None:
     """
     if view is not None and view.study is not None and view.cause == budget_used_up(view.study):
         raise BudgetUsedUp(f"{view.cause} with a larger one")
+
+
+def what_is_missed(views: Iterable[JobView]) -> str | None:
+    """What the planner finds of a study that can't be kept; None: nothing."""
+    notes = (view.decision.note for view in views if view.decision is not None)
+    return next((note for note in notes if note), None)
 
 
 def waits_for_ever(views: Sequence[JobView | None]) -> bool:

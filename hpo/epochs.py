@@ -17,6 +17,7 @@ from optuna.trial import BaseTrial
 
 from autoscaler.domain.errors import CheckpointError, SpecError
 from hpo import attributes
+from hpo.checkpoints import name_of_states
 from hpo.trial import RemoteTrial
 
 
@@ -83,8 +84,7 @@ def note(trial: RemoteTrial, attribute: str, value: int) -> None:
 
 def lasting_name(trial: RemoteTrial) -> str:
     """A trial's name among those of all studies that ever had its study's name."""
-    begun = trial.datetime_start  # another study of that name has other trials of that number
-    return f"trial-{trial.number}-{begun:%Y%m%dT%H%M%S%f}" if begun else f"trial-{trial.number}-"
+    return name_of_states(trial.number, trial.datetime_start)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,14 @@ _RECONNECT_SECONDS = 0.2
 class TrialLine:
     """Calls of one start of a trial's script, numbered from 1. Safe to share between threads."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(
+        self, path: Path, clock: Clock, leaves_after_seconds: float | None = None
+    ) -> None:
+        """Whoever is to leave, and is not answered for so long, leaves: there may be no driver
+        any more. None: it waits on.
+        """
         self._path = path
+        self._leaves_after_seconds = leaves_after_seconds
         self._clock = clock
         self._changed = threading.Condition()
         self._socket: socket.socket | None = None
@@ -50,10 +56,13 @@ class TrialLine:
         """Ask something; returns its answer, however long there is nobody to give it.
 
         A `file` of the checkpoint directory goes along; it must be there until the answer is.
+
+        Raises:
+            SystemExit: the worker leaves, for it is to, and nobody answers.
         """
         with self._changed:
             number = self._say(text, is_question=True, file=file)
-            self._changed.wait_for(lambda: number in self._answers)
+            self._await_answer(number)
             return self._answers.pop(number)
 
     def ask_unless_leaving(self, text: str) -> str | None:
@@ -96,6 +105,23 @@ class TrialLine:
             self._is_closed = True
             if self._socket is not None:
                 self._socket.close()
+
+    def _await_answer(self, number: int) -> None:
+        def is_answered() -> bool:
+            return number in self._answers
+
+        while not is_answered():
+            self._changed.wait_for(lambda: is_answered() or self._may_leave)
+            is_settled = self._changed.wait_for(
+                lambda: is_answered() or not self._may_leave, self._leaves_after_seconds
+            )
+            if not is_settled:
+                self._send({"kind": "left"})
+                raise SystemExit(0)
+
+    @property
+    def _may_leave(self) -> bool:
+        return self.must_leave and self._leaves_after_seconds is not None
 
     def _say(self, text: str, is_question: bool, file: TrialFile | None = None) -> int:
         self._last_number += 1

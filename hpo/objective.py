@@ -22,7 +22,12 @@ OBJECTIVE_FILE: Final = ".castor-objective"
 Objective = Callable[..., Any]
 
 
-def pack_objective(objective: Objective, directory: Path | None, destination: Path) -> Bundle:
+def pack_objective(
+    objective: Objective,
+    directory: Path | None,
+    destination: Path,
+    leave_out: Path | None = None,
+) -> Bundle:
     """Pack an objective, and the files that it needs, as a bundle.
 
     What it has from a module goes by the module's name, so that this must be in `directory` or
@@ -32,6 +37,7 @@ def pack_objective(objective: Objective, directory: Path | None, destination: Pa
         objective: a function of a trial, or anything else that can be called with one.
         directory: where it finds its own modules and data; None for nowhere.
         destination: the archive to write.
+        leave_out: a file of the directory that stays here, such as the study's own.
 
     Raises:
         SpecError: something of it can't travel, or the files are too many.
@@ -41,7 +47,7 @@ def pack_objective(objective: Objective, directory: Path | None, destination: Pa
     with tempfile.TemporaryDirectory(prefix="castor-objective-") as scratch:
         stage = Path(scratch)
         if directory is not None:
-            _copy(directory, stage)
+            _copy(directory, stage, leave_out)
         (stage / OBJECTIVE_FILE).write_bytes(_pickled(objective))
         return pack(stage, destination)
 
@@ -64,13 +70,15 @@ def home_of(objective: Objective) -> Path | None:
     return None if any(directory.is_relative_to(each) for each in installed) else directory
 
 
-def _copy(directory: Path, stage: Path) -> None:
-    """Copy what is to travel, but for SQLite's databases that are in use, such as the study's own.
+def _copy(directory: Path, stage: Path, leave_out: Path | None) -> None:
+    """Copy what is to travel, but for SQLite's databases that are in use.
 
     To open and close such a file here takes this process's locks on it away, so that others may
     throw its log away (https://www.sqlite.org/howtocorrupt.html, section 2.2).
     """
     for file in list_tree(directory):
+        if leave_out is not None and file.path.absolute() == leave_out:
+            continue
         if file.name.endswith(("-wal", "-shm")) or Path(f"{file.path}-wal").exists():
             continue
         target = stage / file.name

@@ -1,4 +1,4 @@
-"""A study's storage that is waited for while it is away."""
+"""A controller, or a study's storage, that is waited for while it is away."""
 
 from __future__ import annotations
 
@@ -6,19 +6,50 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import StoreError
+from autoscaler.domain.errors import StoreError, Unavailable
 from hpo.attributes import JOB, RETRY_OF
 
 _log = logging.getLogger(__name__)
 
+Value = TypeVar("Value")
+
 PATIENCE_SECONDS: Final = 600.0
+
+
+def patiently(
+    act: Callable[[], Value], clock: Clock, on_wait: Callable[[], None] = lambda: None
+) -> Value:
+    """What `act` returns; it is done again as long as the controller is away.
+
+    `on_wait` is called before each wait.
+
+    Raises:
+        Unavailable: it was so for too long.
+    """
+    back_off = BackOff()
+    while True:
+        try:
+            return act()
+        except Unavailable as error:
+            if back_off.waited_seconds > PATIENCE_SECONDS:
+                raise
+            most = "" if back_off.waited_seconds else f" (for {PATIENCE_SECONDS / 60:.0f} minutes)"
+            wait_seconds = back_off.next_seconds()
+            _log.warning(
+                "the controller is away and waited for%s, again in %g s: %s",
+                most,
+                wait_seconds,
+                error,
+            )
+            on_wait()
+            clock.sleep(wait_seconds)
 
 
 class PatientStorage:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ _CREW_SOCKET: Final = ".castor-crew"
 def be_rank(objective: Objective, agent: Path) -> None:
     """Run the objective as this rank of its instance, whose agent serves the socket `agent`."""
     rank, ranks = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    path = Path.cwd() / f"{_CREW_SOCKET}-{os.environ.get('TORCHELASTIC_RUN_ID', 'alone')}"
+    path = meeting_place(Path.cwd(), os.environ)
     if rank > 0:
         _follow(objective, FollowingRank(path, rank, SystemClock()))
         return
@@ -43,6 +44,14 @@ def be_rank(objective: Objective, agent: Path) -> None:
     line.finished() if has_ended else line.done()
     leading.close()
     line.close()
+
+
+def meeting_place(directory: Path, environment: Mapping[str, str]) -> Path:
+    """Where the ranks of one instance meet, and those of no other that has the same directory.
+
+    torchrun calls the runs of all instances alike; the port that their ranks meet at is their own.
+    """
+    return directory / f"{_CREW_SOCKET}-{environment.get('MASTER_PORT', 'alone')}"
 
 
 def lead(objective: Objective, line: LeadingRank, place: Place | None = None) -> bool:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import copy
 import logging
 import os
-import re
 import secrets
 import shutil
-import signal
 import socket
 import tempfile
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -34,11 +31,15 @@ from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token, state_directory
 from hpo.artifacts import StudyArtifacts
-from hpo.attachment import check_writable, is_lasting
+from hpo.attachment import check_writable, is_lasting, own_file
+from hpo.checkpoints import remove_ended
 from hpo.distributed import trial_job
 from hpo.driver import Driver, Effort
 from hpo.ended import EndedTrial, cause_of, log_end
+from hpo.naming import is_known, name_at, settle_name, slug
 from hpo.objective import Objective, home_of, pack_objective
+from hpo.patience import patiently
+from hpo.process import quiet_requests, terminated_in_order
 from hpo.standing import standing_beside
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_LONGEST_NAME = 32  # leaves room for the number of a trial in the name of its job
 DATABASE: Final = "castor.db"
+CHECKPOINTS: Final = "jobs"
 _EMBEDDED_OPTIONS = ("--boot-seconds", "0")
 
 Callback = Callable[[optuna.Study, FrozenTrial], None]
@@ -76,6 +77,7 @@ def optimize(
     environment: dict[str, str] | None = None,
     retries: int = 1,
     artifact_store: ArtifactStore | None = None,
+    keep_checkpoints: bool = False,
 ) -> None:
     """As `study.optimize(objective, ...)`, with each trial on an instance, or several, of its own.
 
@@ -107,6 +109,8 @@ def optimize(
             the objective raises is none of these.
         artifact_store: one of `optuna.artifacts`, for what `hpo.upload_artifact` is given. It is
             written to from here only, as the storage is.
+        keep_checkpoints: keep those of all trials; else at the end those of trials that have ended
+            are removed, but for the best's.
 
     Raises:
         TrialFailed: an objective raised an error that is not in `catch`.
@@ -115,6 +119,7 @@ def optimize(
         Conflict: another driver has the study.
         StoreError: the study's storage can't be written, or was away for too long.
         StudyStopped: somebody has said `castor study stop --now`.
+        Unavailable: the controller that CASTOR_URL names was away for too long.
     """
     expected = (catch,) if isinstance(catch, type) else tuple(catch)
     template = JobSpec(
@@ -131,7 +136,14 @@ def optimize(
         budget_usd=goal.budget_usd if budget_usd is None else _budget(budget_usd),
         deadline_seconds=goal.deadline_seconds if deadline is None else _deadline(deadline),
     )
-    todo = Todo(effort, whole, tuple(callbacks or ()), show_progress_bar, artifact_store)
+    todo = Todo(
+        effort,
+        whole,
+        tuple(callbacks or ()),
+        show_progress_bar,
+        artifact_store,
+        keep_checkpoints,
+    )
     run_study(study, objective, directory, template, todo)
 
 
@@ -144,6 +156,7 @@ class Todo:
     callbacks: tuple[Callback, ...] = ()
     shows_bar: bool = False
     artifact_store: ArtifactStore | None = None
+    keeps_checkpoints: bool = False
 
 
 def run_study(
@@ -162,24 +175,32 @@ def run_study(
     check_writable(study)
     if not is_lasting(study):
         _log.warning("the study is in memory: its trials are lost if this process dies")
-    name = slug(study.study_name)
-    template = replace(
-        trial_job(objective, template), name=name, command=WORKER_COMMAND, program=name, study=name
-    )
+    template = trial_job(objective, template)
     with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "bundle.tar.gz"
-        bundle = pack_objective(objective, directory, archive)
-        template = replace(template, bundle=bundle.sha256)
-        with _controller(name) as (address, keep_alive):
-            client, line = Client(*address), StudyClient(*address, name)
-            client.upload(bundle.sha256, archive)
-            driver = Driver(study, template, client, line, _holder(), SystemClock(), todo.goal)
+        bundle = pack_objective(objective, directory, archive, own_file(study))
+        with quiet_requests(), _controller(slug(study.study_name)) as (address, keep_alive):
+            clock, client = SystemClock(), Client(*address)
+            patiently(lambda: client.upload(bundle.sha256, archive), clock, keep_alive)
+            name = patiently(lambda: _settled_name(study, client, address), clock, keep_alive)
+            line = StudyClient(*address, name)
+            template = replace(
+                template,
+                name=name,
+                command=WORKER_COMMAND,
+                program=name,
+                study=name,
+                bundle=bundle.sha256,
+            )
+            driver = Driver(study, template, client, line, _holder(), clock, todo.goal)
             driver.keep_alive = keep_alive
             if todo.artifact_store is not None:
                 driver.artifacts = StudyArtifacts(todo.artifact_store, line)
             with _told(study, todo, StudyClient(*address, name)) as tell:
                 driver.on_end = tell
                 fatal = driver.run(todo.effort)
+            if not todo.keeps_checkpoints:
+                remove_ended(study, line)
             client.close()
             line.close()
     if fatal is not None:
@@ -189,16 +210,28 @@ def run_study(
         )
 
 
+def _settled_name(study: optuna.Study, client: Client, address: tuple[str, str]) -> str:
+    """What the controller there calls the study."""
+
+    def is_taken(name: str) -> bool:
+        with closing(StudyClient(*address, name)) as line:
+            return is_known(line.view)
+
+    return settle_name(study, client.fleet().controller, is_taken)
+
+
 @contextmanager
-def line_to(study_name: str) -> Iterator[tuple[Client, StudyClient]]:
+def line_to(study_name: str, names: Mapping[str, str]) -> Iterator[tuple[Client, StudyClient]]:
     """The controller of a study that is run somewhere, for what a person says from elsewhere.
+
+    `names` is what controllers call it, as `names_of` has it.
 
     Raises:
         Unavailable: there is none; what one of our own knew is in `database_of`.
     """
-    name = slug(study_name)
-    address = _serving() or address_and_token(_embedded_state(name))
-    client, line = Client(*address), StudyClient(*address, name)
+    address = _serving() or address_and_token(_embedded_state(slug(study_name)))
+    client = Client(*address)
+    line = StudyClient(*address, name_at(study_name, names, client.fleet().controller))
     try:
         yield client, line
     finally:
@@ -209,12 +242,6 @@ def line_to(study_name: str) -> Iterator[tuple[Client, StudyClient]]:
 def database_of(study_name: str) -> Path:
     """What a controller of our own remembers of a study, also after its end."""
     return _embedded_state(slug(study_name)) / DATABASE
-
-
-def slug(study_name: str) -> str:
-    """A study's name as the controller knows it."""
-    plain = re.sub(r"[^a-z0-9]+", "-", study_name.lower()).strip("-")[:_LONGEST_NAME].strip("-")
-    return plain or "study"
 
 
 def _effort(
@@ -272,38 +299,24 @@ def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None
     state.mkdir(parents=True, exist_ok=True)
     controller = SupervisedController(state, cores_here(), SystemClock(), _EMBEDDED_OPTIONS)
     _log.info("no controller serves here: one runs on this machine's cores until the end")
-    is_done = False
-    try:
-        with _terminated_in_order(), controller.running():
-            yield address_and_token(state), controller.keep_alive
-        is_done = True
-    finally:
-        if not controller.give_everything_back():
-            _log.error("instances may still run: castor serve --state %s takes them up", state)
-        elif is_done:
-            _keep_record(state)
-
-
-@contextmanager
-def _terminated_in_order() -> Iterator[None]:
-    """Let SIGTERM unwind this process as Ctrl-C does: what it started would run on without it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _exit_now)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _exit_now(number: int, frame: object) -> None:
-    raise SystemExit(128 + number)
+    with controller.alone():
+        is_done = False
+        try:
+            with terminated_in_order(), controller.running():
+                yield address_and_token(state), controller.keep_alive
+            is_done = True
+        finally:
+            if not controller.give_everything_back():
+                _log.error("instances may still run: castor serve --state %s takes them up", state)
+            elif is_done:
+                _keep_record(state)
 
 
 def _keep_record(state: Path) -> None:
-    """Remove what a controller leaves behind but for its database."""
+    """Remove what a controller leaves behind but for its database and checkpoints."""
     for path in state.iterdir():
+        if path.name == CHECKPOINTS:
+            continue
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         elif not path.name.startswith(DATABASE):

@@ -66,12 +66,13 @@ def standing_words(view: StudyView, now_seconds: float) -> str:
     words.append(f"{len(runs)} run" + (f" on {on}" if on else ""))
     budget = None if terms is None else terms.objective.budget_usd
     of = "" if budget is None else f" of {format_money(budget)}"
-    words.append(
-        f"{format_money(round(view.spent_usd, 4))}{of} ({format_money(view.usd_per_hour)}/h)"
-    )
+    spent = "?" if view.spent_usd is None else format_money(round(view.spent_usd, 4))
+    words.append(f"{spent}{of} ({format_money(view.usd_per_hour)}/h)")
     deadline = None if terms is None else terms.objective.deadline_seconds
     if deadline is not None:
         left_seconds = deadline - now_seconds
         late = f"{format_duration(-left_seconds)} late"
         words.append(f"{format_duration(left_seconds)} left" if left_seconds > 0 else late)
+    if view.trouble is not None:
+        words.append(f"trouble: {view.trouble}")
     return ", ".join(words)

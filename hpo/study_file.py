@@ -6,20 +6,26 @@ import importlib
 import inspect
 import os
 import re
+import sqlite3
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import optuna
+from optuna.artifacts import FileSystemArtifactStore
+from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
 
-from autoscaler.domain.errors import SpecError, StoreError
+from autoscaler.domain.errors import CastorError, NotFound, SpecError, StoreError
 from autoscaler.domain.study import Method, StudySpec
 from hpo.command import CommandObjective
 from hpo.halving import SynchronousHalvingPruner
+from hpo.naming import names_of, slug
 from hpo.objective import Objective
 from hpo.patience import one_line
-from hpo.running import slug
 
 _PASSWORD = re.compile(r"(//[^:/@]*):[^@]*@")
 _SAMPLERS = {
@@ -52,15 +58,18 @@ def open_study(spec: StudySpec) -> optuna.Study:
     """The study in its storage, made there if it is new.
 
     `$NAME` in the storage's URL is a variable of the environment: passwords are not for files.
+    The file that is made where none is named is in WAL mode, so that it is read while it is
+    written to.
 
     Raises:
         SpecError: a sampler or pruner is not known, or does not take an option; or the study that
             is there goes in another direction.
         StoreError: the storage can't be opened.
     """
-    storage = os.path.expandvars(spec.storage or f"sqlite:///{slug(spec.name)}.db")
-    shown = _PASSWORD.sub(r"\1:***@", storage)
-    try:
+    storage = _storage_of(spec)
+    with _opening(storage):
+        if spec.storage is None:
+            _write_ahead(Path(_own_file(spec)))
         study = optuna.create_study(
             study_name=spec.name,
             storage=storage,
@@ -69,19 +78,103 @@ def open_study(spec: StudySpec) -> optuna.Study:
             directions=[StudyDirection[name.upper()] for name in spec.directions],
             load_if_exists=True,
         )
-    except SpecError:
-        raise
-    except Exception as error:  # each database has errors of its own
-        said = one_line(error).replace(storage, shown)
-        raise StoreError(f"storage: {shown} can't be opened: {said}") from None
     there = [direction.name.lower() for direction in study.directions]
     if there != list(spec.directions):
         raise SpecError(
-            f"the study {spec.name!r} in {shown} is there to {' and '.join(there)}: say so, or "
-            "give this one another name",
+            f"the study {spec.name!r} in {_shown(storage)} is there to {' and '.join(there)}: say "
+            "so, or give this one another name",
             "direction",
         )
     return study
+
+
+def recorded_study(spec: StudySpec) -> optuna.Study:
+    """The study as its storage has it, to be read: nothing is made or changed there.
+
+    Raises:
+        NotFound: it is not there.
+        StoreError: the storage can't be opened.
+    """
+    storage = _storage_of(spec)
+    missing = NotFound(f"{_shown(storage)} has no study {spec.name!r}: castor study run begins it")
+    with _opening(storage):
+        kind, _, place = storage.partition(":///")
+        if kind.startswith("sqlite") and not place.startswith("file:"):
+            file, _, options = place.partition("?")
+            if not Path(file).is_file():
+                raise missing
+            options = f"mode=ro&uri=true&{options}".rstrip("&")
+            if _is_left_alone(Path(file)):
+                options += "&immutable=1"  # or SQLite would make its log, and leave it there
+            storage = f"{kind}:///file:{quote(str(Path(file).absolute()))}?{options}"
+        backend = RDBStorage(storage, skip_table_creation=True)
+        try:
+            return optuna.load_study(study_name=spec.name, storage=backend)
+        except KeyError:
+            raise missing from None
+
+
+def recorded_names(spec: StudySpec) -> Mapping[str, str]:
+    """What controllers call the study of a file, as far as its storage is here and tells."""
+    try:
+        return names_of(recorded_study(spec))
+    except CastorError:
+        return {}
+
+
+def _storage_of(spec: StudySpec) -> str:
+    return os.path.expandvars(spec.storage or f"sqlite:///{_own_file(spec)}")
+
+
+def _own_file(spec: StudySpec) -> str:
+    return f"{slug(spec.name)}.db"
+
+
+def _shown(storage: str) -> str:
+    return _PASSWORD.sub(r"\1:***@", storage)
+
+
+@contextmanager
+def _opening(storage: str) -> Iterator[None]:
+    """Whatever goes wrong with a storage is one error, without its password."""
+    try:
+        yield
+    except CastorError:
+        raise
+    except Exception as error:  # each database has errors of its own
+        said = one_line(error).replace(storage, _shown(storage))
+        raise StoreError(f"storage: {_shown(storage)} can't be opened: {said}") from None
+
+
+def _is_left_alone(file: Path) -> bool:
+    """Whether a SQLite file is in WAL mode, and nobody has it open.
+
+    Source: https://www.sqlite.org/fileformat.html, section 1.3.
+    """
+    with file.open("rb") as content:
+        is_wal = content.read(20)[18:] == b"\x02\x02"
+    return is_wal and not Path(f"{file}-wal").exists()
+
+
+def _write_ahead(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+
+
+def artifact_store_of(spec: StudySpec) -> FileSystemArtifactStore | None:
+    """Where files go that its trials hand over; None for nowhere.
+
+    Raises:
+        SpecError: there can't be such a directory.
+    """
+    if spec.artifacts is None:
+        return None
+    directory = Path(os.path.expandvars(spec.artifacts))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SpecError(f"{directory} can't be made: {error.strerror}", "artifacts") from None
+    return FileSystemArtifactStore(directory)
 
 
 def check_methods(spec: StudySpec) -> None:

@@ -21,7 +21,7 @@ from optuna.study import StudyDirection
 from optuna.trial import BaseTrial
 
 from autoscaler.domain.trial import TrialFile
-from hpo import calls
+from hpo import attributes, calls
 from hpo.calls import Call, read_answer
 
 Value = TypeVar("Value")
@@ -58,7 +58,7 @@ class Place(Protocol):
 
 
 # What integrations that write to a study's storage by themselves look for.
-_OF_STORAGE = ("storage", "_storage", "_study_id", "_trial_id")
+_OF_STORAGE = ("storage", "_storage", "_study_id", "_cached_frozen_trial")
 
 
 def _no_storage(wanted: str) -> AttributeError:
@@ -67,6 +67,26 @@ def _no_storage(wanted: str) -> AttributeError:
         "place of a callback that asks for it call trial.report and trial.should_prune, on every "
         "rank"
     )
+
+
+class OwnStorage:
+    """As much of a storage as an objective may write: its scores, for terminators.
+
+    `optuna.terminator.report_cross_validation_scores` looks for it.
+    """
+
+    def __init__(self, line: Asks) -> None:
+        self._line = line
+
+    def set_trial_system_attr(self, trial_id: int, key: str, value: Sequence[float]) -> None:
+        """As a storage of Optuna's, for this one attribute of this trial."""
+        if key != attributes.SCORES:
+            raise _no_storage(f"trial.storage: {key}")
+        scores = [float(each) for each in value]
+        self._line.tell(Call(calls.SET_SCORES, {"scores": scores}).text())
+
+    def __getattr__(self, name: str) -> Any:
+        raise _no_storage(f"trial.storage.{name}")
 
 
 class StudyOfTrial:
@@ -254,6 +274,15 @@ class RemoteTrial(BaseTrial):
     def system_attrs(self) -> dict[str, Any]:
         """None: they are the study's own."""
         return {}
+
+    @property
+    def storage(self) -> OwnStorage:
+        """Not the study's, whose driver alone has that."""
+        return OwnStorage(self._line)
+
+    @property
+    def _trial_id(self) -> int:
+        return self.number
 
     @property
     def number(self) -> int:

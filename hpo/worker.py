@@ -27,6 +27,8 @@ from hpo.objective import OBJECTIVE_FILE, Objective
 from hpo.trial import Asks, Place, RemoteTrial, read_facts
 from hpo.warm import await_order, note_imports, run_and_leave
 
+_LEAVES_AFTER_SECONDS = 5.0  # drivers answer within milliseconds, if there is one
+
 
 def run_trial(objective: Objective, line: Asks, place: Place | None = None) -> None:
     """Run the objective on the trial at the other end of the line, and tell how it ended."""
@@ -73,7 +75,7 @@ def _work(objective: Objective, socket: Path) -> None:
 
         be_rank(objective, socket)
         return
-    line = TrialLine(socket, SystemClock())
+    line = TrialLine(socket, SystemClock(), _LEAVES_AFTER_SECONDS)
     try:
         run_trial(objective, line, line)
     finally:

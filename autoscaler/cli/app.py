@@ -256,6 +256,7 @@ def serve(
         Engine | None,
         typer.Option(help="How instances train together; quorum where torchft is installed."),
     ] = None,
+    parent: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run a controller, with the local provider. Its jobs go on when it is stopped."""
     import logging
@@ -282,6 +283,7 @@ def serve(
         port=port,
         policy=policy,
         engine=engine,
+        parent=parent,
     )
     run(settings)
 

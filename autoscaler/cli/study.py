@@ -9,7 +9,7 @@ from typer import Argument, Option, Typer
 
 study = Typer(help="Run a study of Optuna's from a file, and see how it stands.")
 
-File = Annotated[Path, Argument(help="A study file; see docs/hpo.md.")]
+File = Annotated[Path, Argument(help="A study file; see docs/study-file.md.")]
 
 
 @study.command()

@@ -11,7 +11,7 @@ from typing import Any
 from autoscaler.cli.pictures.canvas import require_plots
 from autoscaler.cli.pictures.study import PicturedStudy, PicturedTrial, Span, draw_study
 from autoscaler.cli.study_records import stays_of, view_of
-from autoscaler.cli.studying import open_recorded, trial_row
+from autoscaler.cli.studying import open_recorded, require_optuna, trial_row
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import NotFound
 from autoscaler.domain.study_stay import StudyStay
@@ -32,8 +32,9 @@ def draw_history(file: Path, plot: Path) -> None:
     require_plots(plot)
     now_seconds = SystemClock().now()
     spec, study = open_recorded(file)
-    view = view_of(spec.name)
-    stays = () if view is None else stays_of(spec.name)
+    names = require_optuna().names_of(study)
+    view = view_of(spec.name, names)
+    stays = () if view is None else stays_of(spec.name, names)
     if view is None or not stays:
         raise NotFound(f"{spec.name}: no controller knows what its trials held")
     ends = {trial_row(trial)["job"]: trial for trial in study.trials}
@@ -67,7 +68,7 @@ def pictured(
         finished_s=max(stay.to_seconds or start for stay in closed) - start,
         deadline_s=None if deadline is None else deadline - start,
         barriers_s=(),
-        cost_usd=float(view.spent_usd),
+        cost_usd=float(view.spent_usd or 0),
         maximize=direction == "maximize",
     )
 

@@ -135,7 +135,7 @@ def plan_study(options: StudyPlanOptions, now_seconds: float, is_shown: bool = T
     """
     spec, bounds = _study(options, now_seconds)
     market = _market(spec, bounds, now_seconds)
-    known = view_of(spec.name)
+    known = view_of(spec.name, require_optuna().recorded_names(spec))
     trials, steps, steps_words = _size(options, spec, known)
     search = search_of_file(spec, trials, steps)
     pace, pace_words = _pace(options, spec, known)

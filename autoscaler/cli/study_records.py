@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import TypeVar
 
@@ -34,41 +34,45 @@ def decisions_of(study_name: str, job: str, number: int) -> tuple[DecisionView, 
         entries = store.journal.decisions(store.jobs.find(job).id, number)
         return tuple(decision_view(entry) for entry in entries)
 
-    return _told(study_name, lambda client, _: client.decisions(job, number), read)
+    return _told(study_name, {}, lambda client, _: client.decisions(job, number), read)
 
 
-def view_of(study_name: str) -> StudyView | None:
-    """The study as its controller knows it, or knew it at the end; None if none does."""
-    name = name_of(study_name)
+def view_of(study_name: str, names: Mapping[str, str]) -> StudyView | None:
+    """The study as its controller knows it, or knew it at the end; None if none does.
+
+    `names` is what controllers call it.
+    """
 
     def read(store: Store) -> StudyView:
+        name = _name_in(store, study_name, names)
         spent_usd = StudySpending(store).spent(name, (), SystemClock().now())
         terms, trials = store.studies.terms(name), store.studies.trials(name)
         return StudyView(name, None, terms, trials, spent_usd, Decimal(0))
 
     try:
-        return _told(study_name, lambda _, line: line.view(), read)
+        return _told(study_name, names, lambda _, line: line.view(), read)
     except (NotFound, Unavailable):
         return None
 
 
 def name_of(study_name: str) -> str:
-    """What controllers call a study of this name."""
-    from hpo.running import slug
+    """What controllers call the first study of this name."""
+    from hpo.naming import slug
 
     return slug(study_name)
 
 
-def stays_of(study_name: str) -> tuple[StudyStay, ...]:
-    """What the trials of a study held and when.
+def stays_of(study_name: str, names: Mapping[str, str]) -> tuple[StudyStay, ...]:
+    """What the trials of a study held and when. `names` is what controllers call it.
 
     Raises:
         Unavailable: there is neither a controller nor the database of one of ours.
     """
-    name = name_of(study_name)
-    return _told(
-        study_name, lambda _, line: line.stays(), lambda store: stays_of_study(store, name)
-    )
+
+    def read(store: Store) -> tuple[StudyStay, ...]:
+        return stays_of_study(store, _name_in(store, study_name, names))
+
+    return _told(study_name, names, lambda _, line: line.stays(), read)
 
 
 def fleet_of(study_name: str) -> FleetView | None:
@@ -80,7 +84,7 @@ def fleet_of(study_name: str) -> FleetView | None:
     from hpo.running import line_to
 
     try:
-        with line_to(study_name) as (client, _):
+        with line_to(study_name, {}) as (client, _):
             return client.fleet()
     except Unavailable:
         if "CASTOR_URL" in os.environ:
@@ -88,8 +92,18 @@ def fleet_of(study_name: str) -> FleetView | None:
         return None
 
 
+def _name_in(store: Store, study_name: str, names: Mapping[str, str]) -> str:
+    """What the controller that had this store calls a study."""
+    from hpo.naming import name_at
+
+    return name_at(study_name, names, store.settings.controller_id())
+
+
 def _told(
-    study_name: str, ask: Callable[[Client, StudyClient], Value], read: Callable[[Store], Value]
+    study_name: str,
+    names: Mapping[str, str],
+    ask: Callable[[Client, StudyClient], Value],
+    read: Callable[[Store], Value],
 ) -> Value:
     """What the study's controller says, or the database of one of ours that has ended.
 
@@ -99,7 +113,7 @@ def _told(
     from hpo.running import database_of, line_to
 
     try:
-        with line_to(study_name) as (client, line):
+        with line_to(study_name, names) as (client, line):
             return ask(client, line)
     except Unavailable:
         database = database_of(study_name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from autoscaler.domain.errors import NotFound, SpecError, Unavailable
 from autoscaler.domain.study import StudySpec
 from autoscaler.spec.quantities import parse_money
 from autoscaler.spec.study_file import load_study
+from autoscaler.wire.study_messages import StudyView
 
 
 def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
@@ -37,7 +38,13 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
         trials or spec.trials, spec.at_once, spec.timeout_seconds, retries=spec.retries
     )
     objective = optuna_side.objective_of(spec, directory)
-    todo = Todo(effort, spec.objective, shows_bar=not is_quiet)
+    todo = Todo(
+        effort,
+        spec.objective,
+        shows_bar=not is_quiet,
+        artifact_store=optuna_side.artifact_store_of(spec),
+        keeps_checkpoints=spec.keep_checkpoints,
+    )
     run_study(study, objective, directory, spec.job, todo)
     print(_summary(spec, study))
 
@@ -49,7 +56,7 @@ def print_status(file: Path, as_json: bool) -> None:
         print(json.dumps([trial_row(trial) for trial in study.trials], indent=2))
         return
     print(_summary(spec, study))
-    money = _money(spec)
+    money = _money(spec, require_optuna().names_of(study))
     if money:
         print(money)
     table = Table("trial", "state", "value", "step", "parameters", "job", box=None)
@@ -91,13 +98,13 @@ def set_budget(file: Path, budget: str) -> None:
     except ValueError as error:
         raise SpecError(str(error), "budget") from None
     spec, _ = load_study(file, SystemClock().now())
-    require_optuna()
+    names = require_optuna().recorded_names(spec)
     from hpo.running import line_to
 
-    with line_to(spec.name) as (_, line):
+    with line_to(spec.name, names) as (_, line):
         line.set_budget(budget_usd)
         view = line.view()
-    print(f"{spec.name} may cost {money(budget_usd)}; it has cost {money(view.spent_usd)}")
+    print(f"{spec.name} may cost {money(budget_usd)}; it has cost {_spent(view)}")
 
 
 def stop_file(file: Path, now: bool) -> None:
@@ -107,10 +114,10 @@ def stop_file(file: Path, now: bool) -> None:
         CastorError: the file can't be used, or nobody runs the study.
     """
     spec, _ = load_study(file, SystemClock().now())
-    require_optuna()
+    names = require_optuna().recorded_names(spec)
     from hpo.running import line_to
 
-    with line_to(spec.name) as (_, line):
+    with line_to(spec.name, names) as (_, line):
         line.stop(now)
     rest = "its jobs end within seconds" if now else "the trials that run go on to their ends"
     print(f"{spec.name} begins no trial any more; {rest}")
@@ -123,7 +130,7 @@ def open_recorded(file: Path) -> tuple[StudySpec, Any]:
         CastorError: the file can't be used, or the storage.
     """
     spec, _ = load_study(file, SystemClock().now())
-    return spec, require_optuna().open_study(replace(spec, sampler=None, pruner=None))
+    return spec, require_optuna().recorded_study(spec)
 
 
 def require_optuna() -> Any:
@@ -142,17 +149,22 @@ def require_optuna() -> Any:
     return study_file
 
 
-def _money(spec: StudySpec) -> str | None:
+def _money(spec: StudySpec, names: Mapping[str, str]) -> str | None:
     """What the study has cost of what it may, and who drives it; None if nobody knows."""
     from autoscaler.cli.study_records import view_of
 
-    view = view_of(spec.name)
+    view = view_of(spec.name, names)
     if view is None:
         return None
     budget_usd = None if view.terms is None else view.terms.objective.budget_usd
     of = "" if budget_usd is None else f" of {money(budget_usd)}"
     rate = f", {money(view.usd_per_hour)}/h now" if view.usd_per_hour else ""
-    return f"{money(view.spent_usd)}{of} spent{rate}; driven by {view.driver or 'nobody'}"
+    told = f"{_spent(view)}{of} spent{rate}; driven by {view.driver or 'nobody'}"
+    return told if view.trouble is None else f"{told}\ntrouble: {view.trouble}"
+
+
+def _spent(view: StudyView) -> str:
+    return "?" if view.spent_usd is None else money(view.spent_usd)
 
 
 def _summary(spec: StudySpec, study: Any) -> str:

@@ -24,6 +24,7 @@ from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.snapshots import Snapshots
 from autoscaler.controller.studies import StudySnapshots
 from autoscaler.controller.study_spending import StudyBudgets, StudySpending
+from autoscaler.controller.study_troubles import StudyTroubles
 from autoscaler.controller.upkeep import Upkeep
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.instance import HANDED_OVER_FACT, HeldInstance, by_job
@@ -88,6 +89,7 @@ class ControllerStatus:
     refused: Mapping[str, str] = field(default_factory=dict)
     ticked_seconds: float | None = None
     trouble: str | None = None
+    study_troubles: Mapping[str, str] = field(default_factory=dict)
     hands_off: str | None = None
     failed_plans: int = 0
     solver_failures: int = 0
@@ -118,9 +120,14 @@ class Controller:
         self._calls = calls
         self._settings = settings
         self._snapshots = Snapshots(
-            store, market, settings, StudySnapshots(store, converging.lingering, spending), truth
+            store,
+            market,
+            settings,
+            StudySnapshots(store, converging.lingering, spending, troubles := StudyTroubles()),
+            truth,
         )
-        self._study_budgets = StudyBudgets(store, spending)
+        self._study_troubles = troubles
+        self._study_budgets = StudyBudgets(store, spending, troubles)
         self._tick = 0
         self._ticked_seconds = float("inf")
         self._planned_seconds = float("-inf")
@@ -157,12 +164,14 @@ class Controller:
         plan, decisions = self._plan(planned, alive, now_seconds)
         acts = self._hands_off is None
         if acts:
-            self._act({job.id for job in planned}, alive, now_seconds)
+            in_trouble = self._study_troubles.by_study()
+            ours = {job.id for job in planned if job.spec.study not in in_trouble}
+            self._act(ours, alive, now_seconds)
         started = self._calls.carry_out(now_seconds, launches=acts)
         self._prune(now_seconds)
         self._ticked_seconds = now_seconds
         self._show(plan, observed.trouble, now_seconds)
-        return TickReport(self._tick, plan, decisions, started, observed.trouble)
+        return TickReport(self._tick, plan, decisions, started, self.status.trouble)
 
     def _keep_up(self, alive: Sequence[HeldInstance], now_seconds: float) -> None:
         grouped = by_job(alive)
@@ -301,7 +310,9 @@ class Controller:
         self.status.unavailable = self._store.capacity.unavailable(now_seconds)
         if plan is not None:
             self.status.shadow_prices = plan.shadow_prices
-        self.status.trouble = trouble
+        self.status.study_troubles = self._study_troubles.by_study()
+        of_studies = (f"study {name}: {each}" for name, each in self.status.study_troubles.items())
+        self.status.trouble = "; ".join(filter(None, (trouble, *of_studies))) or None
         self.status.hands_off = self._hands_off
         self.status.ticked_seconds = now_seconds
 

@@ -17,6 +17,7 @@ from autoscaler.controller.finishing import COMPLETE_FACT, DONE_FACT, has_done_i
 from autoscaler.controller.hands_off import hands_off
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.study_spending import StudySpending
+from autoscaler.domain.errors import CastorError
 from autoscaler.domain.instance import (
     HANDED_OVER_FACT,
     START_FACT,
@@ -74,7 +75,10 @@ class Lingering:
         study = job.spec.study
         if study is None or self._store.leases.holder(study, now_seconds) is None:
             return False
-        return self._has_use(study) and self._has_money(held, job, study, now_seconds)
+        try:
+            return self._has_use(study) and self._has_money(held, job, study, now_seconds)
+        except CastorError:  # told as the study's trouble
+            return False
 
     def _has_use(self, study: str) -> bool:
         """Whether a trial may want one: it is to begin, or waits, or a rung is to come."""

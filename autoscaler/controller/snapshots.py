@@ -91,7 +91,8 @@ class Snapshots:
     ) -> Snapshot:
         """All that a policy may know now of these jobs; there must be offers.
 
-        A job that can't be told of is left out: its trouble is not the others'. Unless all are to
+        A job that can't be told of is left out: its trouble is not the others'; so are those of a
+        study that can't be. Unless all are to
         be taken `anew`, a job of which there is no news is told of as it was before.
         """
         grouped = by_job(alive)
@@ -104,8 +105,11 @@ class Snapshots:
             crowds=Crowds(self._store.jobs.all() if is_shared else (), now_seconds),
             weights=weights(jobs, self._shares),
         )
+        studies = self._studies.take(jobs, alive, now_seconds)
         taken: list[JobSnapshot] = []
         for job in jobs:
+            if job.spec.study in self._studies.in_trouble:
+                continue
             try:
                 taken.append(self._told_of(job, grouped.get(job.id, []), around))
             except Exception:  # the edge of one job
@@ -118,7 +122,7 @@ class Snapshots:
             unavailable=refused - self._experience.waited_for(offers, now_seconds),
             replan_seconds=self._replan_seconds,
             lives=self._experience.lives(offers),
-            studies=self._studies.take(jobs, alive, now_seconds),
+            studies=studies,
         )
 
     def _told_of(

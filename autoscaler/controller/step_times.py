@@ -43,7 +43,7 @@ class KnownStepTimes:
         known = self._known.get(job.id)
         if known is not None and known.told is told and known.memory is memory:
             return known
-        own = tuple(each for each in told if each.steps * each.step_seconds >= _MEASURED_SECONDS)
+        own = own_step_times(told)
         found = StepTimes(told, memory, own, with_memory(own, memory))
         self._known[job.id] = found
         return found
@@ -52,3 +52,8 @@ class KnownStepTimes:
         """Drop what is kept of all jobs but these."""
         kept = set(jobs)
         self._known = {job: known for job, known in self._known.items() if job in kept}
+
+
+def own_step_times(told: Observations) -> Observations:
+    """Those that were measured for long enough to count."""
+    return tuple(each for each in told if each.steps * each.step_seconds >= _MEASURED_SECONDS)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 from autoscaler.controller.lingering import Lingering
+from autoscaler.controller.step_times import own_step_times
 from autoscaler.controller.study_spending import StudySpending
+from autoscaler.controller.study_troubles import StudyTroubles
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
+from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import FreeInstance, StudySnapshot
 from autoscaler.domain.terms import TrialRecord
 from autoscaler.store.store import Store
@@ -20,34 +24,77 @@ _MOST_TRIALS = 300
 class StudySnapshots:
     """Takes snapshots of studies."""
 
-    def __init__(self, store: Store, lingering: Lingering, spending: StudySpending) -> None:
+    def __init__(
+        self,
+        store: Store,
+        lingering: Lingering,
+        spending: StudySpending,
+        troubles: StudyTroubles,
+    ) -> None:
         self._store = store
         self._lingering = lingering
         self._spending = spending
+        self._troubles = troubles
+        self._steps_of_ended: dict[str, tuple[StepObservation, ...]] = {}
 
     def take(
         self, jobs: Sequence[JobRecord], alive: Sequence[HeldInstance], now_seconds: float
     ) -> tuple[StudySnapshot, ...]:
-        """The studies of these jobs whose terms were stated; `alive` are all instances."""
+        """The studies of these jobs whose terms were stated; `alive` are all instances.
+
+        One that can't be told of is left out, and is in trouble.
+        """
         names = sorted({job.spec.study for job in jobs if job.spec.study is not None})
         of_all = self._store.jobs.alive() if names else ()
-        not_ended = {job.id for job in of_all}
-        found = []
-        for name in names:
-            terms = self._store.studies.terms(name)
-            if terms is None:
-                continue
-            records = self._store.studies.trials(name)[-_MOST_TRIALS:]
-            found.append(
-                StudySnapshot(
-                    name=name,
-                    terms=terms,
-                    trials=tuple(_as_it_is(record, not_ended) for record in records),
-                    free=self._free(name, alive, now_seconds),
-                    spent_usd=float(self._spending.spent(name, of_all, now_seconds)),
-                )
+        taken = (
+            self._troubles.attempt(
+                name, "record", partial(self._taken, name, of_all, alive, now_seconds)
             )
-        return tuple(found)
+            for name in names
+        )
+        return tuple(each for each in taken if each is not None)
+
+    @property
+    def in_trouble(self) -> Collection[str]:
+        """The studies that can't be told of, or whose budget can't be kept."""
+        return self._troubles.by_study().keys()
+
+    def _taken(
+        self,
+        name: str,
+        jobs: Sequence[JobRecord],
+        alive: Sequence[HeldInstance],
+        now_seconds: float,
+    ) -> StudySnapshot | None:
+        """One study; None before its terms were stated. `jobs` are all that have not ended."""
+        terms = self._store.studies.terms(name)
+        if terms is None:
+            return None
+        not_ended = {job.id for job in jobs}
+        records = self._store.studies.trials(name)[-_MOST_TRIALS:]
+        return StudySnapshot(
+            name=name,
+            terms=terms,
+            trials=tuple(_as_it_is(record, not_ended) for record in records),
+            free=self._free(name, alive, now_seconds),
+            spent_usd=float(self._spending.spent(name, jobs, now_seconds)),
+            steps=self._steps(records, not_ended),
+        )
+
+    def _steps(
+        self, records: Sequence[TrialRecord], not_ended: Collection[str]
+    ) -> dict[str, tuple[StepObservation, ...]]:
+        """Those of trials that have timed some; of one that has ended they stay as they are."""
+        found = {}
+        for job in (record.stands.job for record in records):
+            steps = self._steps_of_ended.get(job)
+            if steps is None:
+                steps = own_step_times(self._store.measurements.observations(job))
+                if job not in not_ended:
+                    self._steps_of_ended[job] = steps
+            if steps:
+                found[job] = steps
+        return found
 
     def _free(
         self, study: str, alive: Sequence[HeldInstance], now_seconds: float

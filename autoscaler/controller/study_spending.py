@@ -6,8 +6,10 @@ import logging
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 
 from autoscaler.controller.leaving import usual_seconds
+from autoscaler.controller.study_troubles import StudyTroubles
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.terms import TrialRecord, budget_used_up
@@ -51,9 +53,10 @@ class StudySpending:
 class StudyBudgets:
     """Ends the trials of a study before they can spend more than it may, whatever was planned."""
 
-    def __init__(self, store: Store, spending: StudySpending) -> None:
+    def __init__(self, store: Store, spending: StudySpending, troubles: StudyTroubles) -> None:
         self._store = store
         self._spending = spending
+        self._troubles = troubles
 
     def guard(
         self,
@@ -69,30 +72,47 @@ class StudyBudgets:
         for job in jobs:
             if job.spec.study is not None:
                 trials[job.spec.study].append(job)
+        self._troubles.keep(set(trials))
+        not_ended = {job.id for job in jobs}
+        left_over = self._left_over(not_ended, instances)
         for study, own in trials.items():
-            terms = self._store.studies.terms(study)
-            if terms is None or terms.objective.budget_usd is None:
-                continue
             held = [each for job in own for each in instances.get(job.id, ())]
-            held += self._left_over(study, {job.id for job in jobs}, instances)
-            spent_usd = self._spending.spent(study, jobs, now_seconds)
-            records = self._store.studies.trials(study)
-            leaving_seconds = max(usual_seconds(job) for job in own) + _unit_seconds(records)
-            rate_usd_per_hour = float(sum(each.usd_per_hour for each in held))
-            to_come_usd = Decimal(rate_usd_per_hour * leaving_seconds / 3600)
-            if spent_usd + to_come_usd >= terms.objective.budget_usd:
-                self._end(study, own, now_seconds)
+            held += left_over.get(study, ())
+            see_to = partial(self._see_to, study, own, jobs, held, now_seconds)
+            self._troubles.attempt(study, "budget", see_to)
+
+    def _see_to(
+        self,
+        study: str,
+        own: Sequence[JobRecord],
+        jobs: Sequence[JobRecord],
+        held: Sequence[HeldInstance],
+        now_seconds: float,
+    ) -> None:
+        """See to one study; `own` are its jobs among all, `held` is what it pays for."""
+        terms = self._store.studies.terms(study)
+        if terms is None or terms.objective.budget_usd is None:
+            return
+        spent_usd = self._spending.spent(study, jobs, now_seconds)
+        records = self._store.studies.trials(study)
+        leaving_seconds = max(usual_seconds(job) for job in own) + _unit_seconds(records)
+        rate_usd_per_hour = float(sum(each.usd_per_hour for each in held))
+        to_come_usd = Decimal(rate_usd_per_hour * leaving_seconds / 3600)
+        if spent_usd + to_come_usd >= terms.objective.budget_usd:
+            self._end(study, own, now_seconds)
 
     def _left_over(
         self,
-        study: str,
         not_ended: Collection[str],
         instances: Mapping[str, Sequence[HeldInstance]],
-    ) -> list[HeldInstance]:
-        """What jobs of the study still hold that have ended."""
-        ended = [job for job in instances if job not in not_ended]
-        own = [job for job in ended if self._store.jobs.get(job).spec.study == study]
-        return [each for job in own for each in instances[job]]
+    ) -> Mapping[str, Sequence[HeldInstance]]:
+        """What jobs still hold that have ended, by their study."""
+        found: dict[str, list[HeldInstance]] = defaultdict(list)
+        for job in instances:
+            study = None if job in not_ended else self._store.jobs.get(job).spec.study
+            if study is not None:
+                found[study] += instances[job]
+        return found
 
     def _end(self, study: str, trials: Sequence[JobRecord], now_seconds: float) -> None:
         cause = budget_used_up(study)

@@ -108,7 +108,8 @@ class Upkeep:
             self._store.jobs.start_attempt(job.id, job.attempt + 1, retry_seconds)
             self._tell(now_seconds, "retry", decision.reason, job.id)
         else:
-            cause = f"{failures[-1].cause} ({decision.reason})"
+            last = failures[-1].cause
+            cause = f"{last} ({decision.reason.removesuffix(f': {last}')})"
             self._store.jobs.set_phase(job.id, JobPhase.FAILED, now_seconds, cause)
             self._tell(now_seconds, "failed", cause, job.id)
 

@@ -35,6 +35,7 @@ class Decision:
     what goes, here or from other jobs, must go first. On machines that jobs share it is
     `placement` that is decided. Neither a `target` nor a `placement` gives everything back.
     `ground` is why in a word or two, the same for all alike, where the policy tells grounds apart.
+    `note`, at the end of the reason too, is what the owner should know: what can't be kept.
     """
 
     job: str
@@ -46,6 +47,7 @@ class Decision:
     release_first: bool = False
     placement: Placement | None = None
     ground: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.lives import Lives
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
-from autoscaler.domain.report import Quality
+from autoscaler.domain.report import Quality, StepObservation
 from autoscaler.domain.terms import StudyTerms, TrialRecord
 
 
@@ -214,7 +214,8 @@ class FreeInstance:
 class StudySnapshot:
     """A study whose driver has stated its terms, with all its trials, those that have ended too.
 
-    `spent_usd` is what all of them have cost.
+    `spent_usd` is what all of them have cost; `steps` (job -> step times) are those that the job
+    of a trial has timed itself.
     """
 
     name: str
@@ -222,6 +223,7 @@ class StudySnapshot:
     trials: tuple[TrialRecord, ...] = ()
     free: tuple[FreeInstance, ...] = ()
     spent_usd: float = 0.0
+    steps: Mapping[str, tuple[StepObservation, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,8 @@ class StudySpec:
 
     `function` is `module:name`, of an objective in the working directory. `job` is the job of
     each trial, but for its name and command; `objective` is of all of them together. `storage`
-    None is a file beside where it is run.
+    None is a file beside where it is run. `artifacts` is the directory for files that trials hand
+    over, and `keep_checkpoints` lets those of all trials stay.
     """
 
     name: str
@@ -63,3 +64,5 @@ class StudySpec:
     at_once: int | None = None
     timeout_seconds: float | None = None
     retries: int = 1
+    artifacts: str | None = None
+    keep_checkpoints: bool = False

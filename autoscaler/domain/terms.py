@@ -104,12 +104,16 @@ class TrialRecord:
     ) -> TrialRecord:
         """The record after it was told again. Progress on one size is a speed of that size.
 
-        A stretch in which the size changed, or which went back to a checkpoint, says nothing.
+        A stretch in which the size changed, or which went back to a checkpoint, says nothing, and
+        what it waited at a barrier is no part of one.
         """
         work = stands.progress - self.stands.progress
         seconds = now_seconds - self.told_seconds
         if work == 0 and trained == self.trained:
-            return replace(self, stands=stands)
+            goes_on = self.stands.waits and not stands.waits
+            return replace(
+                self, stands=stands, told_seconds=now_seconds if goes_on else self.told_seconds
+            )
         heard = _heard(self.heard, stands, now_seconds)
         record = replace(
             self, stands=stands, told_seconds=now_seconds, trained=trained, heard=heard

@@ -171,6 +171,7 @@ def _decision(
         target=own.target,
         reason=reason,
         figures=_figures(trial, own, verdict, moment),
+        note=verdict.note or "",
     )
 
 

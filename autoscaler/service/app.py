@@ -31,6 +31,7 @@ from autoscaler.service.studies import (
     require_held,
     trials_router,
 )
+from autoscaler.service.study_files import study_files_router
 from autoscaler.service.submissions import Submissions, nothing_remembered
 from autoscaler.service.views import Views, decision_view, forecast_view
 from autoscaler.store.store import Store
@@ -105,6 +106,7 @@ def create_app(rooms: Rooms, version: str) -> FastAPI:
     app.include_router(_fleet(rooms, person))
     app.include_router(_programs(rooms, person))
     app.include_router(drivers_router(rooms.studies, person))
+    app.include_router(study_files_router(rooms.studies, person))
     app.include_router(_nodes(rooms, token))
     return app
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import FileResponse
 
 from autoscaler.clock import Clock
+from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.lingering import ENDING_FACT
 from autoscaler.controller.snapshots import trained_allocation
 from autoscaler.controller.study_spending import StudySpending
+from autoscaler.controller.study_troubles import StudyTroubles
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.errors import Conflict, NotAllowed, SpecError
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
@@ -21,6 +23,7 @@ from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.service.answers import answer
 from autoscaler.service.bells import Bells
+from autoscaler.service.checkpoints import TrialCheckpoints
 from autoscaler.service.files import TrialFiles
 from autoscaler.service.study_stays import stays_of_study
 from autoscaler.store.store import Store
@@ -42,12 +45,21 @@ class Studies:
     """Takes calls of trials in for their driver, and its answers for them."""
 
     def __init__(
-        self, store: Store, files: TrialFiles, wake: Callable[[], None], clock: Clock
+        self,
+        store: Store,
+        files: TrialFiles,
+        wake: Callable[[], None],
+        clock: Clock,
+        status: ControllerStatus,
+        checkpoints: TrialCheckpoints,
     ) -> None:
         self._store = store
+        self._status = status
+        self._checkpoints = checkpoints
         self._files = files
         self._wake = wake
         self._spending = StudySpending(store)
+        self._troubles = StudyTroubles()
         self._clock = clock
         self._bells = Bells()
 
@@ -112,25 +124,30 @@ class Studies:
             self._bells.ring(f"answers to {job}")
 
     def view(self, study: str) -> StudyView:
-        """The study as people see it.
+        """The study as people see it; what can't be read of it is its trouble.
 
         Raises:
             NotFound: there is none.
         """
-        now_seconds = self._clock.now()
-        terms, alive = self._store.studies.terms(study), self._store.jobs.alive()
+        now_seconds, store = self._clock.now(), self._store
+        troubles, alive = self._troubles, store.jobs.alive()
+        terms = troubles.attempt(study, "terms", partial(store.studies.terms, study))
         own = {job.id for job in alive if job.spec.study == study}
         driver = self._store.leases.holder(study, now_seconds)
-        if terms is None and driver is None and not own:
+        if terms is None and driver is None and not own and study not in troubles.by_study():
             raise unknown_study(study)
+        spent = partial(self._spending.spent, study, alive, now_seconds)
+        spent_usd = troubles.attempt(study, "cost", spent)
+        trials = troubles.attempt(study, "trials", partial(store.studies.trials, study))
         held = [each for each in self._store.instances.alive() if each.job in own]
         return StudyView(
             name=study,
             driver=driver,
             terms=terms,
-            trials=self._store.studies.trials(study),
-            spent_usd=self._spending.spent(study, alive, now_seconds),
+            trials=trials or (),
+            spent_usd=spent_usd,
             usd_per_hour=sum((each.usd_per_hour for each in held), Decimal(0)),
+            trouble={**self._status.study_troubles, **troubles.by_study()}.get(study),
         )
 
     def stays(self, study: str) -> tuple[StudyStay, ...]:
@@ -177,12 +194,15 @@ class Studies:
         held: Mapping[str, Sequence[HeldInstance]],
         trained: Mapping[str, Allocation | None],
     ) -> None:
-        """Tell of trials that did not train when they were told of, since when they do."""
+        """Tell since when trials train that did not when they were told of, and who has paused."""
         for record in self._store.studies.trials(study):
             job, size = record.stands.job, trained.get(record.stands.job)
-            if record.trained is None and size is not None and not record.stands.has_ended:
-                since = max(each.training_seconds or 0.0 for each in held[job])
-                self._store.studies.tell(study, [(record.stands, size)], since)
+            if (record.trained is None) == (size is None) or record.stands.has_ended:
+                continue
+            at = self._clock.now()
+            if size is not None:
+                at = max(each.training_seconds or 0.0 for each in held[job])
+            self._store.studies.tell(study, [(record.stands, size)], at)
 
     def begin(self, held: HeldInstance, job: str | None, started_seconds: float) -> int:
         """Let this start of an instance's script hold its trial, which is `job`.
@@ -243,6 +263,14 @@ class Studies:
     def remove_file(self, study: str, sha256: str) -> None:
         """The driver has a file."""
         self._files.remove(study, sha256)
+
+    def remove_checkpoints(self, study: str, trials: Sequence[str]) -> int:
+        """Remove what trials have left; returns of how many there was something.
+
+        Raises:
+            SpecError: that is no trial.
+        """
+        return self._checkpoints.remove(study, trials)
 
     def _check_driver(self, study: str, holder: str) -> None:
         driver = self._store.leases.holder(study, self._clock.now())
@@ -311,15 +339,6 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
     ) -> Response:
         found = await studies.calls(study, holder, wait_seconds, beyond)
         return answer(tuple[WaitingCall, ...], found)
-
-    @router.get("/files/{sha256}")
-    def file(study: str, sha256: str) -> FileResponse:
-        return FileResponse(studies.file(study, sha256))
-
-    @router.delete("/files/{sha256}")
-    def remove_file(study: str, sha256: str) -> Response:
-        studies.remove_file(study, sha256)
-        return Response(status_code=204)
 
     @router.post("/answers")
     async def give(study: str, given: StudyAnswers) -> Response:

@@ -167,6 +167,7 @@ def decision_view(entry: JournalEntry) -> DecisionView:
         target=decision.target,
         figures=decision.figures,
         ground=decision.ground,
+        note=decision.note,
     )
 
 

@@ -1,4 +1,4 @@
-"""Study files: YAML that says what is searched, and with which jobs (docs/hpo.md)."""
+"""Study files: YAML that says what is searched, and with which jobs (docs/study-file.md)."""
 
 from __future__ import annotations
 

@@ -127,6 +127,8 @@ class StudyForm(Form):
     at_once: Count | None = None
     timeout: Duration | None = None
     retries: Annotated[int, Field(ge=0)] = 1
+    artifacts: Text | None = None
+    keep_checkpoints: bool = False
     job: TrialJobForm = TrialJobForm()
 
     @model_validator(mode="after")
@@ -163,6 +165,8 @@ class StudyForm(Form):
             at_once=self.at_once,
             timeout_seconds=self.timeout,
             retries=self.retries,
+            artifacts=self.artifacts,
+            keep_checkpoints=self.keep_checkpoints,
         )
 
 

@@ -262,6 +262,12 @@ class StudyClient:
         """Have the controller keep a file no more."""
         self._http.call("DELETE", f"{self._path}/files/{sha256}")
 
+    def remove_checkpoints(self, trials: tuple[str, ...]) -> int:
+        """Have the checkpoints of these trials removed, as their files are called; returns of how
+        many there were some. `SpecError`: that is no name of a trial's."""
+        body = encode(tuple[str, ...], trials)
+        return decode(int, self._http.call("POST", f"{self._path}/checkpoints/removal", body))
+
     def answer(self, answers: StudyAnswers) -> None:
         """Answer calls. `Conflict`: another driver has the study."""
         self._http.call("POST", f"{self._path}/answers", encode(StudyAnswers, answers))

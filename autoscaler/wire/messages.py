@@ -55,7 +55,8 @@ class InstanceView:
 class DecisionView:
     """A decision that was made, and why. `current` and `target` are None where nothing is held.
 
-    `ground` is why in a word or two, where the policy tells grounds apart.
+    `ground` is why in a word or two, where the policy tells grounds apart; `note`, in the reason
+    too, is what can't be kept.
     """
 
     at_seconds: float
@@ -66,6 +67,7 @@ class DecisionView:
     target: Allocation | None
     figures: Mapping[str, float] = field(default_factory=dict)
     ground: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,15 +30,17 @@ class StudyLease:
 class StudyView:
     """A study, as people see it. `driver` is who drives it, None: nobody does.
 
-    `terms` are None where none were stated: by a driver that has just begun.
+    `terms` are None where none were stated: by a driver that has just begun. `trouble` is why the
+    controller can't plan for it, or `spent_usd`, None then, can't be told.
     """
 
     name: str
     driver: str | None
     terms: StudyTerms | None
     trials: tuple[TrialRecord, ...]
-    spent_usd: Decimal
+    spent_usd: Decimal | None
     usd_per_hour: Decimal
+    trouble: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

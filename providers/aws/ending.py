@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import PermissionDenied, ProviderError, Unavailable
+from autoscaler.domain.errors import PermissionDenied, ProviderError, Throttled, Unavailable
 from autoscaler.domain.instance import CONTROLLER_TAG
 from providers.aws.calls import RegionCalls
 from providers.aws.errors import is_gone
@@ -93,27 +93,32 @@ class Ending:
     def _end_together(self, region: str, tickets: Sequence[_Ticket]) -> None:
         try:
             self._terminate(region, [ticket.owned for ticket in tickets])
+        except (Throttled, Unavailable) as error:
+            for ticket in tickets:
+                ticket.done.set_exception(error)
         except ProviderError as error:
-            if len(tickets) > 1:
-                # EC2 refuses the whole call for one of them: the others are not to suffer for it.
-                for ticket in tickets:
-                    self._end_together(region, [ticket])
-            elif not is_gone(error.__cause__):
-                tickets[0].done.set_exception(error)
-            elif self._is_young(tickets[0].owned):
-                tickets[0].done.set_exception(
-                    Unavailable(f"{error}: it is too new for EC2 to know it everywhere: again")
-                )
-            else:
-                tickets[0].done.set_result(None)
+            if len(tickets) == 1:
+                self._refused(tickets[0], error)
+                return
+            # EC2 refuses the whole call for one of them: the others are not to suffer for it.
+            for ticket in tickets:
+                self._end_together(region, [ticket])
         else:
             for ticket in tickets:
                 ticket.done.set_result(None)
 
-    def _is_young(self, owned: Owned) -> bool:
-        """EC2 tells of what has ended for an hour: one so new is not gone but not there yet."""
-        age_seconds = self._clock.now() - owned.instance.launched_seconds
-        return age_seconds < self._visible_seconds
+    def _refused(self, ticket: _Ticket, error: ProviderError) -> None:
+        """What is gone has ended. What is new is not gone but not known yet: EC2 tells of what has
+        ended for an hour.
+        """
+        age_seconds = self._clock.now() - ticket.owned.instance.launched_seconds
+        if not is_gone(error.__cause__):
+            ticket.done.set_exception(error)
+        elif age_seconds < self._visible_seconds:
+            reason = "it is too new for EC2 to know it everywhere: again"
+            ticket.done.set_exception(Unavailable(f"{error}: {reason}"))
+        else:
+            ticket.done.set_result(None)
 
     def _terminate(self, region: str, owned: Sequence[Owned]) -> None:
         for one in owned:

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
@@ -122,6 +122,8 @@ class Notices:
             _log.warning("%s: a message is dropped: %s", self._calls.region, error)
             return Event("poison", (), self._clock.now())
         self.counts[event.kind] += 1
+        # One from the future would never be old enough to be nobody's.
+        event = replace(event, at_seconds=min(event.at_seconds, self._clock.now()))
         for instance_id in event.instances:
             if event.state == "terminated" and self._register.find(instance_id) is not None:
                 self._register.ended_at(instance_id, event.at_seconds)

@@ -34,15 +34,17 @@ with session(model, optimizer, data, batch_size=16) as job:
         time.sleep(0.02)
     print("trained to the end", flush=True)
 """
+# Says what training says, without PyTorch: what becomes of its instances is the story.
+STEADY = (Path(__file__).parents[1] / "node" / "scripts" / "steady.py").read_text()
 ONE = "instances: {min: 1, max: 1, offers: [local-small], spot: false}"
 
 
-def job_file(folder: Path, name: str, command: str, more: str = "") -> Path:
+def job_file(folder: Path, name: str, command: str, script: str = TRAIN) -> Path:
     own = folder / name
     own.mkdir()
-    (own / "train.py").write_text(TRAIN)
+    (own / "train.py").write_text(script)
     path = own / "job.yaml"
-    path.write_text(f"name: {name}\ncommand: {command}\n{more or ONE}\n")
+    path.write_text(f"name: {name}\ncommand: {command}\n{ONE}\n")
     return path
 
 
@@ -95,7 +97,7 @@ def test_a_command_that_is_not_there_fails_by_name(terminal: Terminal, tmp_path:
 def test_a_running_job_is_changed_loses_an_instance_outlives_its_controller_and_stops(
     terminal: Terminal, tmp_path: Path
 ) -> None:
-    path = job_file(tmp_path, "long", "python train.py 10000")
+    path = job_file(tmp_path, "long", "python train.py", STEADY)
     assert terminal.castor("submit", path).returncode == 0
     changed = terminal.castor("set", "long", "objective=deadline=2h", "max=2")
     assert changed.returncode == 0, changed.stderr

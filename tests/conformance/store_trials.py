@@ -184,6 +184,23 @@ class TrialsConformance:
         assert tell(1.0, 40.0) == (TrialSpeed(ONE, 1.0, 30.0, has_start=True),)
         assert tell(2.0, 60.0) == (TrialSpeed(ONE, 1.0, 20.0),)
 
+    def test_what_it_waits_at_a_barrier_is_no_part_of_its_speed(
+        self, store: Store, trial: str
+    ) -> None:
+        def tell(progress: float, decided_at: float, seconds: float) -> None:
+            stands = TrialProgress(trial, progress, decided_at, reports=((progress, 0.5),))
+            store.studies.tell("sweep", [(stands, ONE)], NOW + seconds)
+
+        for progress, decided_at, seconds in [
+            (1.0, 2.0, 10.0),
+            (2.0, 2.0, 20.0),
+            (2.0, 6.0, 500.0),  # it has waited there, on what it held
+            (3.0, 6.0, 510.0),
+        ]:
+            tell(progress, decided_at, seconds)
+        (record,) = store.studies.trials("sweep")
+        assert record.speeds == (TrialSpeed(ONE, 2.0, 20.0),)
+
     def test_trials_are_told_of_by_their_study(self, store: Store, trial: str) -> None:
         other, foreign = add_trial(store, "sweep-1"), add_trial(store, "x-0", "another")
         told = [(TrialProgress(job), None) for job in (other, trial)]

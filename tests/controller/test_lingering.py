@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from autoscaler.controller.lingering import ENDING_FACT, start_seconds
-from autoscaler.domain.errors import Conflict
+from autoscaler.domain.errors import Conflict, StoreError
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.objective import Objective
@@ -66,10 +66,17 @@ def test_what_nobody_wants_is_given_back_after_as_long_as_it_took_to_start(world
     world.assert_nothing_leaked()
 
 
+def unreadable(study: str) -> None:
+    raise StoreError(f"the terms of {study} can't be read")
+
+
 @pytest.mark.parametrize(
-    "cause", ["driver left", "lease ran out", "no money", "frozen", "stopped", "reclaim"]
+    "cause",
+    ["driver left", "lease ran out", "no money", "trouble", "frozen", "stopped", "reclaim"],
 )
-def test_it_is_given_back_at_once_where_no_next_trial_can_come(world: World, cause: str) -> None:
+def test_it_is_given_back_at_once_where_no_next_trial_can_come(
+    world: World, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = trial_that_ends(world)
     if cause == "stopped":
         world.store.jobs.request_stop(job, world.clock.now())
@@ -84,6 +91,8 @@ def test_it_is_given_back_at_once_where_no_next_trial_can_come(world: World, cau
         case "no money":
             objective = Objective(budget_usd=Decimal("0.0001"))
             world.store.studies.state("s", StudyTerms(objective=objective))
+        case "trouble":
+            monkeypatch.setattr(world.store.studies, "terms", unreadable)
         case "frozen":
             world.store.settings.freeze(Freeze(world.clock.now(), "ann"))
         case "reclaim":

@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 
 from autoscaler.controller.study_spending import StudySpending
+from autoscaler.domain.errors import LedgerError
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import StudyTerms, TrialProgress, budget_used_up
@@ -120,3 +121,37 @@ def test_a_trial_that_has_ended_is_added_up_once_though_its_instance_goes_on(
     after = spending.spent("sweep", world.store.jobs.alive(), world.clock.now())
     assert read == [second]
     assert after > before
+
+
+def test_a_study_whose_ledger_is_broken_is_in_trouble_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What its trials have they keep; the budget of another one is guarded as ever."""
+    broken = world.submit("broken-0", study="broken")
+    world.store.studies.state("broken", StudyTerms(objective=Objective(budget_usd=Decimal(9))))
+    world.wish(broken, 1)
+    own = trials(world, 1, "1000")
+    world.tick(10, seconds=SECONDS)
+    lines = type(world.store.ledger)
+    entries = lines.entries
+
+    def unreadable(self: object, job: str | None = None) -> object:
+        if job == broken:
+            raise LedgerError("lines contradict each other")
+        return entries(self, job)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lines, "entries", unreadable)
+        world.wish(broken, 2)
+        world.store.studies.state("sweep", StudyTerms(objective=Objective(budget_usd=Decimal(0))))
+        world.tick(10, seconds=SECONDS)
+        status = world.controller.status
+        assert status.study_troubles == {"broken": "lines contradict each other"}
+        assert status.trouble == "study broken: lines contradict each other"
+        assert phases(world, own) == {JobPhase.STOPPED}
+        assert len(world.training(broken)) == 1
+        told = [each for each in caplog.records if "study broken" in each.getMessage()]
+        assert len(told) == 2  # its budget and its record, each once
+    world.tick(6, seconds=SECONDS)
+    assert len(world.training(broken)) == 2
+    assert world.controller.status.trouble is None

@@ -1,6 +1,19 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controller.world import World
 from tests.hpo.site import site_of
-from tests.service.conftest import api
+from tests.service.conftest import Api, served
 
 __all__ = ["api", "site_of"]
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    """Over a store in memory: drivers ask much, and see nothing of what is behind the line."""
+    with served(World(tmp_path), tmp_path) as api:
+        yield api

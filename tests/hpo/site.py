@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import optuna
@@ -71,6 +70,7 @@ class Site:
 
     def close(self) -> None:
         self._is_over = True
+        self.api.woken.set()
         self._keeper.join()
         for line in self._lines:
             line.is_over = True
@@ -79,14 +79,17 @@ class Site:
             assert not thread.is_alive()
 
     def _keep(self) -> None:
-        while not self._is_over:
+        while True:
+            self.api.woken.clear()
+            if self._is_over:
+                return
             alive = [job.id for job in self.api.world.store.jobs.alive()]
             self.most_at_once = max(self.most_at_once, len(alive))
             for job in alive:
                 if job not in self._seen:
                     self._seen.add(job)
                     self._give(job)
-            time.sleep(0.01)
+            self.api.woken.wait()
 
     def _give(self, job: str) -> None:
         world = self.api.world

@@ -203,7 +203,9 @@ def test_the_first_end_of_a_trial_counts_and_the_others_hear_of_it() -> None:
     assert trial.state is TrialState.PRUNED and "castor:cause" not in trial.user_attrs
 
 
-@pytest.mark.parametrize("wanted", ["trial._trial_id", "trial.storage", "trial.study._storage"])
+@pytest.mark.parametrize(
+    "wanted", ["trial._storage", "trial.storage.get_trial", "trial.study.storage"]
+)
 def test_who_looks_for_the_storage_is_told_what_to_do(wanted: str) -> None:
     study = study_of()
 

@@ -13,7 +13,7 @@ from optuna.trial import BaseTrial, TrialState
 
 import hpo
 from autoscaler.clock import VirtualClock
-from autoscaler.domain.errors import StoreError
+from autoscaler.domain.errors import StoreError, Unavailable
 from hpo import attributes
 from hpo.attachment import new_attachment, optimizing
 from tests.hpo.lines import records, run_all
@@ -128,3 +128,18 @@ def test_a_storage_that_stays_away_is_given_up_by_name(error: Exception) -> None
         new_attachment(study).bind("sweep-0")
     assert clock.now() > 600.0
     assert study.trials[0].state is TrialState.RUNNING
+
+
+def test_a_controller_that_stays_away_is_waited_for_from_the_first_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CASTOR_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("CASTOR_TOKEN", "token")
+    clock, study = VirtualClock(), optuna.create_study()
+    monkeypatch.setattr("hpo.running.SystemClock", lambda: clock)
+    with pytest.raises(Unavailable, match=r"http://127\.0\.0\.1:9"):
+        hpo.optimize(study, returns(1.0), n_trials=1, files=tmp_path)
+    assert clock.now() > 600.0
+    first, *_ = (each.getMessage() for each in caplog.records if "away" in each.getMessage())
+    assert "waited for (for 10 minutes), again in 0.25 s: no controller answers at" in first
+    assert study.trials == []

@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import optuna
@@ -10,6 +11,7 @@ import pytest
 
 from autoscaler.domain.study import ChoiceParameter, NumberParameter
 from hpo.command import CommandFailed, CommandObjective
+from hpo.trial import RemoteTrial
 
 SPACE = {
     "rate": NumberParameter(0.001, 0.1, log=True),
@@ -87,3 +89,41 @@ def test_a_pruned_trial_ends_its_command(tmp_path: Path) -> None:
 def test_what_goes_wrong_fails_the_trial(tmp_path: Path, program: str, message: str) -> None:
     with pytest.raises(CommandFailed, match=message):
         optuna.create_study().optimize(objective_of(tmp_path, program), n_trials=1)
+
+
+class Keeping(RemoteTrial):
+    """A trial whose study has a place for files, or has none."""
+
+    keeps_artifacts = True  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        self.kept: dict[str, str] = {}
+
+    def suggest_categorical(self, name: str, choices: Any) -> Any:
+        return choices[0]
+
+
+def test_files_that_a_command_leaves_are_kept_with_its_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import os, pathlib, sys\n"
+        "place = pathlib.Path(os.environ['CASTOR_TRIAL_ARTIFACTS'])\n"
+        "(place / 'best').mkdir()\n"
+        "(place / 'best' / 'model.pt').write_text(sys.argv[1])\n"
+        "print('castor: value 1')\n"
+    )
+    words = (sys.executable, str(script), "{kind}")
+    objective, trial = CommandObjective(words, {"kind": SPACE["kind"]}), Keeping()
+
+    def upload(trial: Keeping, file: Path) -> None:
+        trial.kept[file.name] = file.read_text()
+
+    monkeypatch.setattr("hpo.command.upload_artifact", upload)
+    assert objective(trial) == 1.0
+    assert trial.kept == {"model.pt": "a"}
+    trial.keeps_artifacts, trial.kept = False, {}
+    assert objective(trial) == 1.0
+    assert trial.kept == {}
+    assert "lost: model.pt: the study's file names no directory" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from hpo import calls
 from hpo.attachment import Attachment, new_attachment
 from hpo.calls import Call, read_call
 from hpo.crew import FollowingRank, LeadingRank
-from hpo.rank import lead
+from hpo.rank import lead, meeting_place
 from hpo.trial import RemoteTrial
 from hpo.worker import outcome, taken_up, tell_end
 from tests.hpo.lines import DirectLine
@@ -204,3 +204,18 @@ def test_an_error_ends_the_trial_where_no_other_instance_decides(
     assert not thread.is_alive()
     (trial,) = instance.study.trials
     assert trial.state.is_finished() is (has_last_word is not False)
+
+
+def test_instances_that_share_a_directory_do_not_meet(tmp_path: Path) -> None:
+    """A rank that came to another instance's leader was told that it is out of step."""
+
+    def meet(port: str, ranks: int) -> LeadingRank:
+        run = {"TORCHELASTIC_RUN_ID": "none", "MASTER_PORT": port}
+        return LeadingRank(Counting(new_attachment(study)), meeting_place(tmp_path, run), ranks)
+
+    study = optuna.create_study()
+    meet("1", ranks=1)
+    assert not list(tmp_path.iterdir()), "who is alone waits for nobody"
+    meet("2", ranks=2)
+    meet("3", ranks=2)
+    assert len(list(tmp_path.iterdir())) == 2

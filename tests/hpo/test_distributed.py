@@ -21,15 +21,13 @@ import hpo
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import BatchSpec, InstanceBounds, JobSpec
 from autoscaler.domain.training import TrainingDirective
-from autoscaler.training.ports import bound_store
 from autoscaler.training.session import session
 from hpo.attachment import Attachment, new_attachment
 from hpo.calls import answer_text, read_call, refusal_text
 from hpo.distributed import trial_job
 from hpo.objective import OBJECTIVE_FILE
 from tests.hpo.lines import record
-from tests.nursery import ForkedProcess, Order, nursery
-from tests.training.fleet import Fleet, ReplicaProcess, imported, wait_until
+from tests.training.fleet import Fleet, ReplicaProcess, wait_until
 
 WORKER = str(Path(__file__).parent / "scripts" / "worker.py")
 EPOCHS = 20
@@ -77,23 +75,8 @@ class Site:
         self.fleet = Fleet(directory, heartbeat_timeout_seconds=0.6)
         self.fleet.on_call = self._answer
 
-    def start(self) -> ReplicaProcess:
-        return self.fleet.start(WORKER, **self._environment)
-
-    def start_crew(self) -> tuple[ReplicaProcess, ForkedProcess]:
-        """An instance of two devices, whose ranks its launcher has brought together."""
-        self._store, port = bound_store("127.0.0.1")
-        crew = {
-            **self._environment,
-            **{"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
-            "TORCHELASTIC_USE_AGENT_STORE": "True",
-        }
-        leading = self.fleet.start(WORKER, RANK="0", LOCAL_RANK="0", **crew)
-        environment = {**os.environ, **crew, "RANK": "1", "LOCAL_RANK": "1"}
-        environment |= {"CASTOR_SOCKET": "rank 0 alone speaks", "OMP_NUM_THREADS": "1"}
-        log = leading.log.with_suffix(".log1")
-        order = Order((WORKER,), log, environment)
-        return leading, nursery(*imported(None), path=None).start(order)
+    def start(self, ranks: int = 1) -> ReplicaProcess:
+        return self.fleet.start(WORKER, ranks, **self._environment)
 
     @property
     def _environment(self) -> dict[str, str]:
@@ -123,7 +106,6 @@ def site(tmp_path: Path) -> Iterator[Site]:
     site.fleet.stop()
 
 
-@pytest.mark.slow
 def test_a_trial_that_is_resized_while_it_runs_is_what_it_is_alone(site: Site) -> None:
     expected = study_of()
     expected.optimize(objective, n_trials=1)
@@ -131,16 +113,13 @@ def test_a_trial_that_is_resized_while_it_runs_is_what_it_is_alone(site: Site) -
     first = site.start()
     wait_until(lambda: ("r0", "should_prune", 1) in site.asked, what="an epoch of the first")
     site.pace.write_text("0.2")
-    second, its_other = site.start_crew()
+    second = site.start(ranks=2)
     wait_until(lambda: first.reports[-1]["devices"] == 3, what="the second's two devices")
     site.pace.write_text("0.05")
     first.direct(TrainingDirective(drain=True))
-    first.process.wait(30)
+    assert first.wait(30) == 0, first.log.read_text()
     site.pace.write_text("0")
-    second.process.wait(30)
-    its_other.wait(30)
-    codes = (first.process.returncode, second.process.returncode, its_other.returncode)
-    assert codes == (0, 0, 0), second.log.read_text()
+    assert second.wait(30) == 0, [log.read_text() for log in second.logs]
     assert first.of_kind("left") and second.of_kind("finished")
     found, wanted = record(site.study.trials[0]), record(expected.trials[0])
     assert found["reports"] == pytest.approx(wanted["reports"], rel=1e-5)

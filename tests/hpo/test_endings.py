@@ -8,18 +8,22 @@ import pytest
 
 from autoscaler.domain.plan import BEYOND_BUDGET, BEYOND_DEADLINE, Action
 from autoscaler.wire.messages import DecisionView, JobView
-from hpo.endings import BudgetUsedUp, waits_for_ever
+from hpo.endings import BudgetUsedUp, waits_for_ever, what_is_missed
 
 
 class View:
     """What is looked at of a job."""
 
-    def __init__(self, ground: str | None, instances: tuple[object, ...] = ()) -> None:
+    def __init__(
+        self, ground: str | None, instances: tuple[object, ...] = (), note: str = ""
+    ) -> None:
         self.instances = instances
         self.decision = None
         if ground is not None:
             reason = "wait s-0: too dear"
-            self.decision = DecisionView(1.0, "s-0", Action.WAIT, reason, None, None, {}, ground)
+            self.decision = DecisionView(
+                1.0, "s-0", Action.WAIT, reason, None, None, {}, ground, note
+            )
 
 
 def waits(*views: View | None) -> bool:
@@ -50,3 +54,10 @@ def test_for_want_of_time_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
 )
 def test_as_long_as_one_may_begin_it_is_not(views: list[View | None]) -> None:
     assert not waits(*views)
+
+
+def test_what_can_not_be_kept_is_heard_of_one_that_knows_it() -> None:
+    late = View("", note="a deadline in 1 s is out of reach")
+    views = cast(list[JobView], [View(None), View("study"), late])
+    assert what_is_missed(views) == "a deadline in 1 s is out of reach"
+    assert what_is_missed(views[:2]) is None

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from autoscaler.clock import SystemClock
+from autoscaler.domain.training import TrainingDirective
 from autoscaler.domain.trial import TrialAnswer, TrialCall, TrialFile
 from autoscaler.node.line import Line
 from hpo.line import TrialLine
@@ -86,3 +87,32 @@ def test_what_the_agent_can_not_keep_is_told_again(tmp_path: Path) -> None:
     assert not telling.is_alive()
     assert roomy.calls == [TrialCall(1, "a report")]
     line.close()
+
+
+def test_who_is_to_leave_does_not_wait_for_a_driver_that_is_gone(tmp_path: Path) -> None:
+    agent = Agent(tmp_path / "agent.sock")
+    agent.line.direct(TrainingDirective(drain=False))
+    patient = TrialLine(tmp_path / "agent.sock", SystemClock())
+    line = TrialLine(tmp_path / "agent.sock", SystemClock(), leaves_after_seconds=0.05)
+    ended = list[object]()
+
+    def ask(line: TrialLine) -> None:
+        try:
+            ended.append(line.ask("a question"))
+        except SystemExit as error:
+            ended.append(error.code)
+
+    threads = [threading.Thread(target=ask, args=(each,)) for each in (line, patient)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(agent.calls) == 2)
+    time.sleep(0.1)
+    assert ended == []
+    agent.line.direct(TrainingDirective(drain=True))
+    threads[0].join(10.0)
+    assert ended == [0]
+    agent.line.answer(TrialAnswer(1, "at last"))
+    threads[1].join(10.0)
+    assert ended == [0, "at last"]
+    line.close()
+    patient.close()

@@ -9,10 +9,12 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
+import optuna
 import pytest
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.spec.bundle import unpack
+from hpo.attachment import own_file
 from hpo.objective import OBJECTIVE_FILE, home_of, pack_objective
 from tests.hpo.objectives import curve
 
@@ -32,6 +34,18 @@ def test_a_closure_travels_with_what_it_refers_to(tmp_path: Path) -> None:
     assert (tmp_path / "there" / "data.txt").read_text() == "data"
     loaded = pickle.loads((tmp_path / "there" / OBJECTIVE_FILE).read_bytes())
     assert loaded(4) == 12
+
+
+def test_the_studys_own_file_stays_here(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    study = optuna.create_study(storage=f"sqlite:///{files / 'study.db'}")
+    (files / "data.db").write_text("data")
+    bundle = pack_objective(curve, files, tmp_path / "bundle.tar.gz", own_file(study))
+    unpack(tmp_path / "bundle.tar.gz", tmp_path / "there", bundle.sha256)
+    names = {path.name for path in (tmp_path / "there").iterdir()}
+    assert names == {OBJECTIVE_FILE, "data.db"}
+    assert own_file(optuna.create_study()) is None
 
 
 def test_a_database_in_use_stays_here_and_is_not_touched(tmp_path: Path) -> None:

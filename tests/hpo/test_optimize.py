@@ -16,7 +16,7 @@ from optuna.artifacts import FileSystemArtifactStore, get_all_artifact_meta
 import hpo
 from autoscaler.cli.study_records import decisions_of, view_of
 from autoscaler.domain.errors import SpecError
-from hpo.running import slug
+from hpo.naming import names_of
 from tests.hpo.lines import records
 
 STEPS = 6
@@ -45,14 +45,15 @@ def study_of(storage: str | None = None) -> optuna.Study:
     )
 
 
-def kill_worker(study: optuna.Study) -> None:
-    """Kill the worker of the first trial once it has reported."""
+def kill_worker(study: optuna.Study, state: Path) -> None:
+    """Kill the worker of the first trial, on an instance below `state`, once it has reported."""
     while not (study.trials and len(study.trials[0].intermediate_values) >= 2):
         time.sleep(0.05)
     workers = [
         process
-        for process in psutil.process_iter(["cmdline"])
+        for process in psutil.process_iter(["cmdline", "cwd"])
         if (process.info["cmdline"] or [])[-2:] == ["-m", "hpo.worker"]
+        and Path(process.info["cwd"] or "/").is_relative_to(state)
     ]
     assert workers
     for process in workers:
@@ -70,7 +71,7 @@ def test_a_study_whose_worker_is_killed_is_what_it_is_alone(
     study, expected = study_of(f"sqlite:///{tmp_path}/study.db"), study_of()
     expected.optimize(objective, n_trials=2)
     ended: list[int] = []
-    killer = threading.Thread(target=kill_worker, args=(study,))
+    killer = threading.Thread(target=kill_worker, args=(study, tmp_path))
     killer.start()
     hpo.optimize(
         study,
@@ -89,10 +90,12 @@ def test_a_study_whose_worker_is_killed_is_what_it_is_alone(
         assert json.load(store.open_reader(meta.artifact_id)) == {"sum": trial.value}
     job = study.trials[0].user_attrs["castor:job"]
     assert "start" in decisions_of(study.study_name, job, 20)[-1].reason
-    view = view_of(study.study_name)
+    view = view_of(study.study_name, names_of(study))
     assert view is not None and view.driver is None and len(view.trials) == 2
-    left = list(tmp_path.glob("no controller/studies/*/*"))
-    assert left and all(path.name.startswith("castor.db") for path in left)
+    left = {path.name for path in tmp_path.glob("no controller/studies/*/*")}
+    assert left - {"castor.db-shm", "castor.db-wal"} == {"castor.db", "jobs"}
+    (kept,) = tmp_path.glob("no controller/**/*.checkpoint")
+    assert kept.name.startswith(f"trial-{study.best_trial.number}-")
 
 
 @pytest.mark.parametrize(
@@ -110,16 +113,3 @@ def test_bad_arguments_are_named_before_anything_begins(
     with pytest.raises(SpecError, match=message):
         hpo.optimize(study, **{"objective": objective, **arguments})  # type: ignore[arg-type]
     assert study.trials == []
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("digits", "digits"),
-        ("A real study!", "a-real-study"),
-        ("...", "study"),
-        ("x" * 50, "x" * 32),
-    ],
-)
-def test_slugs(name: str, expected: str) -> None:
-    assert slug(name) == expected

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 from autoscaler.domain.allocation import Allocation
@@ -26,3 +27,9 @@ def test_the_words_beside_the_bar() -> None:
     words = "best 0.980556, 2 run on 1 x small, $0.02 of $1 ($0.09/h), "
     assert standing_words(view(terms), 0.0) == f"{words}12m left"
     assert standing_words(view(terms), 780.0) == f"{words}1m late"
+
+
+def test_trouble_is_told_and_what_is_not_known_is_not_made_up() -> None:
+    troubled = replace(view(None), spent_usd=None, trouble="the ledger is broken")
+    words = standing_words(troubled, 0.0)
+    assert words == "2 run on 1 x small, ? ($0.09/h), trouble: the ledger is broken"

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+import sqlite3
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import optuna
 import pytest
+from optuna.exceptions import StorageInternalError
 
-from autoscaler.domain.errors import SpecError, StoreError
+from autoscaler.domain.errors import NotFound, SpecError, StoreError
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.study import Method, StudySpec
 from hpo.command import CommandObjective
-from hpo.study_file import objective_of, open_study
+from hpo.study_file import artifact_store_of, objective_of, open_study, recorded_study
 
 
 @pytest.fixture
@@ -59,6 +62,57 @@ def test_a_storage_that_can_not_be_opened_is_named(spec: StudySpec, tmp_path: Pa
     for storage in (f"sqlite:///{tmp_path}/no/where.db", "nonsense"):
         with pytest.raises(StoreError, match=r"storage: .* can't be opened"):
             open_study(replace(spec, storage=storage))
+
+
+def test_reading_makes_and_changes_nothing(
+    spec: StudySpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(NotFound, match="has no study 'sweep': castor study run begins it"):
+        recorded_study(spec)
+    assert list(tmp_path.iterdir()) == []
+    open_study(spec).ask()
+    before = (tmp_path / "study.db").read_bytes()
+    read = recorded_study(replace(spec, sampler=None, pruner=None))
+    assert len(read.trials) == 1
+    with pytest.raises(NotFound, match="has no study 'other'"):
+        recorded_study(replace(spec, name="other"))
+    with pytest.raises(StorageInternalError):
+        read.set_user_attr("by", "a reader")
+    assert (tmp_path / "study.db").read_bytes() == before
+
+
+def test_a_file_of_our_own_is_read_while_it_is_written_to(
+    spec: StudySpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = replace(spec, storage=None)
+    open_study(spec).ask()
+    with closing(sqlite3.connect("sweep.db", isolation_level=None)) as writing:
+        assert writing.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        writing.execute("BEGIN EXCLUSIVE")
+        assert len(recorded_study(spec).trials) == 1
+
+
+def test_reading_a_file_that_nobody_has_open_leaves_nothing_beside_it(
+    spec: StudySpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = replace(spec, storage=None)
+    writer = open_study(spec)
+    writer.ask()
+    writer._storage._backend.engine.dispose()  # type: ignore[attr-defined]
+    assert [path.name for path in tmp_path.iterdir()] == ["sweep.db"]
+    assert len(recorded_study(spec).trials) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["sweep.db"]
+
+
+def test_files_of_trials_have_a_place_if_one_is_named(spec: StudySpec, tmp_path: Path) -> None:
+    assert artifact_store_of(spec) is None
+    assert artifact_store_of(replace(spec, artifacts=f"{tmp_path}/kept")) is not None
+    assert (tmp_path / "kept").is_dir()
+    with pytest.raises(SpecError, match=r"artifacts: .*study\.db/kept can't be made"):
+        open_study(spec)
+        artifact_store_of(replace(spec, artifacts=f"{tmp_path}/study.db/kept"))
 
 
 def test_a_password_comes_from_the_environment_and_is_not_told(

@@ -8,6 +8,7 @@ import pytest
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.objective import AfterDeadline, Objective, Preference
 from autoscaler.domain.plan import BEYOND_BUDGET, BEYOND_DEADLINE, Action
+from autoscaler.domain.report import StepObservation
 from autoscaler.domain.terms import LaterRung
 from autoscaler.policies.base import Policy
 from autoscaler.policies.marginal import MarginalPolicy
@@ -22,6 +23,12 @@ class TestMarginalConforms(StudiesConformance):
     @pytest.fixture
     def policy(self) -> Policy:
         return MarginalPolicy()
+
+
+def _timed(*devices: int) -> tuple[StepObservation, ...]:
+    return tuple(
+        StepObservation(GPU.device_kind, each, each, 8, 0, 1.0, 0.0, 20) for each in devices
+    )
 
 
 def running(count: int, progress: float = 10.0) -> list[object]:
@@ -43,6 +50,23 @@ class TestSynchronous:
         assert found["trial-01"].action is Action.HOLD
         assert found["trial-02"].target == ONE
         assert found["trial-02"].release_first
+
+    def test_what_one_at_its_barrier_can_not_give_back_is_nobody_elses(self) -> None:
+        waits, told = trial(0, 50.0, ONE, decided_at=50.0)
+        stuck = replace(waits, progress_examples=0.0), told
+        trials = [stuck, trial(1, 10.0, ONE, decided_at=50.0), trial(2, decided_at=50.0)]
+        search = {"synchronous": True, "later": LATER, "objective": worth(hours=20)}
+        found = planned(moment(trials, quota=2, **search))
+        assert "it would begin anew elsewhere" in found["trial-00"].reason
+        assert [found[name].target for name in sorted(found)] == [ONE, ONE, None]
+        assert "of trial-01" in found["trial-02"].reason
+
+    def test_who_holds_all_there_is_gives_way_to_those_that_it_waits_for(self) -> None:
+        waits, told = trial(0, 50.0, ONE, decided_at=50.0)
+        trials = [(replace(waits, progress_examples=0.0), told), trial(1, 10.0, decided_at=50.0)]
+        search = {"synchronous": True, "later": LATER, "objective": worth(hours=20)}
+        found = planned(moment(trials, quota=1, **search))
+        assert [found[name].target for name in sorted(found)] == [None, ONE]
 
     def test_the_slow_one_grows_for_a_deadline_and_the_fast_one_does_not(self) -> None:
         trials = [
@@ -88,6 +112,32 @@ class TestSynchronous:
         early = trial(0, 30.0, ONE, decided_at=50.0)
         terms["objective"] = worth(hours=0.9)
         assert held_in(moment([early, *there], **terms)) == [1, 0, 0, 0]
+
+    def test_a_few_grow_early_for_a_look_at_what_more_would_bring(self) -> None:
+        """While nobody knows how they scale, and the last rung may have to grow to be in time."""
+        trials = [trial(number, 5.0, ONE, decided_at=50.0, most=8) for number in range(9)]
+        later = (LaterRung(3, 100.0), LaterRung(1, 600.0))
+        search = {"synchronous": True, "later": later, "full_work": 750.0}
+        pressed = moment(trials, objective=worth(hours=7), **search)
+        found = planned(pressed)
+        looks = [one for one in found.values() if "a look at what more would bring" in one.reason]
+        assert [one.target.instances for one in looks if one.target] == [4]
+        assert sum(held_in(moment(trials, objective=worth(hours=90), **search))) == 9
+        steps = {f"trial-{number:02d}": _timed(1, 4) for number in range(2)}
+        known = replace(pressed, studies=(replace(pressed.studies[0], steps=steps),))
+        assert not any("a look" in one.reason for one in planned(known).values())
+
+    def test_one_that_is_silent_for_long_is_slow(self) -> None:
+        """It grows, or another does, though it has told of nothing yet."""
+        told = [trial(number, 25.0, ONE, decided_at=50.0, most=8) for number in range(2)]
+        own, record = trial(2, 0.0, ONE, decided_at=50.0, most=8)
+        search = {"synchronous": True, "later": LATER, "objective": worth(hours=2)}
+        at_once = planned(moment([*told, (own, record)], **search))["trial-02"]
+        record = replace(record, told_seconds=NOW - 400.0)
+        silent = planned(moment([*told, (own, record)], **search))["trial-02"]
+        assert silent.figures["barrier_seconds"] > 5.0 * at_once.figures["barrier_seconds"] or (
+            silent.target is not None and silent.target.instances > 1
+        )
 
 
 class TestAsynchronous:
@@ -142,7 +192,9 @@ class TestAsynchronous:
         assert held_in(moment(trials, to_begin=9, objective=stops)) == [1, 1, 0]
         goes_on = moment(trials, to_begin=9, objective=worth(hours=-1))
         assert held_in(goes_on) == [1, 1, 1]
-        assert "deadline missed by 60 min, now balanced" in planned(goes_on)["trial-02"].reason
+        decision = planned(goes_on)["trial-02"]
+        assert decision.note == "deadline missed by 60 min, now balanced"
+        assert decision.reason.endswith(decision.note)
 
     def test_a_deadline_that_binds_lets_one_grow(self) -> None:
         """By curves that promise it more than a fresh trial."""

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvicorn
+from fastapi import FastAPI
 
 from autoscaler.clock import SystemClock
 from autoscaler.controller.foresight import Foresights
@@ -14,6 +18,7 @@ from autoscaler.policies.registry import create_policy
 from autoscaler.service.app import Rooms, create_app
 from autoscaler.service.assignments import Assignments, TrainingTimes
 from autoscaler.service.authentication import Authentication, load_key
+from autoscaler.service.checkpoints import TrialCheckpoints
 from autoscaler.service.files import Bundles, Logs, TrialFiles
 from autoscaler.service.nodes import Nodes
 from autoscaler.service.studies import Studies
@@ -33,6 +38,7 @@ class Api:
     url: str
     authentication: Authentication
     directory: Path
+    woken: threading.Event = field(default_factory=threading.Event)
 
     @property
     def client(self) -> Client:
@@ -45,41 +51,79 @@ class Api:
         return NodeClient(self.url, token)
 
 
-@pytest.fixture
-def api(tmp_path: Path, template: Path) -> Iterator[Api]:
-    world = World(tmp_path, template=template)
-    world.tick(1)
+class _Present:
+    """A room of whatever test runs now, in the one application that all tests of a process share:
+    to make one takes much longer than to ask it something."""
+
+    rooms: Rooms
+
+    def __init__(self, room: str) -> None:
+        self._room = room
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(getattr(_Present.rooms, self._room), name)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return getattr(_Present.rooms, self._room)(*arguments)
+
+
+@cache
+def _application() -> FastAPI:
+    rooms: dict[str, Any] = {room.name: _Present(room.name) for room in fields(Rooms)}
+    return create_app(Rooms(**rooms), "0")
+
+
+def _rooms(world: World, authentication: Authentication, api: Api) -> Rooms:
     store, status, clock = world.store, world.controller.status, world.clock
-    authentication = Authentication(store, load_key(tmp_path / "secret.key"), clock)
-    authentication.set_person("owner", TOKEN)
+    directory, wake = api.directory, api.woken.set
     assignments = Assignments(
-        tmp_path / "jobs", authentication, TrainingTimes(), {"HF_TOKEN": "hidden-value"}
+        directory / "jobs", authentication, TrainingTimes(), {"HF_TOKEN": "hidden-value"}
     )
-    bundles = Bundles(tmp_path / "bundles", 1000)
-    nodes = Nodes(store, authentication, assignments, status, lambda: None, clock, 1.0, 60.0, 90.0)
-    rooms = Rooms(
+    bundles = Bundles(directory / "bundles", 1000)
+    return Rooms(
         store=store,
         authentication=authentication,
-        submissions=Submissions(store, bundles, assignments, status, lambda: None, clock),
-        nodes=nodes,
-        studies=Studies(store, TrialFiles(tmp_path / "files", 1000), lambda: None, clock),
+        submissions=Submissions(store, bundles, assignments, status, wake, clock),
+        nodes=Nodes(store, authentication, assignments, status, wake, clock, 1.0, 60.0, 90.0),
+        studies=Studies(
+            store,
+            TrialFiles(directory / "files", 1000),
+            wake,
+            clock,
+            status,
+            TrialCheckpoints(store, assignments),
+        ),
         views=Views(store, status, assignments, "0"),
         bundles=bundles,
-        logs=Logs(tmp_path / "logs"),
+        logs=Logs(directory / "logs"),
         fixed_sizes=lambda job: (),
         foresee=Foresights(store, status, create_policy("marginal"), 60.0, clock).of,
         clock=clock,
     )
-    config = uvicorn.Config(
-        create_app(rooms, "0"), port=0, log_level="error", lifespan="off", ws="none"
-    )
+
+
+@contextmanager
+def served(world: World, directory: Path) -> Iterator[Api]:
+    """The API over a world, whose `woken` is set when the controller is to look."""
+    world.tick(1)
+    authentication = Authentication(world.store, load_key(directory / "secret.key"), world.clock)
+    authentication.set_person("owner", TOKEN)
+    api = Api(world, "", authentication, directory)
+    _Present.rooms = _rooms(world, authentication, api)
+    config = uvicorn.Config(_application(), port=0, log_level="error", lifespan="off", ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
         SystemClock().sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield Api(world, f"http://127.0.0.1:{port}", authentication, tmp_path)
+    api.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    yield api
     server.should_exit = True
     thread.join()
-    store.close()
+    world.store.close()
+
+
+@pytest.fixture
+def api(tmp_path: Path, template: Path) -> Iterator[Api]:
+    with served(World(tmp_path, template=template), tmp_path) as api:
+        yield api

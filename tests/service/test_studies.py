@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from autoscaler.domain.errors import Conflict, NotAllowed, NotFound, SpecError
+from autoscaler.domain.errors import Conflict, NotAllowed, NotFound, SpecError, StoreError
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.domain.objective import Objective
@@ -195,3 +195,30 @@ def test_everything_refuses_without_a_token(api: Api, method: str, path: str) ->
         assert (
             httpx.request(method, api.url + path, headers=headers, timeout=30.0).status_code == 401
         )
+
+
+def test_what_cannot_be_read_of_a_study_is_its_trouble(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(self: object, study: str) -> None:
+        raise StoreError(f"the terms of {study} can't be read")
+
+    ours = driver(api)
+    ours.state(StudyStatement("ada", StudyTerms()))
+    monkeypatch.setattr(type(api.world.store.studies), "terms", unreadable)
+    view = ours.view()
+    assert (view.driver, view.terms) == ("ada", None)
+    assert view.trouble == "the terms of sweep can't be read"
+
+
+def test_checkpoints_of_trials_are_removed_by_name(api: Api) -> None:
+    ours, (_, node) = driver(api), joined(api, TRIAL)
+    place = Path(node.assignment().checkpoint_directory)
+    kept, gone = (f"trial-{number}-20260101T000000000000" for number in range(2))
+    (place / gone).mkdir(parents=True)
+    for name in (f"{kept}.checkpoint", f"{gone}.checkpoint", f"{gone}/step-3", "other"):
+        (place / name).write_text("state")
+    with pytest.raises(SpecError, match=r"trials: 'trial-1-\.\./\.\.' is none"):
+        ours.remove_checkpoints((gone, "trial-1-../.."))
+    assert ours.remove_checkpoints((gone, "trial-7-20260101T000000000000")) == 1
+    assert sorted(path.name for path in place.iterdir()) == ["other", f"{kept}.checkpoint"]

@@ -6,13 +6,14 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Pool, create_engine, event
+from sqlalchemy import URL, Engine, Pool, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError
 
 from autoscaler.domain.errors import StoreError
@@ -148,6 +149,15 @@ def test_only_its_owner_reads_the_file(tmp_path: Path) -> None:
     modes = {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
     assert modes == {0o600}
     store.close()
+
+
+def test_every_commit_waits_for_the_disk(
+    tmp_path: Path, synced_engine: Callable[[URL], Engine]
+) -> None:
+    engine = synced_engine(make_url(f"sqlite:///{tmp_path}/castor.db"))
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
+    engine.dispose()
 
 
 def test_a_damaged_row_is_told(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,14 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from torch.distributed import TCPStore
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import Engine, TrainingDirective, TrainingSetup
 from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
 from autoscaler.lighthouse.order import LighthouseDirectory
+from autoscaler.training.ports import bound_store
 from autoscaler.unix_socket import listen
-from tests.nursery import ForkedProcess, Order, nursery
+from tests.nursery import Order, nursery
 
 SCRIPTS = Path(__file__).parent / "scripts"
 # What every replica imports.
@@ -93,8 +93,22 @@ class Roster(Lighthouse):
         super().__init__(directory, engine, join_timeout_seconds=0.3)
 
 
+def _brought_together(ranks: int) -> tuple[TCPStore | None, list[dict[str, str]]]:
+    """What torchrun would say to each rank of an instance, and the store where they meet."""
+    if ranks == 1:
+        return None, [{}]
+    store, port = bound_store("127.0.0.1")
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
+    shared |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "none"}
+    own = [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+    for environment in own[1:]:
+        environment["CASTOR_SOCKET"] = "rank 0 alone speaks"
+    return store, own
+
+
 class ReplicaProcess:
-    """One instance: a process of the script, and the socket that its agent would serve."""
+    """One instance: a process of the script for each of its ranks, and the socket that its agent
+    would serve."""
 
     def __init__(
         self,
@@ -110,6 +124,7 @@ class ReplicaProcess:
         self._on_call = on_call
         self.messages: list[dict[str, Any]] = []
         self.log = directory / f"{self.name}.log"
+        self.logs = [self.log, *(Path(f"{self.log}{rank}") for rank in range(1, ranks))]
         self.trace = directory / f"{self.name}.trace"
         self._setup = setup
         self._directive = TrainingDirective()
@@ -125,27 +140,13 @@ class ReplicaProcess:
             "TRACE": str(self.trace),
             **environment,
         }
-        self.process: subprocess.Popen[bytes] | ForkedProcess
-        if ranks == 1:
-            order = Order((str(SCRIPTS / script),), self.log, environment)
-            self.process = nursery(*imported(path), path=path).start(order)
-        else:
-            self.process = self._anew(SCRIPTS / script, ranks, environment)
-
-    def _anew(
-        self, script: Path, ranks: int, environment: dict[str, str]
-    ) -> subprocess.Popen[bytes]:
-        launcher = [sys.executable]
-        if ranks > 1:
-            torchrun = str(Path(sys.executable).with_name("torchrun"))
-            launcher = [torchrun, "--standalone", f"--nproc-per-node={ranks}"]
-        return subprocess.Popen(
-            [*launcher, str(script)],
-            stdout=self.log.open("wb"),
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=environment,
-        )
+        start = nursery(*imported(path), path=path).start
+        self._store, of_ranks = _brought_together(ranks)
+        self.ranks = [
+            start(Order((str(SCRIPTS / script),), log, {**environment, **own}))
+            for log, own in zip(self.logs, of_ranks, strict=True)
+        ]
+        self.process = self.ranks[0]
 
     def direct(self, directive: TrainingDirective) -> None:
         self._directive = directive
@@ -153,8 +154,14 @@ class ReplicaProcess:
             self._say(connection, "directive", asdict(directive))
 
     def kill(self) -> None:
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        for rank in self.ranks:
+            if rank.poll() is None:
+                os.killpg(rank.pid, signal.SIGKILL)
+        self.wait()
+
+    def wait(self, seconds: float | None = None) -> int:
+        """Until all its ranks have ended: 0 if each has by 0."""
+        return max(abs(rank.wait(seconds)) for rank in self.ranks)
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
         return [message for message in list(self.messages) if message["kind"] == kind]
@@ -248,6 +255,5 @@ class Fleet:
 
     def stop(self) -> None:
         for replica in self.replicas:
-            if replica.process.poll() is None:
-                replica.kill()
+            replica.kill()
         self.lighthouse.end()

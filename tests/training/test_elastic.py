@@ -54,9 +54,7 @@ def test_replicas_of_different_sizes_join_and_drain_without_stopping_the_others(
     assert second.of_kind("left")
     assert not second.of_kind("finished")
     wait_until(lambda: is_training(first, 2), what="two replicas")
-    first.process.wait(60)
-    large.process.wait(60)
-    assert (first.process.returncode, large.process.returncode) == (0, 0)
+    assert (first.wait(60), large.wait(60)) == (0, 0)
     assert first.of_kind("finished"), "it has been a member longest, and so decides"
     assert large.of_kind("done")
     assert not large.of_kind("finished"), "it does not know whether the last state was saved"

@@ -68,7 +68,7 @@ def test_instances_grow_and_shrink_and_no_example_is_lost_or_doubled(
     wait_until(lambda: is_training(first, 2), what="two")
     assert first.reports[-1]["devices"] == 3
     large.direct(TrainingDirective(drain=True))
-    assert large.process.wait(30) == 0
+    assert large.wait(30) == 0
     assert large.of_kind("left")
     left = large.steps()[-1]["step"] + 1
     wait_until(lambda: _saved(first) == left, what="a checkpoint of the change")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Offer
@@ -28,6 +30,10 @@ _HOUR_SECONDS = 3600.0
 _SERIAL = 0.05
 # What more siblings than the latest so many could teach takes longer to learn than it is worth.
 _MOST_SIBLINGS = 120
+_FRESH_LUCK = 0
+# Matrices of a few hundred rows take longer where several threads share them out: those that are
+# done spin until the others are.
+_THREADS = ThreadpoolController()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,12 +42,16 @@ class TrialSpeeds:
 
     Attributes:
         goodput: (K, N, A); of one that nobody measured its median, in all draws.
+        unsettled: the same, as far as is known now: the draws of those, too.
+        unsettled_fresh: of a trial of which nothing is known, (K, A).
         fresh: of a trial of which nothing is known, (A,).
         is_measured: whose own speed was measured, (N,).
     """
 
     goodput: FloatArray
+    unsettled: FloatArray
     fresh: FloatArray
+    unsettled_fresh: FloatArray
     is_measured: BoolArray
 
 
@@ -67,10 +77,13 @@ def trial_speeds(
     typical = table.typical(measured, full_work)
     sizes = StudySizes(table.devices, table.kinds, typical)
     count = len(trials) + 1
-    model = sibling_speeds(_features(every), sizes, measured, count=count)
     own = np.array([table.teaches(one) for one in trials], dtype=np.bool_)
-    draws = settled(model.draws(DRAWS), np.append(own, False))[:, :, table.of_size]
-    return TrialSpeeds(draws[:, :-1], draws[0, -1], own)
+    lucks = [zlib.crc32(one.stands.job.encode()) for one in trials]
+    with _THREADS.limit(limits=1):
+        model = sibling_speeds(_features(every), sizes, measured, count=count)
+        draws = model.draws(DRAWS, [*lucks, _FRESH_LUCK])[:, :, table.of_size]
+    known = settled(draws, np.append(own, False))
+    return TrialSpeeds(known[:, :-1], draws[:, :-1], known[0, -1], draws[:, -1], own)
 
 
 class _Columns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -15,15 +15,17 @@ from autoscaler.domain.terms import TrialProgress, TrialRecord
 from autoscaler.economics.studies.known_speeds import TrialSpeeds, trial_speeds
 from autoscaler.economics.studies.lengths import TrialLengths, trial_lengths
 from autoscaler.economics.studies.menu import permitted_sizes, trial_supply
+from autoscaler.economics.studies.pace import Pace, no_faster_than
 from autoscaler.economics.studies.rung import FreedInstances, StudySupply
 from autoscaler.economics.supply import BoolArray, Supply
 from autoscaler.goodput.throughput import FloatArray
 
 # A trial reports when it has come so far: until it does, it is short of that by this share.
 _SHORT = 0.05
-# Reports from which a speed is known: that of a stretch between two of them.
-_REPORTS_TO_KNOW = 2.0
 _NOTHING = 1e-9
+# A job's steps are told of so soon after the first few.
+_TELLS_WITHIN_SECONDS = 60.0
+_STEPS_TO_TELL = 3.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +39,8 @@ class TrialAt:
         to_decision: work to its next decision; 0: it waits for that.
         to_end: work to the end of its training.
         goodput: units of work a second on each size in each draw, (K, A); 0: not for it now.
-        later_goodput: the same, once what was decided for it has come about.
+        later_goodput: the same, once what was decided for it has come about, and with all that
+            is not known of it now.
         is_measured: whether its own speed was measured.
         ready_seconds: until what it holds trains.
         paid_seconds: of what it holds that are paid for in any case.
@@ -85,12 +88,14 @@ class StudyMoment:
         supply: what its trials may hold, within what others leave of the limits.
         trials: those that have not ended, the first submitted first.
         fresh: units of work a second of one that has not begun, (A,).
+        later_fresh: the same with all that is not known of it, (K, A).
         first_work: what one that has not begun does to its first decision.
         full_work: what one that goes all the way does.
         lengths: how far trials go.
         keeps_progress: whether a trial that holds nothing for a while goes on where it was.
         free: what the study holds and no trial does.
         is_blind: nobody has measured yet how fast its trials are.
+        teaching: those of its trials, ended or not, that have timed steps on several sizes.
     """
 
     study: StudySnapshot
@@ -98,12 +103,14 @@ class StudyMoment:
     supply: StudySupply
     trials: tuple[TrialAt, ...]
     fresh: FloatArray
+    later_fresh: FloatArray
     first_work: float
     full_work: float
     lengths: TrialLengths
     keeps_progress: bool
     free: tuple[FreedInstances, ...]
     is_blind: bool = False
+    teaching: frozenset[str] = frozenset()
 
 
 def study_moment(
@@ -118,15 +125,19 @@ def study_moment(
         taken: what others use of each limit, (R,).
     """
     records = {one.stands.job: one for one in study.trials}
-    alive = [records.get(job.id) or _unheard(job, supply.now_seconds) for job in jobs]
+    pace = Pace(study, supply.offers)
+    alive, example_work = pace.of_those_alive(
+        [records.get(job.id) or _unheard(job, supply.now_seconds) for job in jobs], jobs
+    )
     ended = sorted(
-        (one for one in study.trials if one.stands.has_ended),
+        pace.of_those_ended([one for one in study.trials if one.stands.has_ended]),
         key=lambda one: (one.told_seconds, one.stands.job),
     )
     spacing = _spacing(study.trials)
     per_unit = _seconds_per_unit(study.trials)
-    look = _REPORTS_TO_KNOW * spacing * per_unit if per_unit else None
-    menu = trial_supply(jobs, supply, taken, look)
+    is_timed = any(job.id in study.steps for job in jobs)
+    look_seconds = spacing * per_unit if per_unit and not is_timed else None
+    menu = trial_supply(jobs, supply, taken, look_seconds)
     if menu is None:
         return None
     full_work = _full_work(study)
@@ -135,10 +146,10 @@ def study_moment(
         job.progress_examples > 0 or record.stands.pauses
         for job, record in zip(jobs, alive, strict=True)
     )
+    steps = pace.step_seconds(), example_work
+    around = _Around(menu, supply, speeds, spacing, full_work, keeps_progress, *steps)
     trials = tuple(
-        _trial(
-            place, job, record, _Around(menu, supply, speeds, spacing, full_work, keeps_progress)
-        )
+        _trial(place, job, record, around)
         for place, (job, record) in enumerate(zip(jobs, alive, strict=True))
     )
     lengths = trial_lengths(
@@ -146,29 +157,39 @@ def study_moment(
         [one.stands.progress for one in alive if one.stands.progress > 0],
         full_work,
     )
-    fresh = speeds.fresh * permitted_sizes(replace(jobs[0], held=None), menu.sizes, supply)
+    bounds = permitted_sizes(replace(jobs[0], held=None), menu.sizes, supply)
     return StudyMoment(
         study=study,
         now_seconds=supply.now_seconds,
         supply=menu,
         trials=trials,
-        fresh=fresh,
+        fresh=speeds.fresh * bounds,
+        later_fresh=speeds.unsettled_fresh * bounds,
         first_work=min(_first_work(study.trials) or full_work, full_work),
         full_work=full_work,
         lengths=lengths,
         keeps_progress=keeps_progress,
-        free=tuple(
-            FreedInstances(one.offer, 1, one.paid_seconds)
-            for one in study.free
-            if one.offer in menu.place_of
-        ),
+        free=_free(study, menu),
         is_blind=per_unit is None,
+        teaching=frozenset(job for job in study.steps if pace.sizes(job) > 1),
+    )
+
+
+def _free(study: StudySnapshot, menu: StudySupply) -> tuple[FreedInstances, ...]:
+    return tuple(
+        FreedInstances(one.offer, 1, one.paid_seconds)
+        for one in study.free
+        if one.offer in menu.place_of
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Around:
-    """What the trials of a moment have in common."""
+    """What the trials of a moment have in common.
+
+    `spacing` is work between two reports, `step_seconds` the longest steps of those that time
+    them, `example_work` the progress that an example is; None: not known.
+    """
 
     menu: StudySupply
     supply: Supply
@@ -176,17 +197,22 @@ class _Around:
     spacing: float
     full_work: float
     keeps_progress: bool
+    step_seconds: Mapping[str, float]
+    example_work: float | None
 
 
 def _trial(place: int, job: JobSnapshot, record: TrialRecord, around: _Around) -> TrialAt:
     menu, stands = around.menu, record.stands
     held = menu.sizes.index(job.held) if job.held in menu.sizes else None
     bounds = permitted_sizes(job, menu.sizes, around.supply)
-    goodput = around.speeds.goodput[:, place] * bounds
+    goodput, later = around.speeds.goodput[:, place], around.speeds.unsettled[:, place]
     rate = 0.0
-    if held is not None and job.trained == job.held == record.trained:
-        rate = float(np.median(around.speeds.goodput[:, place, held]))
-    reached = stands.progress + _since(record, rate, around)
+    if held is not None and job.trained == job.held and record.trained is not None:
+        if all(speed.size != job.held for speed in record.speeds):
+            goodput, later = _as_silent(goodput, later, held, _fastest(job, record, around))
+        rate = float(np.median(goodput[:, held]))
+    goodput, later = goodput * bounds, later * bounds
+    reached = stands.progress + _since(job, record, rate, around)
     decided_at = min(stands.decided_at or around.full_work, around.full_work)
     least = _SHORT * around.spacing if around.spacing else _NOTHING * around.full_work
     to_decision = max(decided_at - reached, least) if stands.progress < decided_at else 0.0
@@ -197,25 +223,27 @@ def _trial(place: int, job: JobSnapshot, record: TrialRecord, around: _Around) -
         held=held,
         to_decision=to_decision,
         to_end=max(around.full_work - reached, least),
-        goodput=goodput * _allowed(job, held, around),
-        later_goodput=goodput,
+        goodput=goodput * _allowed(job, held, record, around),
+        later_goodput=later,
         is_measured=bool(around.speeds.is_measured[place]),
         ready_seconds=0.0 if offer is None else _ready_seconds(job, offer, around),
         paid_seconds=0.0 if offer is None else _paid_seconds(job, offer, around.supply),
     )
 
 
-def _allowed(job: JobSnapshot, held: int | None, around: _Around) -> BoolArray:
+def _allowed(
+    job: JobSnapshot, held: int | None, record: TrialRecord, around: _Around
+) -> BoolArray:
     """Which sizes it may go to now, (A,), its bounds left aside.
 
-    A change that was decided is left to come about. What keeps no progress goes nowhere else:
-    there it would begin anew.
+    A change that was decided is left to come about, and until its speed is known. What keeps no
+    progress goes nowhere else: there it would begin anew.
     """
     sizes = np.arange(len(around.menu.sizes))
     if held is None:
         return np.ones(len(sizes), dtype=np.bool_)
     stays: BoolArray = sizes == held
-    if job.trained != job.held:
+    if job.trained != job.held or _is_looked_at(job, held, record, around):
         return stays
     if around.keeps_progress:
         return np.ones(len(sizes), dtype=np.bool_)
@@ -225,10 +253,63 @@ def _allowed(job: JobSnapshot, held: int | None, around: _Around) -> BoolArray:
     return same
 
 
-def _since(record: TrialRecord, rate: float, around: _Around) -> float:
-    """What it has done since it was told of: no more than it would have told of."""
-    seconds = max(around.supply.now_seconds - record.told_seconds, 0.0)
-    return min(rate * seconds, (1.0 - _SHORT) * around.spacing)
+def _is_looked_at(job: JobSnapshot, held: int, record: TrialRecord, around: _Around) -> bool:
+    """Whether it has grown, and its speed on what it holds is to be known soon."""
+    grown = around.menu.instances[held] > max(job.instances.minimum, 1)
+    takes = around.step_seconds.get(job.id)
+    if not grown or takes is None or any(one.size == job.held for one in record.speeds):
+        return False
+    seconds = around.supply.now_seconds - _trains_since(job, held, around)
+    told = _TELLS_WITHIN_SECONDS + _STEPS_TO_TELL * takes
+    # What took a boot to get is worth as long a wait: it may have held training up, too.
+    return seconds < told + max(around.menu.switching.look_seconds, _boots(held, around))
+
+
+def _boots(held: int, around: _Around) -> float:
+    return float(around.menu.boot_seconds[held])
+
+
+def _trains_since(job: JobSnapshot, held: int, around: _Around) -> float:
+    """When it trained on what it holds, at the latest."""
+    starts = _boots(held, around) + around.menu.switching.start_seconds
+    return (job.ordered_seconds or around.supply.now_seconds) + starts
+
+
+def _fastest(job: JobSnapshot, record: TrialRecord, around: _Around) -> float:
+    """No more units a second than that: else it would have told of one since it trains on this."""
+    since = record.told_seconds
+    if job.held != record.trained and job.held is not None and job.ordered_seconds is not None:
+        since = max(since, _trains_since(job, around.menu.sizes.index(job.held), around))
+    seconds = around.supply.now_seconds - since
+    decided_at = record.stands.decided_at or around.full_work
+    unit = around.spacing or max(decided_at - record.stands.progress, 0.0)
+    return unit / seconds if unit > 0 and seconds > 0 else math.inf
+
+
+def _as_silent(
+    goodput: FloatArray, later: FloatArray, held: int, most: float
+) -> tuple[FloatArray, FloatArray]:
+    """Rates of a trial of which is known that it makes at most that on what it holds, (K, A).
+
+    If that is less than what is planned by, all that is still possible counts.
+    """
+    scale = no_faster_than(later[:, held], most) / later[:, held]
+    slower: FloatArray = later * scale[:, None]
+    return (slower if np.median(goodput[:, held]) > most else goodput), slower
+
+
+def _since(job: JobSnapshot, record: TrialRecord, rate: float, around: _Around) -> float:
+    """What it has done since it was told of: no more than it would have told of.
+
+    By the examples that it has gone through, if it has changed since, or has told of nothing.
+    """
+    told, now_seconds = record.stands.progress, around.supply.now_seconds
+    done = rate * max(now_seconds - record.told_seconds, 0.0)
+    at, work = job.as_of_seconds, around.example_work
+    if work is not None and at is not None and (not told or record.trained != job.trained):
+        seen = job.progress_examples * work - told
+        done = max(seen, 0.0) + rate * max(now_seconds - at, 0.0)
+    return min(done, (1.0 - _SHORT) * around.spacing)
 
 
 def _ready_seconds(job: JobSnapshot, offer: Offer, around: _Around) -> float:

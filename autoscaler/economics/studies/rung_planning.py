@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from autoscaler.economics.studies.rung import (
     SurvivorDraws,
     future_rungs,
 )
+from autoscaler.economics.studies.scaling_looks import with_scaling_looks
 from autoscaler.economics.studies.study_plan import (
     StudyAim,
     StudyPlan,
@@ -32,6 +33,9 @@ from autoscaler.economics.wording import duration
 from autoscaler.goodput.throughput import FloatArray
 
 _LEAST_SECONDS = 1.0
+_ROUNDING = 1e-9
+# Of the time left so much is kept for what no draw knows of: measurements are as far off.
+_RESERVE = 0.03
 # Of the trials that are to begin with the others, so many are planned for.
 _MOST_TO_BEGIN = 60
 _HOLDS = (TrialAction.HOLD, TrialAction.RESIZE, TrialAction.START, TrialAction.TAKE_OVER)
@@ -42,6 +46,7 @@ def plan_synchronous(moment: StudyMoment, goal: StudyGoal) -> StudyVerdict:
     racing = [one for one in moment.trials if not one.waits_for_decision and one.can_train]
     if not racing:
         return _at_the_barrier(moment)
+    moment = _with_room_to_race(moment, racing)
     rung = _rung(moment, racing)
     aim = StudyAim(
         deadline_seconds=_at_least(goal.deadline_seconds),
@@ -53,6 +58,7 @@ def plan_synchronous(moment: StudyMoment, goal: StudyGoal) -> StudyVerdict:
         plan = plan_rung(rung, moment.supply, aim)
     except ValueError as error:
         return _as_it_is(moment, str(error))
+    plan = with_scaling_looks(plan, moment)
     decided = {one.trial: one for one in plan.decisions}
     paid = _Paid(moment, goal)
     verdicts = {one.id: paid.verdict(one, decided[one.id]) for one in _holders_first(racing)}
@@ -125,6 +131,41 @@ class _Paid:
         return TrialVerdict(trial.id, size, f"hold {trial.id} at {size}: {why}")
 
 
+def _with_room_to_race(moment: StudyMoment, racing: list[TrialAt]) -> StudyMoment:
+    """The moment without the room that trials at their barrier hold and can't give back.
+
+    Where that leaves none and nobody races, they give way and begin anew later: or none of those
+    that they wait for would ever come.
+    """
+    stuck = [
+        one
+        for one in moment.trials
+        if one.waits_for_decision and one.held is not None and not one.frees
+    ]
+    if not stuck:
+        return moment
+    supply, held = moment.supply, Counter[int]()
+    for one in stuck:
+        held[int(supply.offer_of[one.held])] += int(supply.instances[one.held])
+    left = supply.maximum - sum(supply.uses[:, at] * held[at] for at in held)
+    wanted = np.logical_or.reduce([(one.goodput > 0).all(axis=0) for one in racing])
+    fits = (supply.uses[:, supply.offer_of] * supply.instances <= left[:, None] + _ROUNDING).all(0)
+    if any(one.held is not None for one in racing) or (wanted & fits).any():
+        limits = (
+            replace(limit, maximum=max(float(most), 0.0))
+            for limit, most in zip(supply.limits, left, strict=True)
+        )
+        return replace(moment, supply=replace(supply, limits=tuple(limits)))
+    gives_way = {one.id for one in stuck}
+    return replace(
+        moment,
+        trials=tuple(
+            replace(one, stands=replace(one.stands, pauses=True)) if one.id in gives_way else one
+            for one in moment.trials
+        ),
+    )
+
+
 def _rung(moment: StudyMoment, racing: list[TrialAt]) -> Rung:
     trials = [
         RungTrial(
@@ -158,7 +199,7 @@ def _rung(moment: StudyMoment, racing: list[TrialAt]) -> Rung:
     return Rung(
         tuple(trials),
         freed,
-        _future(moment, fresh, to_begin),
+        _future(moment, to_begin),
         may_pause=moment.keeps_progress,
         may_swap=moment.keeps_progress and _is_settled(moment),
         is_reluctant=True,
@@ -197,10 +238,10 @@ def _to_begin(moment: StudyMoment) -> int:
     return min(max(missing, 0), terms.to_begin, _MOST_TO_BEGIN)
 
 
-def _future(moment: StudyMoment, fresh: FloatArray, to_begin: int) -> tuple[FutureRung, ...]:
+def _future(moment: StudyMoment, to_begin: int) -> tuple[FutureRung, ...]:
     later = moment.study.terms.later
     able = [one for one in moment.trials if one.can_train]
-    rates = np.stack([one.later_goodput for one in able] + [fresh] * to_begin, axis=1)
+    rates = np.stack([one.later_goodput for one in able] + [moment.later_fresh] * to_begin, axis=1)
     weights = None if to_begin else _weights(moment, able)
     counts, works = [rung.trials for rung in later], [rung.work for rung in later]
     return future_rungs(rates, counts, works, SurvivorDraws(weights))
@@ -343,12 +384,7 @@ def _hourly_worth(goal: StudyGoal) -> float:
 
 
 def _at_least(deadline_seconds: float | None) -> float | None:
-    return None if deadline_seconds is None else max(deadline_seconds, _LEAST_SECONDS)
-
-
-def _offer(moment: StudyMoment, trial: TrialAt) -> str:
-    return moment.supply.sizes[trial.held or 0].offer
-
-
-def _instances(moment: StudyMoment, trial: TrialAt) -> int:
-    return moment.supply.sizes[trial.held or 0].instances
+    """What is planned for: less than there is, by what measurements are off."""
+    if deadline_seconds is None:
+        return None
+    return max((1.0 - _RESERVE) * deadline_seconds, _LEAST_SECONDS)

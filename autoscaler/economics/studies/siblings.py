@@ -17,6 +17,7 @@ sections 2.7 and 5.4.1); the widths are those of the priors in docs/goodput.md w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -35,6 +36,7 @@ _OWN = (0.7, 1.5, 3.0)
 _DEGREES = 4.0
 # A fixed batch on twice the devices loses at least so much of each: else equal sizes look free.
 _LEAST_LOSS = 0.02
+_SPREAD = 1_000_003
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +101,21 @@ class SpeedModel:
     covariance: FloatArray
     sizes: StudySizes
 
-    def draws(self, count: int, seed: int = 0) -> FloatArray:
+    def draws(self, count: int, seed: Sequence[int] | int = 0) -> FloatArray:
         """Units a second in `count` equally likely cases, (K, N, A): the same for a seed.
 
-        The deviations of each trial have the tails of Student's distribution. Each doubling
-        of devices loses at least 2 %: else the luckiest of many sizes would win.
+        A seed for each trial keeps its luck the same whoever else there is: else each plan would
+        be made for another future. The deviations of each trial have the tails of Student's
+        distribution. Each doubling of devices loses at least 2 %: else the luckiest of many sizes
+        would win.
         """
-        half, size, trials = (count + 1) // 2, len(self.covariance), len(self.mean)
-        rng = np.random.default_rng(seed)
-        normal = rng.standard_normal((half, size))
-        tails = np.sqrt(_DEGREES / rng.chisquare(_DEGREES, (half, trials, 1)))
+        half, size = (count + 1) // 2, len(self.covariance)
+        trials, sizes = self.mean.shape
+        lucks = [seed * _SPREAD + n for n in range(trials)] if isinstance(seed, int) else seed
+        generators = [np.random.default_rng(luck) for luck in lucks]
+        normal = np.concatenate([rng.standard_normal((half, sizes)) for rng in generators], axis=1)
+        chi = np.stack([rng.chisquare(_DEGREES, half) for rng in generators], axis=1)
+        tails = np.sqrt(_DEGREES / chi)[:, :, None]
         root = np.linalg.cholesky(self.covariance + _JITTER * np.eye(size))
         deviations = (normal @ root.T).reshape(half, *self.mean.shape) * tails
         both = np.concatenate([deviations, -deviations])[:count]

@@ -85,6 +85,7 @@ class StudyPlan:
         usd: what the study still costs.
         chance: that deadline and budget are kept.
         shortfall: why they are not, and what could be; None if they are.
+        is_pressed: on sizes of least $ for their work later rungs may well be too late.
     """
 
     decisions: tuple[TrialDecision, ...]
@@ -96,3 +97,4 @@ class StudyPlan:
     usd: Range
     chance: float
     shortfall: str | None = None
+    is_pressed: bool = False

@@ -72,8 +72,9 @@ def plan_rung(rung: Rung, supply: StudySupply, aim: StudyAim) -> StudyPlan:
         barrier_seconds=range_of(chosen.packing.seconds),
         seconds=range_of(chosen.seconds),
         usd=range_of(chosen.usd),
-        chance=float(chosen.kept.mean()),
+        chance=prospects.chance,
         shortfall=_shortfall(prospects, aim),
+        is_pressed=_is_pressed(prospects, aim),
     )
 
 
@@ -236,6 +237,12 @@ def _room(offer: Offer, supply: StudySupply, lanes: list[tuple[str, int, float]]
             used = sum(count * uses[index[name]] for name, count, _ in lanes)
             room = min(room, int((most - used) / unit + 1e-9))
     return max(room, 0)
+
+
+def _is_pressed(prospects: Prospects, aim: StudyAim) -> bool:
+    if aim.deadline_seconds is None:
+        return False
+    return float((prospects.slowest <= aim.deadline_seconds).mean()) < aim.confidence
 
 
 def _shortfall(prospects: Prospects, aim: StudyAim) -> str | None:

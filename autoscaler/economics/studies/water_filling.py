@@ -36,6 +36,10 @@ _HYSTERESIS = 0.02
 # To keep the aim in one draw of a hundred more may cost so many hundredths of the cheapest study:
 # a deadline that is all but lost does not take whatever there is.
 _MISS = 5.0
+# A deadline that not even half of the draws can keep is taken for one that they can; if none can,
+# later by so much that it is not the last second of what is possible that is paid for.
+_OUT_OF_REACH = 0.5
+_IN_REACH = 1.1
 # A chance is known from few draws: so much more of it is no reason to change.
 _NO_SURER = 0.1
 _ROUNDING = 1e-6
@@ -49,7 +53,7 @@ class Filling:
         packing: who holds what.
         seconds: when all rungs are done, (K,).
         usd: what they cost, (K,).
-        kept: whether deadline and budget are, (K,).
+        kept: whether the deadline and the budget that it was chosen for are, (K,).
         next_instances: what the next rung begins with, (K,).
         usd_per_second: what a second more for the study would save.
     """
@@ -69,16 +73,20 @@ class Prospects:
     Attributes:
         chosen: the filling that counts.
         later_seconds: what later rungs take at the least, (K,).
+        chance: that with it the study's own deadline and budget are kept.
         earliest: when the study is done if nothing is too dear, (K,).
         least_usd: what it costs if nothing is too late, (K,).
         possible: the share of draws in which deadline and budget can be kept at all.
+        slowest: when the study is done if only money counts, (K,).
     """
 
     chosen: Filling
+    chance: float
     later_seconds: FloatArray
     earliest: FloatArray
     least_usd: FloatArray
     possible: float
+    slowest: FloatArray
 
 
 def water_fill(rung: Rung, supply: StudySupply, aim: StudyAim) -> Prospects:
@@ -125,27 +133,57 @@ def _water_fill(rung: Rung, supply: StudySupply, aim: StudyAim) -> Prospects:
     fillings = _fillings(task, barriers, later, aim)
     if not fillings:
         raise ValueError("the limits leave no room for a trial of this rung")
+    possible = max(float(one.kept.mean()) for one in fillings)
+    within = _within_reach(fillings, later, aim)
+    if within is not aim:
+        fillings = [_filling(one.packing, later, within) for one in fillings]
+        fillings += _fillings(task, _just_in_time(later, within), later, within)
     least = float(supply.usd_per_second.min())
-    first = _best(fillings, aim, least)
+    first = _best(fillings, within, least)
     around = first.packing.barrier_seconds * _NEAR
-    fillings += _fillings(task, around, later, aim)
-    chosen = _best(fillings, aim, least)
+    fillings += _fillings(task, around, later, within)
+    chosen = _best(fillings, within, least)
     stays = [
-        _filling(packing, later, aim)
+        _filling(packing, later, within)
         for packing in _stays(task, chosen.packing.barrier_seconds)
         if packing is not None
     ]
     if stays:
         fillings += stays
-        chosen = _kept_if_as_good(_best(stays, aim, least), chosen, aim)
-    slope = _value_of_time(chosen, fillings, later, aim)
+        chosen = _kept_if_as_good(_best(stays, within, least), chosen, within)
+    slope = _value_of_time(chosen, fillings, later, within)
+    asked = fillings if within is aim else [_filling(one.packing, later, aim) for one in fillings]
     return Prospects(
         replace(chosen, usd_per_second=slope),
+        float(_kept(chosen.seconds, chosen.usd, aim).mean()),
         later.seconds[:, 0],
-        np.min([one.packing.seconds for one in fillings], axis=0) + later.seconds[:, 0],
+        _earliest(fillings, later),
         np.min([one.packing.usd for one in fillings], axis=0) + later.usd[:, -1],
-        max(float(one.kept.mean()) for one in fillings),
+        max(possible, *(float(one.kept.mean()) for one in asked)),
+        chosen.packing.seconds + later.seconds[:, -1],
     )
+
+
+def _within_reach(fillings: list[Filling], later: Hereafter, aim: StudyAim) -> StudyAim:
+    """The aim, its deadline put off to where half of the draws can keep one.
+
+    What seems out of reach may not be: the draws are few. And the later the dearer it is to most.
+    So the study goes on as for the last deadline that is in reach, until its own has passed.
+    """
+    if aim.deadline_seconds is None:
+        return aim
+    earliest = _earliest(fillings, later)
+    possible = float((earliest <= aim.deadline_seconds).mean())
+    if possible >= _OUT_OF_REACH:
+        return aim
+    in_reach = float(np.quantile(earliest, _OUT_OF_REACH, method="higher"))
+    return replace(aim, deadline_seconds=in_reach if possible else in_reach * _IN_REACH)
+
+
+def _earliest(fillings: list[Filling], later: Hereafter) -> FloatArray:
+    """When the study is done if nothing is too dear, (K,)."""
+    soonest: FloatArray = np.min([one.packing.seconds for one in fillings], axis=0)
+    return soonest + later.seconds[:, 0]
 
 
 def _stays(task: PackingTask, barrier_seconds: float) -> list[Packing | None]:
@@ -220,12 +258,18 @@ def _filling(packing: Packing, later: Hereafter, aim: StudyAim) -> Filling:
     then = np.maximum(then, later.seconds[:, 0])
     usd = packing.usd + later.usd_within(then[:, None])[:, 0] - _passed_on(packing, later, then)
     seconds = present + then
-    kept = np.ones(len(seconds), dtype=bool)
+    kept = _kept(seconds, usd, aim)
+    return Filling(packing, seconds, usd, kept, later.instances_within(then))
+
+
+def _kept(seconds: FloatArray, usd: FloatArray, aim: StudyAim) -> BoolArray:
+    """In which draws deadline and budget are kept, (K,)."""
+    kept = np.ones(len(seconds), dtype=np.bool_)
     if aim.deadline_seconds is not None:
         kept &= seconds <= aim.deadline_seconds * (1.0 + _ROUNDING)
     if aim.budget_usd is not None:
         kept &= usd <= aim.budget_usd * (1.0 + _ROUNDING)
-    return Filling(packing, seconds, usd, kept, later.instances_within(then))
+    return kept
 
 
 def _passed_on(packing: Packing, later: Hereafter, then: FloatArray) -> FloatArray:

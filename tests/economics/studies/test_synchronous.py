@@ -22,6 +22,7 @@ from autoscaler.economics.studies.rung import (
 )
 from autoscaler.economics.studies.study_plan import StudyAim, StudyPlan, TrialAction
 from autoscaler.economics.studies.synchronous import plan_rung
+from autoscaler.economics.studies.water_filling import water_fill
 from tests.economics.studies.cases import (
     DEVICES,
     USD_PER_SECOND,
@@ -326,3 +327,20 @@ def test_what_was_not_measured_counts_with_its_median() -> None:
     same = settled(goodput, np.array([True, False]))
     assert same[:, 0].tolist() == goodput[:, 0].tolist()
     assert same[:, 1].tolist() == [goodput[1, 1].tolist()] * 3
+
+
+@settings(max_examples=25, deadline=None)
+@given(works, st.floats(0.05, 0.95))
+def test_a_deadline_out_of_reach_is_bid_for_as_the_last_that_is_in_reach(
+    amounts: list[float], share: float
+) -> None:
+    """Time does not become worthless because there is too little of it."""
+    trials = tuple(trial(f"t{i}", work, held=0) for i, work in enumerate(amounts))
+    rung = Rung(trials, future=later(500.0))
+    fastest = float(water_fill(rung, supply(), StudyAim(deadline_seconds=1.0)).earliest[0])
+    barely = plan_rung(rung, supply(), StudyAim(deadline_seconds=1.1 * fastest))
+    beyond = plan_rung(rung, supply(), StudyAim(deadline_seconds=share * fastest))
+    assert beyond.chance == 0.0
+    assert beyond.shortfall is not None
+    assert beyond.seconds.median <= barely.seconds.median * (1 + 1e-6)
+    assert beyond.usd_per_hour >= barely.usd_per_hour * (1 - 1e-6)

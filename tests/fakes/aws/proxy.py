@@ -27,14 +27,17 @@ StartResponse = Callable[..., Any]
 Wsgi = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 CREDENTIAL = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/")
+# Behind an access key: whoever has it is the cloud itself.
+CLOUD_SUFFIX = "CLOUD"
 _HTML = [("Content-Type", "text/xml")]
 
 
 @dataclass(slots=True)
 class Request:
-    """One call as it came in."""
+    """One call as it came in; the cloud's own meets no fault, sees all and is not counted."""
 
     account: Account
+    is_of_cloud: bool
     service: str
     action: str
     parameters: dict[str, str]
@@ -63,7 +66,8 @@ class FaultProxy:
 
     def account(self, key: str) -> Account:
         """The account whose access key this is."""
-        return self._accounts.get(key) or self.renew(key, self._clock)
+        own = key.removesuffix(CLOUD_SUFFIX)
+        return self._accounts.get(own) or self.renew(own, self._clock)
 
     def renew(self, key: str, clock: Clock) -> Account:
         """A new and empty account for this access key."""
@@ -73,14 +77,7 @@ class FaultProxy:
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         request = self._request(environ)
-        account = request.account
-        with account.lock:
-            account.calls[request.action] += 1
-            account.sent.append((request.action, dict(request.parameters)))
-        fault = account.faults.next(request.action, request.parameters)
-        if fault is not None:
-            time.sleep(fault.delay_seconds)
-        answer = self._answer(request, fault)
+        answer = self._served(request) if request.is_of_cloud else self._tried(request)
         if answer is None:
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             answer = Answer("200 OK", _HTML, b"")
@@ -90,6 +87,18 @@ class FaultProxy:
             headers = [*((k, v) for k, v in headers if k.lower() != "content-length"), length]
         start_response(answer.status, headers)
         return [answer.body]
+
+    def _tried(self, request: Request) -> Answer | None:
+        """None breaks the connection."""
+        account = request.account
+        with account.lock:
+            account.calls[request.action] += 1
+            account.sent.append((request.action, dict(request.parameters)))
+        fault = account.faults.next(request.action, request.parameters)
+        if fault is None:
+            return self._served(request)
+        time.sleep(fault.delay_seconds)
+        return self._failed(request, fault)
 
     def _request(self, environ: Environ) -> Request:
         is_chunked = "chunked" in environ.get("HTTP_TRANSFER_ENCODING", "")
@@ -103,12 +112,12 @@ class FaultProxy:
         if service == "s3":
             action = {"PUT": "PutObject", "GET": "GetObject"}.get(environ["REQUEST_METHOD"], "")
         document = json.loads(body) if target and body else {}
-        return Request(self.account(key), service, action, parameters, document, environ, body)
+        is_of_cloud = key.endswith(CLOUD_SUFFIX)
+        return Request(
+            self.account(key), is_of_cloud, service, action, parameters, document, environ, body
+        )
 
-    def _answer(self, request: Request, fault: Fault | None) -> Answer | None:
-        """None breaks the connection."""
-        if fault is None:
-            return self._served(request)
+    def _failed(self, request: Request, fault: Fault) -> Answer | None:
         match fault.when:
             case When.REFUSED:
                 return self._error(request, fault.status, fault.code, "injected")
@@ -196,7 +205,7 @@ class FaultProxy:
         account = request.account
         named = ec2.listed(request.parameters, "InstanceId")
         hidden = [one for one in named if account.is_hidden(one)]
-        if hidden:
+        if hidden and not request.is_of_cloud:
             return self._error(request, 400, "InvalidInstanceID.NotFound", f"{hidden} unknown")
         answer = self._forward(request)
         if answer.status.startswith("200"):

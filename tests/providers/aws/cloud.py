@@ -18,6 +18,7 @@ from providers.aws.reading import parse_settings
 from providers.aws.settings import AwsSettings, Patience
 from providers.base import Provider
 from tests.conformance.provider import OURS, order
+from tests.fakes.aws.proxy import CLOUD_SUFFIX
 from tests.fakes.aws.server import FakeAws
 
 START_SECONDS = 1_790_000_000.0
@@ -43,8 +44,8 @@ _KEY = "AKIATEST"
 class KeptSession(boto3.session.Session):
     """Gives the same client again: to make one costs more than most tests here."""
 
-    def __init__(self) -> None:
-        super().__init__(_KEY, "secret", region_name=REGION)
+    def __init__(self, key: str) -> None:
+        super().__init__(key, "secret", region_name=REGION)
         self._kept: dict[str, Any] = {}
 
     def client(self, service_name: str, *arguments: Any, **options: Any) -> Any:
@@ -57,7 +58,8 @@ class KeptSession(boto3.session.Session):
         return self._kept[key]
 
 
-_SESSION = KeptSession()
+_SESSION = KeptSession(_KEY)
+_CLOUD = KeptSession(_KEY + CLOUD_SUFFIX)
 
 
 class AwsWorld:
@@ -70,12 +72,11 @@ class AwsWorld:
         self.ec2, self.sqs, self.s3 = (self.client(name) for name in ("ec2", "sqs", "s3"))
         self.queue_url = self.sqs.create_queue(QueueName="castor")["QueueUrl"]
         self.document = self._document(pool)
-        self.account.sent.clear()
-        self.account.calls.clear()
         self._due: list[tuple[float, str]] = []
 
     def client(self, service: str, region: str = REGION) -> Any:
-        return _SESSION.client(service, region_name=region, endpoint_url=self.url)
+        """The cloud's own: what it does succeeds."""
+        return _CLOUD.client(service, region_name=region, endpoint_url=self.url)
 
     @property
     def session(self) -> boto3.session.Session:

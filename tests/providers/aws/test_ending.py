@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import providers.aws
-from autoscaler.domain.errors import PermissionDenied, Unavailable
+from autoscaler.domain.errors import PermissionDenied, Throttled, Unavailable
 from autoscaler.domain.instance import CloudState
 from providers.aws.ending import Ending
 from providers.aws.register import Owned
@@ -48,6 +48,15 @@ def test_one_that_ec2_refuses_does_not_keep_the_others(world: AwsWorld) -> None:
     world.ec2.modify_instance_attribute(InstanceId=ids[1], DisableApiTermination={"Value": True})
     assert isinstance(error_of(lambda: provider.terminate(ids)), PermissionDenied)
     assert world.account.alive() == [ids[1]]
+
+
+def test_a_throttled_call_is_not_made_many(world: AwsWorld) -> None:
+    provider = world.connect()
+    ids = [provider.launch(world.request(str(number))).id for number in range(3)]
+    throttled = Fault("TerminateInstances", code="RequestLimitExceeded", status=503)
+    world.account.faults.add(throttled)
+    assert isinstance(error_of(lambda: provider.terminate(ids)), Throttled)
+    assert world.account.calls["TerminateInstances"] == 1
 
 
 def test_one_that_is_gone_does_not_keep_the_others(world: AwsWorld) -> None:

@@ -30,7 +30,7 @@ def test_a_notice_comes_the_way_that_terraform_lays(world: AwsWorld) -> None:
     events.put_events(Entries=[entry])
     (notice,) = provider.interruptions()
     assert notice.instance == launched.id
-    assert notice.reclaim_seconds - notice.notice_seconds == 120.0
+    assert notice.reclaim_seconds > notice.notice_seconds
 
 
 def test_a_message_is_deleted_only_after_the_instance_is_gone(world: AwsWorld) -> None:
@@ -65,6 +65,7 @@ def test_what_concerns_nobody_here_is_deleted(world: AwsWorld) -> None:
     theirs = others.launch(world.request("1", controller=THEIRS))
     provider = world.connect()
     world.announce(WARNING, {"instance-id": theirs.id})
+    world.announce(WARNING, {"instance-id": theirs.id}, time="2099-01-01T00:00:00Z")
     world.announce("EC2 Something New", {})
     assert provider.interruptions() == []
     world.pass_time(QUICK.visible_seconds + 1)
@@ -133,6 +134,7 @@ def test_the_earliest_of_two_notices_counts(world: AwsWorld) -> None:
     world.announce(WARNING, {"instance-id": launched.id})
     (notice,) = provider.interruptions()
     assert notice.notice_seconds == first
+    assert notice.reclaim_seconds == first + 120.0
 
 
 def test_a_queue_that_is_gone_is_named(world: AwsWorld) -> None:

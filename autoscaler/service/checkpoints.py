@@ -1,0 +1,51 @@
+"""The checkpoints of a study's trials, which lie where its jobs' do."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from autoscaler.domain.errors import SpecError
+from autoscaler.service.assignments import Assignments
+from autoscaler.store.store import Store
+
+_TRIAL = re.compile(r"trial-\d+-\d{8}T\d{12}")
+
+
+class TrialCheckpoints:
+    """Removes those that nobody needs."""
+
+    def __init__(self, store: Store, assignments: Assignments) -> None:
+        self._store = store
+        self._assignments = assignments
+
+    def remove(self, study: str, trials: Sequence[str]) -> int:
+        """Remove what trials have left; returns of how many there was something.
+
+        Raises:
+            SpecError: that is no trial.
+        """
+        for trial in trials:
+            if not _TRIAL.fullmatch(trial):
+                raise SpecError(f"{trial!r} is none: write trial-NUMBER-BEGIN", "trials")
+        named, found = set(trials), set()
+        for directory in self._directories(study):
+            for path in directory.glob("trial-*"):
+                trial = path.name.split(".")[0]
+                if trial in named:
+                    found.add(trial)
+                    _remove(path)
+        return len(found)
+
+    def _directories(self, study: str) -> set[Path]:
+        jobs = (job for job in self._store.jobs.all() if job.spec.study == study)
+        return {self._assignments.checkpoint_directory(job) for job in jobs}
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

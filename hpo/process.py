@@ -1,0 +1,40 @@
+"""What is different in a process while it runs a study."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def terminated_in_order() -> Iterator[None]:
+    """Let SIGTERM unwind this process as Ctrl-C does: what it started would run on without it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _exit_now)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _exit_now(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def quiet_requests() -> Iterator[None]:
+    """Let each request to the controller not be logged, unless somebody has said what is to be."""
+    requests = logging.getLogger("httpx")
+    if requests.level != logging.NOTSET:
+        yield
+        return
+    requests.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        requests.setLevel(logging.NOTSET)

@@ -1,0 +1,54 @@
+"""Who keeps a state directory, and what one that died left there."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+
+import pytest
+
+from autoscaler.clock import VirtualClock
+from autoscaler.domain.errors import Conflict
+from autoscaler.supervision import LOCK_FILE, SupervisedController
+
+
+class Releasing(VirtualClock):
+    """Lets go of a lock after so many waits."""
+
+    def __init__(self, lock: Path, waits: int) -> None:
+        super().__init__()
+        self._held = lock.open("w")
+        fcntl.flock(self._held, fcntl.LOCK_EX)
+        self._waits = waits
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self._waits -= 1
+        if self._waits == 0:
+            self._held.close()
+
+
+def test_a_directory_has_one_keeper(tmp_path: Path) -> None:
+    first, second = (SupervisedController(tmp_path, (0,), VirtualClock()) for _ in range(2))
+    with first.alone():
+        with pytest.raises(Conflict, match="another process runs on"), second.alone():
+            pass
+        assert second.give_everything_back()  # nothing of the first one's
+    with second.alone():
+        pass
+
+
+def test_a_controller_whose_keeper_died_is_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Releasing(tmp_path / LOCK_FILE, 3)
+    with SupervisedController(tmp_path, (0,), clock).alone():
+        assert clock.now() > 0.0
+    (told,) = caplog.records
+    assert "is ending in" in told.getMessage()
+    stuck = Releasing(tmp_path / LOCK_FILE, -1)
+    with (
+        pytest.raises(Conflict, match="another controller runs on"),
+        SupervisedController(tmp_path, (0,), stuck).alone(),
+    ):
+        pass
