@@ -201,6 +201,20 @@ def test_instances_only_read_who_they_are(outputs: dict[str, Any]) -> None:
 
 
 @pytest.mark.aws
+def test_nobody_else_reads_what_instances_find(
+    rendered: dict[str, Any], outputs: dict[str, Any]
+) -> None:
+    resources = rendered["ground"]["root_module"]["resources"]
+    (policy,) = [one["values"] for one in resources if one["type"] == "aws_s3_bucket_policy"]
+    plain, reading = json.loads(policy["policy"])["Statement"]
+    assert plain["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+    assert plain["Action"] == "s3:*" and plain["Effect"] == reading["Effect"] == "Deny"
+    assert reading["Resource"].endswith("/user-data/*")
+    node = {"aws:PrincipalArn": outputs["node_role_arn"]}
+    assert reading["Condition"] == {"ArnNotEquals": node}
+
+
+@pytest.mark.aws
 def test_the_start_of_an_instance_is_a_program(rendered: dict[str, Any], tmp_path: Path) -> None:
     resources = rendered["ground"]["root_module"]["resources"]
     found = [one["values"] for one in resources if one["type"] == "aws_launch_template"]

@@ -87,14 +87,25 @@ resource "aws_s3_bucket_policy" "this" {
   bucket = aws_s3_bucket.this.id
   policy = jsonencode({
     Version = "2012-10-17"
-    Statement = [{
-      Sid       = "EncryptedConnectionsOnly"
-      Effect    = "Deny"
-      Principal = "*"
-      Action    = "s3:*"
-      Resource  = [aws_s3_bucket.this.arn, "${aws_s3_bucket.this.arn}/*"]
-      Condition = { Bool = { "aws:SecureTransport" = "false" } }
-    }]
+    Statement = [
+      {
+        Sid       = "EncryptedConnectionsOnly"
+        Effect    = "Deny"
+        Principal = "*"
+        Action    = "s3:*"
+        Resource  = [aws_s3_bucket.this.arn, "${aws_s3_bucket.this.arn}/*"]
+        Condition = { Bool = { "aws:SecureTransport" = "false" } }
+      },
+      {
+        # It holds tokens by which an instance joins.
+        Sid       = "InstancesAloneReadWhoTheyAre"
+        Effect    = "Deny"
+        Principal = "*"
+        Action    = "s3:GetObject"
+        Resource  = "${aws_s3_bucket.this.arn}/${local.parcels}/*"
+        Condition = { ArnNotEquals = { "aws:PrincipalArn" = aws_iam_role.node.arn } }
+      },
+    ]
   })
 
   depends_on = [aws_s3_bucket_public_access_block.this]
