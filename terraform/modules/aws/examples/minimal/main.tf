@@ -57,3 +57,8 @@ output "controller_address" {
   description = "Where the controller is called from inside."
   value       = module.castor.controller_address
 }
+
+output "controller_instance_id" {
+  description = "What aws ssm start-session --target takes."
+  value       = module.castor.controller_instance_id
+}
