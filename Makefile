@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 UNFINISHED := .venv/.unfinished
 INSTALLED := .venv/.installed
 
-.PHONY: help setup demo test test-kills test-optuna studies lint bench lock clean
+.PHONY: help setup demo test test-kills test-aws test-optuna studies lint bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands.
@@ -39,6 +39,10 @@ test: $(INSTALLED) ## Run the test suite: three at a time on two cores, for many
 
 test-kills: $(INSTALLED) ## Run the tests that take minutes: controllers killed at random.
 	@$(BIN)/python -m pytest -m slow $(ARGS)
+
+test-aws: $(INSTALLED) ## Run all tests of EC2, on a fake one: calls failing in every way, Terraform's ground.
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "aws or not aws" tests/providers/aws $(ARGS)
+	@$(BIN)/python -m pytest -rs -m aws tests/terraform $(ARGS)
 
 test-optuna: $(INSTALLED) ## Run the tests of studies with the oldest Optuna that does.
 	@$(PIP) install --quiet --no-deps --upgrade --target build/optuna optuna==$(OLDEST_OPTUNA)

@@ -1,0 +1,166 @@
+"""The owner's bounds, held at the one moment that decides: before a launch is sent.
+
+A launch whose outcome is unknown holds its place until the same token tells, or until a list has
+come that would show what it had launched.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from autoscaler.clock import Clock
+from autoscaler.domain.errors import QuotaExceeded
+from autoscaler.domain.instance import CloudInstance
+from autoscaler.domain.offer import Limit, LimitUnit, Purchase
+from providers.aws.register import Register
+from providers.aws.replies import POOL_TAG
+from providers.aws.sales import Sale, Sales
+from providers.aws.settings import AwsSettings
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    pool: str
+    most_usd_per_hour: Decimal
+    region: str = ""
+    until_seconds: float = math.inf
+    may_be_there: bool = False
+
+
+class Caps:
+    """Counts what runs, what is on its way and what may have been launched. Thread-safe."""
+
+    def __init__(
+        self, settings: AwsSettings, register: Register, visible_seconds: float, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._register = register
+        self._visible_seconds = visible_seconds
+        self._clock = clock
+        self._on_the_way: dict[str, _Held] = {}
+        self._dearest: dict[str, Decimal] = {}
+        self._known: dict[str, Decimal] = {}
+        self._lock = threading.Lock()
+
+    def learn(self, sales: Sales) -> None:
+        """Prices of now: the dearest that was ever heard of an offer counts."""
+        with self._lock:
+            for sale in sales.values():
+                price = max(self._known.get(sale.offer.id, Decimal(0)), sale.most_usd_per_hour)
+                self._known[sale.offer.id] = price
+                self._dearest[sale.pool_name] = max(
+                    self._dearest.get(sale.pool_name, Decimal(0)), price
+                )
+
+    def reserve(self, token: str, sale: Sale) -> None:
+        """Take a place for a launch that is about to be sent.
+
+        Raises:
+            QuotaExceeded: a bound of the settings leaves none; the error names it.
+        """
+        with self._lock:
+            held = self._held(without_token=token)
+            self._check(held, sale)
+            before = self._on_the_way.get(token)
+            self._on_the_way[token] = _Held(
+                sale.pool_name,
+                sale.most_usd_per_hour,
+                sale.pool.region,
+                may_be_there=before is not None and before.may_be_there,
+            )
+
+    def launched(self, token: str) -> None:
+        """The register has the instance: it counts by itself."""
+        with self._lock:
+            self._on_the_way.pop(token, None)
+
+    def unknown(self, token: str) -> None:
+        """What came of the launch is not known: it keeps its place until a list would show it."""
+        with self._lock:
+            self._keep(token)
+
+    def refused(self, token: str) -> None:
+        """This try yielded nothing; one before it may have, if that is not known."""
+        with self._lock:
+            held = self._on_the_way.get(token)
+            if held is not None and held.may_be_there:
+                self._keep(token)
+            else:
+                self._on_the_way.pop(token, None)
+
+    def limits(self, sales: Sales) -> list[Limit]:
+        """The same bounds for those who plan."""
+        settings = self._settings
+        found = _money_limits("aws", settings.max_usd_per_hour, list(sales.values()))
+        for name, pool in settings.pools.items():
+            own = [sale for sale in sales.values() if sale.pool_name == name]
+            found.append(_limit(f"pools.{name}", LimitUnit.INSTANCES, pool.max_instances, own))
+            found += _money_limits(f"pools.{name} budget", pool.max_usd_per_hour, own)
+        return [limit for limit in found if limit.offers]
+
+    def _keep(self, token: str) -> None:
+        held = self._on_the_way.get(token)
+        if held is not None:
+            until_seconds = self._clock.now() + self._visible_seconds
+            self._on_the_way[token] = replace(held, until_seconds=until_seconds, may_be_there=True)
+
+    def _held(self, without_token: str) -> list[_Held]:
+        self._on_the_way = {
+            token: held
+            for token, held in self._on_the_way.items()
+            if held.until_seconds > self._register.asked_seconds(held.region)
+        }
+        alive = [one.instance for one in self._register.all() if not one.has_ended]
+        listed = {instance.token for instance in alive} | {without_token}
+        waiting = [held for token, held in self._on_the_way.items() if token not in listed]
+        return waiting + [self._price(instance) for instance in alive]
+
+    def _price(self, instance: CloudInstance) -> _Held:
+        """What is no longer sold counts as the dearest of its pool."""
+        pool = instance.tags.get(POOL_TAG, "")
+        price = self._known.get(instance.offer, self._dearest.get(pool, Decimal(0)))
+        return _Held(pool, price)
+
+    def _check(self, held: list[_Held], sale: Sale) -> None:
+        settings, pool, name = self._settings, sale.pool, sale.pool_name
+        count = Counter(one.pool for one in held)[name]
+        if count + 1 > pool.max_instances:
+            raise QuotaExceeded(
+                f"pools.{name}.max_instances: {count} of {pool.max_instances} are there or on "
+                "their way: end one, or raise it in Terraform"
+            )
+        own = [one for one in held if one.pool == name]
+        for field, most, counted in (
+            (f"pools.{name}.max_usd_per_hour", pool.max_usd_per_hour, own),
+            ("max_usd_per_hour", settings.max_usd_per_hour, held),
+        ):
+            spent = sum((one.most_usd_per_hour for one in counted), Decimal(0))
+            if spent + sale.most_usd_per_hour > most:
+                raise QuotaExceeded(
+                    f"{field}: ${spent}/h are committed and {sale.offer.id} may cost "
+                    f"${sale.most_usd_per_hour}/h of ${most}/h: end some, or raise it in Terraform"
+                )
+
+
+def _money_limits(name: str, most_usd: Decimal, sales: Sequence[Sale]) -> list[Limit]:
+    """A cap as planners can count it.
+
+    They count an offer at its price of now, and spot may come to cost more: so many instances
+    that may each cost so much are the most that the cap bears.
+    """
+    limits = [_limit(name, LimitUnit.USD_PER_HOUR, most_usd, sales)]
+    prices = {sale.most_usd_per_hour for sale in sales if sale.offer.purchase is Purchase.SPOT}
+    for usd in sorted(prices):
+        dear = [sale for sale in sales if sale.most_usd_per_hour >= usd]
+        count = math.floor(most_usd / usd)
+        limits.append(_limit(f"{name} at ${usd}/h or more", LimitUnit.INSTANCES, count, dear))
+    return limits
+
+
+def _limit(name: str, unit: LimitUnit, maximum: Decimal | int, sales: Iterable[Sale]) -> Limit:
+    return Limit(name, unit, float(maximum), frozenset(sale.offer.id for sale in sales))

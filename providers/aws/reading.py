@@ -1,0 +1,102 @@
+"""Where the settings come from: a file, or a parameter of SSM that Terraform wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError
+
+from autoscaler.domain.errors import NotFound, PermissionDenied, ProviderError, SpecError
+from autoscaler.market.price_table import PriceTable, parse_price_table
+from autoscaler.spec.form_file import read_text, validated
+from autoscaler.spec.located_yaml import read_yaml
+from providers.aws.errors import CALL_ERRORS, Call, error_code, provider_error
+from providers.aws.settings import AwsSettings
+
+_SSM: Final = "ssm:"
+
+
+def open_session() -> boto3.session.Session:
+    """A session with the credentials and the region of the environment.
+
+    Raises:
+        PermissionDenied: what the environment names can't be used.
+    """
+    try:
+        return boto3.session.Session()
+    except BotoCoreError as error:
+        raise PermissionDenied(
+            f"AWS_PROFILE: {' '.join(str(error).split())}: name a profile that ~/.aws/config has, "
+            "or unset it"
+        ) from error
+
+
+def read_settings(
+    source: str, session: boto3.session.Session | None = None, endpoint_url: str | None = None
+) -> AwsSettings:
+    """The settings in a file, or in the SSM parameter that ``ssm:/NAME`` names.
+
+    Args:
+        source: which.
+        session: with credentials and, for SSM, a region; what the environment has by default.
+        endpoint_url: where SSM is, if not at AWS.
+
+    Raises:
+        SpecError: they can't be read or used; each problem is a line with the place, the key and
+            what is meant.
+        ProviderError: AWS did not give the parameter.
+    """
+    if not source.startswith(_SSM):
+        return parse_settings(read_text(Path(source)), source)
+    session = session or open_session()
+    if session.region_name is None:
+        raise SpecError(f"{source}: no region is set: set AWS_REGION to that of the parameter")
+    return parse_settings(_parameter(source, session, endpoint_url), source)
+
+
+def parse_settings(text: str, origin: str) -> AwsSettings:
+    """The settings that a JSON text holds.
+
+    Raises:
+        SpecError: as `read_settings`, with `origin` and the line.
+    """
+    return validated(read_yaml(text, origin), AwsSettings)
+
+
+def read_price_table(settings: AwsSettings) -> PriceTable | None:
+    """The owner's own price list, if the settings name one.
+
+    Raises:
+        SpecError: it can't be read.
+    """
+    if settings.prices_from is None:
+        return None
+    path = Path(settings.prices_from)
+    text = read_text(path)
+    return parse_price_table(text, str(path), path.stat().st_mtime)
+
+
+def _parameter(source: str, session: boto3.session.Session, endpoint_url: str | None) -> str:
+    call = Call(session.region_name or "", "GetParameter")
+    try:
+        client = session.client(
+            "ssm",
+            endpoint_url=endpoint_url,
+            config=Config(retries={"total_max_attempts": 3, "mode": "standard"}),
+        )
+        reply = client.get_parameter(Name=source.removeprefix(_SSM), WithDecryption=True)
+        return str(reply["Parameter"]["Value"])
+    except CALL_ERRORS as error:
+        raise _named(source, provider_error(error, call), error_code(error)) from error
+
+
+def _named(source: str, error: ProviderError, code: str) -> ProviderError:
+    if code == "ParameterNotFound":
+        return NotFound(
+            f"--pools {source}: there is no such parameter in this account and region: set "
+            "AWS_REGION, or apply Terraform first"
+        )
+    return type(error)(f"--pools {source}: {error}")

@@ -1,0 +1,112 @@
+"""What is known of this deployment's instances, between two looks at the cloud.
+
+EC2's lists lag: what was launched a moment ago may be missing from them, and what has ended is
+dropped after about an hour. Here the first counts for a stated time as it was last seen, and the
+second stays for two hours. Nothing here ends an instance: only EC2 says that one has ended.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from autoscaler.domain.instance import CloudInstance, CloudState
+
+_KEPT_SECONDS: Final = 7200.0
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """An instance that was seen with this deployment's tag, or launched with it."""
+
+    instance: CloudInstance
+    region: str
+
+    @property
+    def has_ended(self) -> bool:
+        """EC2 has said so."""
+        return self.instance.state is CloudState.TERMINATED
+
+
+class Register:
+    """The instances that are ours. Safe to share between threads."""
+
+    def __init__(self, visible_seconds: float) -> None:
+        self._visible_seconds = visible_seconds
+        self._owned: dict[str, Owned] = {}
+        self._seen_seconds: dict[str, float] = {}
+        self._ended_seconds: dict[str, float] = {}
+        self._asked_seconds: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def add(self, region: str, instance: CloudInstance, now_seconds: float) -> CloudInstance:
+        """One that a launch yielded, whether EC2 lists it yet or not; as known now."""
+        with self._lock:
+            owned = self._owned[instance.id] = Owned(self._dated(instance, now_seconds), region)
+            self._seen_seconds[instance.id] = now_seconds
+            return owned.instance
+
+    def take_in(
+        self,
+        region: str,
+        listed: Iterable[CloudInstance],
+        asked_seconds: float,
+        now_seconds: float,
+    ) -> None:
+        """A complete list of a region, which was asked for at `asked_seconds`."""
+        with self._lock:
+            found = {seen.id: Owned(self._dated(seen, now_seconds), region) for seen in listed}
+            for known in [one for one in self._owned.values() if one.region == region]:
+                if known.instance.id not in found and not self._is_kept(known, asked_seconds):
+                    self._forget(known.instance.id)
+            self._owned |= found
+            self._seen_seconds |= dict.fromkeys(found, asked_seconds)
+            self._asked_seconds[region] = asked_seconds
+
+    def ended_at(self, instance_id: str, ended_seconds: float) -> None:
+        """When it ended, from another source than its list: the first that is heard counts."""
+        with self._lock:
+            self._ended_seconds.setdefault(instance_id, ended_seconds)
+
+    def asked_seconds(self, region: str) -> float:
+        """When the last complete list of the region was asked for; -inf if there was none."""
+        with self._lock:
+            return self._asked_seconds.get(region, -math.inf)
+
+    def all(self) -> Sequence[Owned]:
+        """Every instance that counts."""
+        with self._lock:
+            return list(self._owned.values())
+
+    def find(self, instance_id: str) -> Owned | None:
+        """One of them; None if it is not ours, or not known to be."""
+        with self._lock:
+            return self._owned.get(instance_id)
+
+    def of_token(self, token: str) -> Owned | None:
+        """What a launch with this token yielded, if that is known."""
+        with self._lock:
+            found = (one for one in self._owned.values() if one.instance.token == token)
+            return next(found, None)
+
+    def _dated(self, instance: CloudInstance, now_seconds: float) -> CloudInstance:
+        """An ended one has its end: as EC2 said, or when that was first seen."""
+        if instance.state is not CloudState.TERMINATED:
+            return instance
+        told = now_seconds if instance.ended_seconds is None else instance.ended_seconds
+        ended_seconds = self._ended_seconds.setdefault(instance.id, told)
+        return replace(instance, ended_seconds=max(ended_seconds, instance.launched_seconds))
+
+    def _is_kept(self, known: Owned, asked_seconds: float) -> bool:
+        """Whether one that a list leaves out counts nevertheless."""
+        if known.instance.ended_seconds is not None:
+            return asked_seconds - known.instance.ended_seconds < _KEPT_SECONDS
+        seen_seconds = self._seen_seconds[known.instance.id]
+        return asked_seconds - seen_seconds < self._visible_seconds
+
+    def _forget(self, instance_id: str) -> None:
+        del self._owned[instance_id], self._seen_seconds[instance_id]
+        self._ended_seconds.pop(instance_id, None)

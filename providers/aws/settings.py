@@ -1,0 +1,164 @@
+"""What this provider is told: the ground that Terraform laid, and the bounds it set.
+
+It arrives as JSON, in a file or a parameter of SSM, and says which `schema` it is written in.
+Everything that a retry of a launch must repeat word for word is in here or in the order itself.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Final, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from autoscaler.domain.offer import Purchase
+from autoscaler.spec.forms import Form, one_or_many
+from autoscaler.spec.job_form import Count, Duration, Text
+from autoscaler.spec.quantities import parse_money
+
+SCHEMA: Final = 1
+_MOST_TAGS: Final = 40  # EC2 takes 50 of a resource; the rest are Castor's own
+_RESERVED_TAGS: Final = ("aws:", "castor:")
+
+
+def _schema(value: int) -> int:
+    if value != SCHEMA:
+        raise ValueError(
+            f"this Castor reads schema {SCHEMA}, not {value}: use its release's Terraform module"
+        )
+    return value
+
+
+def _matching(pattern: str, example: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if re.fullmatch(pattern, value) is None:
+            raise ValueError(f'"{value}" is none: write it like {example}')
+        return value
+
+    return AfterValidator(check)
+
+
+def _bought(value: Purchase) -> Purchase:
+    if value is Purchase.RESERVED:
+        raise ValueError("reserved is nothing to buy: write on-demand or spot")
+    return value
+
+
+def _tags(tags: dict[str, str]) -> dict[str, str]:
+    if len(tags) > _MOST_TAGS:
+        raise ValueError(f"{len(tags)} are too many: at most {_MOST_TAGS}")
+    for key, value in tags.items():
+        if key.lower().startswith(_RESERVED_TAGS):
+            raise ValueError(f'"{key}" begins with a reserved word: choose another key')
+        if not key or len(key) > 128 or len(value) > 256:
+            raise ValueError(f'"{key:.40}" is too long: keys have 128 characters, values 256')
+    return tags
+
+
+Money = Annotated[Decimal, BeforeValidator(lambda value: parse_money(str(value)))]
+RegionName = Annotated[str, _matching(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}", "us-east-1")]
+Name = Annotated[str, _matching(r"[a-z0-9][a-z0-9-]{0,62}", "gpu-large")]
+TemplateId = Annotated[str, _matching(r"lt-[0-9a-f]{8,17}", "lt-0123456789abcdef0")]
+TemplateVersion = Annotated[
+    str, _matching(r"[1-9]\d*", "3: a number, since a retry has to launch the same")
+]
+SubnetId = Annotated[str, _matching(r"subnet-[0-9a-f]{8,17}", "subnet-0123456789abcdef0")]
+Place = Annotated[str, _matching(r"s3://[a-z0-9.-]{3,63}/.*[^/]", "s3://bucket/prefix")]
+Url = Annotated[str, _matching(r"https?://\S+", "https://host/path")]
+Tags = Annotated[dict[str, str], AfterValidator(_tags)]
+
+
+class TemplateForm(Form):
+    """`launch_template` of a pool."""
+
+    id: TemplateId
+    version: TemplateVersion
+
+
+class RegionForm(Form):
+    """One of `regions`: what is there once, whatever pools are in it."""
+
+    subnets: Annotated[dict[Text, SubnetId], Field(min_length=1)]
+    user_data: Place
+    queue_url: Url | None = None
+
+
+class PoolForm(Form):
+    """One of `pools`: instances of one launch template, and their bounds."""
+
+    region: RegionName
+    launch_template: TemplateForm
+    instance_types: Annotated[tuple[Text, ...], Field(min_length=1)]
+    purchases: Annotated[
+        tuple[Annotated[Purchase, AfterValidator(_bought)], ...],
+        one_or_many(),
+        Field(min_length=1),
+    ]
+    zones: tuple[Text, ...] | None = None
+    max_instances: Count
+    max_usd_per_hour: Money
+    boot: Duration = 180.0
+
+
+class AwsSettings(Form):
+    """The whole document. `deployment` is what policies of IAM know this deployment by."""
+
+    written_in: Annotated[int, AfterValidator(_schema), Field(alias="schema")]
+    deployment: Name
+    regions: Annotated[dict[RegionName, RegionForm], Field(min_length=1)]
+    pools: Annotated[dict[Name, PoolForm], Field(min_length=1)]
+    max_usd_per_hour: Money
+    launches_per_minute: Count = 60
+    tags: Tags = Field(default_factory=dict)
+    prices_from: Text | None = None
+    endpoint_url: Url | None = None
+
+    @model_validator(mode="after")
+    def _pools_have_ground(self) -> Self:
+        for name, pool in self.pools.items():
+            region = self.regions.get(pool.region)
+            if region is None:
+                known = ", ".join(self.regions)
+                raise ValueError(f"pools.{name}.region: {pool.region} is not in regions: {known}")
+            for zone in pool.zones or ():
+                if zone not in region.subnets:
+                    known = ", ".join(region.subnets)
+                    raise ValueError(
+                        f"pools.{name}.zones: {zone} has no subnet in regions.{pool.region}; "
+                        f"there are {known}"
+                    )
+        return self
+
+    def zones_of(self, pool: PoolForm) -> tuple[str, ...]:
+        """Where the pool's instances may be: each zone that has a subnet, unless it names some."""
+        return pool.zones or tuple(self.regions[pool.region].subnets)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long things may take, and how they are asked for. None of it is Terraform's.
+
+    Attributes:
+        visible_seconds: for how long EC2 may leave a new instance out of its lists.
+        notice_seconds: from a spot interruption warning to the end; EC2's promise.
+        redelivery_seconds: when a message that was not handled may be read again.
+        prices_seconds: how old a spot price may become before it is asked for again.
+        facts_seconds: the same of quotas, types and on-demand prices.
+        retry_seconds: after a failure to learn these, ask again no sooner.
+        connect_seconds, answer_seconds: how long one call may take.
+        read_attempts: how often a call that changes nothing is sent.
+        read_mode: how botocore spaces them.
+    """
+
+    visible_seconds: float = 60.0
+    notice_seconds: float = 120.0
+    redelivery_seconds: int = 20
+    prices_seconds: float = 300.0
+    facts_seconds: float = 3600.0
+    retry_seconds: float = 30.0
+    connect_seconds: float = 5.0
+    answer_seconds: float = 30.0
+    read_attempts: int = 5
+    read_mode: str = "adaptive"

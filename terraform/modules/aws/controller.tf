@@ -1,0 +1,90 @@
+locals {
+  controllers      = var.controller == null ? {} : { this = var.controller }
+  controller_zone  = try(coalesce(var.controller.zone, local.first_zone), "")
+  controller_inner = try(cidrhost(aws_subnet.nodes[local.controller_zone].cidr_block, 10), null)
+
+  controller_user_data = join("\n", [
+    "#!/bin/bash",
+    "region='${local.region}'",
+    "bucket='${local.bucket_name}'",
+    "python='${var.python}'",
+    "has_wheels='${var.wheels_directory != null}'",
+    "has_index='${var.package_index}'",
+    "parameter='${local.parameter}'",
+    "port='${local.api_port}'",
+    "volume='${join("", [for volume in aws_ebs_volume.state : volume.id])}'",
+    file("${path.module}/files/install.sh"),
+    file("${path.module}/files/controller.sh"),
+  ])
+}
+
+resource "aws_iam_instance_profile" "controller" {
+  for_each = local.controllers
+
+  name = aws_iam_role.controller.name
+  path = var.iam_path
+  role = aws_iam_role.controller.name
+  tags = local.tags
+}
+
+# What must not be forgotten outlasts the instance, which may be replaced by a new image.
+resource "aws_ebs_volume" "state" {
+  for_each = local.controllers
+
+  availability_zone = local.controller_zone
+  encrypted         = true
+  kms_key_id        = var.volume_kms_key_arn
+  size              = each.value.state_gb
+  type              = "gp3"
+  tags              = merge(local.tags, { Name = "${local.name}-state" })
+}
+
+resource "aws_volume_attachment" "state" {
+  for_each = local.controllers
+
+  device_name                    = "/dev/sdf"
+  instance_id                    = aws_instance.controller[each.key].id
+  volume_id                      = aws_ebs_volume.state[each.key].id
+  stop_instance_before_detaching = true
+}
+
+resource "aws_instance" "controller" {
+  for_each = local.controllers
+
+  ami                                  = each.value.image_id
+  instance_type                        = each.value.instance_type
+  iam_instance_profile                 = aws_iam_instance_profile.controller[each.key].name
+  subnet_id                            = local.subnets[local.controller_zone]
+  private_ip                           = each.value.private_ip != null ? each.value.private_ip : local.controller_inner
+  vpc_security_group_ids               = [aws_security_group.controller.id]
+  ebs_optimized                        = true
+  instance_initiated_shutdown_behavior = "stop"
+  user_data                            = local.controller_user_data
+  user_data_replace_on_change          = true
+
+  # Not `castor:deployment`: what has that tag, the controller may end.
+  tags = merge(var.tags, { "castor:controller-of" = var.deployment, Name = local.named["controller"].Name })
+
+  metadata_options {
+    http_endpoint               = "enabled"
+    http_tokens                 = "required"
+    http_put_response_hop_limit = 1
+  }
+
+  root_block_device {
+    encrypted   = true
+    kms_key_id  = var.volume_kms_key_arn
+    volume_size = each.value.volume_gb
+    volume_type = "gp3"
+    tags        = merge(local.tags, { Name = local.named["controller"].Name })
+  }
+
+  lifecycle {
+    precondition {
+      condition     = contains(keys(local.subnets), local.controller_zone)
+      error_message = "controller.zone: it has no subnet: add it to zones, or to subnets."
+    }
+  }
+
+  depends_on = [aws_iam_role_policy.controller, aws_s3_object.wheel, aws_ssm_parameter.pools]
+}

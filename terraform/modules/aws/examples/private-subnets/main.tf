@@ -1,0 +1,117 @@
+# Subnets of a network that is there already and has no way to the internet: services are called
+# by endpoints, packages come from the bucket, and roles keep within a boundary.
+
+terraform {
+  required_version = ">= 1.6"
+
+  required_providers {
+    aws = {
+      source  = "hashicorp/aws"
+      version = ">= 5.100, < 7"
+    }
+  }
+}
+
+provider "aws" {
+  region = "eu-west-1"
+
+  dynamic "assume_role" {
+    for_each = var.terraform_role_arn == null ? [] : [var.terraform_role_arn]
+
+    content {
+      role_arn = assume_role.value
+    }
+  }
+}
+
+variable "terraform_role_arn" {
+  description = "The role that Terraform works as; null is that of the environment."
+  type        = string
+  default     = null
+}
+
+variable "vpc_id" {
+  description = "The network, with DNS support and DNS host names."
+  type        = string
+}
+
+variable "subnets" {
+  description = "Its private subnets by zone."
+  type        = map(string)
+}
+
+variable "route_table_ids" {
+  description = "The route tables of these subnets."
+  type        = set(string)
+}
+
+variable "image_id" {
+  description = "An image for x86-64 with NVIDIA's driver and EFA's, Python 3.11 or newer with venv, and the AWS CLI."
+  type        = string
+}
+
+variable "wheels_directory" {
+  description = "Castor's wheel, and with it all that it needs: pip download castor_autoscaler-*.whl[server,aws,training]."
+  type        = string
+  default     = null
+}
+
+variable "permissions_boundary_arn" {
+  description = "The boundary of all roles."
+  type        = string
+}
+
+variable "kms_key_arn" {
+  description = "The key of the bucket."
+  type        = string
+}
+
+module "castor" {
+  source = "../../"
+
+  deployment          = "research"
+  vpc_id              = var.vpc_id
+  subnets             = var.subnets
+  route_table_ids     = var.route_table_ids
+  interface_endpoints = ["ec2", "sqs", "ssm", "ssmmessages", "sts"]
+  egress_cidrs        = []
+  client_cidrs        = ["10.0.0.0/8"]
+
+  permissions_boundary_arn = var.permissions_boundary_arn
+  kms_key_arn              = var.kms_key_arn
+  wheels_directory         = var.wheels_directory
+  package_index            = false
+  prices_from              = "/var/lib/castor/prices.csv"
+  tags                     = { team = "vision" }
+  max_usd_per_hour         = 250
+
+  pools = {
+    small = {
+      image_id         = var.image_id
+      instance_types   = ["g5.xlarge"]
+      max_instances    = 16
+      max_usd_per_hour = 20
+    }
+    large = {
+      image_id         = var.image_id
+      instance_types   = ["p4d.24xlarge"]
+      purchases        = ["on-demand"]
+      zones            = [keys(var.subnets)[0]]
+      max_instances    = 8
+      max_usd_per_hour = 250
+      volume_gb        = 500
+      boot             = "6m"
+      efa              = true
+      placement_group  = true
+    }
+  }
+
+  controller = {
+    image_id = var.image_id
+  }
+}
+
+output "pools_source" {
+  description = "What castor serve --pools takes."
+  value       = module.castor.pools_source
+}

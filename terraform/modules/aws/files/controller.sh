@@ -1,0 +1,40 @@
+# The start of the controller's host: its state is on a volume of its own, which outlasts it.
+
+disk="/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_$(echo "$volume" | tr -d -)"
+until [ -e "$disk" ] || [ -e /dev/xvdf ]; do sleep 2; done
+[ -e "$disk" ] || disk=/dev/xvdf
+blkid "$disk" > /dev/null || mkfs.ext4 -q "$disk"
+install -d -m 0700 /var/lib/castor
+echo "UUID=$(blkid -s UUID -o value "$disk") /var/lib/castor ext4 defaults,nofail 0 2" >> /etc/fstab
+mount /var/lib/castor
+chmod 0700 /var/lib/castor
+
+install_castor server,aws,training
+
+session=$(curl -sf --retry 10 --retry-connrefused -X PUT \
+  -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' http://169.254.169.254/latest/api/token)
+address=$(curl -sf -H "X-aws-ec2-metadata-token: $session" \
+  http://169.254.169.254/latest/meta-data/local-ipv4)
+
+# Lighthouses are children of the service that have to outlive it: only its own process is ended.
+cat > /etc/systemd/system/castor.service <<END
+[Unit]
+Description=Castor's controller
+After=network-online.target
+Wants=network-online.target
+RequiresMountsFor=/var/lib/castor
+StartLimitIntervalSec=0
+
+[Service]
+Environment=AWS_REGION=$region
+ExecStart=/opt/castor/bin/castor serve --state /var/lib/castor --host $address --port $port --pools ssm:$parameter
+KillMode=process
+Restart=always
+RestartSec=5
+LimitNOFILE=1048576
+
+[Install]
+WantedBy=multi-user.target
+END
+systemctl daemon-reload
+systemctl enable --now castor.service

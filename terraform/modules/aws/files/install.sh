@@ -1,0 +1,15 @@
+set -euo pipefail
+
+fetch() { # an object of the bucket, to a file
+  aws s3 cp --region "$region" --only-show-errors "s3://$bucket/$1" "$2"
+}
+
+install_castor() { # into /opt/castor, with the extras named; the image has it where there are no wheels
+  [ "$has_wheels" = true ] || return 0
+  local from=(--find-links /opt/castor/wheels) wheel
+  [ "$has_index" = true ] || from+=(--no-index)
+  "$python" -m venv /opt/castor
+  aws s3 cp --region "$region" --only-show-errors --recursive "s3://$bucket/wheels/" /opt/castor/wheels
+  wheel=$(ls /opt/castor/wheels/castor_autoscaler-*.whl | sort -V | tail -n 1)
+  /opt/castor/bin/pip install --quiet --disable-pip-version-check "${from[@]}" "$wheel[$1]"
+}

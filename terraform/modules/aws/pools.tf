@@ -1,0 +1,172 @@
+locals {
+  parameter = "/castor/${var.deployment}/pools"
+
+  # The schema of providers/aws/settings.py.
+  pools_document = merge(
+    {
+      schema     = 1
+      deployment = var.deployment
+      regions = {
+        (local.region) = {
+          subnets   = local.subnets
+          user_data = "s3://${aws_s3_bucket.this.bucket}/${local.parcels}"
+          queue_url = aws_sqs_queue.events.url
+        }
+      }
+      pools = { for name, pool in var.pools : name => merge(
+        {
+          region           = local.region
+          launch_template  = { id = aws_launch_template.pool[name].id, version = aws_launch_template.pool[name].latest_version }
+          instance_types   = pool.instance_types
+          purchases        = pool.purchases
+          max_instances    = pool.max_instances
+          max_usd_per_hour = pool.max_usd_per_hour
+          boot             = pool.boot
+        },
+        pool.zones == null ? {} : { zones = pool.zones },
+      ) }
+      max_usd_per_hour    = var.max_usd_per_hour
+      launches_per_minute = var.launches_per_minute
+      tags                = var.tags
+    },
+    var.prices_from == null ? {} : { prices_from = var.prices_from },
+  )
+  pools_json = jsonencode(local.pools_document)
+
+  node_user_data = { for name, pool in var.pools : name => join("\n", [
+    "#!/bin/bash",
+    "region='${local.region}'",
+    "bucket='${local.bucket_name}'",
+    "parcels='${local.parcels}'",
+    "python='${var.python}'",
+    "has_wheels='${var.wheels_directory != null}'",
+    "has_index='${var.package_index}'",
+    "boot_minutes='${var.boot_minutes}'",
+    file("${path.module}/files/install.sh"),
+    file("${path.module}/files/node.sh"),
+  ]) }
+}
+
+data "aws_ami" "pool" {
+  for_each = toset([for pool in var.pools : pool.image_id])
+
+  filter {
+    name   = "image-id"
+    values = [each.value]
+  }
+}
+
+resource "aws_placement_group" "pool" {
+  for_each = { for name, pool in var.pools : name => pool if pool.placement_group }
+
+  name     = "${local.name}-${each.key}"
+  strategy = "cluster"
+  tags     = local.tags
+
+  lifecycle {
+    precondition {
+      condition     = length(each.value.zones == null ? keys(local.subnets) : each.value.zones) == 1
+      error_message = "pools.${each.key}.zones: a placement group is in one zone: name it."
+    }
+  }
+}
+
+resource "aws_launch_template" "pool" {
+  for_each = var.pools
+
+  name                                 = "${local.name}-${each.key}"
+  description                          = "Castor ${var.deployment}: instances of the pool ${each.key}"
+  update_default_version               = true
+  image_id                             = each.value.image_id
+  instance_initiated_shutdown_behavior = "terminate"
+  user_data                            = base64encode(local.node_user_data[each.key])
+  vpc_security_group_ids               = each.value.efa ? null : [aws_security_group.nodes.id]
+  tags                                 = local.tags
+
+  iam_instance_profile {
+    arn = aws_iam_instance_profile.node.arn
+  }
+
+  metadata_options {
+    http_endpoint               = "enabled"
+    http_tokens                 = "required"
+    http_put_response_hop_limit = 1
+    instance_metadata_tags      = "enabled"
+  }
+
+  block_device_mappings {
+    device_name = data.aws_ami.pool[each.value.image_id].root_device_name
+
+    ebs {
+      encrypted             = true
+      kms_key_id            = var.volume_kms_key_arn
+      volume_size           = each.value.volume_gb
+      volume_type           = "gp3"
+      delete_on_termination = true
+    }
+  }
+
+  dynamic "network_interfaces" {
+    for_each = each.value.efa ? ["efa"] : []
+
+    content {
+      device_index          = 0
+      interface_type        = network_interfaces.value
+      security_groups       = [aws_security_group.nodes.id]
+      delete_on_termination = true
+    }
+  }
+
+  dynamic "placement" {
+    for_each = each.value.placement_group ? [aws_placement_group.pool[each.key].name] : []
+
+    content {
+      group_name = placement.value
+    }
+  }
+
+  # Castor says the same tags at each launch, but can't for network interfaces.
+  dynamic "tag_specifications" {
+    for_each = ["instance", "network-interface", "volume"]
+
+    content {
+      resource_type = tag_specifications.value
+      tags          = merge(local.tags, { Name = "${local.name}-${each.key}" })
+    }
+  }
+
+  lifecycle {
+    precondition {
+      condition     = length(setsubtract(each.value.zones == null ? [] : each.value.zones, keys(local.subnets))) == 0
+      error_message = "pools.${each.key}.zones: one of them has no subnet: add it to zones, or to subnets."
+    }
+    precondition {
+      condition     = each.value.max_usd_per_hour <= var.max_usd_per_hour
+      error_message = "pools.${each.key}.max_usd_per_hour: more than max_usd_per_hour allows all pools together."
+    }
+    precondition {
+      condition     = length(local.node_user_data[each.key]) <= 16384
+      error_message = "pools.${each.key}: user data takes 16 KB at most."
+    }
+    precondition {
+      condition     = local.makes_network || length(var.subnets) > 0
+      error_message = "subnets: name those of vpc_id that instances may be in."
+    }
+  }
+}
+
+resource "aws_ssm_parameter" "pools" {
+  name        = local.parameter
+  description = "Castor ${var.deployment}: pools and their bounds"
+  type        = "String"
+  tier        = length(local.pools_json) > 4096 ? "Advanced" : "Standard"
+  value       = local.pools_json
+  tags        = local.tags
+
+  lifecycle {
+    precondition {
+      condition     = length(local.pools_json) <= 8192
+      error_message = "pools: a parameter of SSM takes 8 KB at most: have fewer pools, or a second deployment."
+    }
+  }
+}

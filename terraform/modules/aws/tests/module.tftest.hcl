@@ -1,0 +1,351 @@
+# Needs Terraform 1.7 or newer, or OpenTofu 1.8, for mock_provider; the module itself does not.
+# What the provider checks the form of can't be the random text that mocks make up.
+
+mock_provider "aws" {
+  mock_data "aws_caller_identity" {
+    defaults = { account_id = "123456789012" }
+  }
+  mock_data "aws_partition" {
+    defaults = { partition = "aws" }
+  }
+  mock_data "aws_region" {
+    defaults = { id = "us-east-1" }
+  }
+  mock_data "aws_ami" {
+    defaults = { root_device_name = "/dev/sda1" }
+  }
+  mock_resource "aws_vpc" {
+    defaults = { id = "vpc-0123456789abcdef0" }
+  }
+  mock_resource "aws_subnet" {
+    defaults = { id = "subnet-0123456789abcdef0" }
+  }
+  mock_resource "aws_security_group" {
+    defaults = { id = "sg-0123456789abcdef0" }
+  }
+  mock_resource "aws_vpc_endpoint" {
+    defaults = { prefix_list_id = "pl-0123456789abcdef0" }
+  }
+  mock_resource "aws_launch_template" {
+    defaults = {
+      id             = "lt-0123456789abcdef0"
+      arn            = "arn:aws:ec2:us-east-1:123456789012:launch-template/lt-0123456789abcdef0"
+      latest_version = 3
+    }
+  }
+  mock_resource "aws_placement_group" {
+    defaults = { arn = "arn:aws:ec2:us-east-1:123456789012:placement-group/castor" }
+  }
+  mock_resource "aws_iam_role" {
+    defaults = { id = "castor", arn = "arn:aws:iam::123456789012:role/castor" }
+  }
+  mock_resource "aws_iam_instance_profile" {
+    defaults = { arn = "arn:aws:iam::123456789012:instance-profile/castor" }
+  }
+  mock_resource "aws_sqs_queue" {
+    defaults = {
+      arn = "arn:aws:sqs:us-east-1:123456789012:castor"
+      url = "https://sqs.us-east-1.amazonaws.com/123456789012/castor"
+    }
+  }
+  mock_resource "aws_cloudwatch_event_rule" {
+    defaults = { arn = "arn:aws:events:us-east-1:123456789012:rule/castor" }
+  }
+  mock_resource "aws_s3_bucket" {
+    defaults = { arn = "arn:aws:s3:::castor" }
+  }
+  mock_resource "aws_kms_key" {
+    defaults = { arn = "arn:aws:kms:us-east-1:123456789012:key/00000000-0000-0000-0000-000000000000" }
+  }
+}
+
+variables {
+  deployment       = "prod"
+  zones            = ["us-east-1a", "us-east-1b"]
+  max_usd_per_hour = 60
+  tags             = { team = "vision" }
+
+  pools = {
+    gpu = {
+      image_id         = "ami-0123456789abcdef0"
+      instance_types   = ["g5.xlarge", "g5.12xlarge"]
+      max_instances    = 16
+      max_usd_per_hour = 40
+    }
+    near = {
+      image_id         = "ami-0123456789abcdef1"
+      instance_types   = ["p4d.24xlarge"]
+      purchases        = ["on-demand"]
+      zones            = ["us-east-1b"]
+      max_instances    = 2
+      max_usd_per_hour = 50
+      efa              = true
+      placement_group  = true
+    }
+  }
+
+  controller = { image_id = "ami-0123456789abcdef0" }
+}
+
+run "ground" {
+  assert {
+    condition = alltrue([for template in aws_launch_template.pool : alltrue([
+      template.metadata_options[0].http_tokens == "required",
+      template.metadata_options[0].http_put_response_hop_limit == 1,
+      template.instance_initiated_shutdown_behavior == "terminate",
+      alltrue([for device in template.block_device_mappings : tobool(device.ebs[0].encrypted)]),
+      length(template.tag_specifications) == 3,
+      alltrue([for specification in template.tag_specifications : specification.tags["castor:deployment"] == "prod"]),
+    ])])
+    error_message = "Instances answer IMDSv2 alone, one hop away, end when they shut down, are encrypted and say whose they are."
+  }
+
+  assert {
+    condition     = aws_launch_template.pool["near"].network_interfaces[0].interface_type == "efa" && length(aws_placement_group.pool) == 1
+    error_message = "A pool with EFA has its interface, and a placement group where it is asked for."
+  }
+
+  assert {
+    condition = alltrue([for rule in concat(
+      values(aws_vpc_security_group_ingress_rule.controller_from_nodes),
+      [aws_vpc_security_group_ingress_rule.nodes_from_nodes],
+    ) : rule.cidr_ipv4 == null && rule.referenced_security_group_id != null])
+    error_message = "Agents and quorums are reached from inside only."
+  }
+
+  assert {
+    condition     = length(aws_vpc_security_group_ingress_rule.controller_from_clients) == 0
+    error_message = "Nobody reaches the controller unless it was said who may."
+  }
+
+  assert {
+    condition     = length(aws_cloudwatch_event_target.this) == 4 && aws_sqs_queue.events.sqs_managed_sse_enabled
+    error_message = "Four kinds of event come to an encrypted queue."
+  }
+
+  assert {
+    condition = alltrue([
+      aws_s3_bucket_public_access_block.this.block_public_acls,
+      aws_s3_bucket_public_access_block.this.block_public_policy,
+      aws_s3_bucket_public_access_block.this.ignore_public_acls,
+      aws_s3_bucket_public_access_block.this.restrict_public_buckets,
+    ])
+    error_message = "The bucket is private."
+  }
+
+  assert {
+    condition     = length(aws_nat_gateway.this) == 0 && length(aws_vpc_endpoint.interface) == 0
+    error_message = "By default the network costs nothing while it is idle."
+  }
+
+  assert {
+    condition     = !contains(keys(aws_instance.controller["this"].tags), "castor:deployment")
+    error_message = "The controller may not be able to end itself."
+  }
+
+  assert {
+    condition     = aws_ssm_parameter.pools.name == "/castor/prod/pools" && aws_ssm_parameter.pools.tier == "Standard"
+    error_message = "The pools are where Castor looks for them."
+  }
+}
+
+run "closed_network" {
+  command = plan
+
+  variables {
+    internet_access = "none"
+  }
+
+  assert {
+    condition = alltrue([
+      length(aws_internet_gateway.this) == 0,
+      length(aws_nat_gateway.this) == 0,
+      length(aws_vpc_security_group_egress_rule.outside) == 0,
+      length(setsubtract(["ec2", "sqs", "ssm", "sts", "logs", "ssmmessages"], keys(aws_vpc_endpoint.interface))) == 0,
+      length(aws_vpc_endpoint.s3) == 1,
+    ])
+    error_message = "Without internet the services are called by endpoints, and nothing leads outside."
+  }
+}
+
+run "nat_network" {
+  command = plan
+
+  variables {
+    internet_access = "nat"
+  }
+
+  assert {
+    condition     = length(aws_nat_gateway.this) == 1 && alltrue([for subnet in aws_subnet.nodes : !subnet.map_public_ip_on_launch])
+    error_message = "Instances have no public addresses behind a NAT gateway."
+  }
+}
+
+run "controller_elsewhere" {
+  variables {
+    controller             = null
+    controller_principals  = ["arn:aws:iam::123456789012:role/people"]
+    controller_external_id = "a-secret-word"
+    iam_path               = "/castor/"
+
+    permissions_boundary_arn = "arn:aws:iam::123456789012:policy/boundary"
+  }
+
+  assert {
+    condition     = length(aws_instance.controller) == 0 && output.controller_address == null
+    error_message = "There is no instance of the controller."
+  }
+
+  assert {
+    condition = anytrue([for statement in jsondecode(aws_iam_role.controller.assume_role_policy).Statement :
+      try(statement.Condition.StringEquals["sts:ExternalId"] == "a-secret-word", false)
+    ])
+    error_message = "Who assumes its role from elsewhere names the external id."
+  }
+
+  assert {
+    condition = alltrue([for role in [aws_iam_role.controller, aws_iam_role.node] :
+      role.permissions_boundary == "arn:aws:iam::123456789012:policy/boundary" && role.path == "/castor/"
+    ])
+    error_message = "All roles keep within the boundary."
+  }
+}
+
+run "many_pools_need_an_advanced_parameter" {
+  variables {
+    pools = { for number in range(18) : "pool-${number}" => {
+      image_id         = "ami-0123456789abcdef0"
+      instance_types   = ["g5.xlarge", "g5.12xlarge", "g6.xlarge"]
+      max_instances    = 16
+      max_usd_per_hour = 40
+    } }
+  }
+
+  assert {
+    condition     = aws_ssm_parameter.pools.tier == "Advanced"
+    error_message = "More than 4 KB need an advanced parameter."
+  }
+}
+
+run "example_minimal" {
+  command = plan
+
+  module {
+    source = "./examples/minimal"
+  }
+
+  variables {
+    image_id = "ami-0123456789abcdef0"
+  }
+}
+
+run "example_private_subnets" {
+  command = plan
+
+  module {
+    source = "./examples/private-subnets"
+  }
+
+  variables {
+    vpc_id          = "vpc-0123456789abcdef0"
+    subnets         = { eu-west-1a = "subnet-0123456789abcdef0", eu-west-1b = "subnet-0123456789abcdef1" }
+    route_table_ids = ["rtb-0123456789abcdef0"]
+    image_id        = "ami-0123456789abcdef0"
+    kms_key_arn     = "arn:aws:kms:eu-west-1:123456789012:key/00000000-0000-0000-0000-000000000000"
+
+    permissions_boundary_arn = "arn:aws:iam::123456789012:policy/boundary"
+  }
+}
+
+run "refuses_what_can_not_be" {
+  command = plan
+
+  variables {
+    deployment               = "Prod"
+    max_usd_per_hour         = 0
+    launches_per_minute      = 0
+    tags                     = { "castor:job" = "1" }
+    vpc_cidr                 = "10.0.0.0/8"
+    zones                    = ["us-east-1"]
+    subnets                  = { a = "b" }
+    route_table_ids          = ["main"]
+    internet_access          = "all"
+    interface_endpoints      = ["s3"]
+    egress_cidrs             = ["everywhere"]
+    client_cidrs             = ["0.0.0.0/0"]
+    kms_key_arn              = "alias/castor"
+    volume_kms_key_arn       = "alias/castor"
+    bucket_name              = "Castor"
+    lifecycle_days           = { "user-data/" = 3 }
+    permissions_boundary_arn = "boundary"
+    iam_path                 = "castor"
+    controller_principals    = ["*"]
+    controller_external_id   = " "
+    wheels_directory         = "./examples"
+    python                   = "python3; true"
+    boot_minutes             = 1
+    vpc_id                   = "castor"
+    controller               = { image_id = "ubuntu", instance_type = "large", private_ip = "here", state_gb = 0.5 }
+    pools = {
+      GPU = {
+        image_id         = "ubuntu"
+        instance_types   = []
+        purchases        = ["reserved"]
+        zones            = []
+        max_instances    = 0
+        max_usd_per_hour = 0
+        boot             = "soon"
+        volume_gb        = 1
+      }
+    }
+  }
+
+  expect_failures = [
+    var.deployment, var.max_usd_per_hour, var.launches_per_minute, var.tags, var.vpc_cidr,
+    var.zones, var.subnets, var.route_table_ids, var.internet_access, var.interface_endpoints,
+    var.egress_cidrs, var.client_cidrs, var.kms_key_arn, var.volume_kms_key_arn, var.bucket_name,
+    var.lifecycle_days, var.permissions_boundary_arn, var.iam_path, var.controller_principals,
+    var.controller_external_id, var.wheels_directory, var.python, var.boot_minutes, var.vpc_id,
+    var.controller, var.pools,
+  ]
+}
+
+run "refuses_bounds_that_do_not_fit" {
+  command = plan
+
+  variables {
+    max_usd_per_hour = 45
+  }
+
+  expect_failures = [aws_launch_template.pool]
+}
+
+run "refuses_a_zone_without_subnet" {
+  command = plan
+
+  variables {
+    zones = ["us-east-1a"]
+  }
+
+  expect_failures = [aws_launch_template.pool]
+}
+
+run "refuses_a_network_without_zones" {
+  command = plan
+
+  variables {
+    zones = []
+  }
+
+  expect_failures = [aws_vpc.this]
+}
+
+run "refuses_a_controller_that_nobody_runs" {
+  command = plan
+
+  variables {
+    controller = null
+  }
+
+  expect_failures = [aws_iam_role.controller]
+}

@@ -1,0 +1,163 @@
+"""What the proxy answers for EC2 and its price lists itself, or changes in moto's answers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from xml.etree import ElementTree
+
+from tests.fakes.aws.account import Account, Parameters
+
+_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
+
+
+def listed(parameters: Parameters, prefix: str) -> list[str]:
+    """The values of a list in a form: ``PREFIX.1``, ``PREFIX.2``, ..."""
+    return [
+        value
+        for key, value in parameters.items()
+        if re.fullmatch(rf"{re.escape(prefix)}\.\d+", key)
+    ]
+
+
+def filter_values(parameters: Parameters, name: str) -> list[str]:
+    """The values of one filter in a form."""
+    for key, value in parameters.items():
+        if re.fullmatch(r"Filter\.\d+\.Name", key) and value == name:
+            return listed(parameters, f"{key.removesuffix('.Name')}.Value")
+    return []
+
+
+def fleet_without_instances(code: str, message: str) -> bytes:
+    """The 200 of a fleet that got nothing."""
+    return _reply(
+        "CreateFleet",
+        "<fleetId>fleet-0</fleetId><fleetInstanceSet/><errorSet><item>"
+        f"<errorCode>{code}</errorCode><errorMessage>{message}</errorMessage>"
+        "<lifecycle>spot</lifecycle></item></errorSet>",
+    )
+
+
+def empty(action: str) -> bytes:
+    """A reply without what it should hold."""
+    return _reply(action, "")
+
+
+def spot_history(account: Account, parameters: Parameters) -> bytes:
+    """Real prices in place of moto's one."""
+    kinds = listed(parameters, "InstanceType")
+    zones = filter_values(parameters, "availability-zone")
+    items = "".join(
+        f"<item><instanceType>{kind}</instanceType><spotPrice>{usd}</spotPrice>"
+        f"<availabilityZone>{zone}</availabilityZone>"
+        f"<productDescription>Linux/UNIX</productDescription>"
+        f"<timestamp>{_moment(account.clock.now() - 3600)}</timestamp></item>"
+        for (kind, zone), usd in account.spot_prices.items()
+        if (not kinds or kind in kinds) and (not zones or zone in zones)
+    )
+    return _reply(
+        "DescribeSpotPriceHistory", f"<spotPriceHistorySet>{items}</spotPriceHistorySet>"
+    )
+
+
+def offerings(account: Account, parameters: Parameters) -> bytes:
+    """Which zones have a type; moto knows no p3, and takes long to say so."""
+    items = "".join(
+        f"<item><instanceType>{kind}</instanceType><locationType>availability-zone</locationType>"
+        f"<location>{zone}</location></item>"
+        for kind in filter_values(parameters, "instance-type")
+        if kind in account.list_prices
+        for zone in account.zones
+    )
+    inner = f"<instanceTypeOfferingSet>{items}</instanceTypeOfferingSet>"
+    return _reply("DescribeInstanceTypeOfferings", inner)
+
+
+def as_seen_now(account: Account, body: bytes) -> bytes:
+    """A list of instances as EC2 would show it at this moment of the account's clock."""
+    tree = ElementTree.fromstring(body)
+    reservations = tree.find(_name("reservationSet"))
+    for reservation in list(reservations if reservations is not None else ()):
+        instances = reservation.find(_name("instancesSet"))
+        assert instances is not None and reservations is not None
+        for told in list(instances):
+            instance_id = told.findtext(_name("instanceId")) or ""
+            if account.is_hidden(instance_id):
+                instances.remove(told)
+            else:
+                _date(account, instance_id, told)
+        if len(instances) == 0:
+            reservations.remove(reservation)
+    return ElementTree.tostring(tree)
+
+
+def _date(account: Account, instance_id: str, told: ElementTree.Element) -> None:
+    launched_seconds = account.launched_seconds.get(instance_id)
+    if launched_seconds is not None:
+        _set(told, "launchTime", _moment(launched_seconds))
+    ended_seconds = account.ended_seconds.get(instance_id)
+    state = told.find(_name("instanceState"))
+    assert state is not None
+    if ended_seconds is not None:
+        when = datetime.fromtimestamp(ended_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        is_ours = instance_id not in account.reclaimed
+        reason = f"User initiated ({when} GMT)" if is_ours else "Server.SpotInstanceTermination"
+        _set(told, "reason", reason)
+    elif account.is_pending(instance_id):
+        _set(state, "code", "0")
+        _set(state, "name", "pending")
+
+
+def _set(parent: ElementTree.Element, tag: str, text: str) -> None:
+    found = parent.find(_name(tag))
+    if found is None:
+        found = ElementTree.SubElement(parent, tag)
+    found.text = text
+
+
+def instance_ids(body: bytes) -> tuple[str, ...]:
+    """Of a fleet's reply."""
+    tree = ElementTree.fromstring(body)
+    found = tree.findall(f".//{_name('instanceIds')}/{_name('item')}")
+    return tuple(item.text or "" for item in found)
+
+
+def quotas(account: Account) -> bytes:
+    """A page of ListServiceQuotas."""
+    found = [
+        {"ServiceCode": "ec2", "QuotaName": name, "QuotaCode": code, "Value": value}
+        for (name, code), value in account.quotas.items()
+    ]
+    return json.dumps({"Quotas": found}).encode()
+
+
+def products(account: Account, parameters: Mapping[str, object]) -> bytes:
+    """A page of GetProducts."""
+    filters = parameters.get("Filters")
+    assert isinstance(filters, list)
+    wanted = {one["Field"]: one["Value"] for one in filters}
+    usd = account.list_prices.get(wanted["instanceType"])
+    if usd is None or wanted["regionCode"] not in account.priced_regions:
+        return json.dumps({"FormatVersion": "aws_v1", "PriceList": []}).encode()
+    price = {"unit": "Hrs", "pricePerUnit": {"USD": usd}}
+    term = {"priceDimensions": {"sku.term.rate": price}}
+    text = json.dumps({"product": {}, "terms": {"OnDemand": {"sku.term": term}}})
+    return json.dumps({"FormatVersion": "aws_v1", "PriceList": [text]}).encode()
+
+
+def _reply(action: str, inner: str) -> bytes:
+    return (
+        f'<{action}Response xmlns="{_NAMESPACE}"><requestId>fake</requestId>{inner}'
+        f"</{action}Response>"
+    ).encode()
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+
+
+def _name(tag: str) -> str:
+    """In whichever version of EC2's namespace moto answers."""
+    return f"{{*}}{tag}"

@@ -1,0 +1,248 @@
+"""A fault proxy before moto: what EC2 does and moto does not, and every way in which calls fail.
+
+It stands in the same process, as a layer of WSGI, so that one thread serves both. Each access key
+is an account of its own, so that tests do not see each other.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import re
+import socket
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from autoscaler.clock import Clock
+from tests.fakes.aws import ec2
+from tests.fakes.aws.account import Account, KnownFleet, Parameters
+from tests.fakes.aws.faults import Fault, When, error_body
+
+Environ = dict[str, Any]
+StartResponse = Callable[..., Any]
+Wsgi = Callable[[Environ, StartResponse], Iterable[bytes]]
+
+CREDENTIAL = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/")
+# Behind an access key: whoever has it is the cloud itself.
+CLOUD_SUFFIX = "CLOUD"
+_HTML = [("Content-Type", "text/xml")]
+
+
+@dataclass(slots=True)
+class Request:
+    """One call as it came in; the cloud's own meets no fault, sees all and is not counted."""
+
+    account: Account
+    is_of_cloud: bool
+    service: str
+    action: str
+    parameters: dict[str, str]
+    document: dict[str, Any]
+    environ: Environ
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What goes back."""
+
+    status: str
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+class FaultProxy:
+    """Serves the accounts of `account`; what it does not do itself `moto` does."""
+
+    def __init__(self, moto: Wsgi, clock: Clock) -> None:
+        self._moto = moto
+        self._clock = clock
+        self._accounts: dict[str, Account] = {}
+        self._numbers = itertools.count()
+
+    def account(self, key: str) -> Account:
+        """The account whose access key this is."""
+        own = key.removesuffix(CLOUD_SUFFIX)
+        return self._accounts.get(own) or self.renew(own, self._clock)
+
+    def renew(self, key: str, clock: Clock) -> Account:
+        """A new and empty account for this access key."""
+        account = Account(str(100_000_000_000 + next(self._numbers)), clock)
+        self._accounts[key] = account
+        return account
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        request = self._request(environ)
+        answer = self._served(request) if request.is_of_cloud else self._tried(request)
+        if answer is None:
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            answer = Answer("200 OK", _HTML, b"")
+        headers = answer.headers
+        if environ["REQUEST_METHOD"] != "HEAD":  # which tells the length of what it does not send
+            length = ("Content-Length", str(len(answer.body)))
+            headers = [*((k, v) for k, v in headers if k.lower() != "content-length"), length]
+        start_response(answer.status, headers)
+        return [answer.body]
+
+    def _tried(self, request: Request) -> Answer | None:
+        """None breaks the connection."""
+        account = request.account
+        with account.lock:
+            account.calls[request.action] += 1
+            account.sent.append((request.action, dict(request.parameters)))
+        fault = account.faults.next(request.action, request.parameters)
+        if fault is None:
+            return self._served(request)
+        time.sleep(fault.delay_seconds)
+        return self._failed(request, fault)
+
+    def _request(self, environ: Environ) -> Request:
+        is_chunked = "chunked" in environ.get("HTTP_TRANSFER_ENCODING", "")
+        length = -1 if is_chunked else int(environ.get("CONTENT_LENGTH") or 0)
+        body = environ["wsgi.input"].read(length)
+        found = CREDENTIAL.search(environ.get("HTTP_AUTHORIZATION", ""))
+        key, service = (found[1], found[3]) if found else ("anonymous", "")
+        target = environ.get("HTTP_X_AMZ_TARGET", "")
+        parameters = dict(parse_qsl(body.decode(errors="replace"))) if b"Action=" in body else {}
+        action = parameters.get("Action") or target.rpartition(".")[2]
+        if service == "s3":
+            action = {"PUT": "PutObject", "GET": "GetObject"}.get(environ["REQUEST_METHOD"], "")
+        document = json.loads(body) if target and body else {}
+        is_of_cloud = key.endswith(CLOUD_SUFFIX)
+        return Request(
+            self.account(key), is_of_cloud, service, action, parameters, document, environ, body
+        )
+
+    def _failed(self, request: Request, fault: Fault) -> Answer | None:
+        match fault.when:
+            case When.REFUSED:
+                return self._error(request, fault.status, fault.code, "injected")
+            case When.IN_REPLY:
+                body = ec2.fleet_without_instances(fault.code, "injected")
+                return Answer("200 OK", _HTML, body)
+            case When.LOST_BEFORE:
+                return None
+            case When.LOST_AFTER:
+                self._served(request)
+                return None
+        answer = self._served(request)
+        if fault.when is When.EMPTY:
+            is_form = request.service == "ec2"
+            body = ec2.empty(request.action) if is_form else b'{"Messages": [{}]}'
+            return Answer(answer.status, answer.headers, body)
+        return Answer(answer.status, answer.headers, answer.body[: len(answer.body) // 2] or b"<")
+
+    def _error(self, request: Request, status: int, code: str, message: str) -> Answer:
+        headers = [("Content-Type", "text/xml"), ("x-amzn-ErrorType", code)]
+        return Answer(f"{status} Fault", headers, error_body(request.service, code, message))
+
+    def _served(self, request: Request) -> Answer:
+        account = request.account
+        match request.action:
+            case "CreateFleet":
+                with account.lock:
+                    return self._fleet(request)
+            case "DescribeSpotPriceHistory":
+                return Answer("200 OK", _HTML, ec2.spot_history(account, request.parameters))
+            case "ListServiceQuotas":
+                return Answer("200 OK", _HTML, ec2.quotas(account))
+            case "GetProducts":
+                return Answer("200 OK", _HTML, ec2.products(account, request.document))
+            case "TerminateInstances":
+                return self._terminated(request)
+            case "DescribeInstances":
+                return self._listed(request)
+            case "DescribeInstanceTypeOfferings":
+                return Answer("200 OK", _HTML, ec2.offerings(account, request.parameters))
+        return self._forward(request)
+
+    def _fleet(self, request: Request) -> Answer:
+        """Idempotent on its token, and only as much as there is capacity."""
+        account, parameters = request.account, request.parameters
+        token = parameters["ClientToken"]
+        known = account.fleets.get(token)
+        if known is not None:
+            return self._known_fleet(request, known)
+        place = _place(parameters, self._zone_of(request))
+        left = account.capacity.get(place)
+        if left == 0:
+            reason = f"no {place[0]} in {place[1]}"
+            body = ec2.fleet_without_instances("InsufficientInstanceCapacity", reason)
+            account.fleets[token] = KnownFleet(parameters, body, ())
+            return Answer("200 OK", _HTML, body)
+        answer = self._forward(request)
+        if answer.status.startswith("200"):
+            launched = ec2.instance_ids(answer.body)
+            account.has_launched(launched)
+            account.fleets[token] = KnownFleet(parameters, answer.body, launched)
+            if left is not None:
+                account.capacity[place] = left - len(launched)
+        return answer
+
+    def _known_fleet(self, request: Request, known: KnownFleet) -> Answer:
+        if known.parameters != request.parameters:
+            text = "the arguments differ from those of the earlier request with this token"
+            return self._error(request, 400, "IdempotentParameterMismatch", text)
+        has_ended = any(one in request.account.ended_seconds for one in known.instances)
+        if has_ended and request.account.forgets_ended:
+            text = "the instance of this token has ended"
+            return self._error(request, 400, "IdempotentInstanceTerminated", text)
+        return Answer("200 OK", _HTML, known.body)
+
+    def _zone_of(self, request: Request) -> str:
+        """Where the subnet of a fleet's override is."""
+        subnet = request.parameters.get("LaunchTemplateConfigs.1.Overrides.1.SubnetId", "")
+        form = {"Action": "DescribeSubnets", "Version": "2016-11-15", "SubnetId.1": subnet}
+        body = self._forward(request, form).body.decode()
+        found = re.search(r"<availabilityZone>(.+?)</availabilityZone>", body)
+        return found[1] if found else ""
+
+    def _terminated(self, request: Request) -> Answer:
+        account = request.account
+        named = ec2.listed(request.parameters, "InstanceId")
+        hidden = [one for one in named if account.is_hidden(one)]
+        if hidden and not request.is_of_cloud:
+            return self._error(request, 400, "InvalidInstanceID.NotFound", f"{hidden} unknown")
+        answer = self._forward(request)
+        if answer.status.startswith("200"):
+            for instance_id in named:
+                account.has_ended(instance_id)
+        return answer
+
+    def _listed(self, request: Request) -> Answer:
+        account, parameters = request.account, request.parameters
+        hidden = [one for one in ec2.listed(parameters, "InstanceId") if account.is_hidden(one)]
+        if hidden:
+            return self._error(request, 400, "InvalidInstanceID.NotFound", f"{hidden} unknown")
+        form = dict(parameters)
+        if account.page is not None and "MaxResults" in form:
+            form["MaxResults"] = str(account.page)
+        answer = self._forward(request, form)
+        if not answer.status.startswith("200"):
+            return answer
+        return Answer(answer.status, answer.headers, ec2.as_seen_now(account, answer.body))
+
+    def _forward(self, request: Request, form: Parameters | None = None) -> Answer:
+        body = request.body if form is None else urlencode(form).encode()
+        environ = {
+            **request.environ,
+            "wsgi.input": io.BytesIO(body),
+            "CONTENT_LENGTH": str(len(body)),
+            "HTTP_TRANSFER_ENCODING": "",
+            "HTTP_X_MOTO_ACCOUNT_ID": request.account.number,
+        }
+        told: list[tuple[str, list[tuple[str, str]]]] = []
+        parts = self._moto(environ, lambda status, headers, *_: told.append((status, headers)))
+        whole = b"".join(parts)
+        status, headers = told[0]
+        return Answer(status, list(headers), whole)
+
+
+def _place(parameters: Parameters, zone: str) -> tuple[str, str, str]:
+    kind = parameters.get("LaunchTemplateConfigs.1.Overrides.1.InstanceType", "")
+    purchase = parameters.get("TargetCapacitySpecification.DefaultTargetCapacityType", "")
+    return kind, zone, purchase

@@ -1,0 +1,118 @@
+"""The ways in which calls fail, and a controller in small that never gives up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from autoscaler.domain.errors import (
+    InsufficientCapacity,
+    NotFound,
+    PermissionDenied,
+    ProviderError,
+    QuotaExceeded,
+)
+from autoscaler.domain.instance import CloudState
+from providers.aws.provider import AwsProvider
+from tests.fakes.aws.faults import Fault, When
+from tests.providers.aws.cloud import SMALL_SPOT, AwsWorld
+
+# In which a call may fail; the action is the test's.
+WAYS = {
+    "throttled": Fault("", code="RequestLimitExceeded", status=503),
+    "broken": Fault("", code="InternalError", status=500),
+    "timeout before": Fault("", When.LOST_BEFORE),
+    "timeout after applying": Fault("", When.LOST_AFTER),
+    "no capacity": Fault("", code="InsufficientInstanceCapacity", status=500),
+    "no capacity in a 200": Fault("", When.IN_REPLY, code="InsufficientInstanceCapacity"),
+    "quota": Fault("", code="VcpuLimitExceeded", status=400),
+    "quota in a 200": Fault("", When.IN_REPLY, code="MaxSpotInstanceCountExceeded"),
+    "trouble in a 200": Fault("", When.IN_REPLY, code="InternalError"),
+    "denied": Fault("", code="UnauthorizedOperation", status=403),
+    "malformed": Fault("", When.MALFORMED),
+    "empty": Fault("", When.EMPTY),
+}
+_NOTHING_LAUNCHED = (InsufficientCapacity, QuotaExceeded, PermissionDenied, NotFound)
+_MOST_TICKS = 25
+_TICK_SECONDS = 2.0
+
+
+@dataclass
+class Slot:
+    """A place that one instance is wanted for."""
+
+    name: str
+    generation: int = 0
+    instance: str | None = None
+
+    @property
+    def token(self) -> str:
+        return f"{self.name}-{self.generation}"
+
+
+@dataclass
+class Driver:
+    """Wants `slots` filled, or all of them empty, whatever the cloud does."""
+
+    world: AwsWorld
+    provider: AwsProvider
+    slots: list[Slot]
+    errors: list[ProviderError] = field(default_factory=list)
+    ended: set[str] = field(default_factory=set)
+
+    def fill(self) -> None:
+        """Until every slot has an instance that the provider lists as running."""
+        for _ in range(_MOST_TICKS):
+            self._observe()
+            for slot in self.slots:
+                self._launch(slot)
+            if all(slot.instance for slot in self.slots) and self._running() == self._wanted():
+                return
+            self.world.pass_time(_TICK_SECONDS)
+        raise AssertionError(f"never filled: {self.errors[-3:]}")
+
+    def clear(self) -> None:
+        """Until the provider lists all as ended."""
+        for _ in range(_MOST_TICKS):
+            self._observe()
+            if self._wanted() <= self.ended:
+                return
+            for instance_id in sorted(self._wanted() - self.ended):
+                try:
+                    self.provider.terminate([instance_id])
+                except ProviderError as error:
+                    self.errors.append(error)
+            self.world.pass_time(_TICK_SECONDS)
+        raise AssertionError(f"never cleared: {self.errors[-3:]}")
+
+    def _launch(self, slot: Slot) -> None:
+        if slot.instance is not None:
+            return
+        try:
+            slot.instance = self.provider.launch(self.world.request(slot.token, SMALL_SPOT)).id
+        except ProviderError as error:
+            self.errors.append(error)
+            slot.generation += isinstance(error, _NOTHING_LAUNCHED)
+
+    def _observe(self) -> None:
+        for ask in (self.provider.offers, self.provider.limits, self.provider.interruptions):
+            try:
+                ask()
+            except ProviderError as error:
+                self.errors.append(error)
+        self._listed()
+
+    def _listed(self) -> dict[str, CloudState]:
+        try:
+            listed = self.provider.instances()
+        except ProviderError as error:
+            self.errors.append(error)
+            return {}
+        states = {seen.id: seen.state for seen in listed}
+        self.ended |= {one for one, state in states.items() if state is CloudState.TERMINATED}
+        return states
+
+    def _running(self) -> set[str]:
+        return {one for one, state in self._listed().items() if state is CloudState.RUNNING}
+
+    def _wanted(self) -> set[str]:
+        return {slot.instance for slot in self.slots if slot.instance is not None}

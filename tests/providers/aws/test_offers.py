@@ -1,0 +1,254 @@
+"""What is offered, at which prices, and within which limits."""
+
+from __future__ import annotations
+
+import os
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from autoscaler.domain.errors import PermissionDenied, Unavailable
+from autoscaler.domain.offer import Limit, LimitUnit, Purchase
+from autoscaler.market.live_prices import live_price
+from autoscaler.market.price_table import parse_price_table
+from autoscaler.market.prices import Price
+from providers.aws.provider import AwsProvider
+from providers.aws.quotas import VcpuQuota
+from providers.aws.settings import Patience
+from tests.fakes.aws.faults import Fault
+from tests.fakes.aws.server import FakeAws
+from tests.providers.aws.cloud import QUICK, SMALL, SMALL_SPOT, AwsWorld, error_of, spot_offers
+
+
+def offer_of(provider: AwsProvider, offer_id: str) -> object:
+    return next((one for one in provider.offers() if one.id == offer_id), None)
+
+
+def test_every_type_zone_and_purchase_is_an_offer(world: AwsWorld) -> None:
+    offers = {one.id: one for one in world.connect().offers()}
+    assert len(offers) == 2 * 2 * 2
+    spot = offers[SMALL_SPOT]
+    assert (spot.instance_type, spot.zone, spot.purchase) == (
+        *("g4dn.xlarge", "us-east-1a"),
+        Purchase.SPOT,
+    )
+    assert (spot.devices, spot.device_kind) == (1, "t4")
+    assert spot.usd_per_hour == Decimal("0.1631")
+    assert spot.priced_seconds == world.clock.now()
+    assert offers[SMALL].usd_per_hour == Decimal("0.526")
+
+
+def test_what_is_told_is_believed_by_the_market(world: AwsWorld) -> None:
+    for offer in world.connect().offers():
+        assert isinstance(live_price(offer, (), world.clock.now()), Price)
+
+
+def test_types_that_the_catalogue_lacks_are_known_from_ec2(fake: FakeAws) -> None:
+    names = ["gr6.4xlarge", "g5g.xlarge", "g6f.xlarge", "p3.2xlarge", "p99.mega"]
+    world = AwsWorld(fake, instance_types=names, purchases="on-demand")
+    world.account.list_prices |= dict.fromkeys(names[:-1], "1.5391")
+    offers = {one.instance_type: one for one in world.connect().offers()}
+    assert sorted(offers) == ["gr6.4xlarge", "p3.2xlarge"]
+    found = offers["gr6.4xlarge"]
+    assert (found.device_kind, found.devices) == ("l4", 1)
+    assert found.network_bytes_per_second == pytest.approx(10e9 / 8)
+
+
+def test_no_price_no_offer(world: AwsWorld) -> None:
+    """Default deny: what it costs is not known, so it can't be bought."""
+    world.account.spot_prices = {
+        key: usd for key, usd in world.account.spot_prices.items() if key[1] != "us-east-1a"
+    }
+    provider = world.connect()
+    assert spot_offers(provider) == [
+        "gpu/g4dn.xlarge/us-east-1b/spot",
+        "gpu/g5.xlarge/us-east-1b/spot",
+    ]
+    assert provider.left_out[SMALL_SPOT] == "the spot market tells no price"
+    error = error_of(lambda: provider.launch(world.request("1", SMALL_SPOT)))
+    assert "the spot market tells no price" in str(error)
+    assert world.account.calls["CreateFleet"] == 0
+
+
+def test_where_only_another_regions_price_is_known_nothing_is_sold(fake: FakeAws) -> None:
+    world = AwsWorld(fake)
+    ground = world.document["regions"].pop("us-east-1")
+    ground["subnets"] = {"eu-west-1a": "subnet-0123456789abcdef0"}
+    world.document["regions"]["eu-west-1"] = ground
+    world.document["pools"]["gpu"] |= {"region": "eu-west-1", "purchases": "on-demand"}
+    provider = world.connect()
+    assert provider.offers() == []
+
+
+@pytest.mark.parametrize("share", ["0.1", "1"])
+def test_a_price_that_is_no_markets_counts_as_on_demand(world: AwsWorld, share: str) -> None:
+    usd = Decimal("0.526") * Decimal(share)
+    world.account.spot_prices["g4dn.xlarge", "us-east-1a"] = usd.quantize(Decimal("0.0001"))
+    offers = {one.id: one for one in world.connect().offers()}
+    assert offers[SMALL_SPOT].usd_per_hour == Decimal("0.526")
+
+
+@pytest.mark.parametrize("usd", ["0", "0.00001", "nonsense", "NaN"])
+def test_a_price_that_can_not_be_one_is_refused(world: AwsWorld, usd: str) -> None:
+    place = ("g4dn.xlarge", "us-east-1a")
+    world.account.spot_prices[place] = usd  # type: ignore[assignment]
+    provider = world.connect()
+    if usd == "nonsense":
+        assert isinstance(error_of(provider.offers), Unavailable)
+    else:
+        assert SMALL_SPOT not in spot_offers(provider)
+
+
+def test_prices_are_asked_for_once_in_a_while(world: AwsWorld) -> None:
+    provider = world.connect()
+    for _ in range(3):
+        provider.offers()
+        provider.limits()
+        world.pass_time(1.0)
+    asked = ("DescribeSpotPriceHistory", "ListServiceQuotas", "DescribeInstanceTypeOfferings")
+    assert [world.account.calls[action] for action in asked] == [1, 1, 1]
+    world.account.spot_prices["g4dn.xlarge", "us-east-1a"] = Decimal("0.2")
+    world.pass_time(Patience().prices_seconds)
+    found = {one.id: one for one in provider.offers()}
+    assert found[SMALL_SPOT].usd_per_hour == Decimal("0.2")
+    assert world.account.calls["DescribeSpotPriceHistory"] == 2
+
+
+def test_a_failure_is_told_and_not_repeated_at_once(world: AwsWorld) -> None:
+    provider = world.connect()
+    world.account.faults.add(Fault("DescribeSpotPriceHistory"))
+    for _ in range(3):
+        assert isinstance(error_of(provider.offers), Unavailable)
+    assert world.account.calls["DescribeSpotPriceHistory"] == 1
+    world.pass_time(QUICK.retry_seconds)
+    assert len(provider.offers()) == 8
+
+
+def test_without_the_price_list_the_catalogue_holds_where_it_is_of(world: AwsWorld) -> None:
+    denied = Fault("GetProducts", code="AccessDeniedException", status=400, times=None)
+    world.account.faults.add(denied)
+    offers = {one.id: one for one in world.connect().offers()}
+    assert offers[SMALL].price_source == "karpenter price list"
+
+
+def test_what_the_price_list_said_holds_while_it_is_silent(world: AwsWorld) -> None:
+    """In a network without a way to it, it is asked once in a while, for one type."""
+    world.account.list_prices["g4dn.xlarge"] = "0.6"
+    provider = world.connect()
+    provider.offers()
+    world.account.calls.clear()
+    world.account.faults.add(Fault("GetProducts", times=None))
+    world.pass_time(Patience().facts_seconds)
+    offers = {one.id: one for one in provider.offers()}
+    assert offers[SMALL].usd_per_hour == Decimal("0.6")
+    assert offers[SMALL].priced_seconds == world.clock.now() - Patience().facts_seconds
+    assert world.account.calls["GetProducts"] == 1
+    world.account.faults.clear()
+    world.pass_time(Patience().prices_seconds)
+    offers = {one.id: one for one in provider.offers()}
+    assert offers[SMALL].priced_seconds == world.clock.now()
+
+
+def test_an_owners_own_list_comes_first(world: AwsWorld) -> None:
+    text = "instance_type,region,ondemand_usd_hr\ng4dn.xlarge,us-east-1,0.4\n"
+    table = parse_price_table(text, "ours.csv", None)
+    provider = AwsProvider(
+        world.settings, "a", world.clock, world.session, patience=QUICK, table=table
+    )
+    offers = {one.id: one for one in provider.offers()}
+    assert offers[SMALL].usd_per_hour == Decimal("0.4")
+    assert offers[SMALL].price_source == "ours.csv:2"
+
+
+def test_published_spot_prices_make_offers(fake: FakeAws) -> None:
+    """Of every type and zone that a list of real prices has for a region."""
+    folder = os.environ.get("CASTOR_DATA")
+    if folder is None:
+        pytest.skip("CASTOR_DATA is not set: it names the folder of published measurements")
+    world = AwsWorld(fake, instance_types=["g4dn.xlarge", "g5.xlarge", "p5.48xlarge"])
+    zones = {"use1-az1": "us-east-1b", "use1-az6": "us-east-1a"}
+    world.account.spot_prices = {}
+    rows = (Path(folder) / "prices" / "aws_gpu_spot_by_az_skypilot_v8.csv").read_text()
+    for line in rows.splitlines()[1:]:
+        kind, _, _, _, usd, _, zone = line.split(",")
+        if zone in zones and usd:
+            world.account.spot_prices[kind, zones[zone]] = Decimal(usd)
+    offers = {one.id: one for one in world.connect().offers()}
+    assert len([one for one in offers.values() if one.purchase is Purchase.SPOT]) >= 4
+    for offer in offers.values():
+        assert isinstance(live_price(offer, (), world.clock.now()), Price)
+
+
+def test_quotas_are_limits(world: AwsWorld) -> None:
+    world.account.quotas["All G and VT Spot Instance Requests", "L-3819A6DF"] = 10.0
+    limits = {limit.name: limit for limit in world.connect().limits()}
+    name = "us-east-1: All G and VT Spot Instance Requests (L-3819A6DF)"
+    assert limits[f"{name} of g4dn.xlarge"].maximum == 2
+    assert limits[f"{name} of g4dn.xlarge"].offers == {
+        SMALL_SPOT,
+        SMALL_SPOT.replace("-1a", "-1b"),
+    }
+    assert limits[name].unit is LimitUnit.DEVICES
+
+
+def test_a_quota_of_nothing_allows_nothing_and_is_told(
+    world: AwsWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.account.quotas["Running On-Demand G and VT instances", "L-DB2E81BA"] = 0.0
+    bounded = [limit for limit in world.connect().limits() if limit.maximum == 0]
+    assert "(L-DB2E81BA) of g5.xlarge is too small for one: ask for more of it" in caplog.text
+    assert frozenset().union(*(limit.offers or () for limit in bounded)) == {
+        one.id for one in world.connect().offers() if one.purchase is Purchase.ON_DEMAND
+    }
+
+
+def test_quotas_that_may_not_be_read_bound_nothing(world: AwsWorld) -> None:
+    denied = Fault("ListServiceQuotas", code="AccessDeniedException", status=400, times=None)
+    world.account.faults.add(denied)
+    assert all("Spot Instance Requests" not in limit.name for limit in world.connect().limits())
+
+
+def test_the_bounds_of_the_settings_are_limits(world: AwsWorld) -> None:
+    """Spot is bounded by what it may come to cost, as `launch` bounds it."""
+    limits: dict[str, Limit] = {limit.name: limit for limit in world.connect().limits()}
+    assert limits["pools.gpu"].maximum == 8
+    assert limits["pools.gpu budget"].maximum == 20
+    assert limits["aws"].maximum == 30
+    assert limits["pools.gpu budget at $1.006/h or more"].maximum == 19
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        ("p5en.48xlarge", "P5"),
+        ("p4d.24xlarge", "P4"),
+        ("p3.2xlarge", "P4"),
+        ("p6-b200.48xlarge", None),
+        ("g6e.xlarge", "G"),
+        ("gr6.4xlarge", "G"),
+        ("inf2.xlarge", "Inf"),
+        ("i4i.large", "Standard"),
+        ("c5.large", "Standard"),
+    ],
+)
+def test_each_type_is_counted_by_one_quota(kind: str, named: str | None) -> None:
+    quotas = {
+        "G": ("g", "vt"),
+        "P4": ("p4", "p3", "p2"),
+        "P5": ("p5",),
+        "Inf": ("inf",),
+        "Standard": ("a", "c", "d", "h", "i", "m", "r", "t", "z"),
+    }
+    fits = {
+        name: VcpuQuota(name, "L", Purchase.SPOT, families, 1.0).fit(kind)
+        for name, families in quotas.items()
+    }
+    best = max(fits, key=lambda name: fits[name])
+    assert (best if fits[best] else None) == named
+
+
+def test_a_role_without_the_right_to_look_is_told(world: AwsWorld) -> None:
+    denied = Fault("DescribeInstanceTypeOfferings", code="UnauthorizedOperation", status=403)
+    world.account.faults.add(denied)
+    assert isinstance(error_of(world.connect().offers), PermissionDenied)

@@ -1,0 +1,78 @@
+"""Several regions: each asked by itself, all told together, none ended for another."""
+
+from __future__ import annotations
+
+import pytest
+
+from autoscaler.domain.errors import Unavailable
+from autoscaler.domain.instance import CloudState
+from tests.fakes.aws.faults import Fault
+from tests.providers.aws.cloud import SMALL, AwsWorld, error_of
+
+WEST = "us-west-2"
+SMALL_WEST = "west/g4dn.xlarge/us-west-2a/on-demand"
+
+
+@pytest.fixture
+def world(world: AwsWorld) -> AwsWorld:
+    """With a second region, that has no queue, and a pool in it."""
+    ec2 = world.client("ec2", WEST)
+    zone = [{"Name": "availability-zone", "Values": ["us-west-2a"]}]
+    (subnet,) = ec2.describe_subnets(Filters=zone)["Subnets"]
+    template = ec2.create_launch_template(
+        LaunchTemplateName="west", LaunchTemplateData={"ImageId": "ami-0123456789abcdef0"}
+    )["LaunchTemplate"]
+    document = world.document
+    document["regions"][WEST] = {
+        "subnets": {"us-west-2a": subnet["SubnetId"]},
+        "user_data": document["regions"]["us-east-1"]["user_data"],
+    }
+    document["pools"]["west"] = {
+        **document["pools"]["gpu"],
+        "region": WEST,
+        "launch_template": {"id": template["LaunchTemplateId"], "version": "1"},
+        "purchases": "on-demand",
+    }
+    world.account.priced_regions.add(WEST)
+    world.account.zones.append("us-west-2a")
+    return world
+
+
+def test_all_regions_are_one_cloud(world: AwsWorld) -> None:
+    provider = world.connect()
+    assert {offer.id.partition("/")[0] for offer in provider.offers()} == {"gpu", "west"}
+    east = provider.launch(world.request("1"))
+    west = provider.launch(world.request("2", SMALL_WEST))
+    assert {seen.id for seen in provider.instances()} == {east.id, west.id}
+    assert provider.interruptions() == []
+    provider.terminate([east.id, west.id])
+    assert {seen.state for seen in provider.instances()} == {CloudState.TERMINATED}
+    assert world.account.alive() == []
+
+
+def test_after_a_restart_an_end_finds_its_region(world: AwsWorld) -> None:
+    provider = world.connect()
+    provider.launch(world.request("1"))
+    west = provider.launch(world.request("2", SMALL_WEST))
+    world.connect().terminate([west.id])
+    assert west.id not in world.account.alive()
+    assert len(world.account.alive()) == 1
+
+
+def test_a_list_without_one_of_the_regions_is_none_and_launches_go_on(world: AwsWorld) -> None:
+    provider = world.connect()
+    provider.instances()
+    own = {"Filter.1.Name": "tag:castor:controller"}
+    world.account.faults.add(Fault("DescribeInstances", matching=own, times=1))
+    assert isinstance(error_of(provider.instances), Unavailable)
+    provider.launch(world.request("1", SMALL))
+    assert len(world.account.alive()) == 1
+
+
+def test_calls_are_counted_by_region(world: AwsWorld) -> None:
+    provider = world.connect()
+    provider.instances()
+    world.account.faults.add(Fault("CreateFleet", code="RequestLimitExceeded", status=503))
+    error_of(lambda: provider.launch(world.request("1")))
+    provider.launch(world.request("2", SMALL_WEST))
+    assert len(world.account.alive()) == 1

@@ -1,0 +1,68 @@
+"""Terraform, where it is, and copies of the module, for its droppings are not for the tree."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+MODULE = Path(__file__).parents[2] / "terraform" / "modules" / "aws"
+MIRROR_VARIABLE = "CASTOR_TERRAFORM_MIRROR"
+PROVIDER = "registry.terraform.io/hashicorp/aws"
+
+
+@dataclass(frozen=True, slots=True)
+class Terraform:
+    """The command in one directory, with providers from the mirror alone."""
+
+    directory: Path
+    command: str
+    environment: Mapping[str, str]
+
+    def run(self, *arguments: str, accepted: tuple[int, ...] = (0,)) -> tuple[int, str]:
+        done = subprocess.run(
+            [self.command, *arguments],
+            cwd=self.directory,
+            env=dict(self.environment),
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode in accepted, f"{arguments}: {done.stdout[-4000:]}{done.stderr}"
+        return done.returncode, done.stdout
+
+
+@pytest.fixture(scope="session")
+def configuration(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    mirror = os.environ.get(MIRROR_VARIABLE)
+    if shutil.which("terraform") is None:
+        pytest.skip("terraform is not installed")
+    if not mirror or not (Path(mirror) / PROVIDER).is_dir():
+        pytest.skip(f"{MIRROR_VARIABLE} names no directory with {PROVIDER} in it")
+    path = tmp_path_factory.mktemp("terraform") / "terraformrc"
+    path.write_text(
+        "provider_installation {\n  filesystem_mirror {\n"
+        f'    path    = "{mirror}"\n    include = ["{PROVIDER}"]\n'
+        "  }\n}\n"
+    )
+    return path
+
+
+def terraform_in(directory: Path, configuration: Path) -> Terraform:
+    """With the module beside it as ``aws``, and initialised."""
+    shutil.copytree(MODULE, directory / "aws", ignore=shutil.ignore_patterns(".terraform*"))
+    kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
+    environment = {
+        **kept,
+        "TF_CLI_CONFIG_FILE": str(configuration),
+        "TF_IN_AUTOMATION": "1",
+        "TF_CLI_ARGS": "-no-color",
+        "CHECKPOINT_DISABLE": "1",
+    }
+    command = shutil.which("terraform")
+    assert command is not None
+    return Terraform(directory, command, environment)

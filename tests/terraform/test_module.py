@@ -1,0 +1,230 @@
+"""The Terraform module: its own tests, and what it renders as data."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("boto3", reason="the extra aws is not installed")
+
+from providers.aws.reading import parse_settings
+from tests.terraform.conftest import MODULE, terraform_in
+
+BLOCK = re.compile(
+    r'^(variable|output) "(\w+)" \{\n(?:.*\n)*?  description = "(.*)"$', re.MULTILINE
+)
+# What a launch makes, beside its spot request, which costs nothing and comes to nothing without.
+MADE = ("fleet", "instance", "network-interface", "volume")
+LAUNCHES = ("ec2:RunInstances", "ec2:CreateFleet")
+OWN = {"castor:deployment": "prod"}
+
+Statement = dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def rendered(tmp_path_factory: pytest.TempPathFactory, configuration: Path) -> dict[str, Any]:
+    """What each run of the module's own tests made, by the run's name: they all pass."""
+    directory = tmp_path_factory.mktemp("module")
+    module = terraform_in(directory, configuration)
+    module = replace(module, directory=directory / "aws")
+    module.run("init", "-backend=false", "-input=false")
+    module.run("validate")
+    _, told = module.run("test", "-json", "-verbose")
+    lines = [json.loads(line) for line in told.splitlines()]
+    return {line["@testrun"]: line["test_state"] for line in lines if line["type"] == "test_state"}
+
+
+@pytest.fixture(scope="session")
+def outputs(rendered: dict[str, Any]) -> dict[str, Any]:
+    return {name: told["value"] for name, told in rendered["ground"]["outputs"].items()}
+
+
+@pytest.fixture(scope="session")
+def statements(outputs: dict[str, Any]) -> list[Statement]:
+    policies = [json.loads(policy) for policy in outputs["controller_policies"].values()]
+    return [statement for policy in policies for statement in policy["Statement"]]
+
+
+def listed(value: str | Sequence[str]) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def allowing(statements: list[Statement], action: str) -> Iterator[Statement]:
+    for statement in statements:
+        assert statement["Effect"] == "Allow"
+        assert "NotAction" not in statement and "NotResource" not in statement
+        if any(fnmatchcase(action.lower(), one.lower()) for one in listed(statement["Action"])):
+            yield statement
+
+
+def kinds(statement: Statement) -> set[str]:
+    """The kinds of EC2's resources that a statement names; * is all of them."""
+    found = {arn.split(":", 5)[-1].partition("/")[0] for arn in listed(statement["Resource"])}
+    return set(MADE) if "*" in found else found
+
+
+def equals(statement: Statement, key: str) -> list[str]:
+    return listed(statement.get("Condition", {}).get("StringEquals", {}).get(key, []))
+
+
+def test_every_variable_and_output_is_in_the_readme() -> None:
+    readme = (MODULE / "README.md").read_text()
+    for name in ("variables", "outputs"):
+        text = (MODULE / f"{name}.tf").read_text()
+        blocks = BLOCK.findall(text)
+        assert len(blocks) == len(re.findall(r"^(?:variable|output) ", text, re.MULTILINE))
+        for _, block, description in blocks:
+            told = description.replace('\\"', '"')
+            row = rf"^\| {block} \| {re.escape(told)} \|"
+            assert re.search(row, readme, re.MULTILINE), f"{block}: not in README.md as it is"
+
+
+def test_every_variable_has_a_type_and_a_check() -> None:
+    text = (MODULE / "variables.tf").read_text()
+    for block in re.split(r"^(?=variable )", text, flags=re.MULTILINE)[1:]:
+        name = block.split('"')[1]
+        assert re.search(r"^  type\s+=", block, re.MULTILINE), name
+        is_free = "  type        = bool" in block or name == "prices_from"
+        assert is_free or "  validation {" in block, name
+    required = {"deployment", "pools", "max_usd_per_hour"}
+    assert {one for one in required if re.search(rf'"{one}" \{{[^}}]*?\n  default', text)} == set()
+
+
+def test_programs_are_programs() -> None:
+    for path in sorted((MODULE / "files").glob("*.sh")):
+        subprocess.run(["bash", "-n", str(path)], check=True)
+
+
+@pytest.mark.aws
+def test_terraform_would_write_it_the_same(configuration: Path, tmp_path: Path) -> None:
+    terraform_in(tmp_path, configuration).run("fmt", "-check", "-recursive")
+
+
+@pytest.mark.aws
+def test_castor_reads_the_pools_that_it_renders(outputs: dict[str, Any]) -> None:
+    settings = parse_settings(outputs["pools_json"], outputs["pools_source"])
+    assert settings.deployment == "prod"
+    assert settings.pools["gpu"].launch_template.version == "3"
+    assert settings.zones_of(settings.pools["gpu"]) == ("us-east-1a", "us-east-1b")
+    assert settings.zones_of(settings.pools["near"]) == ("us-east-1b",)
+    assert settings.tags == {"team": "vision"}
+
+
+@pytest.mark.aws
+@pytest.mark.parametrize("action", LAUNCHES)
+def test_what_is_launched_says_whose_it_is(statements: list[Statement], action: str) -> None:
+    seen: set[str] = set()
+    for statement in allowing(statements, action):
+        made = kinds(statement) & set(MADE)
+        seen |= made
+        if made:
+            assert equals(statement, "aws:RequestTag/castor:deployment") == ["prod"], statement
+    assert seen >= ({"fleet", "instance", "volume"} if action.endswith("Fleet") else {"instance"})
+
+
+@pytest.mark.aws
+def test_only_types_of_the_pools_are_launched(statements: list[Statement]) -> None:
+    found = [one for one in allowing(statements, "ec2:RunInstances") if "instance" in kinds(one)]
+    assert [equals(one, "ec2:InstanceType") for one in found] == [
+        ["g5.12xlarge", "g5.xlarge", "p4d.24xlarge"]
+    ]
+
+
+@pytest.mark.aws
+def test_launches_name_nothing_but_given_parts(statements: list[Statement]) -> None:
+    for action in LAUNCHES:
+        for statement in allowing(statements, action):
+            for arn in listed(statement["Resource"]):
+                kind, _, name = arn.split(":", 5)[-1].partition("/")
+                assert name != "*" or kind in (*MADE, "snapshot", "spot-instances-request"), arn
+
+
+@pytest.mark.aws
+def test_only_its_own_are_ended(statements: list[Statement]) -> None:
+    (statement,) = allowing(statements, "ec2:TerminateInstances")
+    assert equals(statement, "aws:ResourceTag/castor:deployment") == ["prod"]
+
+
+@pytest.mark.aws
+def test_tags_are_given_at_a_launch_and_never_after(statements: list[Statement]) -> None:
+    (statement,) = allowing(statements, "ec2:CreateTags")
+    assert equals(statement, "ec2:CreateAction") == ["CreateFleet", "RunInstances"]
+    assert equals(statement, "aws:RequestTag/castor:deployment") == ["prod"]
+    assert not list(allowing(statements, "ec2:DeleteTags"))
+
+
+@pytest.mark.aws
+def test_the_nodes_role_alone_is_passed_on(
+    statements: list[Statement], outputs: dict[str, Any]
+) -> None:
+    (statement,) = allowing(statements, "iam:PassRole")
+    assert listed(statement["Resource"]) == [outputs["node_role_arn"]]
+    assert equals(statement, "iam:PassedToService") == ["ec2.amazonaws.com"]
+
+
+@pytest.mark.aws
+def test_what_the_provider_calls_is_allowed_and_no_more(statements: list[Statement]) -> None:
+    """Of all that changes something; docs/aws.md has the list."""
+    actions = {action for statement in statements for action in listed(statement["Action"])}
+    reads = ("Describe", "Get", "List", "Receive", "Decrypt")
+    own = {one for one in actions if not one.split(":")[1].startswith(reads)}
+    assert not any("*" in one for one in actions)
+    assert {one for one in own if not one.startswith("ssmmessages:")} == {
+        *LAUNCHES,
+        *("ec2:CreateTags", "ec2:TerminateInstances", "iam:PassRole", "kms:GenerateDataKey"),
+        *("s3:PutObject", "sqs:DeleteMessage", "ssm:UpdateInstanceInformation"),
+    }
+    documented = (MODULE.parents[2] / "docs" / "aws.md").read_text()
+    part = documented.partition("## What it may do")[2].partition("\n## ")[0]
+    named = {one for one in re.findall(r"`(\w+:\w+)`", part) if not one.startswith("aws:")}
+    conditions = {"ec2:CreateAction"}
+    assert named - conditions and named - conditions <= actions
+
+
+@pytest.mark.aws
+def test_instances_only_read_who_they_are(outputs: dict[str, Any]) -> None:
+    statements = json.loads(outputs["node_policy"])["Statement"]
+    actions = {action for one in statements for action in listed(one["Action"])}
+    assert actions == {"s3:GetObject", "s3:ListBucket", "kms:Decrypt"}
+    (listing,) = allowing(statements, "s3:ListBucket")
+    assert listing["Condition"] == {"StringLike": {"s3:prefix": ["wheels/*"]}}
+
+
+@pytest.mark.aws
+def test_nobody_else_reads_what_instances_find(
+    rendered: dict[str, Any], outputs: dict[str, Any]
+) -> None:
+    resources = rendered["ground"]["root_module"]["resources"]
+    (policy,) = [one["values"] for one in resources if one["type"] == "aws_s3_bucket_policy"]
+    plain, reading = json.loads(policy["policy"])["Statement"]
+    assert plain["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+    assert plain["Action"] == "s3:*" and plain["Effect"] == reading["Effect"] == "Deny"
+    assert reading["Resource"].endswith("/user-data/*")
+    node = {"aws:PrincipalArn": outputs["node_role_arn"]}
+    assert reading["Condition"] == {"ArnNotEquals": node}
+
+
+@pytest.mark.aws
+def test_the_start_of_an_instance_is_a_program(rendered: dict[str, Any], tmp_path: Path) -> None:
+    resources = rendered["ground"]["root_module"]["resources"]
+    found = [one["values"] for one in resources if one["type"] == "aws_launch_template"]
+    assert len(found) == 2
+    for values in found:
+        path = tmp_path / "start"
+        path.write_bytes(base64.b64decode(values["user_data"]))
+        shell = shutil.which("bash")
+        assert shell is not None
+        subprocess.run([shell, "-n", str(path)], check=True)
+        text = path.read_text()
+        assert "join_token" not in text
+        assert "bucket='castor-prod-123456789012-us-east-1'" in text
