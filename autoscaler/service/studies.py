@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -14,9 +14,9 @@ from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.lingering import ENDING_FACT
 from autoscaler.controller.snapshots import trained_allocation
+from autoscaler.controller.study_beginnings import note_beginnings
 from autoscaler.controller.study_spending import StudySpending
 from autoscaler.controller.study_troubles import StudyTroubles
-from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.errors import Conflict, NotAllowed, SpecError
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
 from autoscaler.domain.study_stay import StudyStay
@@ -182,27 +182,11 @@ class Studies:
         self._check_driver(study, statement.holder)
         self._store.studies.state(study, statement.terms)
         held = by_job(self._store.instances.alive())
-        trained = {job: trained_allocation(own) for job, own in held.items()}
-        self._note_beginnings(study, held, trained)
-        told = [(each, trained.get(each.job)) for each in statement.trials]
-        self._store.studies.tell(study, told, self._clock.now())
+        now_seconds = self._clock.now()
+        note_beginnings(self._store, study, held, now_seconds)
+        told = [(each, trained_allocation(held.get(each.job, ()))) for each in statement.trials]
+        self._store.studies.tell(study, told, now_seconds)
         self._wake()
-
-    def _note_beginnings(
-        self,
-        study: str,
-        held: Mapping[str, Sequence[HeldInstance]],
-        trained: Mapping[str, Allocation | None],
-    ) -> None:
-        """Tell since when trials train that did not when they were told of, and who has paused."""
-        for record in self._store.studies.trials(study):
-            job, size = record.stands.job, trained.get(record.stands.job)
-            if (record.trained is None) == (size is None) or record.stands.has_ended:
-                continue
-            at = self._clock.now()
-            if size is not None:
-                at = max(each.training_seconds or 0.0 for each in held[job])
-            self._store.studies.tell(study, [(record.stands, size)], at)
 
     def begin(self, held: HeldInstance, job: str | None, started_seconds: float) -> int:
         """Let this start of an instance's script hold its trial, which is `job`.

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from autoscaler.controller.snapshots import trained_allocation
-from autoscaler.domain.allocation import Allocation
+from autoscaler.controller.study_beginnings import note_beginnings
 from autoscaler.domain.goodput import BatchBounds
+from autoscaler.domain.instance import by_job
 from autoscaler.domain.job import BatchSpec, InstanceBounds, JobPhase, JobSpec
 from autoscaler.domain.objective import AfterDeadline
 from autoscaler.domain.snapshot import Truth
@@ -228,29 +229,13 @@ class StudyDriver:
         if terms != self._terms:
             self._store.studies.state(self.study.name, terms)
             self._terms = terms
-        self._note_beginnings()
+        held = by_job(self._store.instances.alive())
+        note_beginnings(self._store, self.study.name, held, now_seconds)
         news = [each for each in self._progress() if self._told.get(each.job) != each]
-        told = [(each, self._trained(each.job)) for each in news]
+        told = [(each, trained_allocation(held.get(each.job, ()))) for each in news]
         if told:
             self._store.studies.tell(self.study.name, told, now_seconds)
         self._told |= {each.job: each for each in news}
-
-    def _note_beginnings(self) -> None:
-        """Tell since when trials train or don't, as the service does of its own accord."""
-        told = self._store.studies.tell
-        for record in self._store.studies.trials(self.study.name):
-            if record.stands.has_ended:
-                continue
-            held = self._store.instances.of_job(record.stands.job)
-            size = trained_allocation(held)
-            if (record.trained is None) == (size is None):
-                continue
-            since = max((each.training_seconds or 0.0 for each in held), default=0.0)
-            at = self._now_seconds if size is None else since
-            told(self.study.name, [(record.stands, size)], at)
-
-    def _trained(self, job: str) -> Allocation | None:
-        return trained_allocation(self._store.instances.of_job(job))
 
     def _progress(self) -> Iterator[TrialProgress]:
         for trial in self.trials:
