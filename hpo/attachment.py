@@ -1,10 +1,10 @@
 """A trial of an Optuna study, held by the study's driver: the one place that touches Optuna's own.
 
 Sources: Optuna 4.2 to 5.0. What is not in its public interface and is used here, and nowhere else:
-`optuna.trial.Trial(study, trial_id)`, `Study._storage`, `FrozenTrial._trial_id`; that a trial is
-begun by `set_trial_state_values(id, RUNNING)`, as `Study.ask` does it, and that
-`Trial.should_prune` is `pruner.prune(study, frozen trial)`; and what makes `Study.stop` work in
-callbacks, `_thread_local.in_optimize_loop` and `_stop_flag`.
+`optuna.trial.Trial(study, trial_id)`, `Study._storage`, what a cached storage has in `_backend`,
+`FrozenTrial._trial_id`; that a trial is begun by `set_trial_state_values(id, RUNNING)`, as
+`Study.ask` does it, and that `Trial.should_prune` is `pruner.prune(study, frozen trial)`; and
+what makes `Study.stop` work in callbacks, `_thread_local.in_optimize_loop` and `_stop_flag`.
 """
 
 from __future__ import annotations

@@ -119,15 +119,10 @@ class Controller:
         self._converging = converging
         self._calls = calls
         self._settings = settings
-        self._snapshots = Snapshots(
-            store,
-            market,
-            settings,
-            StudySnapshots(store, converging.lingering, spending, troubles := StudyTroubles()),
-            truth,
-        )
-        self._study_troubles = troubles
-        self._study_budgets = StudyBudgets(store, spending, troubles)
+        self._study_troubles = StudyTroubles()
+        self._study_budgets = StudyBudgets(store, spending, self._study_troubles)
+        studies = StudySnapshots(store, converging.lingering, spending, self._study_troubles)
+        self._snapshots = Snapshots(store, market, settings, studies, truth)
         self._tick = 0
         self._ticked_seconds = float("inf")
         self._planned_seconds = float("-inf")

@@ -92,8 +92,8 @@ class Snapshots:
         """All that a policy may know now of these jobs; there must be offers.
 
         A job that can't be told of is left out: its trouble is not the others'; so are those of a
-        study that can't be. Unless all are to
-        be taken `anew`, a job of which there is no news is told of as it was before.
+        study that can't be. Unless all are to be taken `anew`, a job of which there is no news is
+        told of as it was before.
         """
         grouped = by_job(alive)
         offers = self._experience.believed(self._market.offers, alive, now_seconds)
