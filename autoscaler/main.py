@@ -21,6 +21,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from autoscaler.clock import Clock, SystemClock
+from autoscaler.clouds import open_providers
 from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.controller import Controller
 from autoscaler.controller.farewell import give_everything_back, outlive
@@ -45,8 +46,6 @@ from autoscaler.service.views import Views
 from autoscaler.store.opening import open_store
 from autoscaler.store.store import Store
 from autoscaler.supervision import GIVE_BACK_SECONDS, LOCK_FILE
-from providers.base import Provider
-from providers.local.provider import LocalProvider
 from providers.local.settings import LocalSettings
 
 _log = logging.getLogger(__name__)
@@ -73,6 +72,8 @@ class ServeSettings:
         maximum_bundle_bytes: the largest working directory that is taken, packed.
         engine: how instances of new jobs train together; None takes the best that is here.
         parent: the process that it runs for: without that it ends, with all that it holds.
+        local: what of this machine is sold; None for nothing.
+        pools: where pools in clouds are described (`autoscaler.clouds`).
     """
 
     state: Path
@@ -88,7 +89,8 @@ class ServeSettings:
     parent: int | None = None
     controller: ControllerSettings = ControllerSettings()
     times: TrainingTimes = TrainingTimes()
-    local: LocalSettings = field(default_factory=LocalSettings)
+    local: LocalSettings | None = field(default_factory=LocalSettings)
+    pools: tuple[str, ...] = ()
 
 
 class Deployment:
@@ -102,21 +104,8 @@ class Deployment:
         self.wake = threading.Event()
         self.store: Store = open_store(settings.store_url or f"sqlite:///{state / 'castor.db'}")
         self.authentication = Authentication(self.store, load_key(state / "secret.key"), clock)
-        self.provider = LocalProvider(
-            state / "local", self.store.settings.controller_id(), settings.local, clock
-        )
         self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="castor-call")
-        self.controller = self._controller(
-            policy,
-            {"local": self.provider},
-            LighthouseHost(
-                state / "lighthouses",
-                "127.0.0.1",
-                clock,
-                LighthouseSettings(engine=settings.engine),
-            ),
-            url,
-        )
+        self.controller = self._controller(policy, url)
         self.app = self._app()
 
     def tick(self) -> None:
@@ -139,25 +128,33 @@ class Deployment:
         self.workers.shutdown(wait=True, cancel_futures=True)
         self.store.close()
 
-    def _controller(
-        self,
-        policy: Policy,
-        providers: dict[str, Provider],
-        lighthouses: LighthouseHost,
-        url: str,
-    ) -> Controller:
+    def _controller(self, policy: Policy, url: str) -> Controller:
+        settings = self._settings
+        controller_id = self.store.settings.controller_id()
         parts = ControllerParts(
             store=self.store,
-            providers=providers,
+            providers=open_providers(
+                settings.local,
+                settings.pools,
+                settings.state,
+                settings.host,
+                controller_id,
+                self._clock,
+            ),
             policy=policy,
-            lighthouses=lighthouses,
+            lighthouses=LighthouseHost(
+                settings.state / "lighthouses",
+                settings.host if settings.pools else "127.0.0.1",
+                self._clock,
+                LighthouseSettings(engine=settings.engine),
+            ),
             workers=self.workers,
             clock=self._clock,
             user_data=lambda held: self._user_data(held, url),
             on_outcome=self.wake.set,
             on_hand_over=lambda instance: self._nodes.call(instance),
         )
-        return assemble(parts, self._settings.controller)
+        return assemble(parts, settings.controller)
 
     def _user_data(self, held: HeldInstance, url: str) -> str:
         """What an instance finds at its start; the token in it serves once, and not for long."""

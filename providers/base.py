@@ -9,10 +9,25 @@ the `ProviderError`s of `autoscaler.domain.errors`, whose type decides what the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from autoscaler.domain.instance import CloudInstance, Interruption, LaunchRequest
 from autoscaler.domain.offer import Limit, Offer
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """How a provider does, beside what its calls answer. All of it is for people, or a hint.
+
+    `left_out` says why offers can't be bought, by offer; `troubles` what does not work, a line
+    each; `at_risk` are instances that the cloud would rather have back, though it does not say
+    when.
+    """
+
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    troubles: tuple[str, ...] = ()
+    at_risk: frozenset[str] = frozenset()
 
 
 class Provider(ABC):
@@ -68,3 +83,7 @@ class Provider(ABC):
     @abstractmethod
     def interruptions(self) -> Sequence[Interruption]:
         """Notices of reclaim for instances that still run. The same notice may come again."""
+
+    def condition(self) -> Condition:
+        """How it does, as found out by the calls so far; it calls nobody, and never fails."""
+        return Condition()

@@ -242,8 +242,13 @@ def serve(
         Path | None,
         typer.Option(help="Shares of users and agreed prices; see docs/economics.md."),
     ] = None,
+    pools: Annotated[
+        list[str] | None,
+        typer.Option(help="Pools on EC2: a file, or ssm:/NAME; see docs/aws.md."),
+    ] = None,
     devices: Annotated[
-        str | None, typer.Option(help="Cores that the local provider sells, as 0,1,2.")
+        str | None,
+        typer.Option(help="Cores of this machine to sell, as 0,1,2; without --pools all."),
     ] = None,
     boot_seconds: Annotated[float, typer.Option(help="Boot delay of local instances.")] = 1.0,
     checkpoint_seconds: Annotated[
@@ -258,7 +263,7 @@ def serve(
     ] = None,
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Run a controller, with the local provider. Its jobs go on when it is stopped."""
+    """Run a controller: over this machine, or over pools in a cloud. Jobs go on without it."""
     import logging
 
     from autoscaler.cli.serving import serve_settings
@@ -278,6 +283,7 @@ def serve(
         checkpoint_seconds=checkpoint_seconds,
         observe=observe,
         fleet=fleet,
+        pools=pools or (),
         store_url=store,
         host=host,
         port=port,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from autoscaler.spec.fleet_file import FleetFile, load_fleet
 from autoscaler.supervision import cores_here
 from providers.local.settings import LocalSettings, default_catalogue
 
+# Calls to a cloud are counted, some are billed; and nothing there happens in a second.
+_LISTING_SECONDS = {"local": 1.0, "cloud": 5.0}
+
 
 def serve_settings(
     state: Path,
@@ -24,9 +28,12 @@ def serve_settings(
     checkpoint_seconds: float,
     observe: bool = False,
     fleet: Path | None = None,
+    pools: Sequence[str] = (),
     **settings: Any,
 ) -> ServeSettings:
     """Settings of a controller with its state in `state`.
+
+    Where `pools` of a cloud are named, this machine's cores are sold only if `devices` names some.
 
     Raises:
         SpecError: an option can't be used; the message names it.
@@ -34,19 +41,23 @@ def serve_settings(
     if fleet_usd_per_hour is not None and not fleet_usd_per_hour > 0:
         raise SpecError(f"{fleet_usd_per_hour} must be more than 0", "--fleet-usd-per-hour")
     rules = FleetFile() if fleet is None else load_fleet(fleet)
-    local = LocalSettings(catalogue=default_catalogue(boot_seconds=boot_seconds))
-    if devices is not None:
+    local = None
+    if devices is not None or not pools:
+        local = LocalSettings(catalogue=default_catalogue(boot_seconds=boot_seconds))
+    if local is not None and devices is not None:
         local = replace(local, devices=_cores(devices))
     return ServeSettings(
         state=state.absolute(),
         controller=ControllerSettings(
             fleet_usd_per_hour=fleet_usd_per_hour,
+            listing_seconds=_LISTING_SECONDS["cloud" if pools else "local"],
             observes=observe,
             shares=rules.shares,
             discounts=rules.discounts,
         ),
         times=TrainingTimes(checkpoint_interval_seconds=checkpoint_seconds),
         local=local,
+        pools=tuple(pools),
         **settings,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -22,19 +22,24 @@ _WRITES: Final = 10.0
 
 
 def checkpoint_intervals(
-    jobs: Sequence[JobRecord], snapshots: Iterable[JobSnapshot]
+    jobs: Sequence[JobRecord],
+    snapshots: Iterable[JobSnapshot],
+    at_risk: Collection[str] = (),
 ) -> dict[str, float]:
     """Seconds between two checkpoints of each job that is to be told, by its id.
 
     Told are jobs whose owner named none, of which a checkpoint was measured and that hold what
-    may be reclaimed.
+    may be reclaimed. Jobs `at_risk`, with what its cloud would rather have back, save as often as
+    any does.
     """
     records = {job.id: job for job in jobs}
-    told = {one.id: _interval_seconds(records[one.id], one) for one in snapshots}
+    told = {
+        one.id: _interval_seconds(records[one.id], one, one.id in at_risk) for one in snapshots
+    }
     return {job: seconds for job, seconds in told.items() if seconds is not None}
 
 
-def _interval_seconds(record: JobRecord, job: JobSnapshot) -> float | None:
+def _interval_seconds(record: JobRecord, job: JobSnapshot, is_at_risk: bool) -> float | None:
     per_second = _restarts_per_second(job)
     paused_seconds = job.switching.checkpoint_seconds
     if record.spec.checkpoint.interval_seconds is not None:
@@ -42,6 +47,7 @@ def _interval_seconds(record: JobRecord, job: JobSnapshot) -> float | None:
     if record.report is None or not paused_seconds or not per_second:
         return None
     best = float(checkpoint_interval_seconds(paused_seconds, np.array(per_second)))
+    best = 0.0 if is_at_risk else best
     written_seconds = record.report.checkpoint.seconds or 0.0
     best = in_steps(max(best, _WRITES * written_seconds))
     return min(max(best, _LEAST_SECONDS), _MOST_SECONDS)

@@ -205,7 +205,10 @@ class Controller:
         snapshot = self._snapshots.take(jobs, alive, now_seconds, anew=is_time)
         self.status.believed = Believed(snapshot.offers, snapshot.lives)
         self.status.weights = {job.id: job.weight for job in snapshot.jobs}
-        self.status.checkpoint_intervals = checkpoint_intervals(jobs, snapshot.jobs)
+        at_risk = self._market.at_risk
+        self.status.checkpoint_intervals = checkpoint_intervals(
+            jobs, snapshot.jobs, {held.job for held in alive if held.cloud_id in at_risk}
+        )
         news = news_in(snapshot)
         is_news = self._settings.replan_on_news and news != self._news
         if not is_news and not is_time:

@@ -42,14 +42,14 @@ class Market:
         self._limits: dict[str, tuple[Limit, ...]] = {}
         self._refused: dict[str, Mapping[str, str]] = {}
         self._asked_seconds: dict[str, float] = {}
-        self.trouble: str | None = None
+        self._silent: dict[str, str] = {}
 
     def refresh(self, now_seconds: float) -> None:
         """Ask for offers and limits; of a provider that does not answer the last known stay.
 
         An offer whose price can't be one is left out, and is in `refused`.
         """
-        self.trouble = None
+        self._silent.clear()
         for name, provider in self._providers.items():
             try:
                 told = tuple(provider.offers())
@@ -78,8 +78,27 @@ class Market:
 
     @property
     def refused(self) -> Mapping[str, str]:
-        """Why the prices of the offers that are left out can't be used, by offer."""
-        return {offer: why for refused in self._refused.values() for offer, why in refused.items()}
+        """Why offers are left out, by offer: what can't be bought, or its price can't be one."""
+        left_out = [provider.condition().left_out for provider in self._providers.values()]
+        return {
+            offer: why
+            for refused in (*left_out, *self._refused.values())
+            for offer, why in refused.items()
+        }
+
+    @property
+    def trouble(self) -> str | None:
+        """What does not work, in words; None if all does."""
+        said = list(self._silent.values())
+        for name, provider in self._providers.items():
+            said += [f"{name}: {trouble}" for trouble in provider.condition().troubles]
+        return "; ".join(said) or None
+
+    @property
+    def at_risk(self) -> frozenset[str]:
+        """What the clouds would rather have back, by their own ids: a hint to save."""
+        told = (provider.condition().at_risk for provider in self._providers.values())
+        return frozenset[str]().union(*told)
 
     @property
     def asked_seconds(self) -> Mapping[str, float]:
@@ -145,7 +164,7 @@ class Market:
         return None
 
     def _note(self, name: str, error: ProviderError) -> None:
-        self.trouble = f"{name}: {error}"
+        self._silent[name] = f"{name}: {error}"
         _log.warning("provider %s does not answer: %s", name, error)
 
 

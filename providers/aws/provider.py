@@ -40,7 +40,7 @@ from providers.aws.register import Owned, Register
 from providers.aws.replies import TOKEN_TAG, instances_in, readable, told_instance
 from providers.aws.sales import Sale
 from providers.aws.settings import AwsSettings, Patience
-from providers.base import Provider
+from providers.base import Condition, Provider
 
 _ALL_REGIONS: Final = "all regions"
 _LAUNCHES: Final = "launches"
@@ -110,15 +110,6 @@ class AwsProvider(Provider):
         self._caps.learn(self._sales)
         return [sale.offer for sale in sold]
 
-    @property
-    def left_out(self) -> Mapping[str, str]:
-        """Why offers of the pools can't be bought, by offer."""
-        return {
-            offer_id: reason
-            for region in self._offering.values()
-            for offer_id, reason in region.left_out.items()
-        }
-
     def limits(self) -> Sequence[Limit]:
         """The bounds of the settings, and the account's quotas."""
         sales = list(self._known_sales().values())
@@ -140,7 +131,7 @@ class AwsProvider(Provider):
             raise PermissionDenied(f"tags: {CONTROLLER_TAG} must be {self._controller}")
         sale = self._known_sales().get(request.offer)
         if sale is None:
-            reason = self.left_out.get(request.offer, "no pool of the settings has it")
+            reason = self._left_out.get(request.offer, "no pool of the settings has it")
             raise NotFound(f"offer {request.offer}: {reason}")
         self._know_own()
         known = self._register.of_token(request.token)
@@ -188,19 +179,25 @@ class AwsProvider(Provider):
         self._know_own()
         return [notice for region in self._notices.values() for notice in region.interruptions()]
 
-    @property
-    def rebalanced(self) -> frozenset[str]:
-        """Instances that EC2 would rather have back soon: a hint to save, no more."""
-        return frozenset().union(*(region.rebalanced for region in self._notices.values()))
+    def condition(self) -> Condition:
+        """Offers without a price, queues that are not heard, and what EC2 wants back soon."""
+        troubles = [f"{name}: no announcements: {why}" for name, why in self._deaf.items()]
+        if dropped := sum(region.counts["poison"] for region in self._notices.values()):
+            troubles.append(f"{dropped} messages could not be read since the start: see the log")
+        at_risk = (region.rebalanced for region in self._notices.values())
+        return Condition(self._left_out, tuple(troubles), frozenset().union(*at_risk))
 
     @property
-    def deaf(self) -> Mapping[str, str]:
-        """Why announcements of a region are not heard now, by region."""
+    def _left_out(self) -> Mapping[str, str]:
+        return {
+            offer_id: reason
+            for region in self._offering.values()
+            for offer_id, reason in region.left_out.items()
+        }
+
+    @property
+    def _deaf(self) -> Mapping[str, str]:
         return {name: why for name, region in self._notices.items() if (why := region.trouble)}
-
-    def dropped_messages(self) -> int:
-        """How many messages could not be read since the start."""
-        return sum(region.counts["poison"] for region in self._notices.values())
 
     def _known_sales(self) -> Mapping[str, Sale]:
         if not self._sales:

@@ -49,12 +49,24 @@ def read_settings(
             what is meant.
         ProviderError: AWS did not give the parameter.
     """
+    return parse_settings(fetch_settings(source, session, endpoint_url), source)
+
+
+def fetch_settings(
+    source: str, session: boto3.session.Session | None = None, endpoint_url: str | None = None
+) -> str:
+    """The text of the settings: for `parse_settings`, now or later. Arguments as `read_settings`.
+
+    Raises:
+        SpecError: the file can't be read, or no region is set.
+        ProviderError: AWS did not give the parameter.
+    """
     if not source.startswith(_SSM):
-        return parse_settings(read_text(Path(source)), source)
+        return read_text(Path(source))
     session = session or open_session()
     if session.region_name is None:
         raise SpecError(f"{source}: no region is set: set AWS_REGION to that of the parameter")
-    return parse_settings(_parameter(source, session, endpoint_url), source)
+    return _parameter(source, session, endpoint_url)
 
 
 def parse_settings(text: str, origin: str) -> AwsSettings:

@@ -80,6 +80,11 @@ def test_nothing_is_told_without_a_hazard_a_measurement_or_where_the_owner_has_s
     assert checkpoint_intervals([own], [on_spot(0.5)]) == {}
 
 
+def test_what_its_cloud_wants_back_has_it_save_as_often_as_any() -> None:
+    told = checkpoint_intervals([record(WRITTEN)], [on_spot(0.01)], {"resnet"})
+    assert told == {"resnet": 30.0}
+
+
 def test_it_stays_within_reason() -> None:
     assert interval(on_spot(5.0, pause_seconds=0.01)) == 30.0
     assert interval(on_spot(0.001, pause_seconds=10.0)) == 3600.0

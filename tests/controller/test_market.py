@@ -14,7 +14,7 @@ from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.market.prices import Discount
-from providers.base import Provider
+from providers.base import Condition, Provider
 from tests.controller.cloud import offer
 from tests.controller.world import World
 
@@ -36,6 +36,9 @@ class Shop(Provider):
     def limits(self) -> Sequence[Limit]:
         return ()
 
+    def condition(self) -> Condition:
+        return Condition({"g6": "no price"}, ("no announcements",), frozenset({"i-1"}))
+
     launch = terminate = instances = interruptions = None  # type: ignore[assignment]
 
 
@@ -47,7 +50,7 @@ def shop() -> Shop:
 def test_a_price_that_moved_is_the_price_and_one_that_can_not_be_is_none(shop: Shop) -> None:
     market = Market({"file": shop}, None)
     market.refresh(10.0)
-    assert market.offers == shop.sold and market.refused == {}
+    assert market.offers == shop.sold and market.refused == {"g6": "no price"}
     shop.sold = (replace(G5, usd_per_hour=Decimal(4)), offer())
     market.refresh(20.0)
     assert market.offer("g5").usd_per_hour == 4
@@ -75,7 +78,13 @@ def test_of_a_provider_that_does_not_answer_the_last_prices_stay_and_age(shop: S
     market.refresh(20.0)
     assert market.offers == shop.sold
     assert market.asked_seconds == {"file": 10.0}
-    assert market.trouble == "file: closed"
+    assert market.trouble == "file: closed; file: no announcements"
+
+
+def test_how_a_provider_does_is_told_beside_what_it_answers(shop: Shop) -> None:
+    market = Market({"file": shop}, None)
+    assert market.trouble == "file: no announcements"
+    assert market.at_risk == {"i-1"}
 
 
 def test_a_newer_date_of_the_same_price_is_taken(shop: Shop) -> None:

@@ -204,7 +204,7 @@ def test_the_ground_bears(ground: Ground) -> None:
     ground.announce("EC2 Spot Instance Interruption Warning", {"instance-id": launched.id})
     ground.announce("EC2 Instance State-change Notification", {"state": "running"})
     assert [one.instance for one in provider.interruptions()] == [launched.id]
-    assert not provider.deaf
+    assert not provider.condition().troubles
 
     provider.terminate([launched.id])
     ground.terraform.run("destroy", "-auto-approve", "-input=false")

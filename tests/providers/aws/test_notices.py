@@ -56,7 +56,7 @@ def test_poison_is_dropped_and_counted(world: AwsWorld) -> None:
     world.announce(WARNING, {"instance-id": launched.id}, time="yesterday")
     world.announce(WARNING, {"instance-id": launched.id})
     assert [notice.instance for notice in provider.interruptions()] == [launched.id]
-    assert provider.dropped_messages() == 8
+    assert any(trouble.startswith("8 messages") for trouble in provider.condition().troubles)
     assert world.messages_left() == 1
 
 
@@ -90,10 +90,10 @@ def test_a_recommendation_is_a_hint_and_no_notice(world: AwsWorld) -> None:
     launched = provider.launch(world.request("1"))
     world.announce("EC2 Instance Rebalance Recommendation", {"instance-id": launched.id})
     assert provider.interruptions() == []
-    assert provider.rebalanced == {launched.id}
+    assert provider.condition().at_risk == {launched.id}
     provider.terminate([launched.id])
     provider.instances()
-    assert provider.rebalanced == frozenset()
+    assert provider.condition().at_risk == frozenset()
 
 
 def test_a_maintenance_takes_an_instance_back_when_it_begins(world: AwsWorld) -> None:
@@ -141,7 +141,8 @@ def test_a_queue_that_is_gone_is_named(world: AwsWorld) -> None:
     world.sqs.delete_queue(QueueUrl=world.queue_url)
     provider = world.connect()
     assert provider.interruptions() == []
-    assert "regions.us-east-1.queue_url" in provider.deaf["us-east-1"]
+    (trouble,) = provider.condition().troubles
+    assert "regions.us-east-1.queue_url" in trouble
 
 
 def test_what_was_told_is_not_lost_when_the_queue_fails(world: AwsWorld) -> None:
@@ -151,9 +152,10 @@ def test_what_was_told_is_not_lost_when_the_queue_fails(world: AwsWorld) -> None
     assert len(provider.interruptions()) == 1
     world.account.faults.add(Fault("ReceiveMessage"))
     assert len(provider.interruptions()) == 1
-    assert list(provider.deaf) == ["us-east-1"]
+    (trouble,) = provider.condition().troubles
+    assert trouble.startswith("us-east-1: ")
     assert len(provider.interruptions()) == 1
-    assert provider.deaf == {}
+    assert provider.condition().troubles == ()
 
 
 @pytest.mark.aws
@@ -165,4 +167,4 @@ def test_many_notices_are_read_in_one_look(world: AwsWorld) -> None:
     world.announce(WARNING, {"instance-id": launched.id})
     assert len(provider.interruptions()) == 1
     assert world.messages_left() == 0
-    assert provider.dropped_messages() == 0
+    assert provider.condition().troubles == ()

@@ -65,7 +65,7 @@ def test_no_price_no_offer(world: AwsWorld) -> None:
         "gpu/g4dn.xlarge/us-east-1b/spot",
         "gpu/g5.xlarge/us-east-1b/spot",
     ]
-    assert provider.left_out[SMALL_SPOT] == "the spot market tells no price"
+    assert provider.condition().left_out[SMALL_SPOT] == "the spot market tells no price"
     error = error_of(lambda: provider.launch(world.request("1", SMALL_SPOT)))
     assert "the spot market tells no price" in str(error)
     assert world.account.calls["CreateFleet"] == 0

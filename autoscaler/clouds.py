@@ -1,0 +1,121 @@
+"""Opens the providers that a controller is told to buy from: this machine, and pools in clouds.
+
+A source of pools is a file, or where Terraform wrote them. What was read last is kept: a
+controller that is started again while a cloud is away goes on with what it knew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from autoscaler.clock import Clock
+from autoscaler.domain.errors import NotFound, PermissionDenied, ProviderError, SpecError
+from providers.base import Provider
+from providers.local.provider import LocalProvider
+from providers.local.settings import LocalSettings
+
+if TYPE_CHECKING:
+    from providers.aws.settings import AwsSettings
+
+_log = logging.getLogger(__name__)
+
+_KEPT = "pools"
+
+
+def open_providers(
+    local: LocalSettings | None,
+    sources: Sequence[str],
+    state: Path,
+    host: str,
+    controller: str,
+    clock: Clock,
+) -> dict[str, Provider]:
+    """The providers by the name that their offers tell.
+
+    Args:
+        local: what of this machine is sold, if any is.
+        sources: where pools are: files, or ``ssm:/NAME``.
+        state: the controller's directory.
+        host: where instances are to find the controller.
+        controller: the id that owns what is bought.
+        clock: the time.
+
+    Raises:
+        SpecError: a source can't be read or used, or instances could not reach `host`.
+        ProviderError: the cloud does not give the pools, and never gave them before.
+    """
+    found: dict[str, Provider] = {}
+    if local is not None:
+        found["local"] = LocalProvider(state / "local", controller, local, clock)
+    for source in sources:
+        if "aws" in found:
+            raise SpecError(
+                f"{source}: pools of AWS were named before: put them in one", "--pools"
+            )
+        found["aws"] = _open_aws(source, state / _KEPT, host, controller, clock)
+    return found
+
+
+def _open_aws(source: str, kept: Path, host: str, controller: str, clock: Clock) -> Provider:
+    try:
+        from providers.aws.provider import AwsProvider
+        from providers.aws.reading import open_session, read_price_table
+    except ModuleNotFoundError as error:
+        raise SpecError(
+            f"{error.name} is not installed: pip install castor-autoscaler[server,aws]", "--pools"
+        ) from error
+    settings = _read(source, kept)
+    _require_reachable(host, settings.endpoint_url or os.environ.get("AWS_ENDPOINT_URL"))
+    table = read_price_table(settings)
+    return AwsProvider(settings, controller, clock, open_session(), table=table)
+
+
+def _read(source: str, kept: Path) -> AwsSettings:
+    """The settings of now; those of the last start where the cloud does not tell them."""
+    from providers.aws.reading import fetch_settings, parse_settings
+
+    copy = kept / f"{hashlib.sha256(source.encode()).hexdigest()[:16]}.json"
+    try:
+        text = fetch_settings(source)
+    except (NotFound, PermissionDenied):
+        raise
+    except ProviderError as error:
+        if not copy.exists():
+            raise
+        _log.warning("%s; the pools are those of the last start", error)
+        return parse_settings(copy.read_text(), source)
+    settings = parse_settings(text, source)
+    kept.mkdir(mode=0o700, exist_ok=True)
+    copy.write_text(text)
+    return settings
+
+
+def _require_reachable(host: str, endpoint_url: str | None) -> None:
+    """Instances that can't reach their controller would be paid for until they give up."""
+    elsewhere = endpoint_url is None or not _is_here(urlsplit(endpoint_url).hostname or "")
+    if _is_any(host) or (elsewhere and _is_here(host)):
+        raise SpecError(
+            f"instances can't reach {host}: name the address of this host in their network",
+            "--host",
+        )
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False
+
+
+def _is_any(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:  # a name
+        return False
