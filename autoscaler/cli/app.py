@@ -188,6 +188,24 @@ def stop(
 
 
 @app.command()
+def drain(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Say it: every job is stopped.")
+    ] = False,
+) -> None:
+    """Stop all jobs, with their checkpoints, and return when no instance is left in any cloud."""
+    from autoscaler.cli.waiting import drain as drain_all
+    from autoscaler.clock import SystemClock
+    from autoscaler.domain.errors import SpecError
+    from autoscaler.wire.connection import connect
+
+    if not everything:
+        raise SpecError("this stops every job: say --all, or stop one with castor stop", "drain")
+    drain_all(connect(), lambda left: print(f"left: {left}", flush=True), SystemClock())
+    print("nothing is left: no instance of this deployment runs")
+
+
+@app.command()
 def costs(as_json: Json = False) -> None:
     """Print what was spent, by job, offer and day, to the cent that was billed."""
     from autoscaler.cli.live import print_whole
@@ -273,7 +291,7 @@ def serve(
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    for chatty in ("httpx", "alembic"):
+    for chatty in ("httpx", "alembic", "botocore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     settings = serve_settings(
         state or state_directory(),
@@ -363,7 +381,7 @@ def node(
     from providers.metadata import read_metadata
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
-    for chatty in ("httpx", "alembic"):
+    for chatty in ("httpx", "alembic", "botocore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     run_agent(load_user_data(user_data), read_metadata(os.environ), SystemClock())
 

@@ -65,7 +65,7 @@ def overview(jobs: Sequence[JobView], fleet: FleetView, now_seconds: float) -> R
     """All jobs, each with its last decision."""
     if not jobs:
         words = "no job is at work: castor status --all shows ended ones, castor submit runs one"
-        return Text(words, style="dim")
+        return Group(Text(words, style="dim"), _fleet_line(fleet, now_seconds))
     parts: list[RenderableType] = [JobsTable(jobs, now_seconds), Text()]
     for job in jobs:
         if job.decision is not None:
@@ -175,6 +175,9 @@ def _fleet_line(fleet: FleetView, now_seconds: float) -> Text:
     line = Text(text, style="dim")
     if fleet.hands_off:
         line.append(f"; {fleet.hands_off}: nothing is bought or given back", style="yellow")
+    if fleet.strays:
+        strays = ", ".join(sorted(fleet.strays))
+        line.append(f"; {strays} ran without an order: ended", style="yellow")
     if fleet.trouble:
         line.append(f"; trouble: {fleet.trouble}", style="red")
     if fleet.failed_plans:

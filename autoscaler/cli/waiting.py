@@ -1,17 +1,19 @@
-"""Commands that stay: until a job has ended, or with its log."""
+"""Commands that stay: until a job has ended, or all of them, or with a log."""
 
 from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from io import IncrementalNewlineDecoder
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import Unavailable
 from autoscaler.wire.client import Client
-from autoscaler.wire.messages import JobView, LogPart
+from autoscaler.wire.messages import FleetView, JobView, LogPart
 
 _POLL_SECONDS = 1.0
+_TIMES_EMPTY = 2
 
 
 def wait_for_end(client: Client, name: str, clock: Clock) -> JobView:
@@ -24,6 +26,52 @@ def wait_for_end(client: Client, name: str, clock: Clock) -> JobView:
         if job is not None and job.phase.is_final and not job.instances:
             return job
         clock.sleep(_POLL_SECONDS)
+
+
+def drain(client: Client, say: Callable[[str], None], clock: Clock) -> None:
+    """Stop all jobs, again and again, until nothing of this deployment is left in any cloud.
+
+    Ask twice: what was on its way when the jobs were stopped is in the second list. `say` is told
+    what is left whenever that changes. A controller may come and go, but for the first call.
+
+    Raises:
+        Unavailable: there is none.
+    """
+    client.drain()
+    times_empty, told = 0, ""
+    while times_empty < _TIMES_EMPTY:
+        try:
+            client.drain()
+            left = _left(_next_fleet(client, clock))
+        except Unavailable:
+            left = "the controller is away"
+            clock.sleep(_POLL_SECONDS)
+        times_empty = 0 if left else times_empty + 1
+        if left and left != told:
+            say(left)
+        told = left
+
+
+def _next_fleet(client: Client, clock: Clock) -> FleetView:
+    """The fleet after another turn of the controller's loop."""
+    asked_seconds = clock.now()
+    while True:
+        fleet = client.fleet()
+        if (fleet.ticked_seconds or 0.0) > asked_seconds:
+            return fleet
+        clock.sleep(_POLL_SECONDS)
+
+
+def _left(fleet: FleetView) -> str:
+    """What is left, in words; nothing if nothing is."""
+    parts = []
+    if fleet.instances:
+        parts.append(f"{len(fleet.instances)} instances")
+    if fleet.strays:
+        parts.append(f"{', '.join(sorted(fleet.strays))}, which nobody ordered")
+    if fleet.silent:
+        parts.append(f"{', '.join(sorted(fleet.silent))} does not say what runs: {fleet.trouble}")
+    return "; ".join(parts)
 
 
 def follow_logs(client: Client, name: str, follow: bool, clock: Clock) -> None:

@@ -18,7 +18,7 @@ from autoscaler.controller.converging import Converging
 from autoscaler.controller.hands_off import hands_off
 from autoscaler.controller.market import Market
 from autoscaler.controller.news import news_in
-from autoscaler.controller.observation import Observer
+from autoscaler.controller.observation import Observed, Observer
 from autoscaler.controller.reversals import Reversals
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.snapshots import Snapshots
@@ -89,6 +89,8 @@ class ControllerStatus:
     refused: Mapping[str, str] = field(default_factory=dict)
     ticked_seconds: float | None = None
     trouble: str | None = None
+    silent: frozenset[str] = frozenset()
+    strays: frozenset[str] = frozenset()
     study_troubles: Mapping[str, str] = field(default_factory=dict)
     hands_off: str | None = None
     failed_plans: int = 0
@@ -165,7 +167,7 @@ class Controller:
         started = self._calls.carry_out(now_seconds, launches=acts)
         self._prune(now_seconds)
         self._ticked_seconds = now_seconds
-        self._show(plan, observed.trouble, now_seconds)
+        self._show(plan, observed, now_seconds)
         return TickReport(self._tick, plan, decisions, started, self.status.trouble)
 
     def _keep_up(self, alive: Sequence[HeldInstance], now_seconds: float) -> None:
@@ -300,9 +302,11 @@ class Controller:
         self._store.events.prune(before_seconds)
         self._snapshots.forget(job.id for job in self._store.jobs.alive())
 
-    def _show(self, plan: Plan | None, trouble: str | None, now_seconds: float) -> None:
+    def _show(self, plan: Plan | None, observed: Observed, now_seconds: float) -> None:
         self.status.offers = self._market.offers
         self.status.limits = self._market.limits
+        self.status.silent = self._market.silent
+        self.status.strays = observed.strays
         self.status.asked_seconds = self._market.asked_seconds
         self.status.refused = self._market.refused
         self.status.unavailable = self._store.capacity.unavailable(now_seconds)
@@ -310,7 +314,7 @@ class Controller:
             self.status.shadow_prices = plan.shadow_prices
         self.status.study_troubles = self._study_troubles.by_study()
         of_studies = (f"study {name}: {each}" for name, each in self.status.study_troubles.items())
-        self.status.trouble = "; ".join(filter(None, (trouble, *of_studies))) or None
+        self.status.trouble = "; ".join(filter(None, (observed.trouble, *of_studies))) or None
         self.status.hands_off = self._hands_off
         self.status.ticked_seconds = now_seconds
 

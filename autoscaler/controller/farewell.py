@@ -1,4 +1,4 @@
-"""The end of a controller that runs for one process only, once that has died."""
+"""All jobs are stopped, and all is given back: the end of a deployment, or of a process's own."""
 
 from __future__ import annotations
 
@@ -21,21 +21,31 @@ def outlive(is_there: Callable[[], bool], clock: Clock) -> None:
         clock.sleep(_LOOK_SECONDS)
 
 
-def give_everything_back(
-    store: Store, wake: Callable[[], None], clock: Clock, most_seconds: float
-) -> bool:
-    """Stop every job, with its checkpoint, and wait until nothing is held; the loop goes on.
+def stop_everything(store: Store, now_seconds: float) -> int:
+    """Stop every job, with its checkpoint; returns how many.
 
-    Who drove studies drives them no more. False if something is held after `most_seconds`.
+    Who drove studies drives them no more.
     """
-    now_seconds = clock.now()
     for study in {job.spec.study for job in store.jobs.all() if job.spec.study is not None}:
         driver = store.leases.holder(study, now_seconds)
         if driver is not None:
             store.leases.leave(study, driver)
-    for job in store.jobs.alive():
+    jobs = store.jobs.alive()
+    for job in jobs:
         with contextlib.suppress(Conflict):  # it has just ended
             store.jobs.request_stop(job.id, now_seconds)
+    return len(jobs)
+
+
+def give_everything_back(
+    store: Store, wake: Callable[[], None], clock: Clock, most_seconds: float
+) -> bool:
+    """Stop everything, and wait until nothing is held; the loop goes on.
+
+    False if something is held after `most_seconds`.
+    """
+    now_seconds = clock.now()
+    stop_everything(store, now_seconds)
     wake()
     while store.instances.alive() and clock.now() - now_seconds < most_seconds:
         clock.sleep(_LOOK_SECONDS)

@@ -95,6 +95,11 @@ class Market:
         return "; ".join(said) or None
 
     @property
+    def silent(self) -> frozenset[str]:
+        """The providers that did not answer when last asked."""
+        return frozenset(self._silent)
+
+    @property
     def at_risk(self) -> frozenset[str]:
         """What the clouds would rather have back, by their own ids: a hint to save."""
         told = (provider.condition().at_risk for provider in self._providers.values())

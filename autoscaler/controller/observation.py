@@ -40,10 +40,14 @@ _AWAY_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """All instances that have not ended, as known now."""
+    """All instances that have not ended, as known now; `strays` are the clouds' ids of others.
+
+    Nobody ordered these; they end once a second list has them too.
+    """
 
     alive: tuple[HeldInstance, ...]
     trouble: str | None
+    strays: frozenset[str] = frozenset()
 
 
 class Observer:
@@ -83,7 +87,8 @@ class Observer:
             self._take_in(listing, now_seconds)
         for held in self._store.instances.alive():
             self._check_agent(held, now_seconds)
-        return Observed(self._store.instances.alive(), self._market.trouble)
+        strays = frozenset(self._orphans)
+        return Observed(self._store.instances.alive(), self._market.trouble, strays)
 
     def _tell_refused(self, now_seconds: float) -> None:
         """Once for each price, until it can be used again."""

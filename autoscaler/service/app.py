@@ -191,6 +191,11 @@ def _fleet(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
         rooms.submissions.unfreeze(who)
         return Response(status_code=204)
 
+    @router.post("/drain")
+    def drain(who: str = Depends(person)) -> Response:
+        rooms.submissions.drain(who)
+        return Response(status_code=204)
+
     @router.post("/plans")
     def plan(submission: Submission) -> Response:
         foreseen = rooms.foresee(submission.spec)

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.farewell import stop_everything
 from autoscaler.controller.programs import recalled
 from autoscaler.controller.snapshots import allowed_offers
 from autoscaler.domain.errors import Conflict, NotFound, SpecError, Unavailable
@@ -94,6 +95,14 @@ class Submissions:
         """Let the controller act on its decisions again."""
         self._store.settings.unfreeze()
         self._store.events.add(Event(self._clock.now(), "released", f"by {person}", None))
+        self._wake()
+
+    def drain(self, person: str) -> None:
+        """End every job, with a checkpoint, and have nobody start more trials."""
+        now_seconds = self._clock.now()
+        if stopped := stop_everything(self._store, now_seconds):
+            text = f"asked for by {person}: {stopped} jobs"
+            self._store.events.add(Event(now_seconds, "drained", text, None))
         self._wake()
 
     def stop(self, name: str, person: str) -> JobRecord:

@@ -111,6 +111,8 @@ class Views:
             hands_off=status.hands_off,
             failed_plans=status.failed_plans,
             solver_failures=status.solver_failures,
+            silent=status.silent,
+            strays=status.strays,
         )
 
     def offers(self, now_seconds: float) -> OffersView:

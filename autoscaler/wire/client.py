@@ -213,6 +213,10 @@ class Client:
         """Let the controller act on its decisions again."""
         self._http.call("POST", "/v1/unfreeze")
 
+    def drain(self) -> None:
+        """Stop every job, with a checkpoint; what they hold is given back."""
+        self._http.call("POST", "/v1/drain")
+
     def costs(self) -> CostView:
         """What was spent."""
         return self._http.get(CostView, "/v1/costs")

@@ -177,7 +177,9 @@ class PlanView:
 class FleetView:
     """What is offered, what limits all jobs, what is held, and how the controller is.
 
-    `hands_off` says why it carries none of its decisions out, if it does not. Since it started
+    Of providers that are `silent` it is not known now what runs there. `strays` are instances of
+    this deployment, by their clouds' ids, that nobody ordered; they are being ended. `hands_off`
+    says why it carries none of its decisions out, if it does not. Since it started
     `failed_plans` were not made, and `solver_failures` were made without their solver.
     """
 
@@ -194,6 +196,8 @@ class FleetView:
     hands_off: str | None = None
     failed_plans: int = 0
     solver_failures: int = 0
+    silent: frozenset[str] = frozenset()
+    strays: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -22,11 +23,13 @@ _SSM: Final = "ssm:"
 def open_session() -> boto3.session.Session:
     """A session with the credentials and the region of the environment.
 
+    AWS_REGION is what other tools of AWS go by; boto3 knows AWS_DEFAULT_REGION alone.
+
     Raises:
         PermissionDenied: what the environment names can't be used.
     """
     try:
-        return boto3.session.Session()
+        return boto3.session.Session(region_name=os.environ.get("AWS_REGION") or None)
     except BotoCoreError as error:
         raise PermissionDenied(
             f"AWS_PROFILE: {' '.join(str(error).split())}: name a profile that ~/.aws/config has, "

@@ -9,7 +9,7 @@ import pytest
 from rich.text import Text
 
 from autoscaler.cli.live import show
-from autoscaler.cli.waiting import LogLines, follow_logs
+from autoscaler.cli.waiting import LogLines, drain, follow_logs
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.job import JobPhase
@@ -53,6 +53,50 @@ def test_a_log_is_followed_through_a_restart_of_the_controller(
     controller = Logged("first ", None, "line\nthe", " end")
     follow_logs(controller, "job", True, VirtualClock())  # type: ignore[arg-type]
     assert capsys.readouterr().out == "i | first line\ni | the end\n"
+
+
+class Emptying:
+    """A controller that has less at each turn; in some it is away."""
+
+    def __init__(self, clock: VirtualClock, *turns: Mapping[str, object] | None) -> None:
+        self._clock = clock
+        self._turns = list(turns)
+        self.drained = 0
+
+    def drain(self) -> None:
+        self.drained += 1
+
+    def fleet(self) -> SimpleNamespace:
+        self._clock.advance(1.0)
+        turn = self._turns.pop(0)
+        if turn is None:
+            raise Unavailable("away")
+        nothing = {"instances": (), "strays": frozenset(), "silent": frozenset(), "trouble": None}
+        return SimpleNamespace(ticked_seconds=self._clock.now(), **{**nothing, **turn})
+
+
+def test_a_drain_ends_once_nothing_is_left_twice_in_a_row() -> None:
+    clock, told = VirtualClock(), list[str]()
+    silent = {"silent": frozenset({"aws"}), "trouble": "aws: throttled"}
+    turns = ({"instances": ("a", "b")}, {"instances": ("a", "b")}, None, {}, silent)
+    controller = Emptying(clock, *turns, {"strays": frozenset({"i-1"})}, {}, {})
+    drain(controller, told.append, clock)  # type: ignore[arg-type]
+    assert told == [
+        "2 instances",
+        "the controller is away",
+        "aws does not say what runs: aws: throttled",
+        "i-1, which nobody ordered",
+    ]
+    assert controller.drained == 9
+
+
+def test_a_drain_without_a_controller_says_so() -> None:
+    class Absent:
+        def drain(self) -> None:
+            raise Unavailable("away")
+
+    with pytest.raises(Unavailable):
+        drain(Absent(), print, VirtualClock())  # type: ignore[arg-type]
 
 
 def test_without_following_an_absent_controller_is_said_to_be() -> None:

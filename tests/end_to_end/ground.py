@@ -1,0 +1,79 @@
+"""The ground of `terraform/modules/aws` without Terraform: what there has to be of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import boto3
+
+from tests.fakes.aws.machines import REGION
+from tests.fakes.aws.server import FakeAws
+
+MODULE: Final = Path(__file__).parents[2] / "terraform" / "modules" / "aws"
+SOURCE: Final = "ssm:/castor/prod/pools"
+_BUCKET: Final = "castor-prod"
+_ZONES: Final = ("us-east-1a", "us-east-1b")
+
+
+def lay_ground(fake: FakeAws, key: str) -> str:
+    """Lay it in that account; returns what `castor serve --pools` takes."""
+    session = boto3.session.Session(key, "secret", region_name=REGION)
+
+    def client(service: str) -> Any:
+        return session.client(service, endpoint_url=fake.url)
+
+    ec2 = client("ec2")
+    zones = [{"Name": "availability-zone", "Values": list(_ZONES)}]
+    subnets = ec2.describe_subnets(Filters=zones)["Subnets"]
+    template = ec2.create_launch_template(
+        LaunchTemplateName="castor-prod-gpu",
+        LaunchTemplateData={
+            "ImageId": "ami-0123456789abcdef0",
+            "UserData": base64.b64encode(_user_data().encode()).decode(),
+        },
+    )["LaunchTemplate"]
+    client("s3").create_bucket(Bucket=_BUCKET)
+    queue_url = client("sqs").create_queue(QueueName="castor-prod-events")["QueueUrl"]
+    region = {
+        "subnets": {one["AvailabilityZone"]: one["SubnetId"] for one in subnets},
+        "user_data": f"s3://{_BUCKET}/user-data",
+        "queue_url": queue_url,
+    }
+    pool = {
+        "region": REGION,
+        "launch_template": {"id": template["LaunchTemplateId"], "version": "1"},
+        "instance_types": ["g4dn.xlarge"],
+        "purchases": ["spot", "on-demand"],
+        "max_instances": 2,
+        "max_usd_per_hour": 10,
+        "boot": "5s",
+    }
+    document = {
+        "schema": 1,
+        "deployment": "prod",
+        "regions": {REGION: region},
+        "pools": {"gpu": pool},
+        "max_usd_per_hour": 10,
+    }
+    name = SOURCE.removeprefix("ssm:")
+    client("ssm").put_parameter(Name=name, Value=json.dumps(document), Type="String")
+    return SOURCE
+
+
+def _user_data() -> str:
+    """As pools.tf puts it together."""
+    settings = {
+        "region": REGION,
+        "bucket": _BUCKET,
+        "parcels": "user-data",
+        "python": "python3",
+        "has_wheels": "false",
+        "has_index": "true",
+        "boot_minutes": "20",
+    }
+    told = [f"{name}='{value}'" for name, value in settings.items()]
+    scripts = [(MODULE / "files" / name).read_text() for name in ("install.sh", "node.sh")]
+    return "\n".join(["#!/bin/bash", *told, *scripts])
