@@ -14,7 +14,6 @@ from tests.fakes.aws.server import FakeAws
 
 MODULE: Final = Path(__file__).parents[2] / "terraform" / "modules" / "aws"
 SOURCE: Final = "ssm:/castor/prod/pools"
-_BUCKET: Final = "castor-prod"
 _ZONES: Final = ("us-east-1a", "us-east-1b")
 
 
@@ -25,21 +24,22 @@ def lay_ground(fake: FakeAws, key: str) -> str:
     def client(service: str) -> Any:
         return session.client(service, endpoint_url=fake.url)
 
-    ec2 = client("ec2")
+    ec2, bucket = client("ec2"), f"castor-prod-{fake.proxy.account(key).number}"
     zones = [{"Name": "availability-zone", "Values": list(_ZONES)}]
     subnets = ec2.describe_subnets(Filters=zones)["Subnets"]
     template = ec2.create_launch_template(
         LaunchTemplateName="castor-prod-gpu",
         LaunchTemplateData={
             "ImageId": "ami-0123456789abcdef0",
-            "UserData": base64.b64encode(_user_data().encode()).decode(),
+            "UserData": base64.b64encode(_user_data(bucket).encode()).decode(),
         },
     )["LaunchTemplate"]
-    client("s3").create_bucket(Bucket=_BUCKET)
+    client("s3").create_bucket(Bucket=bucket)
     queue_url = client("sqs").create_queue(QueueName="castor-prod-events")["QueueUrl"]
+    _route_events(client("events"), client("sqs"), queue_url)
     region = {
         "subnets": {one["AvailabilityZone"]: one["SubnetId"] for one in subnets},
-        "user_data": f"s3://{_BUCKET}/user-data",
+        "user_data": f"s3://{bucket}/user-data",
         "queue_url": queue_url,
     }
     pool = {
@@ -63,11 +63,20 @@ def lay_ground(fake: FakeAws, key: str) -> str:
     return SOURCE
 
 
-def _user_data() -> str:
+def _route_events(events: Any, sqs: Any, queue_url: str) -> None:
+    wanted = ["QueueArn"]
+    told = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=wanted)
+    pattern = {"source": ["aws.ec2"], "detail-type": ["EC2 Spot Instance Interruption Warning"]}
+    events.put_rule(Name="castor-prod-reclaim", EventPattern=json.dumps(pattern))
+    target = {"Id": "castor", "Arn": told["Attributes"]["QueueArn"]}
+    events.put_targets(Rule="castor-prod-reclaim", Targets=[target])
+
+
+def _user_data(bucket: str) -> str:
     """As pools.tf puts it together."""
     settings = {
         "region": REGION,
-        "bucket": _BUCKET,
+        "bucket": bucket,
         "parcels": "user-data",
         "python": "python3",
         "has_wheels": "false",

@@ -24,15 +24,16 @@ from autoscaler.wire.client import Client
 from autoscaler.wire.connection import connect
 from autoscaler.wire.messages import JobView
 from tests.end_to_end.ground import lay_ground
-from tests.fakes.aws.machines import REGION, Machines
+from tests.fakes.aws.machines import REGION, Machines, Teller
 from tests.fakes.aws.server import FakeAws
 from tests.training.fleet import wait_until
 
 KEY = "AKIAENDTOEND"
 NOTICE_SECONDS = 20.0
 
+# Slow until it is told to hurry, and then as fast as it can.
 TRAIN = """
-import sys, time, torch
+import os, sys, time, torch
 from torch.utils.data import TensorDataset
 from autoscaler.training.session import session
 
@@ -41,17 +42,17 @@ model = torch.nn.Linear(4, 1)
 data = TensorDataset(torch.randn(256, 4), torch.randn(256, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 with session(model, optimizer, data, batch_size=16) as job:
-    for x, y in job.batches(epochs=int(sys.argv[1])):
+    for x, y in job.batches(epochs=1000):
         job.step((job.model(x) - y).square().mean())
-        time.sleep(0.05)
+        time.sleep(0.0 if os.path.exists(sys.argv[1]) else 0.05)
 """
 
 JOB = """
 name: {name}
-command: [python, train.py, "{epochs}"]
+command: [python, train.py, {hurry}]
 objective: fastest
-instances: {{min: 1, max: 2}}
-checkpoint: {{interval: 5s}}
+instances: {{min: 1, max: 1}}
+checkpoint: {{interval: 2s}}
 """
 
 
@@ -93,6 +94,7 @@ class Deployment:
                 stdout=log,
                 stderr=log,
             )
+        self.client().close()
 
     def client(self) -> Client:
         return wait_until(self._connected, 60, "a controller that answers")  # type: ignore[no-any-return]
@@ -106,12 +108,15 @@ class Deployment:
     def log(self) -> str:
         return (self._directory / "controller.log").read_text()[-6000:]
 
-    def submit(self, name: str, epochs: int) -> None:
+    def submit(self, name: str) -> Path:
+        """Submit a job; when the file that is returned appears, it hurries."""
         directory = self._directory / name
         directory.mkdir()
+        hurry = directory / "hurry"
         (directory / "train.py").write_text(TRAIN)
-        (directory / "job.yaml").write_text(JOB.format(name=name, epochs=epochs))
+        (directory / "job.yaml").write_text(JOB.format(name=name, hurry=hurry))
         self.castor("submit", directory / "job.yaml")
+        return hurry
 
     def _connected(self) -> Client | None:
         assert self._process is not None and self._process.poll() is None, self.log()
@@ -123,11 +128,18 @@ class Deployment:
         return None
 
 
-@pytest.fixture
-def fake() -> Iterator[FakeAws]:
+@pytest.fixture(scope="module")
+def server() -> Iterator[FakeAws]:
     fake = FakeAws(SystemClock())
     yield fake
     fake.close()
+
+
+@pytest.fixture
+def fake(server: FakeAws) -> FakeAws:
+    """With an account that is new."""
+    server.proxy.renew(KEY, SystemClock())
+    return server
 
 
 @pytest.fixture
@@ -145,31 +157,76 @@ def deployment(fake: FakeAws, tmp_path: Path) -> Iterator[Deployment]:
     deployment.end()
 
 
+class Story:
+    """What is seen of one job, from the controller and from the cloud."""
+
+    def __init__(self, deployment: Deployment, machines: Machines, job: str) -> None:
+        self.account = machines.account
+        self._deployment = deployment
+        self._machines = machines
+        self._job = job
+        self._client = deployment.client()
+
+    def job(self) -> JobView:
+        return self._client.job(self._job)
+
+    def training(self) -> set[str]:
+        """Those of its instances that train, by the controller's names."""
+        instances = self.job().instances
+        return {one.id for one in instances if one.phase is InstancePhase.TRAINING}
+
+    def until(self, condition: Callable[[], Any], what: str) -> None:
+        try:
+            wait_until(condition, 90, what)
+        except AssertionError as error:
+            printed = f"{self._deployment.log()}\n{self._machines.console()}"
+            raise AssertionError(f"{error}\n{self.job()}\n{printed}") from None
+
+    def trains_on(self, count: int, without: str | None = None) -> None:
+        def is_so() -> bool:
+            alive = self.account.alive()
+            return len(self.training()) == count == len(alive) and without not in alive
+
+        self.until(is_so, f"{count} instances train, and nothing else runs")
+
+
 @pytest.mark.aws
 @pytest.mark.timeout(400)
-def test_a_job_trains_grows_is_reclaimed_and_ends(
+def test_a_job_grows_is_reclaimed_shrinks_and_ends(
     deployment: Deployment, machines: Machines
 ) -> None:
-    client, account = deployment.client(), machines.account
-    deployment.submit("words", epochs=150)
+    hurry = deployment.submit("words")
+    story = Story(deployment, machines, "words")
+    story.trains_on(1)
+    deployment.castor("set", "words", "min=2", "max=2")
+    story.trains_on(2)
 
-    def trained() -> set[str]:
-        job = client.job("words")
-        return {one.id for one in job.instances if one.phase is InstancePhase.TRAINING}
+    for told_by in Teller:
+        taken = story.account.alive()[0]
+        machines.reclaim(taken, NOTICE_SECONDS, told_by)
+        story.trains_on(2, without=taken)
 
-    def look(condition: Callable[[JobView], Any], what: str) -> Any:
-        try:
-            return wait_until(lambda: condition(client.job("words")), 90, what)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{deployment.log()}\n{machines.console()}") from None
+    deployment.end(signal.SIGKILL)
+    deployment.start()
+    deployment.castor("set", "words", "min=1", "max=1")
+    story.trains_on(1)
 
-    look(lambda job: len(trained()) == 2, "two instances train")
-    taken = account.alive()[0]
-    before = trained()
-    machines.reclaim(taken, NOTICE_SECONDS)
-    look(lambda job: taken not in account.alive(), "what was taken back has ended")
-    look(lambda job: len(trained()) == 2 and trained() != before, "another takes its place")
-    job = look(lambda job: job.phase.is_final and job, "the job ends")
+    hurry.touch()
+    story.until(lambda: story.job().phase.is_final, "the job ends")
+    story.until(lambda: not story.account.alive(), "everything is given back")
+    job = story.job()
     assert job.phase is JobPhase.FINISHED, job.cause
-    wait_until(lambda: not account.alive(), 30, "everything is given back")
-    print(deployment.castor("status", "--all"), deployment.castor("costs"), sep="\n")
+    assert job.attempt == 1, "no step was lost, and nothing was started again"
+    assert len(story.account.launched_seconds) == 4
+
+
+@pytest.mark.aws
+@pytest.mark.timeout(200)
+def test_a_drain_leaves_nothing(deployment: Deployment, machines: Machines) -> None:
+    deployment.submit("words")
+    story = Story(deployment, machines, "words")
+    story.trains_on(1)
+    said = deployment.castor("drain", "--all")
+    assert said.endswith("nothing is left: no instance of this deployment runs\n")
+    assert story.account.alive() == []
+    assert story.job().phase is JobPhase.STOPPED

@@ -10,6 +10,7 @@ instance's, as with instance-initiated shutdown.
 from __future__ import annotations
 
 import base64
+import json
 import os
 import shlex
 import signal
@@ -19,6 +20,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,6 +60,13 @@ echo "systemctl $*" >> {root}/told
 echo "shutdown $*" >> {root}/told
 """,
 }
+
+
+class Teller(Enum):
+    """Who tells of a reclaim: the instance's metadata service, or a rule of EventBridge."""
+
+    METADATA = "metadata"
+    EVENTS = "events"
 
 
 @dataclass
@@ -151,10 +160,18 @@ class Machines:
     def account(self) -> Account:
         return self._fake.proxy.account(self._key)
 
-    def reclaim(self, instance_id: str, notice_seconds: float) -> None:
-        """The cloud takes a spot instance back: told by its metadata service and EventBridge."""
+    def reclaim(self, instance_id: str, notice_seconds: float, told_by: Teller) -> None:
+        """The cloud takes a spot instance back, and says so in one of the ways that it has."""
         self._reclaims[instance_id] = time.time() + notice_seconds
-        self._metadata.announce_end(instance_id, self._reclaims[instance_id])
+        if told_by is Teller.METADATA:
+            self._metadata.announce_end(instance_id, self._reclaims[instance_id])
+            return
+        event = {
+            "Source": "aws.ec2",
+            "DetailType": "EC2 Spot Instance Interruption Warning",
+            "Detail": json.dumps({"instance-id": instance_id, "instance-action": "terminate"}),
+        }
+        self._client("events").put_events(Entries=[event])
 
     def console(self) -> str:
         """What all of them printed, for whoever looks for the reason of a failure."""
