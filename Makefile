@@ -40,9 +40,9 @@ test: $(INSTALLED) ## Run the test suite: three at a time on two cores, for many
 test-kills: $(INSTALLED) ## Run the tests that take minutes: controllers killed at random.
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
-test-aws: $(INSTALLED) ## Run all tests of EC2, on a fake one: calls failing in every way, Terraform's ground.
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "aws or not aws" tests/providers/aws $(ARGS)
-	@$(BIN)/python -m pytest -rs -m aws tests/terraform $(ARGS)
+test-aws: $(INSTALLED) ## Run all tests of EC2, on a fake one: from Terraform to a job that trains, calls that fail.
+	@$(BIN)/python -m pytest -rs -n 2 --dist worksteal -m "aws or not aws" \
+		tests/end_to_end tests/terraform tests/providers/aws $(ARGS)
 
 test-optuna: $(INSTALLED) ## Run the tests of studies with the oldest Optuna that does.
 	@$(PIP) install --quiet --no-deps --upgrade --target build/optuna optuna==$(OLDEST_OPTUNA)

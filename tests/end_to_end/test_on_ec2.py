@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,115 +12,14 @@ pytest.importorskip("boto3", reason="the extra aws is not installed")
 pytest.importorskip("moto", reason="moto is not installed")
 
 from autoscaler.clock import SystemClock
-from autoscaler.domain.errors import Unavailable
-from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
-from autoscaler.wire.client import Client
-from autoscaler.wire.connection import connect
-from autoscaler.wire.messages import JobView
+from tests.end_to_end.deployment import Deployment, Story
 from tests.end_to_end.ground import lay_ground
-from tests.fakes.aws.machines import REGION, Machines, Teller
+from tests.fakes.aws.machines import Machines, Teller
 from tests.fakes.aws.server import FakeAws
-from tests.training.fleet import wait_until
 
 KEY = "AKIAENDTOEND"
 NOTICE_SECONDS = 20.0
-
-# Slow until it is told to hurry, and then as fast as it can.
-TRAIN = """
-import os, sys, time, torch
-from torch.utils.data import TensorDataset
-from autoscaler.training.session import session
-
-torch.manual_seed(0)
-model = torch.nn.Linear(4, 1)
-data = TensorDataset(torch.randn(256, 4), torch.randn(256, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-with session(model, optimizer, data, batch_size=16) as job:
-    for x, y in job.batches(epochs=1000):
-        job.step((job.model(x) - y).square().mean())
-        time.sleep(0.0 if os.path.exists(sys.argv[1]) else 0.05)
-"""
-
-JOB = """
-name: {name}
-command: [python, train.py, {hurry}]
-objective: fastest
-instances: {{min: 1, max: 1}}
-checkpoint: {{interval: 2s}}
-"""
-
-
-class Deployment:
-    """`castor` on one deployment over the fake EC2."""
-
-    def __init__(self, directory: Path, url: str, source: str) -> None:
-        self.state = directory / "state"
-        self._directory = directory
-        own = ("CASTOR_URL", "CASTOR_TOKEN", "CASTOR_STATE")
-        self._environment = {
-            **{name: os.environ[name] for name in os.environ if name not in own},
-            "CASTOR_STATE": str(self.state),
-            "AWS_ENDPOINT_URL": url,
-            "AWS_REGION": REGION,
-            "AWS_ACCESS_KEY_ID": KEY,
-            "AWS_SECRET_ACCESS_KEY": "secret",
-            "COLUMNS": "200",
-        }
-        self._serve = ["serve", "--port", "0", "--pools", source]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def castor(self, *words: str | Path) -> str:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "autoscaler.cli.app", *map(str, words)],
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr + self.log()
-        return done.stdout
-
-    def start(self) -> None:
-        with (self._directory / "controller.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "autoscaler.cli.app", *self._serve],
-                env=self._environment,
-                stdout=log,
-                stderr=log,
-            )
-        self.client().close()
-
-    def client(self) -> Client:
-        return wait_until(self._connected, 60, "a controller that answers")  # type: ignore[no-any-return]
-
-    def end(self, number: int = signal.SIGTERM) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.wait(60)
-            self._process = None
-
-    def log(self) -> str:
-        return (self._directory / "controller.log").read_text()[-6000:]
-
-    def submit(self, name: str) -> Path:
-        """Submit a job; when the file that is returned appears, it hurries."""
-        directory = self._directory / name
-        directory.mkdir()
-        hurry = directory / "hurry"
-        (directory / "train.py").write_text(TRAIN)
-        (directory / "job.yaml").write_text(JOB.format(name=name, hurry=hurry))
-        self.castor("submit", directory / "job.yaml")
-        return hurry
-
-    def _connected(self) -> Client | None:
-        assert self._process is not None and self._process.poll() is None, self.log()
-        with suppress(Unavailable):
-            client = connect(self.state)
-            if client.fleet().ticked_seconds is not None:
-                return client
-            client.close()
-        return None
 
 
 @pytest.fixture(scope="module")
@@ -151,43 +45,10 @@ def machines(fake: FakeAws, tmp_path: Path) -> Iterator[Machines]:
 
 @pytest.fixture
 def deployment(fake: FakeAws, tmp_path: Path) -> Iterator[Deployment]:
-    deployment = Deployment(tmp_path, fake.url, lay_ground(fake, KEY))
+    deployment = Deployment(tmp_path, fake.url, KEY, lay_ground(fake, KEY))
     deployment.start()
     yield deployment
     deployment.end()
-
-
-class Story:
-    """What is seen of one job, from the controller and from the cloud."""
-
-    def __init__(self, deployment: Deployment, machines: Machines, job: str) -> None:
-        self.account = machines.account
-        self._deployment = deployment
-        self._machines = machines
-        self._job = job
-        self._client = deployment.client()
-
-    def job(self) -> JobView:
-        return self._client.job(self._job)
-
-    def training(self) -> set[str]:
-        """Those of its instances that train, by the controller's names."""
-        instances = self.job().instances
-        return {one.id for one in instances if one.phase is InstancePhase.TRAINING}
-
-    def until(self, condition: Callable[[], Any], what: str) -> None:
-        try:
-            wait_until(condition, 90, what)
-        except AssertionError as error:
-            printed = f"{self._deployment.log()}\n{self._machines.console()}"
-            raise AssertionError(f"{error}\n{self.job()}\n{printed}") from None
-
-    def trains_on(self, count: int, without: str | None = None) -> None:
-        def is_so() -> bool:
-            alive = self.account.alive()
-            return len(self.training()) == count == len(alive) and without not in alive
-
-        self.until(is_so, f"{count} instances train, and nothing else runs")
 
 
 @pytest.mark.aws

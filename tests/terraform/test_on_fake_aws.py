@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,16 +16,15 @@ pytest.importorskip("moto", reason="moto is not installed")
 import boto3
 
 from autoscaler.clock import SystemClock
-from autoscaler.domain.instance import CONTROLLER_TAG, INSTANCE_TAG, JOB_TAG, LaunchRequest
-from providers.aws.provider import AwsProvider
-from providers.aws.reading import read_settings
+from tests.end_to_end.deployment import Deployment, Story
+from tests.fakes.aws.machines import Machines, Teller
 from tests.fakes.aws.server import FakeAws
 from tests.terraform.conftest import Terraform, terraform_in
 
 REGION = "us-east-1"
 KEY = "AKIATERRAFORM"
 SERVICES = ("ec2", "events", "iam", "kms", "s3", "sqs", "ssm", "sts")
-OFFER = "gpu/g4dn.xlarge/us-east-1a/on-demand"
+NOTICE_SECONDS = 20.0
 
 ROOT = """
 provider "aws" {
@@ -124,8 +122,8 @@ class Ground:
         return self.terraform.run("output", "-raw", name)[1]
 
     def sent_tags(self) -> dict[str, dict[str, str]]:
-        """The tags of the one fleet that was ordered, by the kind of resource that gets them."""
-        (fleet,) = [sent for action, sent in self._account.sent if action == "CreateFleet"]
+        """The tags of the first fleet that was ordered, by the kind of resource that gets them."""
+        fleet = next(sent for action, sent in self._account.sent if action == "CreateFleet")
         found: dict[str, dict[str, str]] = {}
         for name, kind in fleet.items():
             if (
@@ -135,11 +133,6 @@ class Ground:
                 keys = [one for one in fleet if one.startswith(prefix) and one.endswith(".Key")]
                 found[kind] = {fleet[one]: fleet[f"{one[:-3]}Value"] for one in keys}
         return found
-
-    def announce(self, kind: str, detail: dict[str, str]) -> None:
-        """On EventBridge, whose rules decide what comes to the queue."""
-        event = {"Source": "aws.ec2", "DetailType": kind, "Detail": json.dumps(detail)}
-        self.client("events").put_events(Entries=[event])
 
     def states(self) -> set[str]:
         """Of all instances of the account."""
@@ -177,35 +170,35 @@ def ground(tmp_path_factory: pytest.TempPathFactory, configuration: Path) -> Ite
 
 @pytest.mark.aws
 @pytest.mark.timeout(600)
-def test_the_ground_bears(ground: Ground) -> None:
-    """One story, for an apply takes most of a minute: bought, unchanged, given back, gone."""
+def test_the_ground_bears(ground: Ground, tmp_path: Path) -> None:
+    """One story, for an apply takes most of a minute: a job trains, nothing changes, all goes."""
     source = ground.output("pools_source")
-    settings = read_settings(source, ground.session, ground.fake.url)
-    settings = settings.model_copy(update={"endpoint_url": ground.fake.url})
-    provider = AwsProvider(settings, "prod-1", SystemClock(), ground.session)
-    tags = {CONTROLLER_TAG: "prod-1", JOB_TAG: "7", INSTANCE_TAG: "7-1"}
-    assert OFFER in [offer.id for offer in provider.offers()]
-    assert not provider.instances()
-    launched = provider.launch(LaunchRequest("token-1", OFFER, tags, "{}"))
+    machines = Machines(ground.fake, KEY, tmp_path / "machines")
+    deployment = Deployment(tmp_path, ground.fake.url, KEY, source)
+    try:
+        deployment.start()
+        deployment.submit("words")
+        story = Story(deployment, machines, "words")
+        story.trains_on(1)
 
-    # The policy demands the tag of a fleet and of all that it makes.
-    sent = ground.sent_tags()
-    assert sent.keys() >= {"fleet", "instance", "volume"}
-    assert {one["castor:deployment"] for one in sent.values()} == {"prod"}
-    found = ground.client("s3").get_object(Bucket=ground.output("bucket"), Key="user-data/token-1")
-    assert found["Body"].read() == b"{}"
+        # The policy demands the tag of a fleet and of all that it makes.
+        sent = ground.sent_tags()
+        assert sent.keys() >= {"fleet", "instance", "volume"}
+        assert {one["castor:deployment"] for one in sent.values()} == {"prod"}
 
-    # What Castor bought is nothing that Terraform has an opinion on: 0 is no change.
-    code, plan = ground.terraform.run(
-        "plan", "-detailed-exitcode", "-input=false", accepted=(0, 2)
-    )
-    assert code == 0, plan
+        # What Castor bought is nothing that Terraform has an opinion on: 0 is no change.
+        code, plan = ground.terraform.run(
+            "plan", "-detailed-exitcode", "-input=false", accepted=(0, 2)
+        )
+        assert code == 0, plan
 
-    ground.announce("EC2 Spot Instance Interruption Warning", {"instance-id": launched.id})
-    ground.announce("EC2 Instance State-change Notification", {"state": "running"})
-    assert [one.instance for one in provider.interruptions()] == [launched.id]
-    assert not provider.condition().troubles
-
-    provider.terminate([launched.id])
+        (first,) = story.account.alive()
+        machines.reclaim(first, NOTICE_SECONDS, Teller.EVENTS)
+        story.trains_on(1, without=first)
+        assert "trouble" not in deployment.castor("status")
+        deployment.castor("drain", "--all")
+    finally:
+        deployment.end()
+        machines.close()
     ground.terraform.run("destroy", "-auto-approve", "-input=false")
     assert ground.states() == {"terminated"}
