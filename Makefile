@@ -41,7 +41,7 @@ test-kills: $(INSTALLED) ## Run the tests that take minutes: controllers killed 
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
 test-aws: $(INSTALLED) ## Run all tests of EC2, on a fake one: from Terraform to a job that trains, calls that fail.
-	@$(BIN)/python -m pytest -rs -n 2 --dist worksteal -m "aws or not aws" \
+	@$(BIN)/python -m pytest -rs -n 2 --dist loadfile -m "aws or not aws" \
 		tests/end_to_end tests/terraform tests/providers/aws $(ARGS)
 
 test-optuna: $(INSTALLED) ## Run the tests of studies with the oldest Optuna that does.

@@ -31,6 +31,7 @@ from autoscaler.wire.messages import DecisionView, FleetView, JobView
 
 _REFRESH_SECONDS = 1.0
 _FILE_COLUMNS = 160
+_OFFERS_NAMED = 3
 
 
 def show(render: Callable[[], RenderableType], watch: bool, clock: Clock) -> None:
@@ -186,5 +187,18 @@ def _fleet_line(fleet: FleetView, now_seconds: float) -> Text:
     if fleet.solver_failures:
         line.append(f"; {fleet.solver_failures} plans made without the solver", style="yellow")
     if fleet.unavailable:
-        line.append(f"; refused lately: {', '.join(sorted(fleet.unavailable))}", style="yellow")
+        line.append(f"; refused lately: {_refusals(fleet)}", style="yellow")
     return line
+
+
+def _refusals(fleet: FleetView) -> str:
+    """What is refused, each reason once."""
+    reasons: dict[str, list[str]] = {}
+    for offer in sorted(fleet.unavailable):
+        reasons.setdefault(fleet.refusals.get(offer, ""), []).append(offer)
+    parts = []
+    for reason, offers in reasons.items():
+        named = ", ".join(offers[:_OFFERS_NAMED])
+        more = f" and {len(offers) - _OFFERS_NAMED} more" if len(offers) > _OFFERS_NAMED else ""
+        parts.append(f"{named}{more}: {reason}" if reason else f"{named}{more}")
+    return "; ".join(parts)

@@ -182,7 +182,8 @@ class Calls:
         longest_seconds = _LONGEST_OUTAGE_SECONDS if is_outage else _LONGEST_REFUSAL_SECONDS
         wait_seconds = min(doubled_seconds, longest_seconds)
         kind = type(error).__name__
-        self._store.capacity.refused(held.offer, kind, now_seconds, now_seconds + wait_seconds)
+        until_seconds = now_seconds + wait_seconds
+        self._store.capacity.refused(held.offer, kind, now_seconds, until_seconds, str(error))
         text = (
             f"{held.offer} refused ({kind}): {error}; not asked for again in {wait_seconds:.0f} s"
         )

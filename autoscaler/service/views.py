@@ -113,6 +113,11 @@ class Views:
             solver_failures=status.solver_failures,
             silent=status.silent,
             strays=status.strays,
+            refusals={
+                offer: refusal.reason
+                for offer, refusal in self._store.capacity.refusals().items()
+                if offer in status.unavailable
+            },
         )
 
     def offers(self, now_seconds: float) -> OffersView:

@@ -9,19 +9,28 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`in_a_row` waves of launches of an offer were refused since one was accepted."""
+    """`in_a_row` waves of launches of an offer were refused since one was accepted.
+
+    `reason` is what the cloud said of the last.
+    """
 
     offer: str
     error_kind: str
     in_a_row: int
     until_seconds: float
+    reason: str = ""
 
 
 class Capacity(ABC):
     """What is known of the capacity behind the offers."""
 
     def refused(
-        self, offer: str, error_kind: str, now_seconds: float, until_seconds: float
+        self,
+        offer: str,
+        error_kind: str,
+        now_seconds: float,
+        until_seconds: float,
+        reason: str = "",
     ) -> Refusal:
         """Keep away from an offer until then.
 
@@ -31,13 +40,14 @@ class Capacity(ABC):
 
         def refuse(known: Refusal | None) -> Refusal:
             if known is None:
-                return Refusal(offer, error_kind, 1, until_seconds)
+                return Refusal(offer, error_kind, 1, until_seconds, reason)
             is_new_wave = known.until_seconds <= now_seconds
             return Refusal(
                 offer=offer,
                 error_kind=error_kind,
                 in_a_row=known.in_a_row + is_new_wave,
                 until_seconds=max(known.until_seconds, until_seconds),
+                reason=reason,
             )
 
         return self._change(offer, refuse)

@@ -184,6 +184,7 @@ class RefusalRow(Table):
     error_kind: Mapped[str]
     in_a_row: Mapped[int]
     until_seconds: Mapped[float]
+    reason: Mapped[str] = mapped_column(server_default="")
 
 
 class LedgerRow(Table):

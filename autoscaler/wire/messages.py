@@ -178,9 +178,10 @@ class FleetView:
     """What is offered, what limits all jobs, what is held, and how the controller is.
 
     Of providers that are `silent` it is not known now what runs there. `strays` are instances of
-    this deployment, by their clouds' ids, that nobody ordered; they are being ended. `hands_off`
-    says why it carries none of its decisions out, if it does not. Since it started
-    `failed_plans` were not made, and `solver_failures` were made without their solver.
+    this deployment, by their clouds' ids, that nobody ordered; they are being ended. `refusals`
+    say why what is `unavailable` was refused, by offer. `hands_off` says why it carries none of
+    its decisions out, if it does not. Since it started `failed_plans` were not made, and
+    `solver_failures` were made without their solver.
     """
 
     controller: str
@@ -198,6 +199,7 @@ class FleetView:
     solver_failures: int = 0
     silent: frozenset[str] = frozenset()
     strays: frozenset[str] = frozenset()
+    refusals: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ class RegionOffering:
         self._quotas: Remembered[list[VcpuQuota]] = Remembered(
             lambda: read_quotas(calls), slow, retry, clock
         )
-        self._closed: set[str] = set()
+        self.closed: frozenset[str] = frozenset()
         self.left_out: dict[str, str] = {}
 
     def sales(self) -> list[Sale]:
@@ -102,7 +102,10 @@ class RegionOffering:
         return sales
 
     def limits(self, sales: Iterable[Sale]) -> list[Limit]:
-        """The account's quotas; none where they can't be read, and EC2 refuses beyond them."""
+        """The account's quotas; none where they can't be read, and EC2 refuses beyond them.
+
+        Those that leave room for none of a type are in `closed`.
+        """
         own = [sale for sale in sales if sale.pool.region == self._region]
         try:
             quotas = self._quotas.get()
@@ -110,10 +113,7 @@ class RegionOffering:
             _log.debug("%s: quotas are not known: %s", self._region, error)
             quotas = self._quotas.last or []
         limits = quota_limits(self._region, quotas, own, self._kinds.last or {})
-        closed = {limit.name for limit in limits if limit.maximum == 0}
-        for name in sorted(closed - self._closed):
-            _log.warning("%s is too small for one: ask for more of it in Service Quotas", name)
-        self._closed = closed
+        self.closed = frozenset(limit.name for limit in limits if limit.maximum == 0)
         return limits
 
     def _names(self, *purchases: Purchase) -> list[str]:

@@ -182,6 +182,8 @@ class AwsProvider(Provider):
     def condition(self) -> Condition:
         """Offers without a price, queues that are not heard, and what EC2 wants back soon."""
         troubles = [f"{name}: no announcements: {why}" for name, why in self._deaf.items()]
+        for name in sorted(closed for one in self._offering.values() for closed in one.closed):
+            troubles.append(f"{name}: the quota is too small for one: ask for more of it")
         if dropped := sum(region.counts["poison"] for region in self._notices.values()):
             troubles.append(f"{dropped} messages could not be read since the start: see the log")
         at_risk = (region.rebalanced for region in self._notices.values())

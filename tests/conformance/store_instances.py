@@ -343,10 +343,11 @@ class IntentsConformance:
 class CapacityConformance:
     def test_an_offer_is_kept_away_from_until_then(self, store: Store) -> None:
         store.capacity.refused("a", "InsufficientCapacity", NOW, NOW + 180)
-        store.capacity.refused("b", "QuotaExceeded", NOW, NOW + 3600)
+        store.capacity.refused("b", "QuotaExceeded", NOW, NOW + 3600, "0 vCPUs")
         assert store.capacity.unavailable(NOW) == {"a", "b"}
         assert store.capacity.unavailable(NOW + 180) == {"b"}
-        assert store.capacity.refusals()["b"].error_kind == "QuotaExceeded"
+        found = store.capacity.refusals()["b"]
+        assert (found.error_kind, found.reason) == ("QuotaExceeded", "0 vCPUs")
 
     def test_refusals_in_a_row_count_waves_of_launches(self, store: Store) -> None:
         for now_seconds, waves in ((NOW, 1), (NOW + 1, 1), (NOW + 200, 2), (NOW + 900, 3)):

@@ -30,6 +30,9 @@ OWN = {"castor:deployment": "prod"}
 
 Statement = dict[str, Any]
 
+# Terraform takes half a minute on a quiet machine, and its tests share one run.
+pytestmark = pytest.mark.timeout(600)
+
 
 @pytest.fixture(scope="session")
 def rendered(tmp_path_factory: pytest.TempPathFactory, configuration: Path) -> dict[str, Any]:

@@ -192,12 +192,12 @@ def test_quotas_are_limits(world: AwsWorld) -> None:
     assert limits[name].unit is LimitUnit.DEVICES
 
 
-def test_a_quota_of_nothing_allows_nothing_and_is_told(
-    world: AwsWorld, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_quota_of_nothing_allows_nothing_and_is_told(world: AwsWorld) -> None:
     world.account.quotas["Running On-Demand G and VT instances", "L-DB2E81BA"] = 0.0
-    bounded = [limit for limit in world.connect().limits() if limit.maximum == 0]
-    assert "(L-DB2E81BA) of g5.xlarge is too small for one: ask for more of it" in caplog.text
+    provider = world.connect()
+    bounded = [limit for limit in provider.limits() if limit.maximum == 0]
+    told = "\n".join(provider.condition().troubles)
+    assert "(L-DB2E81BA) of g5.xlarge: the quota is too small for one: ask for more" in told
     assert frozenset().union(*(limit.offers or () for limit in bounded)) == {
         one.id for one in world.connect().offers() if one.purchase is Purchase.ON_DEMAND
     }

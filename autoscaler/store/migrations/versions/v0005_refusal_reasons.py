@@ -1,0 +1,15 @@
+"""Why a cloud refused an offer, in its words."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0005"
+down_revision = "0004"
+
+
+def upgrade() -> None:
+    """Add the reason; of earlier refusals it is not known."""
+    reason = sa.Column("reason", sa.Text(), nullable=False, server_default="")
+    op.add_column("refusals", reason)
