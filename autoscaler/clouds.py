@@ -1,30 +1,21 @@
 """Opens the providers that a controller is told to buy from: this machine, and pools in clouds.
 
-A source of pools is a file, or where Terraform wrote them. What was read last is kept: a
-controller that is started again while a cloud is away goes on with what it knew.
+A source of pools is a file, or where Terraform wrote them.
 """
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
-import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import NotFound, PermissionDenied, ProviderError, SpecError
+from autoscaler.domain.errors import SpecError
 from providers.base import Provider
 from providers.local.provider import LocalProvider
 from providers.local.settings import LocalSettings
-
-if TYPE_CHECKING:
-    from providers.aws.settings import AwsSettings
-
-_log = logging.getLogger(__name__)
 
 _KEPT = "pools"
 
@@ -65,36 +56,22 @@ def open_providers(
 
 def _open_aws(source: str, kept: Path, host: str, controller: str, clock: Clock) -> Provider:
     try:
+        from providers.aws.following import FollowingProvider, PoolsSource
         from providers.aws.provider import AwsProvider
         from providers.aws.reading import open_session, read_price_table
+        from providers.aws.settings import AwsSettings, Patience
     except ModuleNotFoundError as error:
         raise SpecError(
             f"{error.name} is not installed: pip install castor-autoscaler[server,aws]", "--pools"
         ) from error
-    settings = _read(source, kept)
-    _require_reachable(host, settings.endpoint_url or os.environ.get("AWS_ENDPOINT_URL"))
-    table = read_price_table(settings)
-    return AwsProvider(settings, controller, clock, open_session(), table=table)
+    session, patience = open_session(), Patience()
 
+    def connect(settings: AwsSettings) -> AwsProvider:
+        _require_reachable(host, settings.endpoint_url or os.environ.get("AWS_ENDPOINT_URL"))
+        table = read_price_table(settings)
+        return AwsProvider(settings, controller, clock, session, patience=patience, table=table)
 
-def _read(source: str, kept: Path) -> AwsSettings:
-    """The settings of now; those of the last start where the cloud does not tell them."""
-    from providers.aws.reading import fetch_settings, parse_settings
-
-    copy = kept / f"{hashlib.sha256(source.encode()).hexdigest()[:16]}.json"
-    try:
-        text = fetch_settings(source)
-    except (NotFound, PermissionDenied):
-        raise
-    except ProviderError as error:
-        if not copy.exists():
-            raise
-        _log.warning("%s; the pools are those of the last start", error)
-        return parse_settings(copy.read_text(), source)
-    settings = parse_settings(text, source)
-    kept.mkdir(mode=0o700, exist_ok=True)
-    copy.write_text(text)
-    return settings
+    return FollowingProvider(PoolsSource(source, kept), connect, clock, patience.visible_seconds)
 
 
 def _require_reachable(host: str, endpoint_url: str | None) -> None:

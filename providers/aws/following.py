@@ -1,0 +1,187 @@
+"""EC2 by settings that Terraform may change while the controller runs.
+
+A change of the pools is to this provider what a restart of the controller is: what it knew is
+found again in the account. It is taken up only once every launch of before is in EC2's lists, so
+that no cap is passed in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from autoscaler.clock import Clock
+from autoscaler.domain.errors import CastorError, NotFound, PermissionDenied, ProviderError
+from autoscaler.domain.instance import CloudInstance, Interruption, LaunchRequest
+from autoscaler.domain.offer import Limit, Offer
+from providers.aws.provider import AwsProvider
+from providers.aws.reading import fetch_settings, parse_settings
+from providers.aws.settings import AwsSettings
+from providers.base import Condition, Provider
+
+_log = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 60.0
+
+
+class PoolsSource:
+    """Where the settings are, and a copy in `kept` of what was read there last."""
+
+    def __init__(
+        self, source: str, kept: Path, fetch: Callable[[str], str] = fetch_settings
+    ) -> None:
+        self.source = source
+        self._fetch = fetch
+        name = hashlib.sha256(source.encode()).hexdigest()[:16]
+        self._copy = kept / f"{name}.json"
+
+    def read(self) -> AwsSettings:
+        """The settings of now.
+
+        Raises:
+            SpecError: they can't be read or used.
+            ProviderError: AWS did not give them.
+        """
+        text = self._fetch(self.source)
+        settings = parse_settings(text, self.source)
+        self._keep(text)
+        return settings
+
+    def read_or_recall(self) -> AwsSettings:
+        """As `read`; those of the last time where AWS does not answer.
+
+        Raises:
+            SpecError: they can't be read or used.
+            ProviderError: AWS did not give them, and never did, or they are not to be had.
+        """
+        try:
+            return self.read()
+        except (NotFound, PermissionDenied):
+            raise
+        except ProviderError as error:
+            if not self._copy.exists():
+                raise
+            _log.warning("%s; the pools are those of the last start", error)
+            return parse_settings(self._copy.read_text(), self.source)
+
+    def _keep(self, text: str) -> None:
+        if self._copy.exists() and self._copy.read_text() == text:
+            return
+        self._copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial = self._copy.with_suffix(".partial")
+        with open(partial, "w", opener=_private) as file:
+            file.write(text)
+        partial.rename(self._copy)
+
+
+class FollowingProvider(Provider):
+    """An `AwsProvider` by the settings of `source`, and another one when these have changed.
+
+    `connect` makes one; `visible_seconds` is how long EC2's lists may lag.
+    """
+
+    def __init__(
+        self,
+        source: PoolsSource,
+        connect: Callable[[AwsSettings], AwsProvider],
+        clock: Clock,
+        visible_seconds: float,
+    ) -> None:
+        self._source = source
+        self._connect = connect
+        self._clock = clock
+        self._visible_seconds = visible_seconds
+        self._settings = source.read_or_recall()
+        self._provider = connect(self._settings)
+        self._looked_seconds = clock.now()
+        self._launched_seconds = float("-inf")
+        self._launching = 0
+        self._lock = threading.Lock()
+        self._next: AwsSettings | None = None
+        self._trouble: str | None = None
+
+    def offers(self) -> Sequence[Offer]:
+        """Those of the settings of now, which are looked at every minute."""
+        self._look()
+        return self._provider.offers()
+
+    def limits(self) -> Sequence[Limit]:
+        """Those of the settings and the account."""
+        return self._provider.limits()
+
+    def launch(self, request: LaunchRequest) -> CloudInstance:
+        """As `AwsProvider.launch`."""
+        with self._launch_under_way() as provider:
+            return provider.launch(request)
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        """As `AwsProvider.terminate`."""
+        self._provider.terminate(instance_ids)
+
+    def instances(self) -> Sequence[CloudInstance]:
+        """As `AwsProvider.instances`."""
+        return self._provider.instances()
+
+    def interruptions(self) -> Sequence[Interruption]:
+        """As `AwsProvider.interruptions`."""
+        return self._provider.interruptions()
+
+    def condition(self) -> Condition:
+        """That of EC2, and whether the settings can be read."""
+        found = self._provider.condition()
+        if self._trouble is None:
+            return found
+        return replace(found, troubles=(*found.troubles, self._trouble))
+
+    def _look(self) -> None:
+        now_seconds = self._clock.now()
+        if now_seconds - self._looked_seconds >= LOOK_SECONDS:
+            self._looked_seconds = now_seconds
+            self._read()
+        if self._next is not None:
+            self._change_over(self._next)
+
+    def _read(self) -> None:
+        try:
+            found = self._source.read()
+        except CastorError as error:
+            if self._trouble is None:
+                _log.warning("the pools stay as they are: %s", error)
+            self._trouble = f"the pools stay as they are: {error}"
+            return
+        self._trouble = None
+        self._next = None if found == self._settings else found
+
+    def _change_over(self, settings: AwsSettings) -> None:
+        with self._lock:
+            quiet_seconds = self._clock.now() - self._launched_seconds
+            if self._launching or quiet_seconds < self._visible_seconds:
+                return
+            self._provider = self._connect(settings)
+            self._settings, self._next = settings, None
+        _log.info(
+            "%s has changed: the pools are %s", self._source.source, ", ".join(settings.pools)
+        )
+
+    @contextmanager
+    def _launch_under_way(self) -> Iterator[AwsProvider]:
+        with self._lock:
+            self._launching += 1
+            provider = self._provider
+        try:
+            yield provider
+        finally:
+            with self._lock:
+                self._launching -= 1
+                self._launched_seconds = self._clock.now()
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,120 @@
+"""Settings that change while a controller runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoscaler.domain.errors import NotFound, SpecError, Unavailable
+from autoscaler.domain.instance import CONTROLLER_TAG
+from providers.aws.following import LOOK_SECONDS, FollowingProvider, PoolsSource
+from providers.aws.provider import AwsProvider
+from providers.aws.settings import AwsSettings
+from tests.conformance.provider import OURS
+from tests.providers.aws.cloud import QUICK, SMALL, AwsWorld
+
+LAG_SECONDS = 90.0
+
+
+class Parameter:
+    """What Terraform writes: a text, or what goes wrong."""
+
+    def __init__(self, world: AwsWorld) -> None:
+        self.told: str | Exception = json.dumps(world.document)
+
+    def fetch(self, source: str) -> str:
+        if isinstance(self.told, Exception):
+            raise self.told
+        return self.told
+
+
+class Followed:
+    """A provider that follows a parameter."""
+
+    def __init__(self, world: AwsWorld, kept: Path) -> None:
+        self.world = world
+        self.parameter = Parameter(world)
+        self.kept = kept
+        self.provider = self.start()
+
+    def start(self) -> FollowingProvider:
+        source = PoolsSource("ssm:/castor/test/pools", self.kept, self.parameter.fetch)
+        return FollowingProvider(source, self._connect, self.world.clock, LAG_SECONDS)
+
+    def write(self, **pool: Any) -> None:
+        document = self.world.document
+        document["pools"]["gpu"].update(pool)
+        self.parameter.told = json.dumps(document)
+
+    def kinds(self, seconds: float = LOOK_SECONDS) -> set[str]:
+        """What is offered some time later."""
+        self.world.clock.advance(seconds)
+        return {offer.instance_type for offer in self.provider.offers()}
+
+    def _connect(self, settings: AwsSettings) -> AwsProvider:
+        session = self.world.session
+        return AwsProvider(settings, OURS, self.world.clock, session, patience=QUICK)
+
+
+@pytest.fixture
+def followed(world: AwsWorld, tmp_path: Path) -> Followed:
+    return Followed(world, tmp_path / "pools")
+
+
+def test_a_change_is_taken_up_within_a_minute(followed: Followed) -> None:
+    assert followed.kinds(0) == {"g4dn.xlarge", "g5.xlarge"}
+    followed.write(instance_types=["g4dn.xlarge"])
+    assert followed.kinds(LOOK_SECONDS / 2) == {"g4dn.xlarge", "g5.xlarge"}
+    assert followed.kinds(LOOK_SECONDS / 2) == {"g4dn.xlarge"}
+
+
+def test_it_waits_until_lists_have_what_was_launched(followed: Followed) -> None:
+    """A cap that the new settings hold is held from their first launch on."""
+    followed.provider.launch(followed.world.request("1"))
+    followed.write(instance_types=["g4dn.xlarge"], max_instances=1)
+    assert followed.kinds() == {"g4dn.xlarge", "g5.xlarge"}
+    assert followed.kinds(LAG_SECONDS - LOOK_SECONDS) == {"g4dn.xlarge"}
+    (launched,) = followed.provider.instances()
+    assert launched.tags[CONTROLLER_TAG] == OURS
+    with pytest.raises(Exception, match="1 of 1 are there or on their way"):
+        followed.provider.launch(followed.world.request("2", SMALL))
+    followed.provider.terminate([launched.id])
+    assert followed.world.account.alive() == []
+
+
+def test_what_can_not_be_read_changes_nothing_and_is_told_until_it_can(
+    followed: Followed,
+) -> None:
+    for told in (Unavailable("SSM is away"), json.dumps({"schema": 2})):
+        followed.parameter.told = told
+        assert followed.kinds() == {"g4dn.xlarge", "g5.xlarge"}
+        (trouble,) = followed.provider.condition().troubles
+        assert trouble.startswith("the pools stay as they are: ")
+    followed.write(instance_types=["g5.xlarge"])
+    assert followed.kinds() == {"g5.xlarge"}
+    assert followed.provider.condition().troubles == ()
+
+
+def test_a_start_without_aws_goes_on_with_what_was_read_last(followed: Followed) -> None:
+    followed.parameter.told = Unavailable("SSM is away")
+    followed.provider = followed.start()
+    assert followed.kinds(0) == {"g4dn.xlarge", "g5.xlarge"}
+    assert [path.stat().st_mode & 0o777 for path in followed.kept.iterdir()] == [0o600]
+
+
+@pytest.mark.parametrize("said", [NotFound("no such parameter"), SpecError("no region is set")])
+def test_a_start_on_what_is_wrong_is_refused(followed: Followed, said: Exception) -> None:
+    followed.parameter.told = said
+    with pytest.raises(type(said)):
+        followed.start()
+
+
+def test_a_first_start_without_aws_is_refused(world: AwsWorld, tmp_path: Path) -> None:
+    parameter = Parameter(world)
+    parameter.told = Unavailable("SSM is away")
+    source = PoolsSource("ssm:/castor/test/pools", tmp_path / "none", parameter.fetch)
+    with pytest.raises(Unavailable):
+        source.read_or_recall()
