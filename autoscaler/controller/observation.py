@@ -34,6 +34,9 @@ from autoscaler.store.store import Store
 _log = logging.getLogger(__name__)
 
 _TERMINATE_AGAIN_SECONDS = 60.0
+# Clouds are asked for a tenth of the time at most: jobs have to be heard and planned for, too.
+_REST = 10.0
+_LONGEST_REST_SECONDS = 60.0
 # Longer than any tick should be apart: nobody was there to listen, or the machine was suspended.
 _AWAY_SECONDS = 30.0
 
@@ -67,6 +70,7 @@ class Observer:
         self._settings = settings
         self._clock = clock
         self._listed_seconds = float("-inf")
+        self._listing_took_seconds = 0.0
         self._observed_seconds = float("-inf")
         self._listening_seconds = float("-inf")
         self._settled: set[str] = set()
@@ -79,12 +83,16 @@ class Observer:
         if now_seconds - self._observed_seconds > _AWAY_SECONDS:
             self._listening_seconds = now_seconds
         self._observed_seconds = now_seconds
-        if now_seconds - self._listed_seconds >= self._settings.listing_seconds:
+        rest_seconds = min(_REST * self._listing_took_seconds, _LONGEST_REST_SECONDS)
+        patience_seconds = max(self._settings.listing_seconds, rest_seconds)
+        if now_seconds - self._listed_seconds >= patience_seconds:
             self._listed_seconds = now_seconds
+            began_seconds = self._clock.monotonic()
             self._market.refresh(now_seconds)
             self._tell_refused(now_seconds)
             listing = self._market.listing()
             self._take_in(listing, now_seconds)
+            self._listing_took_seconds = self._clock.monotonic() - began_seconds
         for held in self._store.instances.alive():
             self._check_agent(held, now_seconds)
         strays = frozenset(self._orphans)

@@ -15,7 +15,8 @@ class ControllerSettings:
     Attributes:
         replan_seconds: plan at least this often, also when nothing has happened.
         replan_on_news: plan also as soon as something has happened.
-        listing_seconds: ask the clouds for their instances at most this often.
+        listing_seconds: ask the clouds for their instances at most this often, and about a
+            tenth of the time, but at least once a minute.
         join_seconds: how long an instance may take from launch to its agent's first word.
         silence_seconds: an agent not heard of for this long is given up, its instance replaced.
         drain_seconds: how long a script may always take to leave; it has longer where its steps

@@ -11,6 +11,7 @@ from botocore.config import Config
 from autoscaler.domain.errors import Throttled, Unavailable
 from providers.aws.budget import CallBudget
 from providers.aws.errors import CALL_ERRORS, Call, provider_error
+from providers.aws.quick_lists import read_lists_quickly
 from providers.aws.settings import AwsSettings, Patience
 
 Reply = Mapping[str, Any]
@@ -54,6 +55,7 @@ class RegionCalls:
 
         self._ordering = client("ec2", once)
         self._reading = client("ec2", again)
+        read_lists_quickly(self._reading)
         self._queue = client("sqs", again)
         self._files = client("s3", again)
         self._quotas = client("service-quotas", again)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from autoscaler.controller.keeper import LighthouseKeeper
 from autoscaler.domain.errors import InsufficientCapacity, Unavailable
-from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
+from autoscaler.domain.instance import CloudInstance, Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.report import Failure, StepObservation
 from tests.controller.world import World
@@ -295,3 +296,18 @@ def test_instances_that_were_given_up_count_and_those_let_go_do_not(world: World
     world.tick(100, agents=False)
     assert any("its agent never joined" in text for text in _events(world, "false starts"))
     assert 3 < world.cloud.launch_calls - before < 7
+
+
+def test_a_cloud_that_takes_long_to_list_is_asked_less_often(world: World) -> None:
+    """As a large one does; what it takes is not spent on listing again and again."""
+    asked: list[float] = []
+    list_now = world.cloud.instances
+
+    def slowly() -> Sequence[CloudInstance]:
+        asked.append(world.clock.now())
+        world.clock.advance(2.0)
+        return list_now()
+
+    world.cloud.instances = slowly  # type: ignore[method-assign]
+    world.tick(50, seconds=1.0, agents=False)
+    assert {round(later - sooner) for sooner, later in pairwise(asked)} == {20}
