@@ -184,6 +184,7 @@ class Deployment:
             settings.heartbeat_seconds,
             settings.lease_seconds,
             settings.controller.drain_seconds,
+            verifiers={"local": self.provider.identity},
         )
         rooms = Rooms(
             store=store,

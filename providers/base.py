@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from autoscaler.domain.instance import CloudInstance, Interruption, LaunchRequest
 from autoscaler.domain.offer import Limit, Offer
+from providers.identity import IdentityVerifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,11 @@ class Condition:
 
 class Provider(ABC):
     """Sells instances, tells which of them this deployment owns, and takes them back."""
+
+    @property
+    def identity(self) -> IdentityVerifier | None:
+        """What checks the proof that a joining instance brings; None where the cloud signs none."""
+        return None
 
     @abstractmethod
     def offers(self) -> Sequence[Offer]:

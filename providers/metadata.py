@@ -23,6 +23,7 @@ DIRECTORY_VARIABLE = "CASTOR_INSTANCE_DIRECTORY"
 CACHE_VARIABLE = "CASTOR_CACHE_DIRECTORY"
 BIND_ADDRESS_VARIABLE = "CASTOR_BIND_ADDRESS"
 RECLAIM_NOTICE_VARIABLE = "CASTOR_RECLAIM_NOTICE"
+IDENTITY_VARIABLE = "CASTOR_IDENTITY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class InstanceMetadata:
     `devices` are the numbers of its devices, one rank each; `directory` is its own disk, which
     goes when it goes; `cache_directory` may be shared with other instances of the host and stay
     for later ones; `bind_address` is where other instances reach it; `reclaim_notice_file`
-    appears when the instance is about to be taken back.
+    appears when the instance is about to be taken back. `identity_file` holds its cloud's signed
+    word of which instance it is; None where the cloud gives it none.
     """
 
     instance_id: str
@@ -41,9 +43,11 @@ class InstanceMetadata:
     cache_directory: Path
     bind_address: str
     reclaim_notice_file: Path
+    identity_file: Path | None = None
 
     def environment(self) -> dict[str, str]:
         """The variables from which `read_metadata` makes this again."""
+        identity = self.identity_file
         return {
             INSTANCE_VARIABLE: self.instance_id,
             DEVICES_VARIABLE: ",".join(str(device) for device in self.devices),
@@ -51,6 +55,7 @@ class InstanceMetadata:
             CACHE_VARIABLE: str(self.cache_directory),
             BIND_ADDRESS_VARIABLE: self.bind_address,
             RECLAIM_NOTICE_VARIABLE: str(self.reclaim_notice_file),
+            **({} if identity is None else {IDENTITY_VARIABLE: str(identity)}),
         }
 
 
@@ -60,6 +65,7 @@ def read_metadata(environ: Mapping[str, str]) -> InstanceMetadata:
     Raises:
         NotFound: this process was not started by an instance.
     """
+    identity = environ.get(IDENTITY_VARIABLE)
     try:
         return InstanceMetadata(
             instance_id=environ[INSTANCE_VARIABLE],
@@ -68,6 +74,7 @@ def read_metadata(environ: Mapping[str, str]) -> InstanceMetadata:
             cache_directory=Path(environ[CACHE_VARIABLE]),
             bind_address=environ[BIND_ADDRESS_VARIABLE],
             reclaim_notice_file=Path(environ[RECLAIM_NOTICE_VARIABLE]),
+            identity_file=None if identity is None else Path(identity),
         )
     except KeyError as error:
         raise NotFound(
@@ -76,6 +83,24 @@ def read_metadata(environ: Mapping[str, str]) -> InstanceMetadata:
     except ValueError as error:
         raise NotFound(
             f"{DEVICES_VARIABLE}={environ[DEVICES_VARIABLE]}: expected numbers with commas between"
+        ) from error
+
+
+def identity_proof(metadata: InstanceMetadata) -> str | None:
+    """The cloud's signed word of which instance this is; None where the cloud gives it none.
+
+    Raises:
+        NotFound: it is not where this instance was told.
+    """
+    if metadata.identity_file is None:
+        return None
+    try:
+        return metadata.identity_file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise NotFound(
+            f"{IDENTITY_VARIABLE}={metadata.identity_file}: {reason}: what starts the agent has "
+            "to write it before"
         ) from error
 
 

@@ -272,6 +272,9 @@ def serve(
     checkpoint_seconds: Annotated[
         float, typer.Option(help="Between checkpoints, where a job does not say.")
     ] = 300.0,
+    lease: Annotated[
+        str, typer.Option(help="Instances that hear nothing of the controller for so long end.")
+    ] = "30m",
     observe: Annotated[
         bool, typer.Option("--observe", help="Plan, price and tell; buy and give back nothing.")
     ] = False,
@@ -299,6 +302,7 @@ def serve(
         boot_seconds=boot_seconds,
         fleet_usd_per_hour=fleet_usd_per_hour,
         checkpoint_seconds=checkpoint_seconds,
+        lease=lease,
         observe=observe,
         fleet=fleet,
         pools=pools or (),

@@ -12,11 +12,13 @@ from autoscaler.domain.errors import SpecError
 from autoscaler.main import ServeSettings
 from autoscaler.service.assignments import TrainingTimes
 from autoscaler.spec.fleet_file import FleetFile, load_fleet
+from autoscaler.spec.quantities import parse_duration
 from autoscaler.supervision import cores_here
 from providers.local.settings import LocalSettings, default_catalogue
 
 # Calls to a cloud are counted, some are billed; and nothing there happens in a second.
 _LISTING_SECONDS = {"local": 1.0, "cloud": 5.0}
+_LEAST_LEASE_SECONDS, _LONGEST_LEASE_SECONDS = 60.0, 86_400.0
 
 
 def serve_settings(
@@ -26,6 +28,7 @@ def serve_settings(
     boot_seconds: float,
     fleet_usd_per_hour: float | None,
     checkpoint_seconds: float,
+    lease: str = "30m",
     observe: bool = False,
     fleet: Path | None = None,
     pools: Sequence[str] = (),
@@ -56,10 +59,22 @@ def serve_settings(
             discounts=rules.discounts,
         ),
         times=TrainingTimes(checkpoint_interval_seconds=checkpoint_seconds),
+        lease_seconds=_lease_seconds(lease),
         local=local,
         pools=tuple(pools),
         **settings,
     )
+
+
+def _lease_seconds(text: str) -> float:
+    """A lease that a controller's restart does not use up, and that ends the day it is lost."""
+    try:
+        lease_seconds = parse_duration(text)
+    except ValueError as error:
+        raise SpecError(str(error), "--lease") from error
+    if not _LEAST_LEASE_SECONDS <= lease_seconds <= _LONGEST_LEASE_SECONDS:
+        raise SpecError(f'"{text}" must be from 1m to 1d', "--lease")
+    return lease_seconds
 
 
 def _cores(text: str) -> tuple[int, ...]:

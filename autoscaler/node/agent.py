@@ -28,6 +28,7 @@ from autoscaler.node.preparation import Need, Preparation, Ready
 from autoscaler.node.state import AgentState, Prepared, Start, save_state
 from autoscaler.node.trainer import Trainer
 from autoscaler.node.trial_relay import TrialRelay
+from autoscaler.node.watchdog import Watchdog
 from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import Assignment, NodeReply, Wanted
 from providers.metadata import reclaim_notice
@@ -50,6 +51,7 @@ class Agent:
         state: AgentState,
         joined: Assignment | None,
         clock: Clock,
+        watchdog: Watchdog,
     ) -> None:
         self._instance = instance
         self._client = client
@@ -57,6 +59,7 @@ class Agent:
         self._joined = joined
         self._has_joined = joined is not None
         self._clock = clock
+        self._watchdog = watchdog
         self._news = threading.Event()
         self._relay = TrialRelay(client, instance.disk.trial_calls, clock)
         line = Line(instance.disk.socket(), self._news.set, self._relay.take)
@@ -98,6 +101,7 @@ class Agent:
         self._heartbeats.start()
         while True:
             self.turn()
+            self._watchdog.feed()
             self._news.wait(TURN_SECONDS)
             self._news.clear()
 

@@ -12,6 +12,7 @@ from autoscaler.node.power import PowerButton
 from autoscaler.node.user_data import UserData
 from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import JoinReply, JoinRequest
+from providers.metadata import InstanceMetadata, identity_proof
 
 _log = logging.getLogger(__name__)
 
@@ -19,19 +20,25 @@ JOIN_SECONDS: Final = 900.0
 """So long the agent looks for its controller; its token is no longer good then."""
 
 
-def join(client: NodeClient, user_data: UserData, power: PowerButton, clock: Clock) -> JoinReply:
+def join(
+    client: NodeClient,
+    user_data: UserData,
+    metadata: InstanceMetadata,
+    power: PowerButton,
+    clock: Clock,
+) -> JoinReply:
     """Exchange the token for work. An instance that is not let in is powered off.
 
     Raises:
         CastorError: it was not let in.
         Unavailable: no controller has answered for long.
     """
-    request = JoinRequest(user_data.join_token, user_data.instance)
     deadline_seconds = clock.monotonic() + JOIN_SECONDS
     back_off = BackOff()
     while True:
         try:
-            return client.join(request)
+            proof = identity_proof(metadata)
+            return client.join(JoinRequest(user_data.join_token, user_data.instance, proof))
         except CastorError as error:
             if not isinstance(error, Unavailable) or clock.monotonic() >= deadline_seconds:
                 _log.error("powering off: %s", error)  # before the machine ends us

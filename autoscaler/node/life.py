@@ -13,6 +13,7 @@ from autoscaler.node.instance import DEFAULT_SETTINGS, Instance, NodeSettings
 from autoscaler.node.joining import join
 from autoscaler.node.state import AgentState, load_state
 from autoscaler.node.user_data import UserData
+from autoscaler.node.watchdog import Watchdog
 from autoscaler.wire.client import NodeClient
 from providers.metadata import InstanceMetadata
 
@@ -28,6 +29,7 @@ def run_agent(
     Raises:
         NotAllowed, UnknownInstance: the controller does not let the instance in; it is powered
             off.
+        NotFound: it has no proof of who it is where it was told that one is; likewise.
         Unavailable: no controller answered as long as the token was good; likewise.
         SpecError: a secret of the job can't be found, likewise; or the saved state is not of
             this version.
@@ -38,7 +40,7 @@ def run_agent(
     state, joined = load_state(disk.state), None
     client = NodeClient(user_data.controller, state.token if state else None)
     if state is None:
-        reply = join(client, user_data, instance.power, clock)
+        reply = join(client, user_data, metadata, instance.power, clock)
         joined = reply.assignment
         state = AgentState(
             reply.token,
@@ -49,4 +51,4 @@ def run_agent(
         )
         with suppress(OSError):  # a full disk
             disk.answered.touch()
-    Agent(instance, client, state, joined, clock).run()
+    Agent(instance, client, state, joined, clock, Watchdog(os.environ, clock)).run()

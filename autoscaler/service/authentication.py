@@ -117,15 +117,23 @@ class Authentication:
         token = self.join_token(held)
         self._store.tokens.issue(digest(token), held.id, self._clock.now() + JOIN_SECONDS)
 
+    def named(self, token: str, instance: str) -> HeldInstance:
+        """The instance that this join token was made for, whether it is still good or not.
+
+        Raises:
+            NotAllowed: it is another's.
+        """
+        if self._subject(token, _JOIN) != instance:
+            raise NotAllowed(f"the join token is not for {instance}")
+        return self._store.instances.get(instance)
+
     def candidate(self, token: str, instance: str) -> HeldInstance:
         """The instance that may join with this token.
 
         Raises:
             NotAllowed: the token is another's, expired or used, or the instance has ended.
         """
-        if self._subject(token, _JOIN) != instance:
-            raise NotAllowed(f"the join token is not for {instance}")
-        held = self._store.instances.get(instance)
+        held = self.named(token, instance)
         if held.phase is InstancePhase.ENDED:
             raise NotAllowed(f"{instance} has been given up")
         if not self._store.tokens.is_good(digest(token), self._clock.now()):

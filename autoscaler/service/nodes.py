@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from fastapi.concurrency import run_in_threadpool
 
@@ -19,6 +19,7 @@ from autoscaler.domain.report import Failure, ReportOrigin
 from autoscaler.service.assignments import Assignments
 from autoscaler.service.authentication import Authentication
 from autoscaler.service.bells import Bells
+from autoscaler.service.identities import Identities
 from autoscaler.store.events import Event
 from autoscaler.store.store import Store
 from autoscaler.wire.messages import (
@@ -29,6 +30,7 @@ from autoscaler.wire.messages import (
     NodeReport,
     Wanted,
 )
+from providers.identity import IdentityVerifier
 
 _ENDS_BADLY = (JobPhase.FAILED, JobPhase.STOPPED)
 
@@ -47,6 +49,7 @@ class Nodes:
         heartbeat_seconds: float,
         lease_seconds: float,
         least_drain_seconds: float,
+        verifiers: Mapping[str, IdentityVerifier | None] | None = None,
     ) -> None:
         self._store = store
         self._authentication = authentication
@@ -57,6 +60,7 @@ class Nodes:
         self._heartbeat_seconds = heartbeat_seconds
         self._lease_seconds = lease_seconds
         self._least_drain_seconds = least_drain_seconds
+        self._identities = Identities(verifiers or {})
         self._bells = Bells()
 
     def join(self, request: JoinRequest) -> JoinReply:
@@ -65,10 +69,11 @@ class Nodes:
         The token is used up last: who is not told its work may come again.
 
         Raises:
-            NotAllowed: its token does not do.
+            NotAllowed: its token or its proof does not do.
             SpecError: a secret of the job can't be found, which is a failure of its set-up.
+            Unavailable: it is not known yet whether it is the instance that was launched.
         """
-        candidate = self._authentication.candidate(request.token, request.instance)
+        candidate = self._candidate(request)
         assignment = self._first_assignment(candidate)
         token = self._authentication.join(request.token, request.instance)
         self._store.instances.record_node(
@@ -82,6 +87,18 @@ class Nodes:
             lease_seconds=self._lease_seconds,
             drain_seconds=self._drain_seconds(self._store.jobs.get(candidate.job)),
         )
+
+    def _candidate(self, request: JoinRequest) -> HeldInstance:
+        """The instance that asks to be let in. It is off before its owner could ask it why not."""
+        named = self._authentication.named(request.token, request.instance)
+        try:
+            candidate = self._authentication.candidate(request.token, request.instance)
+            offer = self._offer(candidate.offer)
+            self._identities.check(candidate, offer.provider, request.proof)
+        except NotAllowed as error:
+            self._once(named, "join refused", str(error), self._clock.now())
+            raise
+        return candidate
 
     def _first_assignment(self, held: HeldInstance) -> Assignment:
         """The work of an instance. Its agent can't tell the owner yet why there is none."""

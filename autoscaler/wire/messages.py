@@ -258,10 +258,14 @@ class LogPart:
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """An instance's agent presents the token that its user data carries. It serves once."""
+    """An instance's agent presents the token that its user data carries. It serves once.
+
+    `proof` is its cloud's word of which instance it is, where the cloud gives it one.
+    """
 
     token: str
     instance: str
+    proof: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from providers.aws.budget import CallBudget, Rate
 from providers.aws.calls import RegionCalls
 from providers.aws.caps import Caps
 from providers.aws.ending import Ending
+from providers.aws.identity import DocumentVerifier
 from providers.aws.launching import Launching
 from providers.aws.notices import Notices
 from providers.aws.offering import RegionOffering
@@ -52,6 +53,9 @@ class AwsProvider(Provider):
 
     `session` has the credentials, `table` is the owner's price list, if there is one. Safe to
     share between threads.
+
+    Raises:
+        SpecError: nobody knows by whom a region's identity documents are signed.
     """
 
     def __init__(
@@ -98,6 +102,12 @@ class AwsProvider(Provider):
             clock,
         )
         self._sales: Mapping[str, Sale] = {}
+        self._identity = DocumentVerifier(settings)
+
+    @property
+    def identity(self) -> DocumentVerifier:
+        """What checks the identity documents of instances."""
+        return self._identity
 
     def offers(self) -> Sequence[Offer]:
         """Every type, zone and purchase of every pool that has a price.

@@ -67,6 +67,7 @@ TemplateVersion = Annotated[
 SubnetId = Annotated[str, _matching(r"subnet-[0-9a-f]{8,17}", "subnet-0123456789abcdef0")]
 Place = Annotated[str, _matching(r"s3://[a-z0-9.-]{3,63}/.*[^/]", "s3://bucket/prefix")]
 Url = Annotated[str, _matching(r"https?://\S+", "https://host/path")]
+Account = Annotated[str, _matching(r"\d{12}", "123456789012")]
 Tags = Annotated[dict[str, str], AfterValidator(_tags)]
 
 
@@ -83,6 +84,7 @@ class RegionForm(Form):
     subnets: Annotated[dict[Text, SubnetId], Field(min_length=1)]
     user_data: Place
     queue_url: Url | None = None
+    identity_certificate: Text | None = None
 
 
 class PoolForm(Form):
@@ -107,6 +109,7 @@ class AwsSettings(Form):
 
     written_in: Annotated[int, AfterValidator(_schema), Field(alias="schema")]
     deployment: Name
+    account: Account | None = None
     regions: Annotated[dict[RegionName, RegionForm], Field(min_length=1)]
     pools: Annotated[dict[Name, PoolForm], Field(min_length=1)]
     max_usd_per_hour: Money

@@ -6,12 +6,16 @@ locals {
     {
       schema     = 1
       deployment = var.deployment
+      account    = local.account
       regions = {
-        (local.region) = {
-          subnets   = local.subnets
-          user_data = "s3://${aws_s3_bucket.this.bucket}/${local.parcels}"
-          queue_url = aws_sqs_queue.events.url
-        }
+        (local.region) = merge(
+          {
+            subnets   = local.subnets
+            user_data = "s3://${aws_s3_bucket.this.bucket}/${local.parcels}"
+            queue_url = aws_sqs_queue.events.url
+          },
+          var.identity_certificate == null ? {} : { identity_certificate = var.identity_certificate },
+        )
       }
       pools = { for name, pool in var.pools : name => merge(
         {

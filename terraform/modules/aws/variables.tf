@@ -416,7 +416,7 @@ variable "python" {
 }
 
 variable "boot_minutes" {
-  description = "An instance that does not run the agent so long after its start ends itself."
+  description = "An instance whose agent has not joined so long after its start ends itself."
   type        = number
   default     = 20
   nullable    = false
@@ -424,6 +424,17 @@ variable "boot_minutes" {
   validation {
     condition     = var.boot_minutes >= 3 && var.boot_minutes <= 120 && floor(var.boot_minutes) == var.boot_minutes
     error_message = "boot_minutes: a whole number from 3 to 120."
+  }
+}
+
+variable "identity_certificate" {
+  description = "AWS's RSA-2048 certificate for instance identity documents of the region, as PEM: for a region that this release of Castor has none of."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.identity_certificate == null || can(regex("-----BEGIN CERTIFICATE-----", var.identity_certificate))
+    error_message = "identity_certificate: it begins with -----BEGIN CERTIFICATE-----."
   }
 }
 

@@ -11,5 +11,5 @@ install_castor() { # into /opt/castor, with the extras named; the image has it w
   "$python" -m venv /opt/castor
   aws s3 cp --region "$region" --only-show-errors --recursive "s3://$bucket/wheels/" /opt/castor/wheels
   wheel=$(ls /opt/castor/wheels/castor_autoscaler-*.whl | sort -V | tail -n 1)
-  /opt/castor/bin/pip install --quiet --disable-pip-version-check "${from[@]}" "$wheel[$1]"
+  /opt/castor/bin/pip install --quiet --disable-pip-version-check "${from[@]}" "${wheel}[$1]"
 }
