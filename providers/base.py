@@ -36,7 +36,7 @@ class Provider(ABC):
 
     @property
     def identity(self) -> IdentityVerifier | None:
-        """What checks the proof that a joining instance brings; None where the cloud signs none."""
+        """What checks the proof that an instance joins with; None where the cloud signs none."""
         return None
 
     @abstractmethod

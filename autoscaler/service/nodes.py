@@ -60,7 +60,7 @@ class Nodes:
         self._heartbeat_seconds = heartbeat_seconds
         self._lease_seconds = lease_seconds
         self._least_drain_seconds = least_drain_seconds
-        self._identities = Identities(verifiers or {})
+        self._identities = Identities({} if verifiers is None else verifiers)
         self._bells = Bells()
 
     def join(self, request: JoinRequest) -> JoinReply:

@@ -316,8 +316,20 @@ class _LighthouseWatch:
             return None
         self._connected_seconds = self._clock.monotonic()
         connection.settimeout(None)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        _probe(connection)
         return connection
+
+
+def _probe(connection: socket.socket) -> None:
+    """Have the kernel ask over an idle connection whether the other host is still there.
+
+    One that is lost closes nothing. Without an answer the connection breaks after five seconds,
+    in place of two hours.
+    """
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
 
 class _BoundHandle:

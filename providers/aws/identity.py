@@ -30,7 +30,7 @@ from providers.aws.settings import AwsSettings
 from providers.identity import IdentityVerifier, InstanceIdentity
 
 _MOST_CHARACTERS: Final = 16_384  # AWS's have 1,500
-# What asn1crypto raises for bytes that are not what they should be, some of it where they are used.
+# What asn1crypto raises for bytes that are not what they should be, some of it at their use.
 _UNREADABLE: Final = (
     *(ValueError, TypeError, KeyError, IndexError, AttributeError),
     *(OverflowError, RecursionError),

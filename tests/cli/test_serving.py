@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from autoscaler.cli.serving import serve_settings
 from autoscaler.domain.errors import SpecError
 from autoscaler.main import ServeSettings, serve
 
@@ -14,3 +15,23 @@ def test_a_policy_that_buys_nothing_does_not_serve(tmp_path: Path, policy: str) 
     with pytest.raises(SpecError, match=f"policy: .*{policy}"):
         serve(ServeSettings(state, port=0, policy=policy))
     assert not (state / "castor.db").exists()
+
+
+def with_lease(lease: str) -> float:
+    return serve_settings(
+        Path("state"),
+        devices=None,
+        boot_seconds=1.0,
+        fleet_usd_per_hour=None,
+        checkpoint_seconds=300.0,
+        lease=lease,
+    ).lease_seconds
+
+
+def test_a_lease_is_a_duration_within_bounds() -> None:
+    assert [with_lease(text) for text in ("1m", "30m", "1d")] == [60.0, 1800.0, 86_400.0]
+    for lease in ("59s", "1d1s"):
+        with pytest.raises(SpecError, match=f'--lease: "{lease}" must be from 1m to 1d'):
+            with_lease(lease)
+    with pytest.raises(SpecError, match=r"--lease: .*write a number and a unit"):
+        with_lease("soon")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobSpec
 from autoscaler.lighthouse.host import LighthouseHost
+from autoscaler.training.checkpoint import Checkpoints
+from tests.node.controller import FakeController
 from tests.node.site import Site, wait_until
 
 SCRIPT = Path(__file__).parents[1] / "training" / "scripts" / "regression.py"
@@ -25,9 +28,8 @@ def lighthouse(tmp_path: Path) -> Iterator[str | None]:
     host.release("job")
 
 
-def test_a_real_job_trains_on_two_ranks_and_goes_on_with_one(
-    site: Site, tmp_path: Path, lighthouse: str | None
-) -> None:
+def served(site: Site, tmp_path: Path, lighthouse: str | None) -> FakeController:
+    """The controller of a job that trains for longer than any test."""
     site.settings = {}
     files = tmp_path / "files"
     files.mkdir()
@@ -36,6 +38,13 @@ def test_a_real_job_trains_on_two_ranks_and_goes_on_with_one(
     spec = JobSpec("job", ("python", "regression.py"), environment=variables)
     controller = site.serve(spec, files=files)
     controller.offer_lighthouse(lighthouse)
+    return controller
+
+
+def test_a_real_job_trains_on_two_ranks_and_goes_on_with_one(
+    site: Site, tmp_path: Path, lighthouse: str | None
+) -> None:
+    controller = served(site, tmp_path, lighthouse)
     controller.want(devices_used=2)
     instance = site.launch(devices=2)
     instance.wait_for(InstancePhase.TRAINING)
@@ -57,3 +66,19 @@ def test_a_real_job_trains_on_two_ranks_and_goes_on_with_one(
     assert not controller.failures
     noise = [line for line in controller.log.splitlines() if line.strip()]
     assert noise == [], "a job's log is the job's"
+
+
+def test_a_job_whose_controller_is_lost_saves_its_last_step_and_its_instance_ends(
+    site: Site, tmp_path: Path, lighthouse: str | None
+) -> None:
+    controller = served(site, tmp_path, lighthouse)
+    controller.lease_seconds = 2.0
+    instance = site.launch()
+    wait_until(lambda: controller.training and controller.training[-1].step > 20, "steps")
+    controller.is_away = True
+    wait_until(lambda: instance.is_off, "the end of the lease")
+    told = controller.training[-1].step
+    steps = [json.loads(line)["step"] for line in instance.trace().splitlines()]
+    checkpoints = Checkpoints(tmp_path / "checkpoints", 2, SystemClock())
+    assert steps[-1] > told, "training went on without the controller"
+    assert checkpoints.at(steps[-1] + 1) is not None, "and nothing of it is lost"

@@ -25,6 +25,7 @@ from autoscaler.service.studies import Studies
 from autoscaler.service.submissions import Submissions
 from autoscaler.service.views import Views
 from autoscaler.wire.client import Client, NodeClient
+from providers.identity import IdentityVerifier
 from tests.controller.world import World
 
 TOKEN = "the owner's token"
@@ -39,6 +40,7 @@ class Api:
     authentication: Authentication
     directory: Path
     woken: threading.Event = field(default_factory=threading.Event)
+    verifiers: dict[str, IdentityVerifier | None] = field(default_factory=dict)
 
     @property
     def client(self) -> Client:
@@ -84,7 +86,10 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> Rooms:
         store=store,
         authentication=authentication,
         submissions=Submissions(store, bundles, assignments, status, wake, clock),
-        nodes=Nodes(store, authentication, assignments, status, wake, clock, 1.0, 60.0, 90.0),
+        nodes=Nodes(
+            *(store, authentication, assignments, status, wake, clock, 1.0, 60.0, 90.0),
+            verifiers=api.verifiers,
+        ),
         studies=Studies(
             store,
             TrialFiles(directory / "files", 1000),

@@ -60,9 +60,17 @@ class Lighthouse:
         self.stop_supervisor()
         self.kill_server()
 
+    def lose(self) -> None:
+        """Both die, as with their host; `start` brings them back where they were."""
+        supervisor, (server,) = self._supervisor, self._supervisor.children()
+        supervisor.kill()
+        wait_until(lambda: self._directory.supervisor is None)
+        wait_until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE)
+
     def start(self) -> None:
-        self.continue_supervisor()
-        self._host.ensure("job")
+        if self._directory.supervisor is not None:
+            self.continue_supervisor()
+        assert self._host.ensure("job") == self.address
 
     def end(self) -> None:
         if self._directory.supervisor is not None:

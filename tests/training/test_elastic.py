@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ import pytest
 from autoscaler.domain.goodput import ThroughputParameters
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import TrainingDirective
-from tests.training.fleet import Fleet, wait_until
+from tests.training.fleet import Fleet, Lighthouse, wait_until
 from tests.training.traces import (
     EXAMPLES,
     assert_replicas_agree,
@@ -96,11 +96,14 @@ def test_a_killed_peer_costs_one_step_and_its_successor_heals(fleet: Fleet) -> N
     assert len(lost) <= 2 * len(survivors), "more than the step in flight was lost"
 
 
-def test_training_goes_on_without_the_lighthouse_and_grows_when_it_is_back(fleet: Fleet) -> None:
+@pytest.mark.parametrize("loss", [Lighthouse.kill, Lighthouse.lose])
+def test_training_goes_on_without_the_lighthouse_and_grows_when_it_is_back(
+    fleet: Fleet, loss: Callable[[Lighthouse], None]
+) -> None:
     first = fleet.start(EPOCHS="100000")
     second = fleet.start(EPOCHS="100000")
     wait_until(lambda: any(is_training(replica, 2) for replica in fleet.replicas))
-    fleet.lighthouse.kill()
+    loss(fleet.lighthouse)
     killed_at = first.step
     wait_until(lambda: first.step > killed_at + 100, 20, what="steps without a lighthouse")
     fleet.lighthouse.start()

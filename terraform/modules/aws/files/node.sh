@@ -39,8 +39,8 @@ END
 # The agent presses the power button by SIGTERM to its parent: this program.
 cat > /run/castor/machine <<'END'
 #!/bin/bash
-/opt/castor/bin/castor node --user-data /run/castor/user-data &
 trap 'kill -TERM $!; wait $!; exit 0' TERM
+/opt/castor/bin/castor node --user-data /run/castor/user-data &
 wait $!
 END
 
