@@ -130,17 +130,18 @@ class Deployment:
 
     def _controller(self, policy: Policy, url: str) -> Controller:
         settings = self._settings
-        controller_id = self.store.settings.controller_id()
+        providers = open_providers(
+            settings.local,
+            settings.pools,
+            settings.state,
+            settings.host,
+            self.store.settings.controller_id(),
+            self._clock,
+        )
+        self._verifiers = {name: provider.identity for name, provider in providers.items()}
         parts = ControllerParts(
             store=self.store,
-            providers=open_providers(
-                settings.local,
-                settings.pools,
-                settings.state,
-                settings.host,
-                controller_id,
-                self._clock,
-            ),
+            providers=providers,
             policy=policy,
             lighthouses=LighthouseHost(
                 settings.state / "lighthouses",
@@ -184,7 +185,7 @@ class Deployment:
             settings.heartbeat_seconds,
             settings.lease_seconds,
             settings.controller.drain_seconds,
-            verifiers={"local": self.provider.identity},
+            verifiers=self._verifiers,
         )
         rooms = Rooms(
             store=store,

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import boto3
 
+from tests.fakes.aws.identity import signer
 from tests.fakes.aws.machines import REGION
 from tests.fakes.aws.server import FakeAws
 
@@ -41,6 +42,7 @@ def lay_ground(fake: FakeAws, key: str) -> str:
         "subnets": {one["AvailabilityZone"]: one["SubnetId"] for one in subnets},
         "user_data": f"s3://{bucket}/user-data",
         "queue_url": queue_url,
+        "identity_certificate": signer(REGION).certificate,
     }
     pool = {
         "region": REGION,
@@ -54,6 +56,7 @@ def lay_ground(fake: FakeAws, key: str) -> str:
     document = {
         "schema": 1,
         "deployment": "prod",
+        "account": fake.proxy.account(key).number,
         "regions": {REGION: region},
         "pools": {"gpu": pool},
         "max_usd_per_hour": 10,

@@ -1,7 +1,7 @@
 """The start of an instance, run here, on a stand-in for its metadata service.
 
-A directory is its disk. What it calls of the system only writes down that it was called. What only systemd and EC2 can
-show is in the README of the module.
+A directory is its disk. What it calls of the system only writes down that it was called. What only
+systemd and EC2 can show is in the README of the module.
 """
 
 from __future__ import annotations

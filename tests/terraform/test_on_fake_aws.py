@@ -17,6 +17,7 @@ import boto3
 
 from autoscaler.clock import SystemClock
 from tests.end_to_end.deployment import Deployment, Story
+from tests.fakes.aws.identity import signer
 from tests.fakes.aws.machines import Machines, Teller
 from tests.fakes.aws.server import FakeAws
 from tests.terraform.conftest import Terraform, terraform_in
@@ -51,6 +52,7 @@ module "castor" {
   bucket_force_destroy = true
   tags                 = { team = "vision" }
   wheels_directory     = "${path.module}/wheels"
+  identity_certificate = file("${path.module}/certificate.pem")
 
   pools = {
     gpu = {
@@ -160,6 +162,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory, configuration: Path) -> Ite
     (directory / "main.tf").write_text(ROOT % told)
     overrides = OPEN_BUCKET + "".join(FORGOTTEN % one for one in FORGETS)
     (directory / "aws" / "moto_override.tf").write_text(overrides)
+    (directory / "certificate.pem").write_text(signer(REGION).certificate)
     (directory / "wheels").mkdir()
     (directory / "wheels" / "castor_autoscaler-1.0-py3-none-any.whl").write_bytes(b"wheel")
     terraform.run("init", "-input=false")

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 from datetime import UTC, datetime, timedelta
+from functools import cache
 
 from asn1crypto import cms
 from cryptography import x509
@@ -17,6 +18,12 @@ from cryptography.x509.oid import NameOID
 
 ACCOUNT = "123456789012"
 _END = b"\x00\x00"
+
+
+@cache
+def signer(region: str) -> DocumentSigner:
+    """Whose signature is under all documents of a region."""
+    return DocumentSigner(region)
 
 
 class DocumentSigner:

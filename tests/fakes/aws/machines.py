@@ -28,6 +28,7 @@ import boto3
 import psutil
 
 from tests.fakes.aws.account import Account
+from tests.fakes.aws.identity import signer
 from tests.fakes.aws.metadata_service import MetadataService
 from tests.fakes.aws.proxy import CLOUD_SUFFIX
 from tests.fakes.aws.server import FakeAws
@@ -218,7 +219,11 @@ class Machines:
         (instance,) = told["Instances"]
         tags = {f"meta-data/tags/instance/{one['Key']}": one["Value"] for one in instance["Tags"]}
         own = {"meta-data/instance-id": instance_id, "meta-data/local-ipv4": "127.0.0.1"}
-        self._metadata.tell(instance_id, {**own, **tags})
+        proof = signer(REGION).proof(
+            instance_id, instance["LaunchTime"].timestamp(), accountId=self.account.number
+        )
+        signed = {"dynamic/instance-identity/rsa2048": proof}
+        self._metadata.tell(instance_id, {**own, **tags, **signed})
         root = self._directory / instance_id
         machine = Machine(root, self._environment(root))
         self._lay_out(root)

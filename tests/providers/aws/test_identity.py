@@ -22,17 +22,12 @@ from autoscaler.domain.errors import NotAllowed, SpecError
 from providers.aws.identity import DocumentVerifier
 from providers.aws.reading import parse_settings
 from providers.identity import InstanceIdentity
-from tests.fakes.aws.identity import ACCOUNT, DocumentSigner
+from tests.fakes.aws.identity import ACCOUNT, DocumentSigner, signer
 from tests.providers.aws.cloud import REGION, START_SECONDS
 
 INSTANCE = "i-0123456789abcdef0"
 PROVEN = InstanceIdentity(INSTANCE, START_SECONDS)
 CERTIFICATES = Path(providers.aws.__file__).parent / "certificates"
-
-
-@cache
-def signer(name: str = "AWS") -> DocumentSigner:
-    return DocumentSigner(REGION)
 
 
 def document(certificate: str | None, region: str = REGION, **changes: Any) -> dict[str, Any]:
@@ -63,16 +58,16 @@ def verifier(certificate: str | None, region: str = REGION, **changes: Any) -> D
 
 
 def ours() -> DocumentVerifier:
-    return verifier(signer().certificate)
+    return verifier(signer(REGION).certificate)
 
 
 def test_what_the_region_has_signed_is_believed() -> None:
-    assert ours().verify(signer().proof(INSTANCE, START_SECONDS)) == PROVEN
+    assert ours().verify(signer(REGION).proof(INSTANCE, START_SECONDS)) == PROVEN
 
 
 def test_where_no_account_is_named_any_does() -> None:
-    proof = signer().proof(INSTANCE, START_SECONDS, accountId="210987654321")
-    told = document(signer().certificate)
+    proof = signer(REGION).proof(INSTANCE, START_SECONDS, accountId="210987654321")
+    told = document(signer(REGION).certificate)
     del told["account"]
     anybodys = DocumentVerifier(parse_settings(json.dumps(told), "pools.json"))
     assert anybodys.verify(proof) == PROVEN
@@ -82,11 +77,11 @@ def test_where_no_account_is_named_any_does() -> None:
 
 def test_another_key_is_not_aws() -> None:
     with pytest.raises(NotAllowed, match=f"not signed by AWS in {REGION}: .*identity_certificate"):
-        ours().verify(signer("a stranger's").proof(INSTANCE, START_SECONDS))
+        ours().verify(DocumentSigner(REGION).proof(INSTANCE, START_SECONDS))
 
 
 def test_another_document_under_the_signature_is_refused() -> None:
-    proof = base64.b64decode(signer().proof(INSTANCE, START_SECONDS))
+    proof = base64.b64decode(signer(REGION).proof(INSTANCE, START_SECONDS))
     forged = proof.replace(INSTANCE.encode(), b"i-0fedcba9876543210")
     assert forged != proof
     with pytest.raises(NotAllowed, match="not signed"):
@@ -94,7 +89,7 @@ def test_another_document_under_the_signature_is_refused() -> None:
 
 
 def test_a_document_of_another_region_is_refused() -> None:
-    proof = signer().proof(INSTANCE, START_SECONDS, region="eu-west-1")
+    proof = signer(REGION).proof(INSTANCE, START_SECONDS, region="eu-west-1")
     with pytest.raises(NotAllowed, match="of eu-west-1, where no pool is"):
         ours().verify(proof)
 
@@ -105,7 +100,7 @@ def test_what_can_not_be_read_is_no_proof() -> None:
             ours().verify(proof)
     for content in (b"no JSON", b"[]", b"{}", b'{"instanceId": "i-1"}'):
         with pytest.raises(NotAllowed, match="lacks what it must have"):
-            ours().verify(signer().signed(content))
+            ours().verify(signer(REGION).signed(content))
 
 
 @given(place=st.integers(0, 2000), value=st.integers(0, 255))
@@ -118,7 +113,7 @@ def test_a_byte_that_was_changed_never_makes_somebody_else(place: int, value: in
 
 @cache
 def _proof() -> str:
-    return signer().proof(INSTANCE, START_SECONDS)
+    return signer(REGION).proof(INSTANCE, START_SECONDS)
 
 
 @cache
@@ -147,7 +142,7 @@ def test_a_region_without_a_certificate_needs_one() -> None:
         SpecError, match=r"regions\.xx-new-1\.identity_certificate: .*regions-certs"
     ):
         verifier(None, "xx-new-1")
-    told = signer().certificate
+    told = signer(REGION).certificate
     assert verifier(told, "xx-new-1")
     with pytest.raises(SpecError, match=r"identity_certificate: it is no certificate"):
         verifier(told[:200], "xx-new-1")
