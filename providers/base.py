@@ -35,9 +35,12 @@ class Provider(ABC):
     """Sells instances, tells which of them this deployment owns, and takes them back."""
 
     @property
+    @abstractmethod
     def identity(self) -> IdentityVerifier | None:
-        """What checks the proof that an instance joins with; None where the cloud signs none."""
-        return None
+        """What checks the proof that an instance joins with; None where the cloud signs none.
+
+        The same for as long as this provider is: what it goes by may change.
+        """
 
     @abstractmethod
     def offers(self) -> Sequence[Offer]:

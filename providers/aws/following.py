@@ -18,13 +18,20 @@ from pathlib import Path
 from typing import Final
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import CastorError, NotFound, PermissionDenied, ProviderError
+from autoscaler.domain.errors import (
+    CastorError,
+    NotFound,
+    PermissionDenied,
+    ProviderError,
+    SpecError,
+)
 from autoscaler.domain.instance import CloudInstance, Interruption, LaunchRequest
 from autoscaler.domain.offer import Limit, Offer
 from providers.aws.provider import AwsProvider
 from providers.aws.reading import fetch_settings, parse_settings
 from providers.aws.settings import AwsSettings
 from providers.base import Condition, Provider
+from providers.identity import IdentityVerifier, InstanceIdentity
 
 _log = logging.getLogger(__name__)
 
@@ -107,6 +114,11 @@ class FollowingProvider(Provider):
         self._next: AwsSettings | None = None
         self._trouble: str | None = None
 
+    @property
+    def identity(self) -> IdentityVerifier:
+        """What checks identity documents, by the settings of the moment."""
+        return _PresentVerifier(lambda: self._provider.identity)
+
     def offers(self) -> Sequence[Offer]:
         """Those of the settings of now, which are looked at every minute."""
         self._look()
@@ -164,7 +176,12 @@ class FollowingProvider(Provider):
             quiet_seconds = self._clock.now() - self._launched_seconds
             if self._launching or quiet_seconds < self._visible_seconds:
                 return
-            self._provider = self._connect(settings)
+            try:
+                self._provider = self._connect(settings)
+            except SpecError as error:
+                self._next = None
+                self._trouble = f"the pools stay as they are: {error}"
+                return
             self._settings, self._next = settings, None
         _log.info(
             "%s has changed: the pools are %s", self._source.source, ", ".join(settings.pools)
@@ -181,6 +198,14 @@ class FollowingProvider(Provider):
             with self._lock:
                 self._launching -= 1
                 self._launched_seconds = self._clock.now()
+
+
+class _PresentVerifier(IdentityVerifier):
+    def __init__(self, present: Callable[[], IdentityVerifier]) -> None:
+        self._present = present
+
+    def verify(self, proof: str) -> InstanceIdentity:
+        return self._present().verify(proof)
 
 
 def _private(path: str, flags: int) -> int:

@@ -64,6 +64,11 @@ class LocalProvider(Provider):
         with self._host_trouble():
             self._host = LocalHost(directory, settings.inherited, clock)
 
+    @property
+    def identity(self) -> None:
+        """Nobody signs who an instance is: whoever could take its token is on this machine."""
+        return None
+
     def offers(self) -> Sequence[Offer]:
         """The catalogue of the settings."""
         return self._settings.catalogue

@@ -37,6 +37,11 @@ class SimulatedProvider(Provider):
         """The provider that every offer names."""
         return self._cloud.settings.provider
 
+    @property
+    def identity(self) -> None:
+        """Simulated instances prove nothing."""
+        return None
+
     def offers(self) -> Sequence[Offer]:
         """Those of the settings."""
         return self._cloud.settings.offers

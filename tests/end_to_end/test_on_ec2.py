@@ -15,7 +15,8 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.job import JobPhase
 from tests.end_to_end.deployment import Deployment, Story
 from tests.end_to_end.ground import lay_ground
-from tests.fakes.aws.machines import Machines, Teller
+from tests.fakes.aws.identity import DocumentSigner, signer
+from tests.fakes.aws.machines import REGION, Machines, Teller
 from tests.fakes.aws.server import FakeAws
 
 KEY = "AKIAENDTOEND"
@@ -91,3 +92,25 @@ def test_a_drain_leaves_nothing(deployment: Deployment, machines: Machines) -> N
     assert said.endswith("nothing is left: no instance of this deployment runs\n")
     assert story.account.alive() == []
     assert story.job().phase is JobPhase.STOPPED
+
+
+@pytest.mark.aws
+@pytest.mark.timeout(300)
+def test_an_instance_that_aws_does_not_vouch_for_is_not_let_in(
+    deployment: Deployment, machines: Machines
+) -> None:
+    machines.signer = DocumentSigner(REGION)
+    deployment.submit("words")
+    story = Story(deployment, machines, "words")
+
+    def refused() -> list[str]:
+        return [each.text for each in story.job().events if each.kind == "join refused"]
+
+    story.until(refused, "a refusal")
+    assert "not signed by AWS in us-east-1" in refused()[0]
+    assert "join refused" in deployment.castor("status", "words")
+    first = next(iter(machines.machines))
+    story.until(lambda: first not in story.account.alive(), "its end, by itself")
+    machines.signer = signer(REGION)
+    story.trains_on(1)
+    deployment.castor("drain", "--all")

@@ -154,6 +154,7 @@ class Machines:
         self._reclaims: dict[str, float] = {}
         self._stopped = threading.Event()
         self.machines: dict[str, Machine] = {}
+        self.signer = signer(REGION)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -219,7 +220,7 @@ class Machines:
         (instance,) = told["Instances"]
         tags = {f"meta-data/tags/instance/{one['Key']}": one["Value"] for one in instance["Tags"]}
         own = {"meta-data/instance-id": instance_id, "meta-data/local-ipv4": "127.0.0.1"}
-        proof = signer(REGION).proof(
+        proof = self.signer.proof(
             instance_id, instance["LaunchTime"].timestamp(), accountId=self.account.number
         )
         signed = {"dynamic/instance-identity/rsa2048": proof}

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from autoscaler.domain.errors import NotFound, SpecError, Unavailable
+from autoscaler.domain.errors import NotAllowed, NotFound, SpecError, Unavailable
 from autoscaler.domain.instance import CONTROLLER_TAG
 from providers.aws.following import LOOK_SECONDS, FollowingProvider, PoolsSource
 from providers.aws.provider import AwsProvider
 from providers.aws.settings import AwsSettings
 from tests.conformance.provider import OURS
-from tests.providers.aws.cloud import QUICK, SMALL, AwsWorld
+from tests.fakes.aws.identity import signer
+from tests.providers.aws.cloud import QUICK, REGION, SMALL, AwsWorld
 
 LAG_SECONDS = 90.0
 
@@ -118,3 +119,21 @@ def test_a_first_start_without_aws_is_refused(world: AwsWorld, tmp_path: Path) -
     source = PoolsSource("ssm:/castor/test/pools", tmp_path / "none", parameter.fetch)
     with pytest.raises(Unavailable):
         source.read_or_recall()
+
+
+def test_documents_are_checked_by_the_settings_of_the_moment(followed: Followed) -> None:
+    verifier, now_seconds = followed.provider.identity, followed.world.clock.now()
+    proof = signer(REGION).proof("i-0123456789abcdef0", now_seconds)
+    with pytest.raises(NotAllowed, match="not signed by AWS"):
+        verifier.verify(proof)
+    ground = followed.world.document["regions"][REGION]
+    ground["identity_certificate"] = "-----BEGIN CERTIFICATE----- no letter more"
+    followed.write()
+    assert followed.kinds() == {"g4dn.xlarge", "g5.xlarge"}
+    (trouble,) = followed.provider.condition().troubles
+    assert "regions.us-east-1.identity_certificate: it is no certificate" in trouble
+    ground["identity_certificate"] = signer(REGION).certificate
+    followed.write()
+    followed.kinds()
+    assert followed.provider.condition().troubles == ()
+    assert verifier.verify(proof).instance == "i-0123456789abcdef0"
