@@ -13,10 +13,10 @@ from autoscaler.cli.output import print_json
 from autoscaler.cli.plan import plan
 from autoscaler.cli.programs import programs
 from autoscaler.cli.replay import replay
+from autoscaler.cli.serve import serve
 from autoscaler.cli.simulate import simulate
 from autoscaler.cli.study import study
 from autoscaler.domain.errors import CastorError, Unavailable
-from autoscaler.domain.training import Engine
 
 app = typer.Typer(
     name="castor",
@@ -243,80 +243,6 @@ def offers(
 
 
 @app.command()
-def serve(
-    state: Annotated[
-        Path | None, typer.Option(envvar="CASTOR_STATE", help="Directory of all that lasts.")
-    ] = None,
-    store: Annotated[
-        str | None, typer.Option(help="Another store than SQLite there: postgresql://...")
-    ] = None,
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8470,
-    policy: Annotated[str, typer.Option(help="Who plans.")] = "marginal",
-    fleet_usd_per_hour: Annotated[
-        float | None, typer.Option(help="What all instances together may cost an hour.")
-    ] = None,
-    fleet: Annotated[
-        Path | None,
-        typer.Option(help="Shares of users and agreed prices; see docs/economics.md."),
-    ] = None,
-    pools: Annotated[
-        list[str] | None,
-        typer.Option(help="Pools on EC2: a file, or ssm:/NAME; see docs/aws.md."),
-    ] = None,
-    devices: Annotated[
-        str | None,
-        typer.Option(help="Cores of this machine to sell, as 0,1,2; without --pools all."),
-    ] = None,
-    boot_seconds: Annotated[float, typer.Option(help="Boot delay of local instances.")] = 1.0,
-    checkpoint_seconds: Annotated[
-        float, typer.Option(help="Between checkpoints, where a job does not say.")
-    ] = 300.0,
-    lease: Annotated[
-        str, typer.Option(help="Instances that hear nothing of the controller for so long end.")
-    ] = "30m",
-    observe: Annotated[
-        bool, typer.Option("--observe", help="Plan, price and tell; buy and give back nothing.")
-    ] = False,
-    engine: Annotated[
-        Engine | None,
-        typer.Option(help="How instances train together; quorum where torchft is installed."),
-    ] = None,
-    parent: Annotated[int | None, typer.Option(hidden=True)] = None,
-) -> None:
-    """Run a controller: over this machine, or over pools in a cloud. Jobs go on without it."""
-    import logging
-
-    from autoscaler.cli.serving import serve_settings
-    from autoscaler.main import serve as run
-    from autoscaler.wire.connection import state_directory
-
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    for chatty in ("httpx", "alembic", "botocore"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
-    settings = serve_settings(
-        state or state_directory(),
-        devices=devices,
-        boot_seconds=boot_seconds,
-        fleet_usd_per_hour=fleet_usd_per_hour,
-        checkpoint_seconds=checkpoint_seconds,
-        lease=lease,
-        observe=observe,
-        fleet=fleet,
-        pools=pools or (),
-        store_url=store,
-        host=host,
-        port=port,
-        policy=policy,
-        engine=engine,
-        parent=parent,
-    )
-    run(settings)
-
-
-@app.command()
 def invite(
     person: Annotated[str, typer.Argument(help="By whose name jobs are submitted and shared.")],
     as_json: Json = False,
@@ -363,6 +289,7 @@ def reclaim(
     print(f"{instance}: notice is given")
 
 
+app.command()(serve)
 app.command()(plan)
 app.command()(simulate)
 app.command()(compare)
@@ -376,17 +303,15 @@ def node(
     user_data: Annotated[Path, typer.Option(help="What the instance was launched with.")],
 ) -> None:
     """Run the agent of an instance. Instances start it themselves."""
-    import logging
     import os
 
+    from autoscaler.cli.own_log import log_to_stderr
     from autoscaler.clock import SystemClock
     from autoscaler.node.life import run_agent
     from autoscaler.node.user_data import load_user_data
     from providers.metadata import read_metadata
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
-    for chatty in ("httpx", "alembic", "botocore"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    log_to_stderr("%(asctime)s %(name)s: %(message)s")
     run_agent(load_user_data(user_data), read_metadata(os.environ), SystemClock())
 
 
