@@ -46,7 +46,7 @@ def remove_ended(study: optuna.Study, line: StudyClient) -> None:
         return
     if removed:
         _log.info(
-            "the checkpoints of %d trials that have ended are removed, but for the best's; "
+            "checkpoints of trials that have ended are removed (%d), but for the best's; "
             "keep_checkpoints keeps them",
             removed,
         )

@@ -33,7 +33,14 @@ from hpo.attachment import (
 )
 from hpo.calls import answer_text, read_call, refusal_text
 from hpo.ended import EndedTrial
-from hpo.endings import StudyStopped, require_money, waits_for_ever, what_is_missed
+from hpo.endings import (
+    UNTIL_IT_IS_KNOWN,
+    StudyStopped,
+    has_told_its_pace,
+    require_money,
+    waits_for_ever,
+    what_is_missed,
+)
 from hpo.halving import SynchronousHalvingPruner
 from hpo.lease import Lease
 from hpo.patience import patiently
@@ -100,7 +107,7 @@ class Driver:
         self._statements = Statements(study, objective)
         self._stated_seconds = -_STATE_SECONDS
         self._may_retry = True
-        self._is_over = self._has_warned = False
+        self._is_over = self._has_warned = self._has_guessed = False
         self._looked_seconds = -_LOOK_SECONDS
         self.on_end: Callable[[EndedTrial], None] = lambda ended: None
         self.artifacts: StudyArtifacts | None = None
@@ -118,6 +125,8 @@ class Driver:
         self._patiently(self._lease.renew)
         try:
             with optimizing(self._study, self._clock, self._lease.keep):
+                # An earlier budget is not to end jobs that this driver hands in.
+                self._patiently(lambda: self._state(effort))
                 self._patiently(self._take_up)
                 return self._run(effort)
         finally:
@@ -141,10 +150,12 @@ class Driver:
                 if looks or not self._held or self._is_filling():
                     self._patiently(lambda: self._begin_trial(effort))
             elif not self._held:
+                self._patiently(lambda: self._state(effort))  # how the last one ended
                 return fatal
             if self._is_over:
                 return fatal
-            self._patiently(lambda: self._state(effort))
+            if self._is_time_to_state():
+                self._patiently(lambda: self._state(effort))
             ended = [*self._answer_calls(), *(self._see_ends(effort) if looks else ())]
             for each in ended:
                 self.on_end(each)
@@ -225,10 +236,7 @@ class Driver:
         return asked
 
     def _state(self, effort: Effort) -> None:
-        """State what is new of the study, but not too often."""
-        now_seconds = self._clock.monotonic()
-        if now_seconds - self._stated_seconds < _STATE_SECONDS:
-            return
+        """State what is new of the study."""
         to_begin = None if effort.trials is None else max(effort.trials - self._begun, 0)
         under_way = {job: each.frozen() for job, each in self._held.items()}
         news = self._statements.news(under_way, to_begin)
@@ -236,7 +244,14 @@ class Driver:
             statement = StudyStatement(self._lease.holder, *news)
             self._lease.holding(lambda: self._line.state(statement))
             self._statements.were_heard(*news)
+
+    def _is_time_to_state(self) -> bool:
+        """Whether what is new is stated in this turn: not too often."""
+        now_seconds = self._clock.monotonic()
+        if now_seconds - self._stated_seconds < _STATE_SECONDS:
+            return False
         self._stated_seconds = now_seconds
+        return True
 
     def _is_time_to_look(self) -> bool:
         """Whether this turn asks how the jobs stand, and begins a trial if none waits."""
@@ -333,10 +348,17 @@ class Driver:
         return [self._close(job, is_retried) for job, is_retried in silent.items()]
 
     def _warn_of(self, missed: str | None) -> None:
-        """Say once what can't be kept: the numbers in it change from plan to plan."""
-        if missed is not None and not self._has_warned:
-            _log.warning("study %s: %s", self._study.study_name, missed)
-            self._has_warned = True
+        """Say what can't be kept: once as it is guessed, and once as it is known.
+
+        The numbers in it change from plan to plan.
+        """
+        if missed is None or self._has_warned:
+            return
+        self._has_warned = has_told_its_pace(self._study)
+        if self._has_warned or not self._has_guessed:
+            guess = "" if self._has_warned else UNTIL_IT_IS_KNOWN
+            _log.warning("study %s: %s%s", self._study.study_name, missed, guess)
+        self._has_guessed = True
 
     def _end_paused(self) -> None:
         """End those that go no further and hold nothing: no worker is there to hear of it."""

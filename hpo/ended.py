@@ -29,7 +29,8 @@ def log_end(ended: EndedTrial) -> None:
     trial = ended.frozen
     match trial.state:
         case TrialState.COMPLETE:
-            _log.info("trial %d: %s with %s", trial.number, trial.values, trial.params)
+            values = ", ".join(str(value) for value in trial.values)
+            _log.info("trial %d: %s with %s", trial.number, values, trial.params)
         case TrialState.PRUNED:
             _log.info("trial %d was pruned at step %s", trial.number, trial.last_step)
         case _:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from typing import Final
+
+import optuna
 
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.plan import BEYOND_BUDGET, BEYOND_DEADLINE
@@ -11,6 +14,8 @@ from autoscaler.domain.terms import budget_used_up
 from autoscaler.wire.messages import JobView
 
 _log = logging.getLogger(__name__)
+
+UNTIL_IT_IS_KNOWN: Final = " (a guess: until one has reported twice a trial is an hour's work)"
 
 
 class StudyStopped(CastorError):
@@ -28,13 +33,23 @@ def require_money(view: JobView | None) -> None:
         BudgetUsedUp: it was; the trial stays as it is, for when there is more.
     """
     if view is not None and view.study is not None and view.cause == budget_used_up(view.study):
-        raise BudgetUsedUp(f"{view.cause} with a larger one")
+        raise BudgetUsedUp(
+            f"{view.cause} with a larger one (the objective's budget in its file, or budget_usd=)"
+        )
 
 
 def what_is_missed(views: Iterable[JobView]) -> str | None:
     """What the planner finds of a study that can't be kept; None: nothing."""
     notes = (view.decision.note for view in views if view.decision is not None)
     return next((note for note in notes if note), None)
+
+
+def has_told_its_pace(study: optuna.Study) -> bool:
+    """Whether it is known how long a trial takes: one has reported twice, or has ended."""
+    return any(
+        trial.state.is_finished() or len(trial.intermediate_values) > 1
+        for trial in study.get_trials(deepcopy=False)
+    )
 
 
 def waits_for_ever(views: Sequence[JobView | None]) -> bool:

@@ -40,7 +40,7 @@ from hpo.naming import is_known, name_at, settle_name, slug
 from hpo.objective import Objective, home_of, pack_objective
 from hpo.patience import patiently
 from hpo.process import quiet_requests, terminated_in_order
-from hpo.standing import standing_beside
+from hpo.standing import standing_beside, trials_to_come
 
 if TYPE_CHECKING:
     from optuna.artifacts._protocol import ArtifactStore
@@ -229,9 +229,19 @@ def line_to(study_name: str, names: Mapping[str, str]) -> Iterator[tuple[Client,
     Raises:
         Unavailable: there is none; what one of our own knew is in `database_of`.
     """
-    address = _serving() or address_and_token(_embedded_state(slug(study_name)))
-    client = Client(*address)
-    line = StudyClient(*address, name_at(study_name, names, client.fleet().controller))
+    serving = _serving()
+    try:
+        address = serving or address_and_token(_embedded_state(slug(study_name)))
+        client = Client(*address)
+        controller = client.fleet().controller
+    except Unavailable:
+        if serving is not None:
+            raise
+        raise Unavailable(
+            f"nobody runs study {study_name} here: castor study run goes on with it; where it is "
+            "run elsewhere, set CASTOR_URL and CASTOR_TOKEN to its controller's"
+        ) from None
+    line = StudyClient(*address, name_at(study_name, names, controller))
     try:
         yield client, line
     finally:
@@ -355,7 +365,7 @@ def _told(
 ) -> Iterator[Callable[[EndedTrial], None]]:
     """What is done with each trial that has ended: it is logged, counted and called back for."""
     lines_above = logging_redirect_tqdm if todo.shows_bar else nullcontext
-    total = todo.effort.trials
+    total = trials_to_come(study, todo.effort.trials)
     with (
         tqdm(total=total, unit="trial", disable=not todo.shows_bar) as bar,
         lines_above(),

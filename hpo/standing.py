@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import optuna
 from tqdm.auto import tqdm
 
 from autoscaler.clock import Clock
@@ -16,6 +17,7 @@ from autoscaler.domain.errors import CastorError
 from autoscaler.spec.quantities import format_duration, format_money
 from autoscaler.wire.client import StudyClient
 from autoscaler.wire.study_messages import StudyView
+from hpo.attachment import running_attachments
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +53,14 @@ def standing_beside(bar: tqdm, line: StudyClient, clock: Clock) -> Iterator[None
         watcher.join(EVERY_SECONDS)
         below.close()
         line.close()
+
+
+def trials_to_come(study: optuna.Study, to_begin: int | None) -> int | None:
+    """How many trials this run is to end: those that it begins, and those that were left open.
+
+    None: as many as there are until it is stopped.
+    """
+    return None if to_begin is None else to_begin + len(running_attachments(study))
 
 
 def standing_words(view: StudyView, now_seconds: float) -> str:

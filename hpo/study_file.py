@@ -59,7 +59,7 @@ def open_study(spec: StudySpec) -> optuna.Study:
 
     `$NAME` in the storage's URL is a variable of the environment: passwords are not for files.
     The file that is made where none is named is in WAL mode, so that it is read while it is
-    written to.
+    written to. A seed is of the first run: later ones draw on at random.
 
     Raises:
         SpecError: a sampler or pruner is not known, or does not take an option; or the study that
@@ -78,6 +78,8 @@ def open_study(spec: StudySpec) -> optuna.Study:
             directions=[StudyDirection[name.upper()] for name in spec.directions],
             load_if_exists=True,
         )
+        if study.get_trials(deepcopy=False):
+            study.sampler.reseed_rng()  # or one with a seed would draw the first trials again
     there = [direction.name.lower() for direction in study.directions]
     if there != list(spec.directions):
         raise SpecError(

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import optuna
@@ -15,7 +16,8 @@ from optuna.trial import TrialState
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import Conflict, Unavailable
 from autoscaler.domain.job import JobPhase, JobSpec
-from autoscaler.domain.terms import budget_used_up
+from autoscaler.domain.objective import Objective as Goal
+from autoscaler.domain.terms import StudyTerms, budget_used_up
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import JobView, JoinRequest
 from autoscaler.wire.study_messages import StudyLease
@@ -362,3 +364,46 @@ def test_what_an_earlier_job_of_a_trial_said_last_counts(
     driver_of(site_of(goes_on), study).run(Effort(trials=0))
     assert study.trials[0].intermediate_values == {3: 0.5, 4: 0.75}
     assert study.trials[0].state is TrialState.COMPLETE
+
+
+def test_the_terms_are_stated_before_the_first_job_and_the_last_end_after_it(
+    site_of: Callable[[Objective], Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier driver's budget ends no job of this one, and no trial is without its end."""
+    site, study = site_of(curve), study_of()
+    studies = site.api.world.store.studies
+    studies.state("sweep", StudyTerms(Goal(budget_usd=Decimal("0.01"))))
+    studies.set_budget("sweep", Decimal("0.001"))
+    budgets: list[Decimal | None] = []
+    client = site.api.client
+    submit = client.submit
+
+    def noting(spec: JobSpec) -> JobView:
+        terms = studies.terms("sweep")
+        assert terms is not None
+        budgets.append(terms.objective.budget_usd)
+        return submit(spec)
+
+    monkeypatch.setattr(client, "submit", noting)
+    line = StudyClient(site.api.url, TOKEN, "sweep")
+    goal = Goal(budget_usd=Decimal(5))
+    driver = Driver(study, TEMPLATE, client, line, "ada", SystemClock(), goal)
+    driver.run(Effort(trials=2, at_once=1))
+    assert budgets == [Decimal(5)] * 2
+    assert [record.stands.has_ended for record in studies.trials("sweep")] == [True] * 2
+
+
+def test_what_can_not_be_kept_is_said_as_a_guess_until_it_is_known(
+    site_of: Callable[[Objective], Site],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("hpo.driver._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("hpo.driver.what_is_missed", lambda views: "a deadline is out of reach")
+    driver_of(site_of(curve), study_of()).run(Effort(trials=4, at_once=1))
+    said = [record.message for record in caplog.records if "out of reach" in record.message]
+    missed = "study sweep: a deadline is out of reach"
+    assert said == [
+        f"{missed} (a guess: until one has reported twice a trial is an hour's work)",
+        missed,
+    ]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, cast
 
+import optuna
 import pytest
 
 from autoscaler.domain.plan import BEYOND_BUDGET, BEYOND_DEADLINE, Action
 from autoscaler.wire.messages import DecisionView, JobView
+from hpo.ended import EndedTrial, log_end
 from hpo.endings import BudgetUsedUp, waits_for_ever, what_is_missed
 
 
@@ -61,3 +64,18 @@ def test_what_can_not_be_kept_is_heard_of_one_that_knows_it() -> None:
     views = cast(list[JobView], [View(None), View("study"), late])
     assert what_is_missed(views) == "a deadline in 1 s is out of reach"
     assert what_is_missed(views[:2]) is None
+
+
+def test_ends_are_said_as_a_person_reads_them(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    for values in ([0.5], [0.5, 2.0]):
+        distributions = {"rate": optuna.distributions.FloatDistribution(0.0, 1.0)}
+        trial = optuna.trial.create_trial(
+            values=values, params={"rate": 0.25}, distributions=distributions
+        )
+        log_end(EndedTrial(trial))
+    said = [record.getMessage() for record in caplog.records]
+    assert [text.partition(": ")[2] for text in said] == [
+        "0.5 with {'rate': 0.25}",
+        "0.5, 2.0 with {'rate': 0.25}",
+    ]

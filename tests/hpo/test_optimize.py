@@ -15,8 +15,9 @@ from optuna.artifacts import FileSystemArtifactStore, get_all_artifact_meta
 
 import hpo
 from autoscaler.cli.study_records import decisions_of, view_of
-from autoscaler.domain.errors import SpecError
+from autoscaler.domain.errors import SpecError, Unavailable
 from hpo.naming import names_of
+from hpo.running import line_to
 from tests.hpo.lines import records
 
 STEPS = 6
@@ -96,6 +97,26 @@ def test_a_study_whose_worker_is_killed_is_what_it_is_alone(
     assert left - {"castor.db-shm", "castor.db-wal"} == {"castor.db", "jobs"}
     (kept,) = tmp_path.glob("no controller/**/*.checkpoint")
     assert kept.name.startswith(f"trial-{study.best_trial.number}-")
+
+
+def test_who_speaks_to_a_study_that_nobody_runs_hears_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether there never was a controller of its own, or it has ended without a word."""
+    monkeypatch.delenv("CASTOR_URL", raising=False)
+    monkeypatch.setenv("CASTOR_STATE", str(tmp_path))
+    told = "nobody runs study sweep here: castor study run goes on with it"
+    with pytest.raises(Unavailable, match=told), line_to("sweep", {}):
+        pass
+    (tmp_path / "studies" / "sweep").mkdir(parents=True)
+    known = {"url": "http://127.0.0.1:1", "token": "t"}
+    (tmp_path / "studies" / "sweep" / "client.json").write_text(json.dumps(known))
+    with pytest.raises(Unavailable, match=told), line_to("sweep", {}):
+        pass
+    monkeypatch.setenv("CASTOR_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("CASTOR_TOKEN", "t")
+    with pytest.raises(Unavailable, match="no controller answers"), line_to("sweep", {}):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,14 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
+import optuna
+
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
 from autoscaler.wire.study_messages import StudyView
-from hpo.standing import standing_words
+from hpo.attachment import new_attachment
+from hpo.standing import standing_words, trials_to_come
 
 
 def view(terms: StudyTerms | None) -> StudyView:
@@ -33,3 +36,12 @@ def test_trouble_is_told_and_what_is_not_known_is_not_made_up() -> None:
     troubled = replace(view(None), spent_usd=None, trouble="the ledger is broken")
     words = standing_words(troubled, 0.0)
     assert words == "2 run on 1 x small, ? ($0.09/h), trouble: the ledger is broken"
+
+
+def test_a_bar_counts_those_that_were_left_open() -> None:
+    study = optuna.create_study()
+    study.ask()  # somebody else's
+    new_attachment(study).bind("s-1")
+    study.tell(study.ask(), 1.0)
+    assert trials_to_come(study, 6) == 7
+    assert trials_to_come(study, None) is None

@@ -40,6 +40,18 @@ def test_a_study_is_made_once(spec: StudySpec) -> None:
     assert again.direction is optuna.study.StudyDirection.MAXIMIZE
 
 
+def test_a_seed_does_not_draw_the_first_trials_again(spec: StudySpec) -> None:
+    """Each run makes its sampler anew."""
+    drawn = []
+    for _ in range(3):
+        study = open_study(spec)
+        for trial in (study.ask(), study.ask()):
+            drawn.append(trial.suggest_float("rate", 0.0, 1.0))
+    assert len(set(drawn)) == 6
+    other = open_study(replace(spec, name="other")).ask()
+    assert other.suggest_float("rate", 0.0, 1.0) == drawn[0]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
