@@ -71,12 +71,16 @@ class SynchronousHalvingPruner(BasePruner):
         return all(other.number != trial.number for other in race)
 
     def decided_at(self, study: optuna.Study, trial: FrozenTrial) -> int:
-        """The step of the rung that a trial waits at, else of the next one, or of its end."""
+        """The step of the rung that a trial waits at, else of the next one, or of its end.
+
+        One that goes on at `max_resource` and beyond waits for nobody: its end is yet to come.
+        """
         rung = self._rung_of(trial)
         if rung is not None and self.verdict(study, trial) is None:
             return self.rungs[rung]
         reached = trial.last_step or 0
-        return next((step for step in self.rungs if step > reached), self.max_resource)
+        end = max(self.max_resource, reached + 1)
+        return next((step for step in self.rungs if step > reached), end)
 
     def is_filling(self, study: optuna.Study) -> bool:
         """Whether the group of the trial that began last wants more."""

@@ -9,6 +9,7 @@ from optuna.pruners import HyperbandPruner, MedianPruner, SuccessiveHalvingPrune
 from autoscaler.domain.objective import Objective
 from hpo import attributes
 from hpo.attachment import Attachment
+from hpo.halving import SynchronousHalvingPruner
 from hpo.stating import Statements, progress, terms
 
 HALVING = SuccessiveHalvingPruner(min_resource=2, reduction_factor=3)
@@ -40,6 +41,16 @@ def test_hyperband_decides_at_the_rungs_of_the_bracket() -> None:
     }
     assert brackets <= {1.0, 3.0, 9.0}
     assert None not in brackets
+
+
+@pytest.mark.parametrize(("steps", "at"), [(2, 3.0), (5, 9.0), (9, 10.0), (12, 13.0)])
+def test_a_trial_that_goes_on_beyond_its_search_waits_for_nobody(steps: int, at: float) -> None:
+    """It would give its instance back, and never have another."""
+    study = optuna.create_study(pruner=SynchronousHalvingPruner(2, 3, 9))
+    for _ in range(2):
+        attachment, _ = begun(study, steps)
+    stands = progress(study, "job", attachment.frozen())
+    assert (stands.decided_at, stands.waits) == (at, False)
 
 
 def test_of_other_pruners_nothing_is_stated() -> None:
