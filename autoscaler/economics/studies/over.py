@@ -6,6 +6,7 @@ from autoscaler.domain.plan import BEYOND_BUDGET, BEYOND_DEADLINE
 from autoscaler.economics.studies.goal import StudyGoal
 from autoscaler.economics.studies.moment import StudyMoment
 from autoscaler.economics.studies.room import Room
+from autoscaler.economics.studies.rung_planning import trials_to_begin
 from autoscaler.economics.studies.verdicts import StudyVerdict
 from autoscaler.economics.studies.ways import size_of, way_usd
 
@@ -31,6 +32,10 @@ def over(moment: StudyMoment, goal: StudyGoal, verdict: StudyVerdict) -> str | N
         for one, size in zip(waiting, sizes, strict=True)
     ):
         return BEYOND_BUDGET
-    if goal.begins_none or goal.deadline_seconds is not None:
+    if goal.begins_none:
+        return BEYOND_DEADLINE
+    if moment.study.terms.synchronous and trials_to_begin(moment):
+        return None  # those of the rung that are there wait for instances of those to come
+    if goal.deadline_seconds is not None:
         return BEYOND_DEADLINE
     return BEYOND_BUDGET if goal.left_usd is not None else None

@@ -180,7 +180,7 @@ def _rung(moment: StudyMoment, racing: list[TrialAt]) -> Rung:
         for one in racing
     ]
     draws = len(racing[0].goodput)
-    to_begin = _to_begin(moment)
+    to_begin = trials_to_begin(moment)
     fresh = np.tile(moment.fresh, (draws, 1))
     if not (moment.fresh > 0).any():
         to_begin = 0
@@ -224,7 +224,7 @@ def _is_settled(moment: StudyMoment) -> bool:
     return True
 
 
-def _to_begin(moment: StudyMoment) -> int:
+def trials_to_begin(moment: StudyMoment) -> int:
     """How many trials that have not begun belong to this rung.
 
     A search in groups has more to begin than that. How large a group is follows from the next
