@@ -63,6 +63,11 @@ class Postgresql:
         self.is_there = False
         self._control("-m", "immediate", "stop")
 
+    def close(self) -> None:
+        """Stop for good."""
+        if self.is_there:
+            self.stop_at_once()
+
     def start(self) -> None:
         """It recovers."""
         log = ("-l", str(self._directory / "log"))

@@ -163,11 +163,10 @@ def controller_on(state: Path, server: Postgresql, cores: tuple[int, ...]) -> It
         assert controller.give_everything_back(), "instances are held when all is over"
 
 
-def run(options: argparse.Namespace, scratch: Path) -> bool:
+def run(options: argparse.Namespace, scratch: Path, server: Postgresql) -> bool:
     """One study; whether all was as it should be."""
     state = scratch / "state"
     state.mkdir()
-    server = Postgresql(scratch / "postgresql", ("castor", STUDY))
     cores = tuple(sorted(os.sched_getaffinity(0)))[: options.at_once]
     with controller_on(state, server, cores) as controller:
         driver = DriverProcess(
@@ -275,7 +274,8 @@ def main() -> None:
         scratch = options.keep or Path(name)
         scratch.mkdir(exist_ok=True)
         scratch.chmod(0o755)
-        is_right = run(options, scratch)
+        with closing(Postgresql(scratch / "postgresql", ("castor", STUDY))) as server:
+            is_right = run(options, scratch, server)
     raise SystemExit(0 if is_right else 1)
 
 
