@@ -10,6 +10,7 @@ import numpy as np
 from autoscaler.domain.allocation import Allocation
 from autoscaler.economics.studies.goal import Purse, StudyGoal
 from autoscaler.economics.studies.moment import StudyMoment, TrialAt
+from autoscaler.economics.studies.present_first import with_present_first
 from autoscaler.economics.studies.rung import (
     FreedInstances,
     FutureRung,
@@ -58,6 +59,7 @@ def plan_synchronous(moment: StudyMoment, goal: StudyGoal) -> StudyVerdict:
         plan = plan_rung(rung, moment.supply, aim)
     except ValueError as error:
         return _as_it_is(moment, str(error))
+    plan = with_present_first(plan, racing, moment.supply.sizes)
     plan = with_scaling_looks(plan, moment)
     decided = {one.trial: one for one in plan.decisions}
     paid = _Paid(moment, goal)
