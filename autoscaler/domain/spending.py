@@ -18,7 +18,8 @@ class EntryKind(StrEnum):
 class LedgerEntry:
     """One line. Lines are only ever added; a price that changes closes and opens again.
 
-    `at_seconds` is the cloud's own time of launch or end. `job` is who pays.
+    `at_seconds` is the cloud's own time of launch or end. `job` is who pays. So much of
+    `usd_per_hour` as `extras_usd_per_hour` is for what is billed beside the instance.
     """
 
     kind: EntryKind
@@ -28,3 +29,4 @@ class LedgerEntry:
     usd_per_hour: Decimal
     at_seconds: float
     minimum_billed_seconds: int = 0
+    extras_usd_per_hour: Decimal = Decimal(0)
