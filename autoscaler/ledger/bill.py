@@ -139,6 +139,8 @@ def _by_day(opening: LedgerEntry, seconds: int) -> Iterator[Charge]:
 
 def _part(usd_per_hour: Decimal, from_seconds: int, to_seconds: int) -> Decimal:
     """What the seconds between cost; parts that meet add up to the whole exactly."""
+    if not usd_per_hour:  # most instances have no extras, and simulations many instances
+        return Decimal(0)
     return _usd(usd_per_hour, to_seconds) - _usd(usd_per_hour, from_seconds)
 
 
