@@ -12,6 +12,7 @@ from autoscaler.cli.compare import compare
 from autoscaler.cli.output import print_json
 from autoscaler.cli.plan import plan
 from autoscaler.cli.programs import programs
+from autoscaler.cli.reconcile import reconcile
 from autoscaler.cli.replay import replay
 from autoscaler.cli.serve import serve
 from autoscaler.cli.simulate import simulate
@@ -294,6 +295,7 @@ app.command()(plan)
 app.command()(simulate)
 app.command()(compare)
 app.command()(replay)
+app.command()(reconcile)
 app.add_typer(programs, name="programs")
 app.add_typer(study, name="study")
 

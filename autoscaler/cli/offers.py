@@ -42,6 +42,8 @@ def offers_table(view: OffersView) -> RenderableType:
     for row in view.offers:
         offer = row.offer
         price = Text(f"{_age(row.price_age_seconds)}: {_without_directories(row.price_source)}")
+        if offer.extras_usd_per_hour:
+            price.append(f"; {money(offer.extras_usd_per_hour)} of it for volume and address")
         for remark in _remarks(row):
             price.append(f"; {remark}", style="yellow")
         table.add_row(

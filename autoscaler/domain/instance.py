@@ -91,7 +91,8 @@ class HeldInstance:
     """An instance as the controller's store knows it.
 
     `slot` numbers the places of a job's pool, `generation` the instances that filled a slot one
-    after the other; both are in `id`. Times are None until they happen.
+    after the other; both are in `id`. Times are None until they happen. `extras_usd_per_hour` is
+    in `usd_per_hour`, as in its offer.
     """
 
     id: str
@@ -113,6 +114,7 @@ class HeldInstance:
     seen_seconds: float | None = None
     reclaim_seconds: float | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
+    extras_usd_per_hour: Decimal = Decimal(0)
 
 
 def by_job(instances: Iterable[HeldInstance]) -> dict[str, list[HeldInstance]]:

@@ -41,7 +41,8 @@ class Offer:
     Instances are billed by the started second, at least `minimum_billed_seconds` of them.
     After `until_seconds`, since the Unix epoch, there is no such offer any more. `price_source`
     says where the price is from, if not from the provider itself, and `priced_seconds` of when
-    it is; an offer is the same whatever they say.
+    it is; an offer is the same whatever they say. `extras_usd_per_hour` of `usd_per_hour` are for
+    what is billed beside the instance as long as it is there, such as its volume and address.
     """
 
     id: str
@@ -59,6 +60,7 @@ class Offer:
     shared: bool = False
     fill_seconds: float = 0.0
     until_seconds: float | None = None
+    extras_usd_per_hour: Decimal = Decimal(0)
     price_source: str = field(default="", compare=False)
     priced_seconds: float | None = field(default=None, compare=False)
 
@@ -67,6 +69,8 @@ class Offer:
             raise ValueError(f"offer {self.id}: devices={self.devices}")
         if not self.usd_per_hour > 0 and not self.is_paid:
             raise ValueError(f"offer {self.id}: a price of {self.usd_per_hour} is not used")
+        if self.extras_usd_per_hour and not 0 < self.extras_usd_per_hour < self.usd_per_hour:
+            raise ValueError(f"offer {self.id}: extras of {self.extras_usd_per_hour} are not used")
 
     @property
     def is_paid(self) -> bool:

@@ -25,7 +25,10 @@ def amount(usd_per_hour: Decimal, seconds: float, minimum_billed_seconds: int = 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What one instance cost on one day (UTC) at one price: the atom of every total."""
+    """What one instance cost on one day (UTC) at one price: the atom of every total.
+
+    `extras_usd` of `usd` are for what is billed beside the instance.
+    """
 
     instance: str
     job: str
@@ -33,6 +36,7 @@ class Charge:
     day: date
     seconds: int
     usd: Decimal
+    extras_usd: Decimal = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +123,25 @@ def _by_day(opening: LedgerEntry, seconds: int) -> Iterator[Charge]:
         midnight = datetime.combine(day + timedelta(days=1), datetime.min.time(), UTC)
         before_midnight = _started(midnight.timestamp() - opening.at_seconds)
         upto_seconds = min(seconds, before_midnight)
-        usd = _usd(opening.usd_per_hour, upto_seconds) - _usd(opening.usd_per_hour, done_seconds)
         if upto_seconds > done_seconds:
-            part_seconds = upto_seconds - done_seconds
-            yield Charge(opening.instance, opening.job, opening.offer, day, part_seconds, usd)
+            yield Charge(
+                opening.instance,
+                opening.job,
+                opening.offer,
+                day,
+                upto_seconds - done_seconds,
+                _part(opening.usd_per_hour, done_seconds, upto_seconds),
+                _part(opening.extras_usd_per_hour, done_seconds, upto_seconds),
+            )
         done_seconds = upto_seconds
         day += timedelta(days=1)
+
+
+def _part(usd_per_hour: Decimal, from_seconds: int, to_seconds: int) -> Decimal:
+    """What the seconds between cost; parts that meet add up to the whole exactly."""
+    if not usd_per_hour:  # most instances have no extras, and simulations many instances
+        return Decimal(0)
+    return _usd(usd_per_hour, to_seconds) - _usd(usd_per_hour, from_seconds)
 
 
 def _usd(usd_per_hour: Decimal, seconds: int) -> Decimal:

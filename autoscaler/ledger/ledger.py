@@ -8,7 +8,7 @@ from datetime import date
 from decimal import Decimal
 from typing import TypeVar
 
-from autoscaler.domain.spending import LedgerEntry
+from autoscaler.domain.spending import DailyCost, LedgerEntry
 from autoscaler.ledger.bill import Bill, Charge
 
 Key = TypeVar("Key")
@@ -57,6 +57,16 @@ class Ledger:
     def by_day(self, now_seconds: float) -> Mapping[date, Decimal]:
         """Spending of each day (UTC)."""
         return self.totals(lambda charge: charge.day, now_seconds)
+
+    def daily(self, now_seconds: float) -> tuple[DailyCost, ...]:
+        """Spending of each day (UTC) on each offer, in their order, extras told apart."""
+        costs: dict[tuple[date, str], DailyCost] = {}
+        for charge in self.charges(now_seconds):
+            key = charge.day, charge.offer
+            cost = costs.get(key, DailyCost(*key, Decimal(0), Decimal(0)))
+            usd, extras_usd = cost.usd + charge.usd, cost.extras_usd + charge.extras_usd
+            costs[key] = DailyCost(*key, usd, extras_usd)
+        return tuple(costs[key] for key in sorted(costs))
 
     def totals(self, key: Callable[[Charge], Key], now_seconds: float) -> Mapping[Key, Decimal]:
         """Spending grouped by `key` of the charges, for example of their (job, day)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.market.catalogue import catalogue
@@ -21,6 +22,8 @@ def live_price(
 ) -> Price | RefusedPrice:
     """The price of an offer as its provider tells it, less the first discount that covers it.
 
+    Neither checks nor discounts are of its extras: these have prices of their own.
+
     Args:
         offer: as told; the catalogue's price of its type, if it has one, says what is absurd.
         discounts: what was agreed on with providers.
@@ -30,10 +33,20 @@ def live_price(
     source = offer.price_source or offer.provider
     if offer.is_paid:
         return Price(offer.usd_per_hour, as_of_seconds, source, is_paid=True)
+    extras_usd_per_hour = offer.extras_usd_per_hour
+    quote = Quote(offer.usd_per_hour - extras_usd_per_hour, as_of_seconds, source)
+    price = _own_price(offer, quote, discounts)
+    if isinstance(price, RefusedPrice) or not extras_usd_per_hour:
+        return price
+    return replace(price, usd_per_hour=price.usd_per_hour + extras_usd_per_hour)
+
+
+def _own_price(offer: Offer, quote: Quote, discounts: Sequence[Discount]) -> Price | RefusedPrice:
+    """The price of the instance itself."""
     known = catalogue().get(offer.instance_type)
     reference = None if known is None else known.price
     check = spot_price if offer.purchase is Purchase.SPOT else checked
-    price = check(Quote(offer.usd_per_hour, as_of_seconds, source), reference)
+    price = check(quote, reference)
     if isinstance(price, RefusedPrice):
         return price
     for discount in discounts:

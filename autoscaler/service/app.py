@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -20,6 +21,7 @@ from autoscaler.domain.errors import CastorError, NotAllowed, NotFound, SpecErro
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.domain.program import ProgramMemory
+from autoscaler.domain.spending import DailyCost
 from autoscaler.service.answers import answer
 from autoscaler.service.authentication import Authentication
 from autoscaler.service.files import Bundles, Logs
@@ -176,6 +178,11 @@ def _fleet(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
     @router.get("/costs")
     def costs() -> Response:
         return answer(CostView, rooms.views.costs(rooms.clock.now()))
+
+    @router.get("/costs/days")
+    def daily_costs(first: date, last: date) -> Response:
+        costs = rooms.views.daily_costs(first, last, rooms.clock.now())
+        return answer(tuple[DailyCost, ...], costs)
 
     @router.post("/people/{name}")
     def invite(name: str, who: str = Depends(person)) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.false_starts import false_starts
@@ -11,6 +12,7 @@ from autoscaler.controller.outlook import predicted_goodput
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.offer import is_stale
+from autoscaler.domain.spending import DailyCost
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.service.assignments import Assignments
 from autoscaler.store.events import Event
@@ -152,6 +154,11 @@ class Views:
             by_day={day.isoformat(): usd for day, usd in ledger.by_day(now_seconds).items()},
             paid_already=ledger.paid_already(),
         )
+
+    def daily_costs(self, first: date, last: date, now_seconds: float) -> tuple[DailyCost, ...]:
+        """What was spent on these days (UTC), the last one included, on each offer."""
+        costs = Ledger(self._store.ledger.entries()).daily(now_seconds)
+        return tuple(cost for cost in costs if first <= cost.day <= last)
 
     def _predicted(self, job: JobRecord, instances: Sequence[HeldInstance]) -> float | None:
         kinds = {offer.id: offer.device_kind for offer in self._status.offers}

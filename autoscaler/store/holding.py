@@ -113,6 +113,7 @@ def ordered(order: Order, phase: JobPhase, places: Iterable[Place]) -> Holding:
         desired=Desired.PRESENT,
         phase=InstancePhase.REQUESTED,
         requested_seconds=order.now_seconds,
+        extras_usd_per_hour=offer.extras_usd_per_hour,
     )
     launch = _intent(IntentKind.LAUNCH, held.id, order.token_of(held.id), order.now_seconds)
     return Holding(held, offer.minimum_billed_seconds, launch)
@@ -310,6 +311,7 @@ def _launched(holding: Holding, seen: CloudInstance, now_seconds: float) -> Hold
         usd_per_hour=held.usd_per_hour,
         at_seconds=seen.launched_seconds,
         minimum_billed_seconds=holding.minimum_billed_seconds,
+        extras_usd_per_hour=held.extras_usd_per_hour,
     )
     launched = replace(
         _with_line(holding, opened),

@@ -157,6 +157,7 @@ class InstanceRow(Table):
     facts: Mapped[Mapping[str, str]] = mapped_column(Document(TypeAdapter(dict[str, str])))
     report_started_seconds: Mapped[float | None]
     report_step: Mapped[int | None]
+    extras_usd_per_hour: Mapped[Decimal]
 
 
 class IntentRow(Table):
@@ -201,6 +202,7 @@ class LedgerRow(Table):
     usd_per_hour: Mapped[Decimal]
     at_seconds: Mapped[float]
     minimum_billed_seconds: Mapped[int]
+    extras_usd_per_hour: Mapped[Decimal]
 
 
 class ObservationRow(Table):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -13,6 +14,7 @@ from autoscaler.domain import errors
 from autoscaler.domain.errors import CastorError, SpecError, Unavailable
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.program import ProgramMemory
+from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.wire.codec import decode, encode
@@ -220,6 +222,11 @@ class Client:
     def costs(self) -> CostView:
         """What was spent."""
         return self._http.get(CostView, "/v1/costs")
+
+    def daily_costs(self, first: date, last: date) -> tuple[DailyCost, ...]:
+        """What was spent on these days (UTC), the last one included, on each offer."""
+        query = f"first={first.isoformat()}&last={last.isoformat()}"
+        return self._http.get(tuple[DailyCost, ...], f"/v1/costs/days?{query}")
 
     def close(self) -> None:
         """Close the connections."""

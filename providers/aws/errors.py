@@ -38,7 +38,7 @@ from autoscaler.domain.errors import (
 CALL_ERRORS: Final = (ClientError, BotoCoreError, ResponseParserError)
 
 _WAY_TO_CREDENTIALS: Final = (
-    "set AWS_PROFILE or AWS_ACCESS_KEY_ID, or run the controller where its instance role is"
+    "set AWS_PROFILE or AWS_ACCESS_KEY_ID, or run castor on an instance that has a role"
 )
 _NO_CREDENTIALS: Final = (
     *(NoCredentialsError, PartialCredentialsError, CredentialRetrievalError),

@@ -96,8 +96,9 @@ class RegionOffering:
                 if isinstance(price, RefusedPrice):
                     left_out[offer_id] = price.reason
                     continue
-                offer = self._offer(offer_id, kind, zone, purchase, price, pool.boot)
-                sales.append(Sale(offer, name, pool, _most(price, listed)))
+                offer = self._offer(offer_id, kind, zone, purchase, price, pool)
+                most = _most(price, listed) + pool.extras_usd_per_hour
+                sales.append(Sale(offer, name, pool, most))
         self._tell(left_out)
         return sales
 
@@ -134,7 +135,7 @@ class RegionOffering:
         zone: str,
         purchase: Purchase,
         price: Price,
-        boot_seconds: float,
+        pool: PoolForm,
     ) -> Offer:
         return Offer(
             id=offer_id,
@@ -144,11 +145,12 @@ class RegionOffering:
             purchase=purchase,
             devices=kind.devices,
             device_kind=kind.device_kind,
-            usd_per_hour=price.usd_per_hour,
-            boot_seconds=boot_seconds,
+            usd_per_hour=price.usd_per_hour + pool.extras_usd_per_hour,
+            boot_seconds=pool.boot,
             network_bytes_per_second=kind.network_bytes_per_second,
             reclaims_per_hour=_USUAL_RECLAIMS_PER_HOUR if purchase is Purchase.SPOT else 0.0,
             minimum_billed_seconds=MINIMUM_BILLED_SECONDS,
+            extras_usd_per_hour=pool.extras_usd_per_hour,
             price_source=price.source,
             priced_seconds=price.as_of_seconds,
         )

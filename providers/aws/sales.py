@@ -12,7 +12,7 @@ from providers.aws.settings import PoolForm
 
 @dataclass(frozen=True, slots=True)
 class Sale:
-    """An offer, the pool that it is bought for, and the most an hour of it can cost."""
+    """An offer, the pool that it is bought for, and the most that an hour can cost, all told."""
 
     offer: Offer
     pool_name: str

@@ -57,7 +57,20 @@ def _tags(tags: dict[str, str]) -> dict[str, str]:
     return tags
 
 
+def _money_or_nothing(value: object) -> Decimal:
+    text = str(value).strip()
+    if re.fullmatch(r"0+(\.0+)?", text):
+        return Decimal(0)
+    try:
+        return parse_money(text)
+    except ValueError:
+        raise ValueError(
+            f'"{text}" is no amount: write it like 0.03, or 0 if an instance is billed alone'
+        ) from None
+
+
 Money = Annotated[Decimal, BeforeValidator(lambda value: parse_money(str(value)))]
+MoneyOrNothing = Annotated[Decimal, BeforeValidator(_money_or_nothing)]
 RegionName = Annotated[str, _matching(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}", "us-east-1")]
 Name = Annotated[str, _matching(r"[a-z0-9][a-z0-9-]{0,62}", "gpu-large")]
 TemplateId = Annotated[str, _matching(r"lt-[0-9a-f]{8,17}", "lt-0123456789abcdef0")]
@@ -88,7 +101,10 @@ class RegionForm(Form):
 
 
 class PoolForm(Form):
-    """One of `pools`: instances of one launch template, and their bounds."""
+    """One of `pools`: instances of one launch template, and their bounds.
+
+    `extras_usd_per_hour` is what is billed beside each instance as long as it is there.
+    """
 
     region: RegionName
     launch_template: TemplateForm
@@ -102,6 +118,7 @@ class PoolForm(Form):
     max_instances: Count
     max_usd_per_hour: Money
     boot: Duration = 180.0
+    extras_usd_per_hour: MoneyOrNothing = Decimal(0)
 
 
 class AwsSettings(Form):

@@ -161,6 +161,21 @@ class BillingConformance:
         assert store.ledger.entries() == (opening, closing)
         assert str(store.ledger.entries()[0].usd_per_hour) == "0.0500"
 
+    def test_what_is_billed_beside_an_instance_is_told_apart_in_its_bill(
+        self, store: Store
+    ) -> None:
+        add_job(store)
+        dear = replace(offer(), extras_usd_per_hour=Decimal("0.0100"))
+        held = store.instances.order("digits", dear, 1, "token of {}".format, NOW)
+        assert store.instances.get(held.id).extras_usd_per_hour == Decimal("0.01")
+        store.instances.observe_cloud(held.id, seen(held.id), NOW + 1)
+        end(store, held.id, NOW + 3601)
+        opening, closing = store.ledger.entries()
+        assert str(opening.extras_usd_per_hour) == str(closing.extras_usd_per_hour) == "0.0100"
+        charges = Ledger(store.ledger.entries()).charges(NOW + 9000)
+        assert sum(charge.usd for charge in charges) == Decimal("0.05")
+        assert sum(charge.extras_usd for charge in charges) == Decimal("0.01")
+
     def test_threads_that_see_the_same_write_it_once(self, store: Store) -> None:
         add_job(store)
         held = order(store)

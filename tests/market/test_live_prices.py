@@ -52,6 +52,24 @@ def test_an_absurd_price_is_refused_and_no_market_s_price_is_the_list_s() -> Non
     assert isinstance(live_price(unknown, (), 0.0), Price)
 
 
+def test_extras_have_a_price_of_their_own() -> None:
+    """Neither what was agreed on nor the look of a place-holder is theirs."""
+    extras = {"extras_usd_per_hour": Decimal("0.5")}
+    agreed = live_price(told("5.5", **extras), (AGREED,), 0.0)
+    assert isinstance(agreed, Price) and agreed.usd_per_hour == Decimal("4.5")
+    listed = G5.price.usd_per_hour
+    tenth = live_price(told(str(listed / 10 + Decimal("0.5")), Purchase.SPOT, **extras), (), 0.0)
+    assert isinstance(tenth, Price) and tenth.usd_per_hour == listed + Decimal("0.5")
+    like_one = live_price(told(str(listed / 10), Purchase.SPOT, **extras), (), 0.0)
+    assert isinstance(like_one, RefusedPrice), "the instance alone would be at a hundredth"
+
+
+@pytest.mark.parametrize("extras", ["-0.1", "5", "6"])
+def test_extras_are_a_part_of_the_price(extras: str) -> None:
+    with pytest.raises(ValueError, match="extras"):
+        told("5", extras_usd_per_hour=Decimal(extras))
+
+
 def test_what_is_paid_already_costs_nothing() -> None:
     price = live_price(told("0", Purchase.RESERVED), (AGREED,), 0.0)
     assert isinstance(price, Price) and price.usd_per_hour == 0 and price.is_paid

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import httpx
@@ -169,6 +170,10 @@ def test_costs_and_the_fleet_are_shown(api: Api) -> None:
     assert costs.total_usd == api.client.job("job").spent_usd
     assert abs(costs.total_usd - Decimal("0.0025")) < Decimal("0.0001")
     assert set(costs.by_offer) == {"small"}
+    day = datetime.fromtimestamp(api.world.clock.now(), UTC).date()
+    (cost,) = api.client.daily_costs(day, day)
+    assert (cost.day, cost.offer, cost.usd) == (day, "small", costs.total_usd)
+    assert api.client.daily_costs(day + timedelta(days=1), day + timedelta(days=9)) == ()
     fleet = api.client.fleet()
     assert {offer.id for offer in fleet.offers} == {"small", "large"}
     assert len(fleet.instances) == 1

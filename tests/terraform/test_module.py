@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,7 @@ def test_castor_reads_the_pools_that_it_renders(outputs: dict[str, Any]) -> None
     assert settings.zones_of(settings.pools["gpu"]) == ("us-east-1a", "us-east-1b")
     assert settings.zones_of(settings.pools["near"]) == ("us-east-1b",)
     assert settings.tags == {"team": "vision"}
+    assert settings.pools["gpu"].extras_usd_per_hour == Decimal("0.026918")
 
 
 @pytest.mark.aws

@@ -1,5 +1,9 @@
 locals {
-  controllers      = var.controller == null ? {} : { this = var.controller }
+  controllers = var.controller == null ? {} : { this = var.controller }
+
+  # Not `castor:deployment`: what has that tag the controller may end, and is billed with instances.
+  host_tags = merge(var.tags, { "castor:controller-of" = var.deployment })
+
   controller_zone  = try(coalesce(var.controller.zone, local.first_zone), "")
   controller_inner = try(cidrhost(aws_subnet.nodes[local.controller_zone].cidr_block, 10), null)
 
@@ -36,7 +40,7 @@ resource "aws_ebs_volume" "state" {
   kms_key_id        = var.volume_kms_key_arn
   size              = each.value.state_gb
   type              = "gp3"
-  tags              = merge(local.tags, { Name = "${local.name}-state" })
+  tags              = merge(local.host_tags, { Name = "${local.name}-state" })
 }
 
 resource "aws_volume_attachment" "state" {
@@ -61,9 +65,7 @@ resource "aws_instance" "controller" {
   instance_initiated_shutdown_behavior = "stop"
   user_data                            = local.controller_user_data
   user_data_replace_on_change          = true
-
-  # Not `castor:deployment`: what has that tag, the controller may end.
-  tags = merge(var.tags, { "castor:controller-of" = var.deployment, Name = local.named["controller"].Name })
+  tags                                 = merge(local.host_tags, { Name = local.named["controller"].Name })
 
   metadata_options {
     http_endpoint               = "enabled"
@@ -76,7 +78,7 @@ resource "aws_instance" "controller" {
     kms_key_id  = var.volume_kms_key_arn
     volume_size = each.value.volume_gb
     volume_type = "gp3"
-    tags        = merge(local.tags, { Name = local.named["controller"].Name })
+    tags        = merge(local.host_tags, { Name = local.named["controller"].Name })
   }
 
   lifecycle {

@@ -1,6 +1,18 @@
 locals {
   parameter = "/castor/${var.deployment}/pools"
 
+  hours_a_month = 730 # as AWS counts them
+
+  has_public_addresses = local.makes_network && var.internet_access == "public"
+  address_usd_per_hour = var.address_usd_per_hour != null ? var.address_usd_per_hour : (
+    local.has_public_addresses ? 0.005 : 0
+  )
+
+  # What is billed beside an instance as long as it is there; a text, for it is money.
+  extras_usd_per_hour = { for name, pool in var.pools : name =>
+    format("%.6f", pool.volume_gb * var.volume_usd_per_gb_month / local.hours_a_month + local.address_usd_per_hour)
+  }
+
   # The schema of providers/aws/settings.py.
   pools_document = merge(
     {
@@ -19,13 +31,14 @@ locals {
       }
       pools = { for name, pool in var.pools : name => merge(
         {
-          region           = local.region
-          launch_template  = { id = aws_launch_template.pool[name].id, version = aws_launch_template.pool[name].latest_version }
-          instance_types   = pool.instance_types
-          purchases        = pool.purchases
-          max_instances    = pool.max_instances
-          max_usd_per_hour = pool.max_usd_per_hour
-          boot             = pool.boot
+          region              = local.region
+          launch_template     = { id = aws_launch_template.pool[name].id, version = aws_launch_template.pool[name].latest_version }
+          instance_types      = pool.instance_types
+          purchases           = pool.purchases
+          max_instances       = pool.max_instances
+          max_usd_per_hour    = pool.max_usd_per_hour
+          boot                = pool.boot
+          extras_usd_per_hour = local.extras_usd_per_hour[name]
         },
         pool.zones == null ? {} : { zones = pool.zones },
       ) }

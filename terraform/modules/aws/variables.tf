@@ -90,6 +90,29 @@ variable "max_usd_per_hour" {
   }
 }
 
+variable "volume_usd_per_gb_month" {
+  description = "What a GB of gp3 costs a month in this region (the default is us-east-1's): the volume of an instance is part of its price."
+  type        = number
+  default     = 0.08
+  nullable    = false
+
+  validation {
+    condition     = var.volume_usd_per_gb_month >= 0 && var.volume_usd_per_gb_month <= 10
+    error_message = "volume_usd_per_gb_month: dollars from 0 to 10, such as 0.08."
+  }
+}
+
+variable "address_usd_per_hour" {
+  description = "What the public address of an instance costs an hour, as part of its price. Null: $0.005 where instances of a network of its own have one, and else nothing: given subnets that give instances one need it."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.address_usd_per_hour == null ? true : var.address_usd_per_hour >= 0 && var.address_usd_per_hour <= 1
+    error_message = "address_usd_per_hour: dollars from 0 to 1, such as 0.005."
+  }
+}
+
 variable "launches_per_minute" {
   description = "How many launches a minute all pools together may have."
   type        = number

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from autoscaler.clock import Clock
+from tests.fakes.aws.billing import Bill
 from tests.fakes.aws.faults import Faults
 
 Parameters = Mapping[str, str]
@@ -85,6 +86,7 @@ class Account:
     ended_seconds: dict[str, float] = field(default_factory=dict)
     reclaimed: set[str] = field(default_factory=set)
     most_alive: int = 0
+    bill: Bill = field(default_factory=Bill)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def is_hidden(self, instance_id: str) -> bool:

@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl, urlencode
 from autoscaler.clock import Clock
 from tests.fakes.aws import ec2
 from tests.fakes.aws.account import Account, KnownFleet, Parameters
+from tests.fakes.aws.billing import cost_and_usage
 from tests.fakes.aws.faults import Fault, When, error_body
 
 Environ = dict[str, Any]
@@ -152,6 +153,8 @@ class FaultProxy:
                 return Answer("200 OK", _HTML, ec2.quotas(account))
             case "GetProducts":
                 return Answer("200 OK", _HTML, ec2.products(account, request.document))
+            case "GetCostAndUsage":
+                return Answer("200 OK", _HTML, cost_and_usage(account.bill, request.document))
             case "TerminateInstances":
                 return self._terminated(request)
             case "DescribeInstances":

@@ -27,8 +27,8 @@ class Ec2World(World):
 
     cloud: AwsProvider  # type: ignore[assignment]
 
-    def __init__(self, fake: FakeAws) -> None:
-        self.aws = AwsWorld(fake, max_instances=WANTED)
+    def __init__(self, fake: FakeAws, **pool: str) -> None:
+        self.aws = AwsWorld(fake, max_instances=WANTED, **pool)
         self.aws.account.lag_seconds = 5.0
         self.aws.account.boot_seconds = 9.0
         self.clock = self.aws.clock

@@ -237,6 +237,15 @@ def test_the_hourly_cap_counts_spot_at_what_it_may_come_to_cost(fake: FakeAws) -
     assert str(error).startswith("pools.gpu.max_usd_per_hour: $0.526/h are committed")
 
 
+def test_the_hourly_cap_counts_what_is_billed_beside_an_instance(fake: FakeAws) -> None:
+    world = AwsWorld(fake, max_usd_per_hour="1.06", extras_usd_per_hour="0.01")
+    provider = world.connect()
+    provider.launch(world.request("1"))
+    error = error_of(lambda: provider.launch(world.request("2")))
+    assert isinstance(error, QuotaExceeded)
+    assert "may cost $0.536/h of $1.06/h" in str(error)
+
+
 def test_the_cap_of_all_pools_holds_after_a_restart(world: AwsWorld) -> None:
     world.document["max_usd_per_hour"] = "0.60"
     world.connect().launch(world.request("1"))

@@ -44,6 +44,24 @@ def test_what_is_told_is_believed_by_the_market(world: AwsWorld) -> None:
         assert isinstance(live_price(offer, (), world.clock.now()), Price)
 
 
+def test_what_is_billed_beside_an_instance_is_in_its_price(fake: FakeAws) -> None:
+    """Added to what the market's own price was found to be."""
+    world = AwsWorld(fake, extras_usd_per_hour="0.0269", max_usd_per_hour=2)
+    place_holder = ("g5.xlarge", "us-east-1a")
+    world.account.spot_prices[place_holder] = Decimal("0.1006")
+    provider = world.connect()
+    offers = {one.id: one for one in provider.offers()}
+    assert {one.extras_usd_per_hour for one in offers.values()} == {Decimal("0.0269")}
+    assert offers[SMALL].usd_per_hour == Decimal("0.5529")
+    assert offers[SMALL_SPOT].usd_per_hour == Decimal("0.19")
+    assert offers["gpu/g5.xlarge/us-east-1a/spot"].usd_per_hour == Decimal("1.0329")
+    for offer in offers.values():
+        price = live_price(offer, (), world.clock.now())
+        assert isinstance(price, Price) and price.usd_per_hour == offer.usd_per_hour
+    limits = {limit.name: limit for limit in provider.limits()}
+    assert limits["pools.gpu budget at $0.5529/h or more"].maximum == 3
+
+
 def test_types_that_the_catalogue_lacks_are_known_from_ec2(fake: FakeAws) -> None:
     names = ["gr6.4xlarge", "g5g.xlarge", "g6f.xlarge", "p3.2xlarge", "p99.mega"]
     world = AwsWorld(fake, instance_types=names, purchases="on-demand")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,8 @@ def test_a_whole_document_is_read(tmp_path: Path) -> None:
         ("pools.gpu.instance_types", [], "pools.gpu.instance_types: is empty"),
         ("pools.gpu.purchases", "reserved", "pools.gpu.purchases: reserved is nothing to buy"),
         ("pools.gpu.max_instances", 0, "pools.gpu.max_instances: must be at least 1"),
+        ("pools.gpu.extras_usd_per_hour", -0.1, "pools.gpu.extras_usd_per_hour: "),
+        ("pools.gpu.extras_usd_per_hour", "a lot", '"a lot" is no amount: write it like 0.03'),
         ("pools.gpu.max_usd_per_hour", "free", "pools.gpu.max_usd_per_hour"),
         ("max_usd_per_hour", None, "max_usd_per_hour: has to be given"),
         ("max_instance", 3, 'unknown key "max_instance"'),
@@ -93,6 +96,14 @@ def test_what_is_wrong_is_named_with_the_way_out(path: str, value: object, said:
 def test_what_is_no_document_is_refused(text: str) -> None:
     with pytest.raises(SpecError, match=r"pools\.json"):
         parse_settings(text, "pools.json")
+
+
+@pytest.mark.parametrize(("value", "usd"), [(0, "0"), ("0.026918", "0.026918"), (1, "1")])
+def test_extras_are_an_amount_or_nothing(value: object, usd: str) -> None:
+    document = json.loads(json.dumps(GOOD))
+    document["pools"]["gpu"]["extras_usd_per_hour"] = value
+    settings = parse_settings(json.dumps(document), "pools.json")
+    assert settings.pools["gpu"].extras_usd_per_hour == Decimal(usd)
 
 
 def test_a_file_that_is_missing_is_named() -> None:

@@ -147,6 +147,11 @@ run "ground" {
     condition     = aws_ssm_parameter.pools.name == "/castor/prod/pools" && aws_ssm_parameter.pools.tier == "Standard"
     error_message = "The pools are where Castor looks for them."
   }
+
+  assert {
+    condition     = local.extras_usd_per_hour["gpu"] == "0.026918"
+    error_message = "200 GB of gp3 and a public address are part of what an instance costs an hour."
+  }
 }
 
 run "closed_network" {
@@ -178,6 +183,11 @@ run "nat_network" {
   assert {
     condition     = length(aws_nat_gateway.this) == 1 && alltrue([for subnet in aws_subnet.nodes : !subnet.map_public_ip_on_launch])
     error_message = "Instances have no public addresses behind a NAT gateway."
+  }
+
+  assert {
+    condition     = local.extras_usd_per_hour["gpu"] == "0.021918"
+    error_message = "Nobody pays for addresses that are not there."
   }
 }
 
@@ -263,6 +273,8 @@ run "refuses_what_can_not_be" {
   variables {
     deployment               = "Prod"
     max_usd_per_hour         = 0
+    volume_usd_per_gb_month  = -0.08
+    address_usd_per_hour     = 5
     launches_per_minute      = 0
     tags                     = { "castor:job" = "1" }
     vpc_cidr                 = "10.0.0.0/8"
@@ -306,7 +318,7 @@ run "refuses_what_can_not_be" {
     var.egress_cidrs, var.client_cidrs, var.kms_key_arn, var.volume_kms_key_arn, var.bucket_name,
     var.lifecycle_days, var.permissions_boundary_arn, var.iam_path, var.controller_principals,
     var.controller_external_id, var.wheels_directory, var.python, var.boot_minutes, var.vpc_id,
-    var.controller, var.pools,
+    var.controller, var.pools, var.volume_usd_per_gb_month, var.address_usd_per_hour,
   ]
 }
 

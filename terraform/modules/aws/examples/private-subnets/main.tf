@@ -77,6 +77,8 @@ module "castor" {
   egress_cidrs        = []
   client_cidrs        = ["10.0.0.0/8"]
 
+  volume_usd_per_gb_month = 0.088 # eu-west-1's
+
   permissions_boundary_arn = var.permissions_boundary_arn
   kms_key_arn              = var.kms_key_arn
   wheels_directory         = var.wheels_directory
