@@ -28,6 +28,7 @@ from autoscaler.domain.instance import (
     Interruption,
 )
 from autoscaler.domain.intent import IntentKind, IntentState
+from autoscaler.domain.offer import Purchase
 from autoscaler.store.events import Event
 from autoscaler.store.store import Store
 
@@ -90,6 +91,7 @@ class Observer:
             began_seconds = self._clock.monotonic()
             self._market.refresh(now_seconds)
             self._tell_refused(now_seconds)
+            self._follow_prices(now_seconds)
             listing = self._market.listing()
             self._take_in(listing, now_seconds)
             self._listing_took_seconds = self._clock.monotonic() - began_seconds
@@ -97,6 +99,19 @@ class Observer:
             self._check_agent(held, now_seconds)
         strays = frozenset(self._orphans)
         return Observed(self._store.instances.alive(), self._market.trouble, strays)
+
+    def _follow_prices(self, now_seconds: float) -> None:
+        """Bill what is held at the market's price of now, as its cloud does with spot."""
+        offers = {offer.id: offer for offer in self._market.offers}
+        for held in self._store.instances.alive():
+            offer = offers.get(held.offer)
+            if offer is None or offer.purchase is not Purchase.SPOT:
+                continue
+            if (held.usd_per_hour, held.extras_usd_per_hour) != (
+                offer.usd_per_hour,
+                offer.extras_usd_per_hour,
+            ):
+                self._store.instances.reprice(held.id, offer, now_seconds)
 
     def _tell_refused(self, now_seconds: float) -> None:
         """Once for each price, until it can be used again."""

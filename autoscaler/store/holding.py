@@ -255,6 +255,24 @@ def seen_in_cloud(holding: Holding, seen: CloudInstance, now_seconds: float) -> 
     return _ended(holding, now_seconds if seen.ended_seconds is None else seen.ended_seconds)
 
 
+def repriced(holding: Holding, offer: Offer, now_seconds: float) -> Holding:
+    """At the price that its offer has now, if it is billed and that has changed."""
+    held, last = holding.held, holding.last_line
+    usd_per_hour, extras = offer.usd_per_hour, offer.extras_usd_per_hour
+    is_same = (held.usd_per_hour, held.extras_usd_per_hour) == (usd_per_hour, extras)
+    if last is None or last.kind is EntryKind.CLOSE or is_same:
+        return holding
+    # No two lines of a kind have the same time.
+    at_seconds = max(now_seconds, math.nextafter(last.at_seconds, math.inf))
+    closed = replace(last, kind=EntryKind.CLOSE, at_seconds=at_seconds)
+    opened = replace(
+        last, at_seconds=at_seconds, usd_per_hour=usd_per_hour, extras_usd_per_hour=extras
+    )
+    lined = _with_line(_with_line(holding, closed), opened)
+    priced = replace(held, usd_per_hour=usd_per_hour, extras_usd_per_hour=extras)
+    return replace(lined, held=priced)
+
+
 def billed_again(holding: Holding, now_seconds: float) -> Holding:
     """With its end taken back, if its bill is closed: billed on from there, terminated again."""
     last = holding.last_line
@@ -327,7 +345,8 @@ def _ended(holding: Holding, ended_seconds: float) -> Holding:
     if last.kind is EntryKind.CLOSE:
         return holding
     termination = holding.termination
-    ended_seconds = max(ended_seconds, last.at_seconds)
+    if ended_seconds <= last.at_seconds:  # it ended before its job or its price changed
+        ended_seconds = math.nextafter(last.at_seconds, math.inf)
     closed = replace(last, kind=EntryKind.CLOSE, at_seconds=ended_seconds)
     return replace(
         _with_line(holding, closed),

@@ -20,6 +20,7 @@ from autoscaler.store.holding import (
     billed_again,
     heard,
     refused,
+    repriced,
     seen_in_cloud,
     to_be_taken_back,
     to_be_terminated,
@@ -133,6 +134,18 @@ class Instances(ABC):
             return seen_in_cloud(holding, seen, now_seconds)
 
         return self._change_holding(instance, take_over).held
+
+    def reprice(self, instance: str, offer: Offer, now_seconds: float) -> bool:
+        """Bill an instance at its offer's price of now, from now on. False if nothing changes.
+
+        Raises:
+            UnknownInstance: there is none.
+        """
+
+        def price(holding: Holding) -> Holding:
+            return repriced(holding, offer, now_seconds)
+
+        return bool(self._change_holding(instance, price).new_lines)
 
     def bill_again(self, instance: str, now_seconds: float) -> bool:
         """Take back the end of an instance that its cloud still lists.

@@ -250,6 +250,22 @@ class BillingConformance:
         end(store, held.id, NOW + 400)
         assert Ledger(store.ledger.entries()).total(NOW + 900) == ledger.total(NOW + 900)
 
+    def test_a_price_that_moves_is_billed_from_then_on(self, store: Store) -> None:
+        add_job(store)
+        cheap, dear = offer(), offer(usd_per_hour="0.1500")
+        assert not store.instances.reprice(order(store).id, dear, NOW), "it has no bill yet"
+        held = launch(store)
+        assert store.instances.reprice(held.id, dear, NOW + 61)
+        assert not store.instances.reprice(held.id, dear, NOW + 62)
+        assert store.instances.get(held.id).usd_per_hour == dear.usd_per_hour
+        first = amount(cheap.usd_per_hour, 60)
+        assert Ledger(store.ledger.entries()).total(NOW + 161) == first + amount(
+            dear.usd_per_hour, 100
+        )
+        end(store, held.id, NOW + 50)  # news of an end that was before the price moved
+        assert Ledger(store.ledger.entries()).total(NOW + 999) == first
+        assert not store.instances.reprice(held.id, cheap, NOW + 200)
+
     def test_what_was_launched_did_not_fail(self, store: Store) -> None:
         add_job(store)
         held = launch(store)

@@ -12,7 +12,8 @@ import pytest
 from autoscaler.controller.market import Market
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import Unavailable
-from autoscaler.domain.offer import Limit, Offer
+from autoscaler.domain.offer import Limit, Offer, Purchase
+from autoscaler.domain.spending import EntryKind
 from autoscaler.market.prices import Discount
 from providers.base import Condition, Provider
 from tests.controller.cloud import offer
@@ -119,3 +120,24 @@ def test_shares_of_users_are_in_what_is_planned_from(tmp_path: Path) -> None:
     world.tick()
     found = world.controller.status.weights
     assert found == pytest.approx({ada: 2.25, bob: 0.375, high: 1.5})
+
+
+def test_what_is_held_on_spot_is_billed_at_the_price_of_the_market(tmp_path: Path) -> None:
+    world = World(tmp_path, ControllerSettings(replan_seconds=0.0))
+    spot = replace(offer("spot"), purchase=Purchase.SPOT)
+    world.cloud._offers = (spot,)
+    job = world.submit()
+    world.wish(job, 1, "spot")
+    world.tick(4)
+    (before,) = world.store.instances.alive()
+    world.cloud._offers = (replace(spot, usd_per_hour=spot.usd_per_hour * 2),)
+    world.tick(2)
+    (after,) = world.store.instances.alive()
+    assert after.usd_per_hour == 2 * before.usd_per_hour
+    lines = world.store.ledger.entries()
+    assert [line.kind for line in lines] == [EntryKind.OPEN, EntryKind.CLOSE, EntryKind.OPEN]
+    assert [line.usd_per_hour for line in lines] == [
+        before.usd_per_hour,
+        before.usd_per_hour,
+        after.usd_per_hour,
+    ]
