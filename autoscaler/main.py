@@ -40,6 +40,7 @@ from autoscaler.service.authentication import OWNER, Authentication, load_key
 from autoscaler.service.checkpoints import TrialCheckpoints
 from autoscaler.service.files import Bundles, Logs, TrialFiles
 from autoscaler.service.nodes import Nodes
+from autoscaler.service.stored import StoredFiles
 from autoscaler.service.studies import Studies
 from autoscaler.service.submissions import Submissions
 from autoscaler.service.views import Views
@@ -47,6 +48,7 @@ from autoscaler.store.opening import open_store
 from autoscaler.store.store import Store
 from autoscaler.supervision import GIVE_BACK_SECONDS, LOCK_FILE
 from providers.local.settings import LocalSettings
+from providers.storage import JobStorage
 
 _log = logging.getLogger(__name__)
 
@@ -96,8 +98,16 @@ class ServeSettings:
 class Deployment:
     """A controller with its store, provider and API, put together but not running."""
 
-    def __init__(self, settings: ServeSettings, url: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: ServeSettings,
+        url: str,
+        clock: Clock,
+        storage: JobStorage | None = None,
+    ) -> None:
+        """With a `storage` jobs keep their files there; else all instances see `state`."""
         state = settings.state
+        self.storage = storage
         self._settings = settings
         self._clock = clock
         policy = _planner(settings.policy)
@@ -170,10 +180,11 @@ class Deployment:
 
     def _app(self) -> FastAPI:
         settings, store, status = self._settings, self.store, self.controller.status
-        assignments = Assignments(
-            settings.state / "jobs", self.authentication, settings.times, os.environ
-        )
         bundles = Bundles(settings.state / "bundles", settings.maximum_bundle_bytes)
+        stored = None if self.storage is None else StoredFiles(self.storage, bundles)
+        assignments = Assignments(
+            settings.state / "jobs", self.authentication, settings.times, os.environ, stored
+        )
         release = version("castor-autoscaler")
         self._nodes = Nodes(
             store,
@@ -200,7 +211,7 @@ class Deployment:
                 self.wake.set,
                 self._clock,
                 status,
-                TrialCheckpoints(store, assignments),
+                TrialCheckpoints(store, assignments, stored),
             ),
             views=Views(store, status, assignments, release),
             bundles=bundles,

@@ -18,6 +18,7 @@ from autoscaler.domain.errors import CastorError
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.report import Failure
 from autoscaler.domain.training import TrainingDirective
+from autoscaler.node.grants import Grants
 from autoscaler.node.heartbeats import Heartbeats
 from autoscaler.node.instance import Instance
 from autoscaler.node.line import Line
@@ -61,6 +62,7 @@ class Agent:
         self._clock = clock
         self._watchdog = watchdog
         self._news = threading.Event()
+        self._grants = Grants(instance.disk.grant, client, clock)
         self._relay = TrialRelay(client, instance.disk.trial_calls, clock)
         line = Line(instance.disk.socket(), self._news.set, self._relay.take)
         self._relay.on_answer = line.answer
@@ -90,6 +92,11 @@ class Agent:
         state = self._state
         if self._has_joined:
             self._save()
+        else:
+            self._grants.resume(
+                state.assignment.job, state.prepared.user if state.prepared else None
+            )
+        self._grants.start()
         if state.failure is not None:
             self._outbox.add_failure(state.failure)
         if state.start is not None and state.prepared is not None:
@@ -197,7 +204,7 @@ class Agent:
         need = Need(wish.attempt, self._joined, prepared, before)
         self._joined = None
         self._refused = (wish.job or self._state.assignment.job, wish.attempt)
-        self._preparation = Preparation(self._instance, self._client, need)
+        self._preparation = Preparation(self._instance, self._client, self._grants, need)
         self._preparation.on_news = self._news.set
         self._preparation.start()
 

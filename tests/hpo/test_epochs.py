@@ -12,6 +12,7 @@ from optuna.trial import TrialState
 from torch import nn
 
 from autoscaler.domain.errors import CheckpointError, SpecError
+from autoscaler.objects import Objects
 from hpo.attachment import new_attachment
 from hpo.epochs import epochs
 from hpo.halving import SynchronousHalvingPruner
@@ -36,6 +37,9 @@ class Here:
 
     def checkpoint_directory(self) -> Path:
         return self._directory / "deep"
+
+    def depot(self) -> Objects | None:
+        return None
 
     def stepped(self, steps: int) -> None:
         self.steps.append(steps)

@@ -1,0 +1,26 @@
+"""What lets an instance keep its job's files in a cloud's storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+CREDENTIAL_KEY = "credential"
+"""What a grant's credential is called where a grant is JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageGrant:
+    """Leave to read and write what lies under `place`, such as ``s3://bucket/jobs/digits``.
+
+    `options` say how the storage is reached, such as its region. `credential` holds secret values:
+    they are never stored with the job or logged, and are good until `expires_seconds`, or for
+    ever where that is None. `bundle` is where the job's packed files may be read, if there are
+    some.
+    """
+
+    place: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    credential: Mapping[str, str] = field(default_factory=dict, repr=False)
+    expires_seconds: float | None = None
+    bundle: str | None = None
