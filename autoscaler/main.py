@@ -41,6 +41,7 @@ from autoscaler.service.checkpoints import TrialCheckpoints
 from autoscaler.service.files import Bundles, Logs, TrialFiles
 from autoscaler.service.nodes import Nodes
 from autoscaler.service.stored import StoredFiles
+from autoscaler.service.stored_logs import StoredLogs
 from autoscaler.service.studies import Studies
 from autoscaler.service.submissions import Submissions
 from autoscaler.service.views import Views
@@ -215,7 +216,7 @@ class Deployment:
             ),
             views=Views(store, status, assignments, release),
             bundles=bundles,
-            logs=Logs(settings.state / "logs"),
+            logs=self._logs(),
             fixed_sizes=Forecasts(store, status, self._clock).of,
             foresee=Foresights(
                 store,
@@ -227,6 +228,12 @@ class Deployment:
             clock=self._clock,
         )
         return create_app(rooms, release)
+
+    def _logs(self) -> Logs:
+        directory = self._settings.state / "logs"
+        if self.storage is None:
+            return Logs(directory)
+        return StoredLogs(directory, self.storage.jobs, self.store.jobs.get, self._clock)
 
 
 def _planner(name: str) -> Policy:

@@ -24,6 +24,7 @@ _PART_BYTES: Final = 16 << 20
 _PARTS_AT_ONCE: Final = 4
 _PATIENCE_SECONDS: Final = 60.0
 _LONGEST_PAUSE_SECONDS: Final = 5.0
+_LONGEST_REQUEST_SECONDS: Final = 30.0
 _MOST_CHARACTERS: Final = 300
 # The first words of a failure that say enough, in what obstore tells with all its causes.
 _DENIED_WORDS: Final = (
@@ -164,13 +165,14 @@ class Objects:
             return build(self.place, mkdir=True)
         patience = timedelta(seconds=self._patience_seconds)
         pause = timedelta(seconds=min(_LONGEST_PAUSE_SECONDS, self._patience_seconds))
+        request = timedelta(seconds=min(_LONGEST_REQUEST_SECONDS, 5 * self._patience_seconds))
         options: dict[str, Any] = dict(grant.options)
         is_plain = options.get("endpoint", "").startswith("http:")
         with self._named(""):
             return build(
                 self.place,
                 config=options,
-                client_options={"allow_http": True} if is_plain else None,
+                client_options={"allow_http": is_plain, "timeout": request},
                 retry_config={"retry_timeout": patience, "backoff": {"max_backoff": pause}},
                 credential_provider=self._credential if grant.credential else None,
             )
@@ -229,7 +231,9 @@ def granted(file: Path) -> Access:
     return read
 
 
-def open_grant(file: Path, place: str | None = None) -> Objects:
+def open_grant(
+    file: Path, place: str | None = None, patience_seconds: float = _PATIENCE_SECONDS
+) -> Objects:
     """What the grant in this file gives access to; all of it, or what lies at `place` in it.
 
     Raises:
@@ -237,7 +241,7 @@ def open_grant(file: Path, place: str | None = None) -> Objects:
         Unavailable: the file can't be read.
     """
     access = granted(file)
-    return Objects(place or access().place, access)
+    return Objects(place or access().place, access, patience_seconds)
 
 
 def _line(error: BaseException) -> str:

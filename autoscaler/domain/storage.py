@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-CREDENTIAL_KEY = "credential"
+CREDENTIAL_KEY: Final = "credential"
 """What a grant's credential is called where a grant is JSON."""
 
 
@@ -24,3 +25,13 @@ class StorageGrant:
     credential: Mapping[str, str] = field(default_factory=dict, repr=False)
     expires_seconds: float | None = None
     bundle: str | None = None
+
+
+def log_folder(job: str, instance: str | None = None) -> str:
+    """Where below a place the logs of a job are, or those of one of its instances."""
+    return f"logs/{job}" if instance is None else f"logs/{job}/{instance}"
+
+
+def log_part_name(offset: int) -> str:
+    """What the part of a log is called that begins at this offset: in the order of offsets."""
+    return f"{offset:015d}"

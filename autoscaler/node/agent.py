@@ -22,6 +22,7 @@ from autoscaler.node.grants import Grants
 from autoscaler.node.heartbeats import Heartbeats
 from autoscaler.node.instance import Instance
 from autoscaler.node.line import Line
+from autoscaler.node.log_copies import LogCopies
 from autoscaler.node.logs import LogShipping, log_size
 from autoscaler.node.outbox import Outbox, Standing
 from autoscaler.node.post_mortem import caused_failure
@@ -76,7 +77,8 @@ class Agent:
         self._reclaim_seconds: float | None = None
         self._is_saved = True
         self._outbox = Outbox(instance.name)
-        self._logs = LogShipping(instance.disk.log, client, clock, state.assignment.job)
+        copies = LogCopies(instance.name, client, self._grants)
+        self._logs = LogShipping(instance.disk.log, copies, clock, state.assignment.job)
         self._heartbeats = Heartbeats(
             client,
             self._outbox,

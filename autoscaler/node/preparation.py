@@ -234,7 +234,7 @@ class Preparation:
             archive.unlink()
 
     def _fetch_bundle(self, path: Path) -> None:
-        """Let `path` be the job's archive: from storage, or where that has none the controller's."""
+        """Let `path` be the job's archive: from storage, or from the controller."""
         file = self._grants.path
         place = None if file is None else granted(file)().bundle
         if file is not None and place is not None:

@@ -44,12 +44,12 @@ class StoredFiles:
         """
         bundle = job.spec.bundle
         is_kept = bundle is not None and self._is_kept(bundle)
-        return self._storage.grant(_owner(job), _archive(bundle) if bundle and is_kept else None)
+        return self._storage.grant(owner(job), _archive(bundle) if bundle and is_kept else None)
 
     def depot(self, job: JobRecord) -> str | None:
         """Where the job's checkpoints are; None where they are on a disk that its file names."""
         folder = checkpoint_folder(job.spec)
-        return None if folder is None else f"{self._storage.place(_owner(job))}/{folder}"
+        return None if folder is None else f"{self._storage.place(owner(job))}/{folder}"
 
     def remove_of(self, job: JobRecord, names: frozenset[str]) -> frozenset[str]:
         """Remove what the checkpoints called so have left; returns of which there was something.
@@ -62,7 +62,7 @@ class StoredFiles:
         folder = checkpoint_folder(job.spec)
         if folder is None:
             return frozenset()
-        prefix, objects = f"{_owner(job)}/{folder}", self._storage.jobs
+        prefix, objects = f"{owner(job)}/{folder}", self._storage.jobs
         found = {
             each.name: name
             for each in objects.listed(prefix)
@@ -110,15 +110,18 @@ def checkpoint_folder(spec: JobSpec) -> str | None:
     return str(directory)
 
 
-def _owner(job: JobRecord) -> str:
-    """Whose place it is. What is not plain in a study's name must not mean something in a URL, or
-    in a policy, and studies whose names differ must not meet."""
+def owner(job: JobRecord) -> str:
+    """Whose place a job's files are in: its own, or its study's.
+
+    What is not plain in a study's name must not mean something in a URL or in a policy, and
+    studies whose names differ must not meet.
+    """
     study = job.spec.study
     if study is None:
         return job.id
     if _PLAIN.fullmatch(study):
         return f"study.{study}"
-    return f"study..{sha256(study.encode()).hexdigest()[:32]}"
+    return f"study.named.{sha256(study.encode()).hexdigest()[:32]}"
 
 
 def _archive(bundle: str) -> str:
