@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -94,10 +95,10 @@ class Agent:
         state = self._state
         if self._has_joined:
             self._save()
-        else:
-            self._grants.resume(
-                state.assignment.job, state.prepared.user if state.prepared else None
-            )
+        self._grants.resume(state.assignment.job, state.prepared.user if state.prepared else None)
+        if self._joined is not None:
+            with suppress(OSError):  # a full disk: the preparation fails for it, and tells
+                self._grants.take(state.assignment.job, self._joined.grant)
         self._grants.start()
         if state.failure is not None:
             self._outbox.add_failure(state.failure)

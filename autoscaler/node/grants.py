@@ -24,6 +24,7 @@ from autoscaler.wire.client import NodeClient
 _log = logging.getLogger(__name__)
 
 _OPEN_TO_PASS = 0o711
+_LEAST_SECONDS = 1.0  # to the next renewal, should our clock be far ahead of the cloud's
 
 
 class Grants:
@@ -131,4 +132,4 @@ class Grants:
         if grant.expires_seconds is None:
             return None
         now_seconds = self._clock.now()
-        return now_seconds + max(grant.expires_seconds - now_seconds, 0.0) / 2
+        return now_seconds + max((grant.expires_seconds - now_seconds) / 2, _LEAST_SECONDS)

@@ -24,8 +24,11 @@ from tests.hpo.lines import Died, DirectLine, Objective, records
 class Here:
     """A place whose instance is to leave once `leaves_after` epochs are done."""
 
-    def __init__(self, directory: Path, leaves_after: int | None = None) -> None:
+    def __init__(
+        self, directory: Path, leaves_after: int | None = None, depot: Objects | None = None
+    ) -> None:
         self._directory = directory
+        self._depot = depot
         self._leaves_after = leaves_after
         self.line: Any = None
         self.steps: list[int] = []
@@ -39,7 +42,7 @@ class Here:
         return self._directory / "deep"
 
     def depot(self) -> Objects | None:
-        return None
+        return self._depot
 
     def stepped(self, steps: int) -> None:
         self.steps.append(steps)

@@ -79,7 +79,7 @@ def second(tmp_path: Path, bucket: Bucket) -> Instance:
 
 
 def manifests(bucket: Bucket) -> list[str]:
-    return [key.split("/")[3] for key in bucket.keys() if key.endswith("/manifest.json")]
+    return [key.split("/")[3] for key in bucket.contents() if key.endswith("/manifest.json")]
 
 
 def test_another_instance_goes_on_from_what_one_has_saved(
@@ -153,7 +153,7 @@ def test_a_checkpoint_that_is_half_written_is_not_seen(
     assert second.restored() == 1
     assert second.checkpoints.at(2) is None
     second.save(3)
-    assert not [key for key in bucket.keys() if name in key], "what was left of it is removed"
+    assert not [key for key in bucket.contents() if name in key], "what was left of it is removed"
 
 
 @pytest.mark.parametrize("damage", ["flipped", "short", "missing", "manifest"])
@@ -173,10 +173,10 @@ def test_a_corrupt_checkpoint_is_set_aside_and_the_one_before_is_read(
     assert second.restored() == 1
     assert manifests(bucket) == [name_of(1)]
     aside = f"{FOLDER}/{name_of(2)}/manifest.json.corrupt"
-    assert aside in bucket.keys(), "nothing is deleted"
+    assert aside in bucket.contents(), "nothing is deleted"
     second.save(3)
     second.save(4)
-    assert aside in bucket.keys()
+    assert aside in bucket.contents()
     assert first.restored() == 4
 
 

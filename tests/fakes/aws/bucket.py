@@ -41,7 +41,7 @@ class Bucket:
         grant = self.grant(folder)
         return Objects(grant.place, always(grant), patience_seconds)
 
-    def keys(self) -> list[str]:
+    def contents(self) -> list[str]:
         """All that is in it."""
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.name)
         return [found["Key"] for page in pages for found in page.get("Contents", ())]
