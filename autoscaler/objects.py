@@ -88,7 +88,7 @@ class Objects:
         Raises:
             NotFound: there is none.
         """
-        with self._named(name):
+        with self._told_missing(name), self._named(name):
             return bytes(self._store.get(name).bytes())
 
     def download(self, name: str, path: Path) -> None:
@@ -98,7 +98,7 @@ class Objects:
             NotFound: there is none.
             OSError: the file can't be written.
         """
-        with self._named(name):
+        with self._told_missing(name), self._named(name):
             size = int(self._store.head(name)["size"])
         starts = range(0, size, _PART_BYTES)
         with path.open("wb") as file, ThreadPoolExecutor(_PARTS_AT_ONCE) as pool:
@@ -134,12 +134,7 @@ class Objects:
 
     def exists(self, name: str) -> bool:
         """Whether there is such an object."""
-        try:
-            with self._named(name):
-                self._store.head(name)
-        except NotFound:
-            return False
-        return True
+        return self._is_listed(name)
 
     def remove(self, names: Iterable[str]) -> None:
         """Let there be no such objects. Those that are gone already count as done."""
@@ -183,6 +178,26 @@ class Objects:
         expires = grant.expires_seconds
         until = None if expires is None else datetime.fromtimestamp(expires, UTC)
         return {**grant.credential, "expires_at": until}
+
+    def _is_listed(self, name: str) -> bool:
+        folder = name.rpartition("/")[0]
+        with self._named(name):
+            pages = self._store.list(folder or None, offset=name[:-1])
+            return any(each["path"] == name for page in pages for each in page)
+
+    @contextmanager
+    def _told_missing(self, name: str) -> Iterator[None]:
+        """S3 refuses to say that an object is missing to who may list some prefixes only."""
+        try:
+            yield
+        except PermissionDenied as error:
+            try:
+                is_missing = not self._is_listed(name)
+            except (PermissionDenied, Unavailable):
+                raise error from None
+            if is_missing:
+                raise NotFound(f"{self.place}/{name}: there is no such object") from error
+            raise
 
     @contextmanager
     def _named(self, name: str) -> Iterator[None]:

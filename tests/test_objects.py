@@ -106,6 +106,7 @@ def test_a_failure_is_one_line_that_names_the_object(
     bucket: Bucket, fault: Fault, error: type[Exception]
 ) -> None:
     objects = bucket.objects()
+    objects.put("some/name", b"1")
     calls: dict[str, Callable[[], object]] = {
         "PutObject": lambda: objects.put("some/name", b"1"),
         "GetObject": lambda: objects.get("some/name"),
@@ -118,6 +119,29 @@ def test_a_failure_is_one_line_that_names_the_object(
         assert str(told.value).startswith(f"s3://{bucket.name}/jobs/job/some/name: ")
         assert "\n" not in str(told.value)
         bucket.account.faults.clear()
+
+
+def test_a_refusal_to_say_that_an_object_is_missing_is_seen_through(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    """Where a policy allows the list of one prefix S3 answers 403 for 404; moto does not."""
+    objects = bucket.objects()
+    objects.put("there", b"1")
+    for action, ask in {
+        "GetObject": lambda name: objects.get(name),
+        "HeadObject": lambda name: objects.download(name, tmp_path / "file"),
+    }.items():
+        bucket.account.faults.add(Fault(action, code="AccessDenied", status=403, times=None))
+        with pytest.raises(NotFound, match="there is no such object"):
+            ask("missing")
+        with pytest.raises(PermissionDenied):
+            ask("there")
+        bucket.account.faults.add(Fault("ListObjectsV2", code="AccessDenied", status=403))
+        with pytest.raises(PermissionDenied, match="missing: the credential does not allow it"):
+            ask("missing")
+        bucket.account.faults.clear()
+    assert objects.exists("there") and not objects.exists("missing")
+    assert not objects.exists("ther")
 
 
 def test_a_bucket_that_is_not_there_is_not_an_empty_one(bucket: Bucket) -> None:
