@@ -79,9 +79,9 @@ def epochs(trial: BaseTrial, count: int, state: Mapping[str, Any] | None = None)
             _save(file, _Saved(epoch + 1, _parts(state), _random_states()))
             is_kept = _keep_if_possible(file, depot)
             place.stepped(epoch + 1)
+            if place.must_leave and not is_kept:
+                _keep(file, depot)
             if place.must_leave:
-                if not is_kept:
-                    _keep(file, depot)
                 place.left()
                 raise SystemExit(0)
 

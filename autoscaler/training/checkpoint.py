@@ -42,6 +42,8 @@ _FORMAT = 1
 _READS = 3
 _READ_AGAIN_SECONDS = 1.0
 _ABANDONED_SECONDS = 86_400.0
+_PATIENCE_SECONDS = 30.0
+_DEPOT_PATIENCE_SECONDS = 900.0
 
 
 class Checkpoints:
@@ -62,6 +64,11 @@ class Checkpoints:
     def place(self) -> str:
         """Where they are, as far as they count."""
         return str(self._directory) if self._depot is None else self._depot.place
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long a job's last state is worth trying to save: a storage may be away for long."""
+        return _PATIENCE_SECONDS if self._depot is None else _DEPOT_PATIENCE_SECONDS
 
     @property
     def status(self) -> CheckpointStatus:
@@ -243,10 +250,12 @@ class Checkpoints:
         partial = self._partial(final)
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            write_tensors(tensors, checkpoint_id=partial, no_dist=True)
-            torch.save(rest, partial / _REST)
-            size_bytes = _seal(partial, step)
-            _publish(partial, final)
+            if not final.exists():  # it does where only the depot did not take it
+                write_tensors(tensors, checkpoint_id=partial, no_dist=True)
+                torch.save(rest, partial / _REST)
+                _seal(partial, step)
+                _publish(partial, final)
+            size_bytes = sum(path.stat().st_size for path in final.iterdir())
             if self._depot is not None:
                 self._depot.keep(final)
         except (OSError, CheckpointException, RuntimeError, ProviderError) as error:
@@ -305,16 +314,14 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _seal(directory: Path, step: int) -> int:
-    """Write the manifest; returns the bytes of all files. All is on disk when this returns."""
+def _seal(directory: Path, step: int) -> None:
+    """Write the manifest. All is on disk when this returns."""
     files = {path.name: _digest(path) for path in sorted(directory.iterdir())}
-    sizes = sum(path.stat().st_size for path in directory.iterdir())
     manifest = {"format": _FORMAT, "step": step, "torch": torch.__version__, "sha256": files}
     (directory / MANIFEST).write_text(json.dumps(manifest, indent=1))
     for path in directory.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())
-    return sizes
 
 
 def _publish(partial: Path, final: Path) -> None:

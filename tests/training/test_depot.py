@@ -15,6 +15,7 @@ pytest.importorskip("moto", reason="moto is not installed")
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import CheckpointError
+from autoscaler.training import checkpoint
 from autoscaler.training.checkpoint import Checkpoints
 from autoscaler.training.depot import Depot, name_of
 from autoscaler.training.state import Counters, TrainingState
@@ -140,6 +141,23 @@ def test_while_storage_is_away_nothing_counts_and_then_it_does(
     first.save(2)
     assert (first.checkpoints.status.step, first.checkpoints.status.error) == (2, None)
     assert second.restored() == 2
+
+
+def test_what_is_on_the_disk_is_not_written_again_for_storage(
+    first: Instance, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.account.faults.add(Fault("PutObject", When.LOST_BEFORE, times=None))
+    first.save(1)
+    bucket.account.faults.clear()
+
+    def write(*arguments: object, **options: object) -> None:
+        raise AssertionError("written again")
+
+    monkeypatch.setattr(checkpoint, "write_tensors", write)
+    first.save(1)
+    status = first.checkpoints.status
+    assert (status.step, status.error) == (1, None)
+    assert status.bytes is not None and status.bytes > 0
 
 
 @pytest.mark.parametrize("written", [0, 1, 2, 3])
