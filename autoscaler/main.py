@@ -21,7 +21,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from autoscaler.clock import Clock, SystemClock
-from autoscaler.clouds import open_providers
+from autoscaler.clouds import open_providers, open_storage
 from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.controller import Controller
 from autoscaler.controller.farewell import give_everything_back, outlive
@@ -49,7 +49,6 @@ from autoscaler.store.opening import open_store
 from autoscaler.store.store import Store
 from autoscaler.supervision import GIVE_BACK_SECONDS, LOCK_FILE
 from providers.local.settings import LocalSettings
-from providers.storage import JobStorage
 
 _log = logging.getLogger(__name__)
 
@@ -99,16 +98,8 @@ class ServeSettings:
 class Deployment:
     """A controller with its store, provider and API, put together but not running."""
 
-    def __init__(
-        self,
-        settings: ServeSettings,
-        url: str,
-        clock: Clock,
-        storage: JobStorage | None = None,
-    ) -> None:
-        """With a `storage` jobs keep their files there; else all instances see `state`."""
+    def __init__(self, settings: ServeSettings, url: str, clock: Clock) -> None:
         state = settings.state
-        self.storage = storage
         self._settings = settings
         self._clock = clock
         policy = _planner(settings.policy)
@@ -117,6 +108,8 @@ class Deployment:
         self.authentication = Authentication(self.store, load_key(state / "secret.key"), clock)
         self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="castor-call")
         self.controller = self._controller(policy, url)
+        # Without one all instances see the directory of jobs.
+        self.storage = open_storage(settings.pools, state, clock)
         self.app = self._app()
 
     def tick(self) -> None:

@@ -161,7 +161,7 @@ class RestartQuorum:
             raise CheckpointError(
                 f"no checkpoint of step {order.step}, from which the job goes on, is in "
                 f"{self._checkpoints.place}: without torchft all instances of a job must "
-                "reach that place, and it must have room"
+                "share that place, and it must have room"
             )
         self._origin = order.origin
 
