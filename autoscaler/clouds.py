@@ -16,6 +16,7 @@ from autoscaler.domain.errors import SpecError
 from providers.base import Provider
 from providers.local.provider import LocalProvider
 from providers.local.settings import LocalSettings
+from providers.storage import JobStorage
 
 _KEPT = "pools"
 
@@ -52,6 +53,31 @@ def open_providers(
             )
         found["aws"] = _open_aws(source, state / _KEPT, host, controller, clock)
     return found
+
+
+def open_storage(sources: Sequence[str], state: Path, clock: Clock) -> JobStorage | None:
+    """Where jobs keep their files, if pools of a cloud are named: their instances share no disk.
+
+    It stays for as long as the controller runs, whatever the pools become.
+
+    Raises:
+        SpecError: a source can't be read, or names no such place.
+        ProviderError: the cloud does not give the pools, or there are no credentials.
+    """
+    for source in sources:
+        return _open_aws_storage(source, state / _KEPT, clock)
+    return None
+
+
+def _open_aws_storage(source: str, kept: Path, clock: Clock) -> JobStorage:
+    from providers.aws.following import PoolsSource
+    from providers.aws.reading import open_session
+    from providers.aws.storage import S3JobStorage
+
+    settings = PoolsSource(source, kept).read_or_recall()
+    endpoint_url = settings.endpoint_url or os.environ.get("AWS_ENDPOINT_URL")
+    settings = settings.model_copy(update={"endpoint_url": endpoint_url})
+    return S3JobStorage(settings, open_session(), clock)
 
 
 def _open_aws(source: str, kept: Path, host: str, controller: str, clock: Clock) -> Provider:

@@ -21,7 +21,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from autoscaler.clock import Clock, SystemClock
-from autoscaler.clouds import open_providers
+from autoscaler.clouds import open_providers, open_storage
 from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.controller import Controller
 from autoscaler.controller.farewell import give_everything_back, outlive
@@ -40,6 +40,8 @@ from autoscaler.service.authentication import OWNER, Authentication, load_key
 from autoscaler.service.checkpoints import TrialCheckpoints
 from autoscaler.service.files import Bundles, Logs, TrialFiles
 from autoscaler.service.nodes import Nodes
+from autoscaler.service.stored import StoredFiles
+from autoscaler.service.stored_logs import StoredLogs
 from autoscaler.service.studies import Studies
 from autoscaler.service.submissions import Submissions
 from autoscaler.service.views import Views
@@ -106,6 +108,8 @@ class Deployment:
         self.authentication = Authentication(self.store, load_key(state / "secret.key"), clock)
         self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="castor-call")
         self.controller = self._controller(policy, url)
+        # Without one all instances see the directory of jobs.
+        self.storage = open_storage(settings.pools, state, clock)
         self.app = self._app()
 
     def tick(self) -> None:
@@ -170,10 +174,11 @@ class Deployment:
 
     def _app(self) -> FastAPI:
         settings, store, status = self._settings, self.store, self.controller.status
-        assignments = Assignments(
-            settings.state / "jobs", self.authentication, settings.times, os.environ
-        )
         bundles = Bundles(settings.state / "bundles", settings.maximum_bundle_bytes)
+        stored = None if self.storage is None else StoredFiles(self.storage, bundles)
+        assignments = Assignments(
+            settings.state / "jobs", self.authentication, settings.times, os.environ, stored
+        )
         release = version("castor-autoscaler")
         self._nodes = Nodes(
             store,
@@ -200,11 +205,11 @@ class Deployment:
                 self.wake.set,
                 self._clock,
                 status,
-                TrialCheckpoints(store, assignments),
+                TrialCheckpoints(store, assignments, stored),
             ),
             views=Views(store, status, assignments, release),
             bundles=bundles,
-            logs=Logs(settings.state / "logs"),
+            logs=self._logs(),
             fixed_sizes=Forecasts(store, status, self._clock).of,
             foresee=Foresights(
                 store,
@@ -216,6 +221,12 @@ class Deployment:
             clock=self._clock,
         )
         return create_app(rooms, release)
+
+    def _logs(self) -> Logs:
+        directory = self._settings.state / "logs"
+        if self.storage is None:
+            return Logs(directory)
+        return StoredLogs(directory, self.storage.jobs, self.store.jobs.get, self._clock)
 
 
 def _planner(name: str) -> Policy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import random
@@ -15,10 +16,13 @@ from typing import Any, NoReturn
 import optuna
 from optuna.trial import BaseTrial
 
-from autoscaler.domain.errors import CheckpointError, SpecError
+from autoscaler.domain.errors import CheckpointError, NotFound, ProviderError, SpecError
+from autoscaler.objects import Objects
 from hpo import attributes
 from hpo.checkpoints import name_of_states
 from hpo.trial import RemoteTrial
+
+_log = logging.getLogger(__name__)
 
 
 def epochs(trial: BaseTrial, count: int, state: Mapping[str, Any] | None = None) -> Iterator[int]:
@@ -54,12 +58,15 @@ def epochs(trial: BaseTrial, count: int, state: Mapping[str, Any] | None = None)
         return
     place = trial.place
     file = place.checkpoint_directory() / f"{lasting_name(trial)}.checkpoint"
+    depot = place.depot()
 
     def leave(epochs_done: int) -> NoReturn:
         _save(file, _Saved(epochs_done, _parts(state), _random_states(), is_asking=True))
+        _keep(file, depot)
         place.left()
         raise SystemExit(0)
 
+    _fetch(file, depot)
     first, is_asking = _restore(file, state)
     if is_asking:
         trial.leave = partial(leave, first)
@@ -70,7 +77,10 @@ def epochs(trial: BaseTrial, count: int, state: Mapping[str, Any] | None = None)
         yield epoch
         if epoch + 1 < count:
             _save(file, _Saved(epoch + 1, _parts(state), _random_states()))
+            is_kept = _keep_if_possible(file, depot)
             place.stepped(epoch + 1)
+            if place.must_leave and not is_kept:
+                _keep(file, depot)
             if place.must_leave:
                 place.left()
                 raise SystemExit(0)
@@ -153,6 +163,39 @@ def _save(file: Path, saved: _Saved) -> None:
         unfinished.replace(file)
     except (OSError, pickle.PicklingError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{file} can't be written: {error}") from error
+
+
+def _fetch(file: Path, depot: Objects | None) -> None:
+    """Let `file` be as the depot has it, which may be: not at all."""
+    if depot is None:
+        return
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        depot.download(file.name, file)
+    except NotFound:
+        file.unlink(missing_ok=True)
+    except (OSError, ProviderError) as error:
+        raise CheckpointError(f"{depot.place}/{file.name} can't be read: {error}") from error
+
+
+def _keep(file: Path, depot: Objects | None) -> None:
+    """Let the depot have what is in `file`."""
+    if depot is None:
+        return
+    try:
+        depot.put(file.name, file)
+    except (OSError, ProviderError) as error:
+        raise CheckpointError(f"{depot.place}/{file.name} can't be written: {error}") from error
+
+
+def _keep_if_possible(file: Path, depot: Objects | None) -> bool:
+    """The same between epochs, where an older state in the depot is no reason to end."""
+    try:
+        _keep(file, depot)
+    except CheckpointError as error:
+        _log.warning("%s; the trial goes on, and saves after the next epoch", error)
+        return False
+    return True
 
 
 def _random_states() -> dict[str, Any]:

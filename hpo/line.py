@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from autoscaler.clock import Clock
+from autoscaler.domain.errors import CheckpointError, ProviderError
 from autoscaler.domain.trial import TrialCall, TrialFile
+from autoscaler.objects import Objects, open_grant
 from autoscaler.unix_socket import connect
 
 _log = logging.getLogger(__name__)
@@ -42,6 +44,7 @@ class TrialLine:
         self._not_answered: dict[int, TrialCall] = {}
         self._answers: dict[int, str] = {}
         self._directory: Path | None = None
+        self._depot: tuple[str, str] | None = None
         self._is_closed = False
         self.must_leave = False
         threading.Thread(target=self._listen, name="castor-trial-line", daemon=True).start()
@@ -78,6 +81,21 @@ class TrialLine:
             self._changed.wait_for(lambda: self._directory is not None)
             assert self._directory is not None
             return self._directory
+
+    def depot(self) -> Objects | None:
+        """Where states are kept beyond the instance's disk, as the agent says.
+
+        Raises:
+            CheckpointError: it can't be reached from here.
+        """
+        self.checkpoint_directory()
+        if self._depot is None:
+            return None
+        place, grant_file = self._depot
+        try:
+            return open_grant(Path(grant_file), place)
+        except ProviderError as error:
+            raise CheckpointError(str(error)) from error
 
     def stepped(self, steps: int) -> None:
         """Tell the agent that so many steps are done."""
@@ -175,7 +193,10 @@ class TrialLine:
                     if self._not_answered.pop(number, None) is not None:
                         self._answers[number] = message["answer"]["text"]
                 case "setup":
-                    self._directory = Path(message["setup"]["checkpoint_directory"])
+                    setup = message["setup"]
+                    if setup.get("depot") is not None:
+                        self._depot = setup["depot"], setup["grant_file"]
+                    self._directory = Path(setup["checkpoint_directory"])
                 case "directive":
                     self.must_leave = bool(message["directive"]["drain"])
             self._changed.notify_all()

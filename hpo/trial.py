@@ -21,6 +21,7 @@ from optuna.study import StudyDirection
 from optuna.trial import BaseTrial
 
 from autoscaler.domain.trial import TrialFile
+from autoscaler.objects import Objects
 from hpo import attributes, calls
 from hpo.calls import Call, read_answer
 
@@ -45,7 +46,11 @@ class Place(Protocol):
         """Whether the worker is to end at the next boundary."""
 
     def checkpoint_directory(self) -> Path:
-        """Where the trial's states are kept; every instance of it sees the same."""
+        """Where the trial's states are kept; every instance of it sees the same, but for a
+        `depot`."""
+
+    def depot(self) -> Objects | None:
+        """Where states count, if not in that directory: then that is this instance's alone."""
 
     def stepped(self, steps: int) -> None:
         """Tell that so many steps are done: it runs, and leaves at a boundary when asked to."""

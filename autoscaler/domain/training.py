@@ -30,6 +30,8 @@ class TrainingSetup:
     `bind_address` is the only address on which it may open ports; `peer_token` lets the replicas
     of one job read each other's state. `attempt` counts the starts that failures made necessary.
     The scheme of `lighthouse` says which engine it serves: `restart:`, or torchft's `http:`.
+    With a `depot`, a place in a cloud's storage, checkpoints count once they are there, and
+    `grant_file` holds the credential for it, which the agent renews.
     """
 
     job: str
@@ -46,6 +48,8 @@ class TrainingSetup:
     total_examples: float | None
     heartbeat_timeout_seconds: float
     collective_timeout_seconds: float
+    depot: str | None = None
+    grant_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,9 +19,11 @@ from autoscaler.domain.errors import CastorError
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.report import Failure
 from autoscaler.domain.training import TrainingDirective
+from autoscaler.node.grants import Grants
 from autoscaler.node.heartbeats import Heartbeats
 from autoscaler.node.instance import Instance
 from autoscaler.node.line import Line
+from autoscaler.node.log_copies import LogCopies
 from autoscaler.node.logs import LogShipping, log_size
 from autoscaler.node.outbox import Outbox, Standing
 from autoscaler.node.post_mortem import caused_failure
@@ -61,6 +64,7 @@ class Agent:
         self._clock = clock
         self._watchdog = watchdog
         self._news = threading.Event()
+        self._grants = Grants(instance.disk.grant, client, clock)
         self._relay = TrialRelay(client, instance.disk.trial_calls, clock)
         line = Line(instance.disk.socket(), self._news.set, self._relay.take)
         self._relay.on_answer = line.answer
@@ -74,7 +78,8 @@ class Agent:
         self._reclaim_seconds: float | None = None
         self._is_saved = True
         self._outbox = Outbox(instance.name)
-        self._logs = LogShipping(instance.disk.log, client, clock, state.assignment.job)
+        copies = LogCopies(instance.name, client, self._grants)
+        self._logs = LogShipping(instance.disk.log, copies, clock, state.assignment.job)
         self._heartbeats = Heartbeats(
             client,
             self._outbox,
@@ -90,6 +95,11 @@ class Agent:
         state = self._state
         if self._has_joined:
             self._save()
+        self._grants.resume(state.assignment.job, state.prepared.user if state.prepared else None)
+        if self._joined is not None:
+            with suppress(OSError):  # a full disk: the preparation fails for it, and tells
+                self._grants.take(state.assignment.job, self._joined.grant)
+        self._grants.start()
         if state.failure is not None:
             self._outbox.add_failure(state.failure)
         if state.start is not None and state.prepared is not None:
@@ -197,7 +207,7 @@ class Agent:
         need = Need(wish.attempt, self._joined, prepared, before)
         self._joined = None
         self._refused = (wish.job or self._state.assignment.job, wish.attempt)
-        self._preparation = Preparation(self._instance, self._client, need)
+        self._preparation = Preparation(self._instance, self._client, self._grants, need)
         self._preparation.on_news = self._news.set
         self._preparation.start()
 

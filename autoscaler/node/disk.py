@@ -23,6 +23,7 @@ class Disk:
         self.training = directory / "training"
         self.trial_calls = directory / "trial-calls"
         self.setup = directory / "setup"
+        self.grant = directory / "grant" / "grant.json"
 
     def bundle(self, sha256: str) -> Path:
         """Where the archive of a job's files is kept."""
@@ -32,6 +33,10 @@ class Disk:
         """Remove the archives of all jobs before."""
         for archive in self.directory.glob("bundle-*"):
             archive.unlink()
+
+    def checkpoints(self, directory: str) -> Path:
+        """Where checkpoints are that are to be in `directory`: an absolute one is not ours."""
+        return self.directory / "checkpoints" / directory
 
     def socket(self) -> Path:
         """The socket of the training process, alone in its directory, always the same."""

@@ -110,7 +110,7 @@ class Heartbeats:
         """All of them before a start's end is told, if that is quick; else what comes first."""
         is_last = report.phase in _AT_REST or report.failure is not None
         try:
-            self._logs.ship(_LAST_LOG_SECONDS if is_last else _LOG_SECONDS)
+            self._logs.ship(_LAST_LOG_SECONDS if is_last else _LOG_SECONDS, is_last)
         except (CastorError, OSError) as error:
             _log.warning("the log is not handed in: %s", error)
 

@@ -11,6 +11,7 @@ from autoscaler.node.disk import Disk
 from autoscaler.node.environment import base_environment
 from autoscaler.node.instance import DEFAULT_SETTINGS, Instance, NodeSettings
 from autoscaler.node.joining import join
+from autoscaler.node.preparation import placed
 from autoscaler.node.state import AgentState, load_state
 from autoscaler.node.user_data import UserData
 from autoscaler.node.watchdog import Watchdog
@@ -41,7 +42,7 @@ def run_agent(
     client = NodeClient(user_data.controller, state.token if state else None)
     if state is None:
         reply = join(client, user_data, metadata, instance.power, clock)
-        joined = reply.assignment
+        joined = placed(reply.assignment, disk)
         state = AgentState(
             reply.token,
             reply.heartbeat_seconds,

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from pathlib import Path
 
 from autoscaler.clock import Clock
-from autoscaler.wire.client import NodeClient
+from autoscaler.domain.errors import CastorError
+from autoscaler.node.log_copies import LogCopy
 
-_CHUNK_BYTES = 1 << 18
 _TAIL_BYTES = 1 << 18
 
 
 class LogShipping:
-    """Hands in a log that grows. The controller knows how far its copy goes, and is asked.
+    """Hands in a log that grows. The copy is asked how far it goes.
 
     Safe to share between threads.
     """
 
-    def __init__(
-        self, path: Path, client: NodeClient, clock: Clock, job: str | None = None
-    ) -> None:
+    def __init__(self, path: Path, copy: LogCopy, clock: Clock, job: str) -> None:
         self._path = path
-        self._client = client
+        self._copy = copy
         self._clock = clock
         self._job = job
         self._offset: int | None = None
+        self._next_seconds = -math.inf
         self._lock = threading.Lock()
 
     def begin(self, job: str) -> None:
@@ -35,25 +35,34 @@ class LogShipping:
             self._job = job
             self._offset = None
 
-    def ship(self, limit_seconds: float) -> None:
+    def ship(self, limit_seconds: float, is_last: bool = False) -> None:
         """Hand in what is new, for so long at most; then the rest waits for the next call.
 
+        What the copy would rather have together waits, too, unless it `is_last`.
+
         Raises:
-            Unavailable, NotAllowed, Conflict: as the client.
+            CastorError: as the copy; how far it goes is asked again then.
         """
-        deadline_seconds = self._clock.monotonic() + limit_seconds
+        began_seconds = self._clock.monotonic()
+        if began_seconds < self._next_seconds and not is_last:
+            return
         with self._lock:
             while self._offset is None or self._offset < log_size(self._path):
+                self._next_seconds = began_seconds + self._copy.interval_seconds
                 offset = self._offset or 0
                 chunk = b"" if self._offset is None else self._read(offset)
-                self._offset = self._client.append_log(offset, chunk, self._job)
-                if self._clock.monotonic() >= deadline_seconds:
+                try:
+                    self._offset = self._copy.append_log(offset, chunk, self._job)
+                except CastorError:
+                    self._offset = None
+                    raise
+                if self._clock.monotonic() >= began_seconds + limit_seconds:
                     return
 
     def _read(self, offset: int) -> bytes:
         with self._path.open("rb") as file:
             file.seek(offset)
-            return file.read(_CHUNK_BYTES)
+            return file.read(self._copy.part_bytes)
 
 
 def log_size(path: Path) -> int:

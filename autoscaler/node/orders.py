@@ -51,6 +51,7 @@ class Orders:
             directory=str(work),
             environment=environment,
             secrets=tuple(self._assignment.secrets.values()),
+            grant_file=self._grant_file,
             user=self._prepared.user,
         )
 
@@ -107,6 +108,8 @@ class Orders:
     def _training_container(self, image: str, devices_used: int) -> Container:
         disk, assignment = self._instance.disk, self._assignment
         sources = {Path(mount.source): mount.read_only for mount in assignment.spec.data}
+        if disk.grant.exists():
+            sources[disk.grant.parent] = True
         own = (disk.work, disk.home, disk.socket().parent, Path(assignment.checkpoint_directory))
         variables = job_environment(self._instance, assignment, devices_used)
         devices = variables[DEVICES_VARIABLE]
@@ -134,6 +137,11 @@ class Orders:
         )
 
     @property
+    def _grant_file(self) -> str | None:
+        grant = self._instance.disk.grant
+        return str(grant) if grant.exists() else None
+
+    @property
     def _container_name(self) -> str:
         return f"castor-{self._instance.metadata.instance_id}"
 
@@ -144,6 +152,7 @@ class Orders:
             directory=str(self._instance.disk.directory),
             environment={**self._instance.environment, **secret_environment(self._assignment)},
             secrets=tuple(self._assignment.secrets.values()),
+            grant_file=self._grant_file,
             clear=engine.remove(container.name),
         )
 

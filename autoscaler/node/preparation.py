@@ -17,7 +17,9 @@ from autoscaler.back_off import BackOff
 from autoscaler.domain.errors import CastorError, NotAllowed, Unavailable
 from autoscaler.domain.report import Failure
 from autoscaler.node.account import give, make_writable, obstacle, own_user
+from autoscaler.node.disk import Disk
 from autoscaler.node.environment import packages
+from autoscaler.node.grants import Grants
 from autoscaler.node.instance import Instance
 from autoscaler.node.logs import log_size
 from autoscaler.node.orders import Orders
@@ -26,6 +28,7 @@ from autoscaler.node.setups import SetupEntry, Stopped
 from autoscaler.node.shim import Order
 from autoscaler.node.state import Prepared
 from autoscaler.node.work import clear, link_data, require_sources
+from autoscaler.objects import granted, open_grant
 from autoscaler.spec.bundle import unpack
 from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import Assignment
@@ -72,10 +75,11 @@ class SetupFailed(CastorError):
 class Preparation:
     """One preparation, from its start to its `outcome`, which is None if it was stopped."""
 
-    def __init__(self, instance: Instance, client: NodeClient, need: Need) -> None:
+    def __init__(self, instance: Instance, client: NodeClient, grants: Grants, need: Need) -> None:
         self._instance = instance
         self._disk = instance.disk
         self._client = client
+        self._grants = grants
         self._need = need
         self._process = instance.process(instance.disk.setup)
         self._log_offset = log_size(instance.disk.log)
@@ -125,8 +129,9 @@ class Preparation:
         return replace(failure, during_setup=True)
 
     def _prepare(self) -> Ready:
-        assignment = self._need.known or self._insist(self._client.assignment)
-        self.assignment = assignment
+        known = self._need.known or self._insist(self._client.assignment)
+        self.assignment = assignment = placed(known, self._disk)
+        self._grants.take(assignment.job, assignment.grant)
         self.on_news()
         prepared = self._need.prepared or self._prepare_all(assignment)
         return Ready(assignment, prepared, tuple(self._notes))
@@ -138,7 +143,11 @@ class Preparation:
         spec, work = assignment.spec, self._disk.work
         require_sources(spec.data)
         user = self._choose_user(assignment)
-        make_writable(Path(assignment.checkpoint_directory), user)
+        self._grants.let_in(user)
+        checkpoints = Path(assignment.checkpoint_directory)
+        if assignment.depot is not None and checkpoints.exists():  # an earlier job's
+            shutil.rmtree(checkpoints)
+        make_writable(checkpoints, user)
         clear(work)
         prepared = (
             self._set_up(assignment, user) if spec.setup else self._lay_out(assignment, user)
@@ -218,11 +227,24 @@ class Preparation:
         if not archive.exists():
             self._disk.forget_bundles()
             partial = archive.with_suffix(".partial")
-            self._insist(lambda: self._client.fetch_bundle(partial))
+            self._fetch_bundle(partial)
             partial.rename(archive)
         unpack(archive, directory, bundle)
         if not keeps:
             archive.unlink()
+
+    def _fetch_bundle(self, path: Path) -> None:
+        """Let `path` be the job's archive: from storage, or from the controller."""
+        file = self._grants.path
+        place = None if file is None else granted(file)().bundle
+        if file is not None and place is not None:
+            folder, _, name = place.rpartition("/")
+            try:
+                open_grant(file, folder).download(name, path)
+                return
+            except CastorError as error:
+                _log.warning("the bundle comes from the controller: %s", error)
+        self._insist(lambda: self._client.fetch_bundle(path))
 
     def _execute(self, order: Order, *held: int) -> None:
         """Run `order` to its end; `held` are descriptors to keep open until then."""
@@ -247,6 +269,12 @@ class Preparation:
     def _pause(self, seconds: float) -> None:
         if self._stopped.wait(seconds):
             raise Stopped
+
+
+def placed(assignment: Assignment, disk: Disk) -> Assignment:
+    """The assignment with its checkpoints where they are on this instance."""
+    directory = disk.checkpoints(assignment.checkpoint_directory)
+    return replace(assignment, checkpoint_directory=str(directory))
 
 
 @contextmanager

@@ -20,13 +20,19 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
+        self._needles: list[bytes] = []
+        self._pattern: re.Pattern[bytes] | None = None
+        self._held = b""
+        self.learn(secrets)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Redact these, too, from now on."""
         parts = {part for secret in secrets for part in (secret, *secret.splitlines())}
         needles = {part.encode() for part in parts if len(part) >= SHORTEST_SECRET}
-        self._needles = sorted(needles, key=len, reverse=True)
+        self._needles = sorted(needles.union(self._needles), key=len, reverse=True)
         # The lookahead finds occurrences that overlap, too.
         pattern = b"|".join(re.escape(needle) for needle in self._needles)
-        self._pattern = re.compile(b"(?=(" + pattern + b"))") if needles else None
-        self._held = b""
+        self._pattern = re.compile(b"(?=(" + pattern + b"))") if self._needles else None
 
     def feed(self, chunk: bytes) -> bytes:
         """What is certain after `chunk`."""

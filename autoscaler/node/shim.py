@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from autoscaler.clock import Clock, SystemClock
+from autoscaler.domain.storage import CREDENTIAL_KEY
 from autoscaler.node.redaction import Redactor
 
 _PR_SET_PDEATHSIG = 1
@@ -40,7 +41,8 @@ _NOT_EXECUTABLE = 126
 class Order:
     """What to run.
 
-    `secrets` are the values to redact. With `user` None the command runs as the agent's user.
+    `secrets` are the values to redact; so are the credentials that `grant_file` has, or comes to
+    have while the command runs. With `user` None the command runs as the agent's user.
     What does not end within `grace_seconds` of SIGTERM is killed. `clear` is a command that
     removes what the main one may have left elsewhere; it runs before and after it, and may fail.
     `ends_with_agent`: the death of the process that started the shim is a SIGTERM.
@@ -54,6 +56,7 @@ class Order:
     grace_seconds: float = 2.0
     clear: Sequence[str] = ()
     ends_with_agent: bool = False
+    grant_file: str | None = None
 
 
 class Shim:
@@ -65,6 +68,7 @@ class Shim:
         self._log = log
         self._clock = clock
         self._redactor = Redactor(order.secrets)
+        self._granted: tuple[str, int] | None = None
         self._exit_code: int | None = None
         self._kill_seconds: float | None = None
         self._stays: int | None = None
@@ -85,7 +89,7 @@ class Shim:
         while self._has_children(command):
             self._serve()
         while chunk := os.read(self._output, _CHUNK_BYTES):
-            self._write(self._redactor.feed(chunk))
+            self._take(chunk)
         self._write(self._redactor.finish())
         self._clear()
         os.write(self._record, f"{self._exit_code}\n".encode())
@@ -132,7 +136,7 @@ class Shim:
         ready = select.select(watched, [], [], wait_seconds)[0]
         if self._output in ready:
             chunk = os.read(self._output, _CHUNK_BYTES)
-            self._write(self._redactor.feed(chunk))
+            self._take(chunk)
             self._has_output = chunk != b""
         if self._woken in ready:
             numbers = os.read(self._woken, _CHUNK_BYTES)
@@ -159,6 +163,24 @@ class Shim:
         for process in found:
             with suppress(ProcessLookupError):
                 os.kill(process, number)
+
+    def _take(self, chunk: bytes) -> None:
+        """Take what the command has printed."""
+        self._learn_credential()
+        self._write(self._redactor.feed(chunk))
+
+    def _learn_credential(self) -> None:
+        """Redact what the grant's file holds now, too: the agent renews it."""
+        name = self._order.grant_file
+        if name is None:
+            return
+        with suppress(OSError, ValueError):
+            found = name, os.stat(name).st_mtime_ns
+            if found != self._granted:
+                with open(name, "rb") as file:
+                    grant = json.load(file)
+                self._redactor.learn(grant[CREDENTIAL_KEY].values())
+                self._granted = found
 
     def _write(self, text: bytes) -> None:
         # A full disk must not end the job; what it prints meanwhile is lost.

@@ -1,4 +1,7 @@
-"""What an agent that was killed and started again must know. Never a secret's value."""
+"""What an agent that was killed and started again must know. Never a secret's value.
+
+The grant of the job's storage is none of it: it has a file of its own (`node/grants.py`).
+"""
 
 from __future__ import annotations
 
@@ -98,7 +101,7 @@ def save_state(path: Path, state: AgentState) -> None:
     Raises:
         OSError: it can't be written; what was there still is.
     """
-    clean = replace(state, assignment=replace(state.assignment, secrets={}))
+    clean = replace(state, assignment=replace(state.assignment, secrets={}, grant=None))
     unfinished = path.with_name(f"{path.name}.unfinished")
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:

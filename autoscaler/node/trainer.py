@@ -141,4 +141,6 @@ def _training_setup(instance: Instance, assignment: Assignment, start: Start) ->
         total_examples=spec.total_examples,
         heartbeat_timeout_seconds=assignment.heartbeat_timeout_seconds,
         collective_timeout_seconds=assignment.collective_timeout_seconds,
+        depot=assignment.depot,
+        grant_file=None if assignment.depot is None else str(instance.disk.grant),
     )

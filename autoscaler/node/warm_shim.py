@@ -51,7 +51,7 @@ class WarmShim(Shim):
             if self._stays is None or not self._is_ordered():
                 break
             self._order, self._record, self._log = receive_order(self._line)
-            self._redactor = Redactor(self._order.secrets)
+            self._redactor, self._granted = Redactor(self._order.secrets), None
             self._exit_code = self._kill_seconds = None
         self._stays = None
         self._send(signal.SIGKILL)
@@ -112,7 +112,7 @@ class WarmShim(Shim):
         """What was printed and is still on its way."""
         with suppress(BlockingIOError):
             while chunk := os.read(self._output, _CHUNK_BYTES):
-                self._write(self._redactor.feed(chunk))
+                self._take(chunk)
 
 
 def send_order(line: socket.socket, order: Order, record: int, log: int) -> None:

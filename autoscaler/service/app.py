@@ -22,6 +22,7 @@ from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.spending import DailyCost
+from autoscaler.domain.storage import StorageGrant
 from autoscaler.service.answers import answer
 from autoscaler.service.authentication import Authentication
 from autoscaler.service.files import Bundles, Logs
@@ -264,6 +265,11 @@ def _nodes(rooms: Rooms, token: Callable[..., str]) -> APIRouter:
     @router.get("/assignment")
     def assignment(held: HeldInstance = Depends(working)) -> Response:
         return answer(Assignment, rooms.nodes.assignment(held))
+
+    @router.get("/grant")
+    def grant(job: str | None = None, held: HeldInstance = Depends(working)) -> Response:
+        require_held(held, job)
+        return answer(StorageGrant, rooms.nodes.grant(held))
 
     @router.post("/heartbeat")
     async def heartbeat(

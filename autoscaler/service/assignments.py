@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoscaler.domain.errors import SpecError
+from autoscaler.domain.errors import NotFound, SpecError
 from autoscaler.domain.instance import HeldInstance
-from autoscaler.domain.job import JobRecord, SecretReference
+from autoscaler.domain.job import JobRecord, JobSpec, SecretReference
 from autoscaler.domain.offer import Offer
+from autoscaler.domain.storage import StorageGrant
 from autoscaler.service.authentication import Authentication
+from autoscaler.service.stored import StoredFiles, checkpoint_folder
 from autoscaler.wire.messages import Assignment
 
 
@@ -25,7 +27,10 @@ class TrainingTimes:
 
 
 class Assignments:
-    """Makes the assignments of one deployment, whose jobs' files lie under `directory`."""
+    """Makes the assignments of one deployment, whose jobs' files lie under `directory`.
+
+    Where they are `stored` they lie in a cloud's storage instead.
+    """
 
     def __init__(
         self,
@@ -33,17 +38,20 @@ class Assignments:
         authentication: Authentication,
         times: TrainingTimes,
         variables: Mapping[str, str],
+        stored: StoredFiles | None = None,
     ) -> None:
         self._directory = directory
         self._authentication = authentication
         self._times = times
         self._variables = variables
+        self._stored = stored
 
     def assignment(self, job: JobRecord, held: HeldInstance, offer: Offer) -> Assignment:
         """What `held`, an instance of `offer`, is to run.
 
         Raises:
             SpecError: a secret can't be found.
+            ProviderError: the cloud does not give leave for the job's storage now.
         """
         interval_seconds = job.spec.checkpoint.interval_seconds
         return Assignment(
@@ -56,7 +64,7 @@ class Assignments:
             attempt=job.attempt,
             lighthouse=job.lighthouse,
             peer_token=self._authentication.peer_token(job.id),
-            checkpoint_directory=str(self.checkpoint_directory(job)),
+            checkpoint_directory=self._checkpoint_directory_of_instance(job),
             checkpoint_interval_seconds=(
                 self._times.checkpoint_interval_seconds
                 if interval_seconds is None
@@ -64,7 +72,41 @@ class Assignments:
             ),
             heartbeat_timeout_seconds=self._times.heartbeat_timeout_seconds,
             collective_timeout_seconds=self._times.collective_timeout_seconds,
+            depot=None if self._stored is None else self._stored.depot(job),
+            grant=None if self._stored is None else self._stored.grant(job),
         )
+
+    def grant(self, job: JobRecord) -> StorageGrant:
+        """Leave to use the job's storage, for longer.
+
+        Raises:
+            NotFound: its files are not in storage.
+            ProviderError: the cloud does not give it, or not now.
+        """
+        if self._stored is None:
+            raise NotFound(f"the files of {job.id} are not in storage")
+        return self._stored.grant(job)
+
+    def check(self, spec: JobSpec) -> None:
+        """Check that a job's files can be kept here.
+
+        Raises:
+            SpecError: they can't, or a secret can't be found.
+        """
+        self.secrets(spec.secrets)
+        if self._stored is not None:
+            checkpoint_folder(spec)
+
+    def checkpoint_place(self, job: JobRecord) -> str:
+        """Where the job's checkpoints are: a directory, or a place in a cloud's storage."""
+        depot = None if self._stored is None else self._stored.depot(job)
+        return depot or str(self.checkpoint_directory(job))
+
+    def _checkpoint_directory_of_instance(self, job: JobRecord) -> str:
+        """Where they are on an instance; with a depot, below a directory of its own."""
+        if self._stored is None or self._stored.depot(job) is None:
+            return str(self.checkpoint_directory(job))
+        return str(checkpoint_folder(job.spec))
 
     def checkpoint_directory(self, job: JobRecord) -> Path:
         """Where the job's checkpoints go: a relative path is in the job's own directory.

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autoscaler.domain.errors import SpecError
+from autoscaler.domain.job import JobRecord
 from autoscaler.service.assignments import Assignments
+from autoscaler.service.stored import StoredFiles
 from autoscaler.store.store import Store
 
 _TRIAL = re.compile(r"trial-\d+-\d{8}T\d{12}")
@@ -17,15 +19,19 @@ _TRIAL = re.compile(r"trial-\d+-\d{8}T\d{12}")
 class TrialCheckpoints:
     """Removes those that nobody needs."""
 
-    def __init__(self, store: Store, assignments: Assignments) -> None:
+    def __init__(
+        self, store: Store, assignments: Assignments, stored: StoredFiles | None = None
+    ) -> None:
         self._store = store
         self._assignments = assignments
+        self._stored = stored
 
     def remove(self, study: str, trials: Sequence[str]) -> int:
         """Remove what trials have left; returns of how many there was something.
 
         Raises:
             SpecError: that is no trial.
+            ProviderError: the storage does not answer; some may be left.
         """
         for trial in trials:
             if not _TRIAL.fullmatch(trial):
@@ -37,11 +43,20 @@ class TrialCheckpoints:
                 if trial in named:
                     found.add(trial)
                     _remove(path)
-        return len(found)
+        return len(found | self._removed_from_storage(study, frozenset(named)))
 
     def _directories(self, study: str) -> set[Path]:
-        jobs = (job for job in self._store.jobs.all() if job.spec.study == study)
-        return {self._assignments.checkpoint_directory(job) for job in jobs}
+        return {self._assignments.checkpoint_directory(job) for job in self._jobs(study)}
+
+    def _removed_from_storage(self, study: str, named: frozenset[str]) -> frozenset[str]:
+        if self._stored is None:
+            return frozenset()
+        of_folder = {self._stored.depot(job): job for job in self._jobs(study)}
+        removed = (self._stored.remove_of(job, named) for job in of_folder.values())
+        return frozenset().union(*removed)
+
+    def _jobs(self, study: str) -> list[JobRecord]:
+        return [job for job in self._store.jobs.all() if job.spec.study == study]
 
 
 def _remove(path: Path) -> None:

@@ -125,6 +125,11 @@ class Logs:
                     file.write(text[end - offset :])
                 return file.tell()
 
+    def end(self, job: str, instance: str) -> int:
+        """Where the copy of an instance's log ends."""
+        path = self._directory / job / f"{instance}.log"
+        return path.stat().st_size if path.exists() else 0
+
     def read(self, job: str, offsets: Mapping[str, int]) -> tuple[LogPart, ...]:
         """What the job's instances wrote from these offsets on, a part of each at most.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from fastapi.concurrency import run_in_threadpool
 
@@ -11,11 +12,18 @@ from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.finishing import COMPLETE_FACT, DONE_FACT
 from autoscaler.controller.leaving import script_seconds
 from autoscaler.controller.lingering import needs_light
-from autoscaler.domain.errors import NotAllowed, SpecError, Unavailable
+from autoscaler.domain.errors import (
+    NotAllowed,
+    NotFound,
+    ProviderError,
+    SpecError,
+    Unavailable,
+)
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import Failure, ReportOrigin
+from autoscaler.domain.storage import StorageGrant
 from autoscaler.service.assignments import Assignments
 from autoscaler.service.authentication import Authentication
 from autoscaler.service.bells import Bells
@@ -125,7 +133,31 @@ class Nodes:
         job = self._store.jobs.get(held.job)
         if job.lighthouse is None and needs_light(job, (held,)):
             raise Unavailable(f"the lighthouse of {job.id} is being lit")
-        return self._assignments.assignment(job, held, self._offer(held.offer))
+        offer = self._offer(held.offer)
+        with self._told_of_storage(held):
+            return self._assignments.assignment(job, held, offer)
+
+    def grant(self, held: HeldInstance) -> StorageGrant:
+        """Leave for the storage of its job, for longer.
+
+        Raises:
+            NotFound: the job's files are not in storage.
+            Unavailable: the cloud does not give it now; the owner was told why.
+        """
+        with self._told_of_storage(held):
+            return self._assignments.grant(self._store.jobs.get(held.job))
+
+    @contextmanager
+    def _told_of_storage(self, held: HeldInstance) -> Iterator[None]:
+        """The owner has to know why an instance can't begin, or will soon keep nothing."""
+        try:
+            yield
+        except NotFound:
+            raise
+        except ProviderError as error:
+            text = f"no leave for the job's storage: {error}"
+            self._once(held, "storage", text, self._clock.now())
+            raise Unavailable(text) from error
 
     def heartbeat(self, held: HeldInstance, report: NodeReport) -> NodeReply:
         """Take in what an instance tells, and answer what it is to do.

@@ -56,7 +56,7 @@ class Submissions:
         """
         if spec.bundle is not None:
             self._bundles.path(spec.bundle)
-        self._assignments.secrets(spec.secrets)
+        self._assignments.check(spec)
         offers = self._check_instances(spec.instances)
         self._check_objective(spec.objective, offers)
         _check_priority(spec.priority)

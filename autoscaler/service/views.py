@@ -70,7 +70,7 @@ class Views:
             attempt=job.attempt,
             cause=job.cause,
             last_lines=job.last_lines,
-            checkpoint_directory=str(self._assignments.checkpoint_directory(job)),
+            checkpoint_directory=self._assignments.checkpoint_place(job),
             events=self._events(job.id) if with_events else (),
             false_starts=tuple(false_starts(self._store, job.id, now_seconds).values()),
             hands_off=None if job.phase.is_final else self._status.hands_off,

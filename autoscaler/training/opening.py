@@ -18,12 +18,15 @@ from torch._C._distributed_c10d import HashStore
 from torch.utils.data import Dataset
 
 from autoscaler.clock import Clock
+from autoscaler.domain.errors import CheckpointError, ProviderError
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import SOCKET_VARIABLE, Engine, TrainingSetup
+from autoscaler.objects import open_grant
 from autoscaler.training.channel import Channel
 from autoscaler.training.checkpoint import Checkpoints
 from autoscaler.training.crew import Crew
+from autoscaler.training.depot import Depot
 from autoscaler.training.learning_rate import rule_named
 from autoscaler.training.loader import Collate, Loader
 from autoscaler.training.peers import Peers, QuorumSettings
@@ -35,7 +38,7 @@ from autoscaler.training.restart import RestartQuorum
 from autoscaler.training.sampler import ElasticSampler
 from autoscaler.training.state import Counters, Scheduler, TrainingState
 from autoscaler.training.stepper import Stepper, StepSettings
-from autoscaler.training.watch import present_watch
+from autoscaler.training.watch import Watch, present_watch
 
 _CHECKPOINT_SECONDS_ALONE = 300.0
 _KEPT_ALONE = 2
@@ -228,10 +231,25 @@ def _checkpoints(script: Script, setup: TrainingSetup | None, clock: Clock) -> C
         directory, watch = Path(setup.checkpoint_directory), present_watch()
         if watch is not None:
             directory /= watch.name
-        return Checkpoints(directory, setup.checkpoints_kept, clock)
+        return Checkpoints(directory, setup.checkpoints_kept, clock, _depot(setup, watch))
     if script.checkpoint_directory is not None:
         return Checkpoints(Path(script.checkpoint_directory), _KEPT_ALONE, clock)
     return None
+
+
+def _depot(setup: TrainingSetup, watch: Watch | None) -> Depot | None:
+    """Where checkpoints are kept beyond the disk, if the job has such a place.
+
+    Raises:
+        CheckpointError: it can't be reached from here.
+    """
+    if setup.depot is None or setup.grant_file is None:
+        return None
+    place = setup.depot if watch is None else f"{setup.depot}/{watch.name}"
+    try:
+        return Depot(open_grant(Path(setup.grant_file), place))
+    except ProviderError as error:
+        raise CheckpointError(str(error)) from error
 
 
 def _restore(state: TrainingState, checkpoints: Checkpoints) -> None:

@@ -160,8 +160,8 @@ class RestartQuorum:
         elif self._name not in order.members:
             raise CheckpointError(
                 f"no checkpoint of step {order.step}, from which the job goes on, is in "
-                f"{self._checkpoints.directory}: without torchft all instances of a job must "
-                "share that directory, and it must have room"
+                f"{self._checkpoints.place}: without torchft all instances of a job must "
+                "share that place, and it must have room"
             )
         self._origin = order.origin
 

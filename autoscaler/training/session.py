@@ -32,7 +32,6 @@ from autoscaler.training.state import Scheduler
 from autoscaler.training.watch import Watch, present_watch
 
 _CLOSE_TO_THE_END = 1e-6
-_LAST_SAVE_SECONDS = 30.0
 _SAVE_AGAIN_SECONDS = 1.0
 
 
@@ -337,7 +336,8 @@ class TrainingSession:
         while parts.checkpoints.status.step != parts.state.counters.step:
             if parts.channel is None:
                 return
-            if self._clock.monotonic() - since_seconds >= _LAST_SAVE_SECONDS:
+            waited_seconds = self._clock.monotonic() - since_seconds
+            if waited_seconds >= parts.checkpoints.patience_seconds:
                 raise CheckpointError(
                     f"the job's last state is not saved: {parts.checkpoints.status.error}"
                 )

@@ -15,6 +15,7 @@ from autoscaler.domain.errors import CastorError, SpecError, Unavailable
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.spending import DailyCost
+from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.wire.codec import decode, encode
@@ -338,6 +339,11 @@ class NodeClient:
         body = encode(NodeReport, report)
         path = f"/v1/node/heartbeat?wait_seconds={wait_seconds}"
         return decode(NodeReply, self._http.call("POST", path, body))
+
+    def grant(self, job: str) -> StorageGrant:
+        """The grant of the job's storage anew, good for longer. `NotFound`: its files are not in
+        storage."""
+        return self._http.get(StorageGrant, f"/v1/node/grant?job={job}")
 
     def fetch_bundle(self, destination: Path) -> None:
         """The job's packed working directory."""

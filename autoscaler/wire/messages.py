@@ -19,6 +19,7 @@ from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action
 from autoscaler.domain.report import Failure, TrainingReport
+from autoscaler.domain.storage import StorageGrant
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +271,12 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What an instance is to run. `secrets` hold values: they are never stored or logged."""
+    """What an instance is to run. `secrets` hold values: they are never stored or logged.
+
+    A `checkpoint_directory` that is not absolute is on the instance's own disk: what counts is
+    then in `depot`, a place in a cloud's storage that the `grant` covers. The grant's credential
+    is in one file alone, from which the job's own user reads it.
+    """
 
     job: str
     job_number: int
@@ -285,6 +291,8 @@ class Assignment:
     checkpoint_interval_seconds: float
     heartbeat_timeout_seconds: float
     collective_timeout_seconds: float
+    depot: str | None = None
+    grant: StorageGrant | None = None
 
 
 @dataclass(frozen=True, slots=True)

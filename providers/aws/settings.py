@@ -79,6 +79,9 @@ TemplateVersion = Annotated[
 ]
 SubnetId = Annotated[str, _matching(r"subnet-[0-9a-f]{8,17}", "subnet-0123456789abcdef0")]
 Place = Annotated[str, _matching(r"s3://[a-z0-9.-]{3,63}/.*[^/]", "s3://bucket/prefix")]
+RoleArn = Annotated[
+    str, _matching(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", "arn:aws:iam::1234:role/job")
+]
 Url = Annotated[str, _matching(r"https?://\S+", "https://host/path")]
 Account = Annotated[str, _matching(r"\d{12}", "123456789012")]
 Tags = Annotated[dict[str, str], AfterValidator(_tags)]
@@ -98,6 +101,15 @@ class RegionForm(Form):
     user_data: Place
     queue_url: Url | None = None
     identity_certificate: Text | None = None
+    jobs: Place | None = None
+    job_role: RoleArn | None = None
+
+    @model_validator(mode="after")
+    def _jobs_have_a_role(self) -> Self:
+        if (self.jobs is None) != (self.job_role is None):
+            missing = "job_role" if self.job_role is None else "jobs"
+            raise ValueError(f"{missing} is missing: jobs and job_role go together")
+        return self
 
 
 class PoolForm(Form):

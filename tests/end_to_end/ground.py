@@ -43,6 +43,8 @@ def lay_ground(fake: FakeAws, key: str) -> str:
         "user_data": f"s3://{bucket}/user-data",
         "queue_url": queue_url,
         "identity_certificate": signer(REGION).certificate,
+        "jobs": f"s3://{bucket}/jobs",
+        "job_role": "arn:aws:iam::123456789012:role/castor-prod-job",
     }
     pool = {
         "region": REGION,

@@ -80,6 +80,10 @@ def test_a_job_grows_is_reclaimed_shrinks_and_ends(
     assert job.phase is JobPhase.FINISHED, job.cause
     assert job.attempt == 1, "no step was lost, and nothing was started again"
     assert len(story.account.launched_seconds) == 4
+    assert job.checkpoint_directory.startswith("s3://castor-prod-")
+    assert job.report is not None and job.report.checkpoint.step == job.report.step
+    assert deployment.castor("logs", "words").count("it begins") == 4, "from each instance"
+    assert not (deployment.state / "jobs").exists(), "nothing of it lies on a disk"
 
 
 @pytest.mark.aws

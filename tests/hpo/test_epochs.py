@@ -12,6 +12,7 @@ from optuna.trial import TrialState
 from torch import nn
 
 from autoscaler.domain.errors import CheckpointError, SpecError
+from autoscaler.objects import Objects
 from hpo.attachment import new_attachment
 from hpo.epochs import epochs
 from hpo.halving import SynchronousHalvingPruner
@@ -23,8 +24,11 @@ from tests.hpo.lines import Died, DirectLine, Objective, records
 class Here:
     """A place whose instance is to leave once `leaves_after` epochs are done."""
 
-    def __init__(self, directory: Path, leaves_after: int | None = None) -> None:
+    def __init__(
+        self, directory: Path, leaves_after: int | None = None, depot: Objects | None = None
+    ) -> None:
         self._directory = directory
+        self._depot = depot
         self._leaves_after = leaves_after
         self.line: Any = None
         self.steps: list[int] = []
@@ -36,6 +40,9 @@ class Here:
 
     def checkpoint_directory(self) -> Path:
         return self._directory / "deep"
+
+    def depot(self) -> Objects | None:
+        return self._depot
 
     def stepped(self, steps: int) -> None:
         self.steps.append(steps)

@@ -16,6 +16,7 @@ from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.report import Failure, TrainingReport
+from autoscaler.domain.storage import StorageGrant
 from autoscaler.wire.codec import decode, encode
 from autoscaler.wire.messages import (
     Assignment,
@@ -74,6 +75,7 @@ class FakeController:
         self.reports: list[NodeReport] = []
         self.assignments_asked = 0
         self.bundles_fetched = 0
+        self.grants_asked = 0
         self.logs: dict[str, bytes] = {}
         self.log_at: dict[int, bytes] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -94,6 +96,15 @@ class FakeController:
         spec = replace(self.assignment.spec, name=job, environment=environment)
         self.assignment = replace(self.assignment, job=job, job_number=8, spec=spec)
         self.want(job=job)
+
+    def keep_in(self, place: str, **grant: Any) -> None:
+        """Let the job's files be in this storage, under a grant."""
+        self.assignment = replace(
+            self.assignment,
+            checkpoint_directory="checkpoints",
+            depot=f"{place}/checkpoints",
+            grant=StorageGrant(place, **grant),
+        )
 
     def offer_lighthouse(self, address: str | None) -> None:
         self.assignment = replace(self.assignment, lighthouse=address)
@@ -135,6 +146,11 @@ class FakeController:
                 if self.refuses_assignment:
                     raise SpecError("the controller has no variable TOKEN", "secrets.TOKEN")
                 return encode(Assignment, self.assignment)
+            case "GET", "/v1/node/grant":
+                self.grants_asked += 1
+                if self.assignment.grant is None:
+                    raise NotFound("its files are not in storage")
+                return encode(StorageGrant, self.assignment.grant)
             case "GET", "/v1/node/bundle":
                 if self.bundle is None:
                     raise NotFound("the bundle was not uploaded")

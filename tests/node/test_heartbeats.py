@@ -23,7 +23,10 @@ class Connection:
         self.tried = 0
         self.heard: list[NodeReport] = []
 
-    def append_log(self, offset: int, chunk: bytes, job: str | None = None) -> int:
+    interval_seconds = 0.0
+    part_bytes = 1 << 18
+
+    def append_log(self, offset: int, text: bytes, job: str) -> int:
         raise OSError(5, "Input/output error")
 
     def heartbeat(self, report: NodeReport, wait_seconds: float = 0.0) -> NodeReply:
@@ -40,7 +43,7 @@ def test_nothing_silences_them_and_no_failure_is_lost(tmp_path: Path) -> None:
     outbox = Outbox("job-0")
     outbox.stand(Standing(InstancePhase.TRAINING, attempt=1, devices_used=1))
     outbox.add_failure(FAILURE)
-    logs = LogShipping(tmp_path / "job.log", client, clock)
+    logs = LogShipping(tmp_path / "job.log", connection, clock, "job")
     nowhere = tmp_path / "nowhere" / "answered"
     heartbeats = Heartbeats(client, outbox, logs, nowhere, 600.0, clock)
     told = threading.Event()

@@ -19,8 +19,12 @@ class Copy:
         self.is_away = False
         self.sizes: list[int] = []
 
-    def client(self) -> NodeClient:
-        return NodeClient("http://controller", "token", httpx.MockTransport(self._answer))
+    interval_seconds = 0.0
+    part_bytes = 1 << 18
+
+    def append_log(self, offset: int, text: bytes, job: str) -> int:
+        client = NodeClient("http://controller", "token", httpx.MockTransport(self._answer))
+        return client.append_log(offset, text, job)
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
         if self.is_away:
@@ -39,7 +43,7 @@ def log(tmp_path: Path) -> Path:
 
 def test_a_log_is_handed_in_as_it_grows(log: Path) -> None:
     copy = Copy()
-    shipping = LogShipping(log, copy.client(), SystemClock())
+    shipping = LogShipping(log, copy, SystemClock(), "job")
     shipping.ship(1.0)
     log.write_bytes(b"one\n")
     shipping.ship(1.0)
@@ -53,14 +57,14 @@ def test_a_log_is_handed_in_as_it_grows(log: Path) -> None:
 def test_a_new_agent_goes_on_where_the_copy_ends(log: Path) -> None:
     copy = Copy(b"one\n")
     log.write_bytes(b"one\ntwo\n")
-    LogShipping(log, copy.client(), SystemClock()).ship(1.0)
+    LogShipping(log, copy, SystemClock(), "job").ship(1.0)
     assert copy.text == b"one\ntwo\n"
     assert copy.sizes == [0, 4]
 
 
 def test_what_was_not_taken_is_handed_in_again(log: Path) -> None:
     copy = Copy()
-    shipping = LogShipping(log, copy.client(), SystemClock())
+    shipping = LogShipping(log, copy, SystemClock(), "job")
     log.write_bytes(b"one\n")
     copy.is_away = True
     with pytest.raises(Unavailable):
@@ -73,7 +77,7 @@ def test_what_was_not_taken_is_handed_in_again(log: Path) -> None:
 def test_a_long_log_takes_several_calls(log: Path) -> None:
     copy = Copy()
     log.write_bytes(bytes(1_000_000))
-    shipping = LogShipping(log, copy.client(), VirtualClock())
+    shipping = LogShipping(log, copy, VirtualClock(), "job")
     shipping.ship(0.0)
     shipping.ship(0.0)
     assert 0 < len(copy.text) < 1_000_000

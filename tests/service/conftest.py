@@ -14,6 +14,9 @@ from fastapi import FastAPI
 
 from autoscaler.clock import SystemClock
 from autoscaler.controller.foresight import Foresights
+from autoscaler.domain.errors import ProviderError
+from autoscaler.domain.storage import StorageGrant
+from autoscaler.objects import Objects, always
 from autoscaler.policies.registry import create_policy
 from autoscaler.service.app import Rooms, create_app
 from autoscaler.service.assignments import Assignments, TrainingTimes
@@ -21,11 +24,14 @@ from autoscaler.service.authentication import Authentication, load_key
 from autoscaler.service.checkpoints import TrialCheckpoints
 from autoscaler.service.files import Bundles, Logs, TrialFiles
 from autoscaler.service.nodes import Nodes
+from autoscaler.service.stored import StoredFiles
+from autoscaler.service.stored_logs import StoredLogs
 from autoscaler.service.studies import Studies
 from autoscaler.service.submissions import Submissions
 from autoscaler.service.views import Views
 from autoscaler.wire.client import Client, NodeClient
 from providers.identity import IdentityVerifier
+from providers.storage import JobStorage
 from tests.controller.world import World
 
 TOKEN = "the owner's token"
@@ -39,6 +45,7 @@ class Api:
     url: str
     authentication: Authentication
     directory: Path
+    storage: FolderStorage | None = None
     woken: threading.Event = field(default_factory=threading.Event)
     verifiers: dict[str, IdentityVerifier | None] = field(default_factory=dict)
 
@@ -51,6 +58,34 @@ class Api:
 
     def node(self, token: str | None = None) -> NodeClient:
         return NodeClient(self.url, token)
+
+
+class FolderStorage(JobStorage):
+    """A storage that is a directory; `trouble` is what it refuses grants for."""
+
+    def __init__(self, directory: Path) -> None:
+        self._place = f"file://{directory}"
+        self.trouble: ProviderError | None = None
+        self.granted: list[tuple[str, str | None]] = []
+
+    def _objects(self, name: str) -> Objects:
+        place = f"{self._place}/{name}"
+        return Objects(place, always(StorageGrant(place)))
+
+    @property
+    def jobs(self) -> Objects:
+        return self._objects("jobs")
+
+    @property
+    def bundles(self) -> Objects:
+        return self._objects("bundles")
+
+    def grant(self, owner: str, bundle: str | None = None) -> StorageGrant:
+        if self.trouble is not None:
+            raise self.trouble
+        self.granted.append((owner, bundle))
+        archive = None if bundle is None else f"{self.bundles.place}/{bundle}"
+        return StorageGrant(self.place(owner), {}, {"token": "hush"}, 1e10, archive)
 
 
 class _Present:
@@ -78,10 +113,13 @@ def _application() -> FastAPI:
 def _rooms(world: World, authentication: Authentication, api: Api) -> Rooms:
     store, status, clock = world.store, world.controller.status, world.clock
     directory, wake = api.directory, api.woken.set
-    assignments = Assignments(
-        directory / "jobs", authentication, TrainingTimes(), {"HF_TOKEN": "hidden-value"}
-    )
     bundles = Bundles(directory / "bundles", 1000)
+    stored = None if api.storage is None else StoredFiles(api.storage, bundles)
+    variables = {"HF_TOKEN": "hidden-value"}
+    assignments = Assignments(
+        directory / "jobs", authentication, TrainingTimes(), variables, stored
+    )
+    logs = directory / "logs"
     return Rooms(
         store=store,
         authentication=authentication,
@@ -96,11 +134,15 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> Rooms:
             wake,
             clock,
             status,
-            TrialCheckpoints(store, assignments),
+            TrialCheckpoints(store, assignments, stored),
         ),
         views=Views(store, status, assignments, "0"),
         bundles=bundles,
-        logs=Logs(directory / "logs"),
+        logs=(
+            Logs(logs)
+            if api.storage is None
+            else StoredLogs(logs, api.storage.jobs, store.jobs.get, clock)
+        ),
         fixed_sizes=lambda job: (),
         foresee=Foresights(store, status, create_policy("marginal"), 60.0, clock).of,
         clock=clock,
@@ -108,12 +150,12 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> Rooms:
 
 
 @contextmanager
-def served(world: World, directory: Path) -> Iterator[Api]:
+def served(world: World, directory: Path, storage: FolderStorage | None = None) -> Iterator[Api]:
     """The API over a world, whose `woken` is set when the controller is to look."""
     world.tick(1)
     authentication = Authentication(world.store, load_key(directory / "secret.key"), world.clock)
     authentication.set_person("owner", TOKEN)
-    api = Api(world, "", authentication, directory)
+    api = Api(world, "", authentication, directory, storage)
     _Present.rooms = _rooms(world, authentication, api)
     config = uvicorn.Config(_application(), port=0, log_level="error", lifespan="off", ws="none")
     server = uvicorn.Server(config)
@@ -131,4 +173,12 @@ def served(world: World, directory: Path) -> Iterator[Api]:
 @pytest.fixture
 def api(tmp_path: Path, template: Path) -> Iterator[Api]:
     with served(World(tmp_path, template=template), tmp_path) as api:
+        yield api
+
+
+@pytest.fixture
+def stored_api(tmp_path: Path, template: Path) -> Iterator[Api]:
+    """The API of a deployment whose jobs keep their files in storage."""
+    storage = FolderStorage(tmp_path / "storage")
+    with served(World(tmp_path, template=template), tmp_path, storage) as api:
         yield api

@@ -19,6 +19,7 @@ import pytest
 pytest.importorskip("boto3", reason="the extra aws is not installed")
 
 from providers.aws.reading import parse_settings
+from providers.aws.storage import session_policy
 from tests.terraform.conftest import MODULE, terraform_in
 
 BLOCK = re.compile(
@@ -187,13 +188,49 @@ def test_what_the_provider_calls_is_allowed_and_no_more(statements: list[Stateme
     assert {one for one in own if not one.startswith("ssmmessages:")} == {
         *LAUNCHES,
         *("ec2:CreateTags", "ec2:TerminateInstances", "iam:PassRole", "kms:GenerateDataKey"),
-        *("s3:PutObject", "sqs:DeleteMessage", "ssm:UpdateInstanceInformation"),
+        *("s3:DeleteObject", "s3:PutObject", "sqs:DeleteMessage", "sts:AssumeRole"),
+        "ssm:UpdateInstanceInformation",
     }
     documented = (MODULE.parents[2] / "docs" / "aws.md").read_text()
     part = documented.partition("## What it may do")[2].partition("\n## ")[0]
     named = {one for one in re.findall(r"`(\w+:\w+)`", part) if not one.startswith("aws:")}
     conditions = {"ec2:CreateAction"}
     assert named - conditions and named - conditions <= actions
+
+
+@pytest.mark.aws
+def test_the_controller_puts_no_files_of_jobs_and_reads_no_other_ones(
+    statements: list[Statement],
+) -> None:
+    def places(action: str) -> set[str]:
+        found = [arn for one in allowing(statements, action) for arn in listed(one["Resource"])]
+        return {arn.partition(":::")[2].partition("/")[2] for arn in found}
+
+    assert places("s3:PutObject") == {"user-data/*", "bundles/*"}
+    assert places("s3:GetObject") == {"bundles/*", "jobs/*", "wheels/*"}
+    assert places("s3:DeleteObject") == {"jobs/*"}
+
+
+@pytest.mark.aws
+def test_the_role_of_jobs_is_for_their_files_alone(
+    statements: list[Statement], outputs: dict[str, Any]
+) -> None:
+    (assuming,) = allowing(statements, "sts:AssumeRole")
+    assert listed(assuming["Resource"]) == [outputs["job_role_arn"]]
+    own = json.loads(outputs["job_policy"])["Statement"]
+    for action in {one for statement in own for one in listed(statement["Action"])}:
+        assert action.startswith(("s3:", "kms:")), action
+    places = [arn.partition(":::")[2] for one in own for arn in listed(one["Resource"])]
+    assert {place.partition("/")[2] for place in places} == {"jobs/*", "bundles/*", ""}
+    (listing,) = allowing(own, "s3:ListBucket")
+    assert listing["Condition"] == {"StringLike": {"s3:prefix": ["jobs/*"]}}
+    settings = parse_settings(outputs["pools_json"], outputs["pools_source"])
+    region = settings.regions[outputs["region"]]
+    assert region.job_role == outputs["job_role_arn"]
+    assert region.jobs is not None
+    for action in ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"):
+        granted = session_policy(f"{region.jobs}/digits", None, outputs["region"])["Statement"]
+        assert list(allowing(own, action)) and list(allowing(list(granted), action))
 
 
 @pytest.mark.aws

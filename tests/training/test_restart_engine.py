@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ import torch
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import CheckpointError
+from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.training import TrainingDirective
 from autoscaler.training.checkpoint import Checkpoints
 from autoscaler.training.peers import QuorumSettings
@@ -88,6 +89,34 @@ def test_instances_grow_and_shrink_and_no_example_is_lost_or_doubled(
     assert [by_pass[index] for index in range(whole)] == [Counter(range(EXAMPLES))] * whole
     assert [pause["kind"] for pause in pauses(first)] == ["join", "drain"]
     assert {report["engine"] for report in first.reports} == {"restart"}
+
+
+def test_without_a_shared_disk_a_joiner_gets_the_state_through_storage(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    place = f"file://{tmp_path}/bucket/jobs/job"
+    grant_file = tmp_path / "grant.json"
+    grant_file.write_text(json.dumps(asdict(StorageGrant(place))))
+    both: list[ReplicaProcess] = []
+    for number in range(2):
+        fleet.setup = replace(
+            fleet.setup,
+            checkpoint_directory=str(tmp_path / f"disk-{number}"),
+            depot=f"{place}/checkpoints",
+            grant_file=str(grant_file),
+        )
+        both.append(fleet.start(**ENDLESS, SEED=str(number)))
+        wait_until(lambda: both[-1].step > 5, what=f"steps of {number}")
+    first, second = both
+    wait_until(lambda: is_training(first, 2), what="two")
+    for replica in both:
+        replica.direct(TrainingDirective(drain=True))
+    assert [replica.wait(30) for replica in both] == [0, 0]
+    assert_replicas_agree(fleet)
+    assert second.steps()[0]["step"] > 5, "it went on from the first one's checkpoint"
+    checkpoints = tmp_path / "bucket/jobs/job/checkpoints"
+    last = max(path.parent.name for path in checkpoints.glob("*/manifest.json"))
+    assert int(last.removeprefix("step-")) == first.steps()[-1]["step"] + 1
 
 
 def test_it_outlives_its_server_one_peer_and_all_of_them(fleet: Fleet, roster: Roster) -> None:

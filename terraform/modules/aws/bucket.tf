@@ -2,6 +2,8 @@ locals {
   bucket_name = var.bucket_name != null ? var.bucket_name : "castor-${var.deployment}-${local.account}-${local.region}"
   kms_key_arn = var.kms_key_arn != null ? var.kms_key_arn : aws_kms_key.bucket[0].arn
   parcels     = "user-data"
+  jobs        = "jobs"
+  bundles     = "bundles"
   wheels      = var.wheels_directory == null ? toset([]) : fileset(var.wheels_directory, "*.whl")
   expiries    = merge(var.lifecycle_days, { "${local.parcels}/" = 1 })
 }

@@ -63,6 +63,16 @@ output "node_policy" {
   value       = aws_iam_role_policy.node.policy
 }
 
+output "job_role_arn" {
+  description = "The role that the controller assumes to give a job leave for its files."
+  value       = aws_iam_role.job.arn
+}
+
+output "job_policy" {
+  description = "What jobs may do at most, as JSON; each one's leave is for its own files."
+  value       = aws_iam_role_policy.job.policy
+}
+
 output "launch_templates" {
   description = "Launch templates by pool: id and version."
   value       = { for name, template in aws_launch_template.pool : name => { id = template.id, version = template.latest_version } }

@@ -119,6 +119,31 @@ locals {
       Resource = "${aws_s3_bucket.this.arn}/${local.parcels}/*"
     },
     {
+      Sid      = "GiveJobsLeaveForTheirFiles"
+      Effect   = "Allow"
+      Action   = "sts:AssumeRole"
+      Resource = aws_iam_role.job.arn
+    },
+    {
+      Sid      = "PutBundles"
+      Effect   = "Allow"
+      Action   = ["s3:GetObject", "s3:PutObject"]
+      Resource = "${aws_s3_bucket.this.arn}/${local.bundles}/*"
+    },
+    {
+      Sid      = "ReadLogsAndRemoveCheckpoints"
+      Effect   = "Allow"
+      Action   = ["s3:DeleteObject", "s3:GetObject"]
+      Resource = "${aws_s3_bucket.this.arn}/${local.jobs}/*"
+    },
+    {
+      Sid       = "ListFilesOfJobs"
+      Effect    = "Allow"
+      Action    = "s3:ListBucket"
+      Resource  = aws_s3_bucket.this.arn
+      Condition = { StringLike = { "s3:prefix" = ["${local.jobs}/*", "${local.bundles}/*"] } }
+    },
+    {
       Sid       = "EncryptWhatItTells"
       Effect    = "Allow"
       Action    = ["kms:Decrypt", "kms:GenerateDataKey"]
@@ -165,6 +190,36 @@ locals {
       Sid       = "DecryptWhatItReads"
       Effect    = "Allow"
       Action    = "kms:Decrypt"
+      Resource  = local.kms_key_arn
+      Condition = { StringEquals = { "kms:ViaService" = "s3.${local.region}.amazonaws.com" } }
+    },
+  ]
+
+  # A job has less: the controller assumes this role under a policy for one prefix and one bundle.
+  job_statements = [
+    {
+      Sid      = "KeepFiles"
+      Effect   = "Allow"
+      Action   = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
+      Resource = "${aws_s3_bucket.this.arn}/${local.jobs}/*"
+    },
+    {
+      Sid       = "ListFiles"
+      Effect    = "Allow"
+      Action    = "s3:ListBucket"
+      Resource  = aws_s3_bucket.this.arn
+      Condition = { StringLike = { "s3:prefix" = ["${local.jobs}/*"] } }
+    },
+    {
+      Sid      = "ReadBundles"
+      Effect   = "Allow"
+      Action   = "s3:GetObject"
+      Resource = "${aws_s3_bucket.this.arn}/${local.bundles}/*"
+    },
+    {
+      Sid       = "EncryptFiles"
+      Effect    = "Allow"
+      Action    = ["kms:Decrypt", "kms:GenerateDataKey"]
       Resource  = local.kms_key_arn
       Condition = { StringEquals = { "kms:ViaService" = "s3.${local.region}.amazonaws.com" } }
     },
@@ -247,6 +302,30 @@ resource "aws_iam_role_policy" "node" {
   name   = "start"
   role   = aws_iam_role.node.id
   policy = jsonencode({ Version = "2012-10-17", Statement = concat(local.node_statements, local.wheel_statements) })
+}
+
+resource "aws_iam_role" "job" {
+  name                 = "${local.name}-job"
+  description          = "Castor ${var.deployment}: what jobs may do with their files; the controller hands on parts of it"
+  path                 = var.iam_path
+  permissions_boundary = var.permissions_boundary_arn
+  max_session_duration = 3600
+  assume_role_policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [{
+      Sid       = "Controller"
+      Effect    = "Allow"
+      Principal = { AWS = aws_iam_role.controller.arn }
+      Action    = "sts:AssumeRole"
+    }]
+  })
+  tags = local.tags
+}
+
+resource "aws_iam_role_policy" "job" {
+  name   = "files"
+  role   = aws_iam_role.job.id
+  policy = jsonencode({ Version = "2012-10-17", Statement = local.job_statements })
 }
 
 resource "aws_iam_instance_profile" "node" {

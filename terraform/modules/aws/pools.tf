@@ -25,6 +25,8 @@ locals {
             subnets   = local.subnets
             user_data = "s3://${aws_s3_bucket.this.bucket}/${local.parcels}"
             queue_url = aws_sqs_queue.events.url
+            jobs      = "s3://${aws_s3_bucket.this.bucket}/${local.jobs}"
+            job_role  = aws_iam_role.job.arn
           },
           var.identity_certificate == null ? {} : { identity_certificate = var.identity_certificate },
         )

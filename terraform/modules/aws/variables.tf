@@ -302,9 +302,9 @@ variable "bucket_force_destroy" {
 }
 
 variable "lifecycle_days" {
-  description = "After how many days what lies under a prefix of the bucket is deleted. What instances find at their start goes after one day in any case."
+  description = "After how many days what lies under a prefix of the bucket is deleted. What instances find at their start goes after one day in any case; what jobs keep, under jobs/, stays."
   type        = map(number)
-  default     = { "logs/" = 90 }
+  default     = { "bundles/" = 90 }
   nullable    = false
 
   validation {
@@ -312,7 +312,7 @@ variable "lifecycle_days" {
       can(regex("^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*/$", prefix)) && days >= 1 && floor(days) == days &&
       !contains(["user-data/", "wheels/"], prefix)
     ])
-    error_message = "lifecycle_days: prefixes that end in / with whole days, such as { \"logs/\" = 90 }; user-data/ and wheels/ have rules of their own."
+    error_message = "lifecycle_days: prefixes that end in / with whole days, such as { \"bundles/\" = 90 }; user-data/ and wheels/ have rules of their own."
   }
 }
 

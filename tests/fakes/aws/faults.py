@@ -72,6 +72,11 @@ def error_body(service: str, code: str, message: str) -> bytes:
             f"<Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error>"
             "</Errors><RequestID>fault</RequestID></Response>"
         ).encode()
+    if service == "sts":
+        return (
+            f"<ErrorResponse><Error><Code>{code}</Code><Message>{message}</Message></Error>"
+            "<RequestId>fault</RequestId></ErrorResponse>"
+        ).encode()
     if service == "s3":
         return f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
     return json.dumps({"__type": code, "message": message}).encode()

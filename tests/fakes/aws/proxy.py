@@ -111,7 +111,7 @@ class FaultProxy:
         parameters = dict(parse_qsl(body.decode(errors="replace"))) if b"Action=" in body else {}
         action = parameters.get("Action") or target.rpartition(".")[2]
         if service == "s3":
-            action = {"PUT": "PutObject", "GET": "GetObject"}.get(environ["REQUEST_METHOD"], "")
+            action = _s3_action(environ)
         document = json.loads(body) if target and body else {}
         is_of_cloud = key.endswith(CLOUD_SUFFIX)
         return Request(
@@ -144,6 +144,8 @@ class FaultProxy:
     def _served(self, request: Request) -> Answer:
         account = request.account
         match request.action:
+            case "AssumeRole":
+                return self._assumed(request)
             case "CreateFleet":
                 with account.lock:
                     return self._fleet(request)
@@ -162,6 +164,14 @@ class FaultProxy:
             case "DescribeInstanceTypeOfferings":
                 return Answer("200 OK", _HTML, ec2.offerings(account, request.parameters))
         return self._forward(request)
+
+    def _assumed(self, request: Request) -> Answer:
+        """A credential, which is of the account that it was asked for by."""
+        answer = self._forward(request)
+        key = re.search(rb"<AccessKeyId>(.+?)</AccessKeyId>", answer.body)
+        if key is not None:
+            self._accounts[key[1].decode()] = request.account
+        return answer
 
     def _fleet(self, request: Request) -> Answer:
         """Idempotent on its token, and only as much as there is capacity."""
@@ -243,6 +253,20 @@ class FaultProxy:
         whole = b"".join(parts)
         status, headers = told[0]
         return Answer(status, list(headers), whole)
+
+
+def _s3_action(environ: Environ) -> str:
+    query = environ.get("QUERY_STRING", "")
+    match environ["REQUEST_METHOD"]:
+        case "GET" if "list-type" in query:
+            return "ListObjectsV2"
+        case "PUT" if "partNumber" in query:
+            return "UploadPart"
+        case "POST" if query.startswith("delete"):
+            return "DeleteObjects"
+        case method:
+            actions = {"PUT": "PutObject", "GET": "GetObject", "HEAD": "HeadObject"}
+            return actions.get(method, "")
 
 
 def _place(parameters: Parameters, zone: str) -> tuple[str, str, str]:

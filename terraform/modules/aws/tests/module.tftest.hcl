@@ -139,6 +139,21 @@ run "ground" {
   }
 
   assert {
+    condition = (
+      jsondecode(output.pools_json).regions["us-east-1"].jobs == "s3://castor-prod-123456789012-us-east-1/jobs" &&
+      jsondecode(output.pools_json).regions["us-east-1"].job_role == output.job_role_arn
+    )
+    error_message = "Castor is told where jobs keep their files, and by which role."
+  }
+
+  assert {
+    condition = [for statement in jsondecode(aws_iam_role.job.assume_role_policy).Statement : statement.Principal] == [
+      { AWS = aws_iam_role.controller.arn }
+    ]
+    error_message = "The controller alone assumes the role of jobs."
+  }
+
+  assert {
     condition     = !contains(keys(aws_instance.controller["this"].tags), "castor:deployment")
     error_message = "The controller may not be able to end itself."
   }
@@ -214,7 +229,7 @@ run "controller_elsewhere" {
   }
 
   assert {
-    condition = alltrue([for role in [aws_iam_role.controller, aws_iam_role.node] :
+    condition = alltrue([for role in [aws_iam_role.controller, aws_iam_role.job, aws_iam_role.node] :
       role.permissions_boundary == "arn:aws:iam::123456789012:policy/boundary" && role.path == "/castor/"
     ])
     error_message = "All roles keep within the boundary."

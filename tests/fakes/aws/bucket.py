@@ -1,0 +1,50 @@
+"""A bucket of the fake AWS, and grants for what is in it."""
+
+from __future__ import annotations
+
+import itertools
+
+import boto3
+
+from autoscaler.clock import SystemClock
+from autoscaler.domain.storage import StorageGrant
+from autoscaler.objects import Objects, always
+from tests.fakes.aws.proxy import CLOUD_SUFFIX
+from tests.fakes.aws.server import FakeAws
+
+REGION = "us-east-1"
+_NUMBERS = itertools.count()
+
+
+class Bucket:
+    """One account with one bucket, empty."""
+
+    def __init__(self, fake: FakeAws) -> None:
+        number = next(_NUMBERS)
+        self.key, self.name, self.url = f"AKIABUCKET{number}", f"castor-bucket-{number}", fake.url
+        self.account = fake.proxy.renew(self.key, SystemClock())
+        session = boto3.session.Session(self.key + CLOUD_SUFFIX, "secret", region_name=REGION)
+        self.s3 = session.client("s3", endpoint_url=fake.url)
+        self.s3.create_bucket(Bucket=self.name)
+
+    def grant(
+        self, folder: str = "jobs/job", expires_seconds: float | None = None
+    ) -> StorageGrant:
+        return StorageGrant(
+            f"s3://{self.name}/{folder}",
+            {"region": REGION, "endpoint": self.url},
+            {"access_key_id": self.key, "secret_access_key": "secret", "token": "token"},
+            expires_seconds,
+        )
+
+    def objects(self, folder: str = "jobs/job", patience_seconds: float = 0.3) -> Objects:
+        grant = self.grant(folder)
+        return Objects(grant.place, always(grant), patience_seconds)
+
+    def contents(self) -> list[str]:
+        """All that is in it."""
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.name)
+        return [found["Key"] for page in pages for found in page.get("Contents", ())]
+
+    def put(self, key: str, content: bytes) -> None:
+        self.s3.put_object(Bucket=self.name, Key=key, Body=content)
