@@ -139,7 +139,8 @@ def handed_over(
     at_seconds = max(order.now_seconds, math.nextafter(last.at_seconds, math.inf))
     slot, generation = _next_place(list(places))
     closed = replace(last, kind=EntryKind.CLOSE, at_seconds=at_seconds)
-    opened = replace(last, job=after.id, at_seconds=at_seconds)
+    # A moment later, less than is billed: should it have ended by then, it is closed at once.
+    opened = replace(last, job=after.id, at_seconds=math.nextafter(at_seconds, math.inf))
     moved = replace(
         held,
         job=after.id,
@@ -265,8 +266,11 @@ def repriced(holding: Holding, offer: Offer, now_seconds: float) -> Holding:
     # No two lines of a kind have the same time.
     at_seconds = max(now_seconds, math.nextafter(last.at_seconds, math.inf))
     closed = replace(last, kind=EntryKind.CLOSE, at_seconds=at_seconds)
-    opened = replace(
-        last, at_seconds=at_seconds, usd_per_hour=usd_per_hour, extras_usd_per_hour=extras
+    opened = replace(  # likewise
+        last,
+        at_seconds=math.nextafter(at_seconds, math.inf),
+        usd_per_hour=usd_per_hour,
+        extras_usd_per_hour=extras,
     )
     lined = _with_line(_with_line(holding, closed), opened)
     priced = replace(held, usd_per_hour=usd_per_hour, extras_usd_per_hour=extras)
@@ -345,8 +349,7 @@ def _ended(holding: Holding, ended_seconds: float) -> Holding:
     if last.kind is EntryKind.CLOSE:
         return holding
     termination = holding.termination
-    if ended_seconds <= last.at_seconds:  # it ended before its job or its price changed
-        ended_seconds = math.nextafter(last.at_seconds, math.inf)
+    ended_seconds = max(ended_seconds, last.at_seconds)
     closed = replace(last, kind=EntryKind.CLOSE, at_seconds=ended_seconds)
     return replace(
         _with_line(holding, closed),

@@ -58,6 +58,15 @@ class HandOverConformance:
         charges = Ledger(store.ledger.entries()).charges(NOW + 900)
         assert sum(charge.seconds for charge in charges) == 200
 
+    def test_one_that_had_ended_before_it_was_handed_over_costs_what_it_lived(
+        self, store: Store
+    ) -> None:
+        held = _joined(store)
+        _end_first(store)
+        store.instances.hand_over(held.id, "s-1", 1, NOW + 101)
+        end(store, held.id, NOW + 90)
+        assert Ledger(store.ledger.entries()).total(NOW + 999) == amount(held.usd_per_hour, 100)
+
     def test_what_is_not_free_is_not_handed_over(self, store: Store) -> None:
         held = _joined(store)
         with pytest.raises(Conflict, match="still held by job s-0"):
