@@ -41,13 +41,12 @@ _ADVICE: Final = {
     ),
     Verdict.ACCOUNT_HAS_MORE: (
         "The account has more ({difference}): look for instances with {tag} that castor status "
-        "does not show (a leak, or another controller's), and at prices: spot that became dearer "
-        "while it ran is in the ledger at the price of its order."
+        "does not show (a leak, or another controller's), and at prices that were agreed on."
     ),
     Verdict.LEDGER_HAS_MORE: (
         "The ledger has more ({difference}): look for instances without {tag}, days before the "
         "tag was activated, agreed prices that castor serve --fleet does not know, and spot that "
-        "became cheaper, or that EC2 took back in its first hour, which is free."
+        "EC2 took back in its first hour, which is free."
     ),
 }
 

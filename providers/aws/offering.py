@@ -54,7 +54,9 @@ class RegionOffering:
         on_spot = self._names(Purchase.SPOT)
         zones = sorted(settings.regions[calls.region].subnets)
         slow, retry = patience.facts_seconds, patience.retry_seconds
-        price_list = PriceList(calls, names, table, slow)
+        # Price list and quotas have no endpoint in a network of one's own.
+        is_open = settings.has_internet
+        price_list = PriceList(calls, names, table, slow, is_asked=is_open)
         self._kinds: Remembered[Mapping[str, Kind]] = Remembered(
             lambda: kinds_of(calls, names), slow, retry, clock
         )
@@ -68,7 +70,7 @@ class RegionOffering:
             clock,
         )
         self._quotas: Remembered[list[VcpuQuota]] = Remembered(
-            lambda: read_quotas(calls), slow, retry, clock
+            lambda: read_quotas(calls) if is_open else [], slow, retry, clock
         )
         self.closed: frozenset[str] = frozenset()
         self.left_out: dict[str, str] = {}

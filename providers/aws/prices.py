@@ -43,8 +43,10 @@ class PriceList:
         names: Sequence[str],
         table: PriceTable | None,
         kept_seconds: float,
+        is_asked: bool = True,
     ) -> None:
         self._calls = calls
+        self._is_asked = is_asked
         self._names = names
         self._table = table
         self._kept_seconds = kept_seconds
@@ -59,6 +61,8 @@ class PriceList:
 
     def _ask(self, now_seconds: float) -> str:
         """What went wrong, or the like for a type that AWS does not list."""
+        if not self._is_asked:
+            return "AWS's list can't be asked without internet"
         for name in self._names:
             asked_seconds = self._asked[name][0] if name in self._asked else -math.inf
             is_fresh = now_seconds - asked_seconds < self._kept_seconds

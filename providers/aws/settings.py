@@ -144,6 +144,7 @@ class AwsSettings(Form):
     max_usd_per_hour: Money
     launches_per_minute: Count = 60
     tags: Tags = Field(default_factory=dict)
+    has_internet: bool = True
     prices_from: Text | None = None
     endpoint_url: Url | None = None
 

@@ -46,6 +46,7 @@ locals {
       ) }
       max_usd_per_hour    = var.max_usd_per_hour
       launches_per_minute = var.launches_per_minute
+      has_internet        = length(local.outside) > 0
       tags                = var.tags
     },
     var.prices_from == null ? {} : { prices_from = var.prices_from },

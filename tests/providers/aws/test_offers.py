@@ -270,3 +270,12 @@ def test_a_role_without_the_right_to_look_is_told(world: AwsWorld) -> None:
     denied = Fault("DescribeInstanceTypeOfferings", code="UnauthorizedOperation", status=403)
     world.account.faults.add(denied)
     assert isinstance(error_of(world.connect().offers), PermissionDenied)
+
+
+def test_without_internet_nothing_is_asked_that_has_no_endpoint(world: AwsWorld) -> None:
+    """Each question would wait for a minute, in which nothing else is done."""
+    world.document["has_internet"] = False
+    provider = world.connect()
+    assert {one.purchase for one in provider.offers()} == {Purchase.SPOT, Purchase.ON_DEMAND}
+    assert "quota" not in str(provider.limits()).lower()
+    assert not {"GetProducts", "ListServiceQuotas"} & world.account.calls.keys()
