@@ -64,6 +64,7 @@ locals {
     "boot_minutes='${var.boot_minutes}'",
     file("${path.module}/files/install.sh"),
     file("${path.module}/files/node.sh"),
+    file("${path.module}/files/agent.sh"),
   ]) }
 }
 

@@ -1,4 +1,4 @@
-# The start of an instance: it finds out who it is, runs the agent, and ends when the agent does.
+# The start of an instance: it finds out who it is. The rest is in agent.sh.
 
 end_it() { shutdown -h now "castor: $1"; }
 
@@ -22,28 +22,6 @@ install -d -m 0711 /run/castor /var/lib/castor /var/lib/castor/instance /var/lib
 (umask 077 && ask dynamic/instance-identity/rsa2048 > /run/castor/identity)
 install_castor training
 
-# One rank a GPU; an instance without is one for its processors.
-count=$(nvidia-smi --list-gpus 2>/dev/null | wc -l) || count=0
-[ "$count" -gt 0 ] || count=$(nproc)
-
-cat > /run/castor/environment <<END
-CASTOR_INSTANCE=$instance
-CASTOR_DEVICES=$(seq -s, 0 $((count - 1)))
-CASTOR_INSTANCE_DIRECTORY=/var/lib/castor/instance
-CASTOR_CACHE_DIRECTORY=/var/lib/castor/cache
-CASTOR_BIND_ADDRESS=$address
-CASTOR_RECLAIM_NOTICE=/run/castor/reclaim
-CASTOR_IDENTITY=/run/castor/identity
-END
-
-# The agent presses the power button by SIGTERM to its parent: this program.
-cat > /run/castor/machine <<'END'
-#!/bin/bash
-trap 'kill -TERM $!; wait $!; exit 0' TERM
-/opt/castor/bin/castor node --user-data /run/castor/user-data &
-wait $!
-END
-
 # When this instance will be taken back, in seconds since the epoch.
 cat > /run/castor/watch <<'END'
 #!/bin/bash
@@ -55,40 +33,3 @@ while sleep 5; do
   date -d "$moment" +%s > /run/castor/reclaim.new && mv /run/castor/reclaim.new /run/castor/reclaim
 done
 END
-chmod 0700 /run/castor/machine /run/castor/watch
-
-# Jobs run inside the agent's unit, from which the metadata service, and with it the role of this
-# instance, can't be reached. The watch is outside of it. /run may not execute: hence by bash.
-# The unit has started when the agent has joined. From then on it says every 10 s that it is at
-# work; one that is silent for five minutes hangs, and ends as one that has died does.
-cat > /etc/systemd/system/castor-node.service <<'END'
-[Unit]
-Description=Castor's agent
-After=network-online.target
-Wants=castor-watch.service
-
-[Service]
-Type=notify
-NotifyAccess=all
-WatchdogSec=300
-TimeoutStartSec=infinity
-EnvironmentFile=/run/castor/environment
-ExecStart=/bin/bash /run/castor/machine
-ExecStopPost=/bin/systemctl --no-block poweroff
-IPAddressDeny=169.254.169.254/32
-TimeoutStopSec=110
-LimitNOFILE=1048576
-LimitMEMLOCK=infinity
-END
-cat > /etc/systemd/system/castor-watch.service <<'END'
-[Unit]
-Description=Looks out for the notice of a reclaim
-
-[Service]
-ExecStart=/bin/bash /run/castor/watch
-Restart=always
-END
-systemctl daemon-reload
-systemctl start castor-node.service
-shutdown -c
-trap - EXIT

@@ -1,0 +1,63 @@
+# The agent, from when it is known which instance this is and who looks out for its end, in
+# /run/castor/watch. This file is the same in every cloud's module, for each has to work alone.
+
+# One rank a GPU; an instance without is one for its processors.
+count=$(nvidia-smi --list-gpus 2>/dev/null | wc -l) || count=0
+[ "$count" -gt 0 ] || count=$(nproc)
+
+cat > /run/castor/environment <<END
+CASTOR_INSTANCE=$instance
+CASTOR_DEVICES=$(seq -s, 0 $((count - 1)))
+CASTOR_INSTANCE_DIRECTORY=/var/lib/castor/instance
+CASTOR_CACHE_DIRECTORY=/var/lib/castor/cache
+CASTOR_BIND_ADDRESS=$address
+CASTOR_RECLAIM_NOTICE=/run/castor/reclaim
+CASTOR_IDENTITY=/run/castor/identity
+END
+
+# The agent presses the power button by SIGTERM to its parent: this program.
+cat > /run/castor/machine <<'END'
+#!/bin/bash
+trap 'kill -TERM $!; wait $!; exit 0' TERM
+/opt/castor/bin/castor node --user-data /run/castor/user-data &
+wait $!
+END
+
+chmod 0700 /run/castor/machine /run/castor/watch
+
+# Jobs run inside the agent's unit, from which the metadata service, and with it what this instance
+# may do, can't be reached: at any of its addresses, on EC2 and GCE. The watch is outside of it.
+# /run may not execute: hence by bash.
+# The unit has started when the agent has joined. From then on it says every 10 s that it is at
+# work; one that is silent for five minutes hangs, and ends as one that has died does.
+cat > /etc/systemd/system/castor-node.service <<'END'
+[Unit]
+Description=Castor's agent
+After=network-online.target
+Wants=castor-watch.service
+
+[Service]
+Type=notify
+NotifyAccess=all
+WatchdogSec=300
+TimeoutStartSec=infinity
+EnvironmentFile=/run/castor/environment
+ExecStart=/bin/bash /run/castor/machine
+ExecStopPost=/bin/systemctl --no-block poweroff
+IPAddressDeny=169.254.169.254/32 fd00:ec2::254/128 fd20:ce::254/128
+TimeoutStopSec=110
+LimitNOFILE=1048576
+LimitMEMLOCK=infinity
+END
+cat > /etc/systemd/system/castor-watch.service <<'END'
+[Unit]
+Description=Looks out for the notice of a reclaim
+
+[Service]
+ExecStart=/bin/bash /run/castor/watch
+Restart=always
+END
+systemctl daemon-reload
+systemctl start castor-node.service
+shutdown -c
+trap - EXIT

@@ -1,0 +1,114 @@
+locals {
+  controllers     = var.controller == null ? {} : { this = var.controller }
+  controller_zone = try(coalesce(var.controller.zone, var.zones[0]), "")
+
+  controller_start = join("\n", concat(local.start_variables, [
+    "pools='gs://${local.bucket_name}/${local.pools}'",
+    "port='${local.api_port}'",
+    file("${path.module}/files/install.sh"),
+    file("${path.module}/files/controller.sh"),
+  ]))
+}
+
+# Jobs look for their lighthouses where these were: the address outlasts the instance.
+resource "google_compute_address" "controller" {
+  for_each = local.controllers
+
+  project      = var.project
+  region       = var.region
+  name         = local.controller_name
+  description  = "Castor ${var.deployment}: its controller"
+  address_type = "INTERNAL"
+  purpose      = "GCE_ENDPOINT"
+  subnetwork   = local.subnetwork
+  address      = each.value.private_ip != null ? each.value.private_ip : cidrhost(local.inner_cidr, 10)
+  labels       = local.labels
+}
+
+# What must not be forgotten outlasts the instance, which may be replaced by a new image.
+resource "google_compute_disk" "state" {
+  for_each = local.controllers
+
+  project = var.project
+  zone    = local.controller_zone
+  name    = "${local.controller_name}-state"
+  type    = "pd-balanced"
+  size    = each.value.state_gb
+  labels  = local.labels
+
+  dynamic "disk_encryption_key" {
+    for_each = compact([var.disk_kms_key])
+
+    content {
+      kms_key_self_link = disk_encryption_key.value
+    }
+  }
+}
+
+resource "google_compute_instance" "controller" {
+  for_each = local.controllers
+
+  project                 = var.project
+  zone                    = local.controller_zone
+  name                    = local.controller_name
+  description             = "Castor ${var.deployment}: its controller"
+  machine_type            = each.value.machine_type
+  can_ip_forward          = false
+  metadata_startup_script = local.controller_start
+  labels                  = merge(var.labels, { "castor-controller-of" = var.deployment })
+
+  metadata = {
+    block-project-ssh-keys = "TRUE"
+    enable-oslogin         = "TRUE"
+    serial-port-enable     = "FALSE"
+  }
+
+  boot_disk {
+    auto_delete       = true
+    kms_key_self_link = var.disk_kms_key
+
+    initialize_params {
+      image  = each.value.image
+      size   = each.value.disk_gb
+      type   = "pd-balanced"
+      labels = local.labels
+    }
+  }
+
+  attached_disk {
+    source            = google_compute_disk.state[each.key].id
+    device_name       = "castor-state"
+    kms_key_self_link = var.disk_kms_key
+  }
+
+  network_interface {
+    subnetwork = local.subnetwork
+    network_ip = google_compute_address.controller[each.key].address
+  }
+
+  service_account {
+    email  = local.controller_account
+    scopes = ["cloud-platform"]
+  }
+
+  shielded_instance_config {
+    enable_secure_boot          = each.value.secure_boot
+    enable_vtpm                 = true
+    enable_integrity_monitoring = true
+  }
+
+  lifecycle {
+    precondition {
+      condition     = contains(var.zones, local.controller_zone)
+      error_message = "controller.zone: it is not in zones: add it there."
+    }
+  }
+
+  depends_on = [
+    google_compute_firewall.out,
+    google_project_iam_member.controller,
+    google_storage_bucket_iam_member.this,
+    google_storage_bucket_object.pools,
+    google_storage_bucket_object.wheel,
+  ]
+}

@@ -1,0 +1,106 @@
+# A subnetwork that is there already and has no way to the internet: Google's services are reached
+# by Private Google Access, packages come from the bucket, and keys are the owner's own.
+
+terraform {
+  required_version = ">= 1.6"
+
+  required_providers {
+    google = {
+      source  = "hashicorp/google"
+      version = ">= 6.50, < 7"
+    }
+  }
+}
+
+provider "google" {
+  project                     = var.project
+  region                      = "europe-west4"
+  impersonate_service_account = var.terraform_service_account
+}
+
+variable "terraform_service_account" {
+  description = "The service account that Terraform works as; null is that of the environment."
+  type        = string
+  default     = null
+}
+
+variable "project" {
+  description = "The id of the project."
+  type        = string
+}
+
+variable "network" {
+  description = "The network."
+  type        = string
+}
+
+variable "subnetwork" {
+  description = "Its subnetwork, with Private Google Access."
+  type        = string
+}
+
+variable "image" {
+  description = "An image for x86-64 with NVIDIA's driver, Python 3.11 or newer with venv, curl and systemd-resolved."
+  type        = string
+}
+
+variable "wheels_directory" {
+  description = "Castor's wheel, and with it all that it needs: pip download castor_autoscaler-*.whl[server,gcp,training]."
+  type        = string
+  default     = null
+}
+
+variable "kms_key" {
+  description = "The key of bucket, messages and disks."
+  type        = string
+}
+
+module "castor" {
+  source = "../../"
+
+  deployment   = "research"
+  project      = var.project
+  region       = "europe-west4"
+  zones        = ["europe-west4-a", "europe-west4-b"]
+  network      = var.network
+  subnetwork   = var.subnetwork
+  client_cidrs = ["10.0.0.0/8"]
+
+  kms_key          = var.kms_key
+  disk_kms_key     = var.kms_key
+  wheels_directory = var.wheels_directory
+  package_index    = false
+  prices_from      = "/var/lib/castor/prices.csv"
+  labels           = { team = "vision" }
+  max_usd_per_hour = 250
+
+  pools = {
+    small = {
+      image            = var.image
+      machine_types    = ["n1-standard-8"]
+      accelerator      = { type = "nvidia-tesla-t4", count = 1 }
+      max_instances    = 16
+      max_usd_per_hour = 20
+    }
+    large = {
+      image             = var.image
+      machine_types     = ["a2-highgpu-8g"]
+      purchases         = ["on-demand"]
+      zones             = ["europe-west4-a"]
+      max_instances     = 8
+      max_usd_per_hour  = 250
+      disk_gb           = 500
+      boot              = "6m"
+      compact_placement = true
+    }
+  }
+
+  controller = {
+    image = var.image
+  }
+}
+
+output "pools_source" {
+  description = "What castor serve --pools takes."
+  value       = module.castor.pools_source
+}

@@ -1,0 +1,72 @@
+# A controller on Compute Engine, and one pool of GPU instances, in a network of their own.
+
+terraform {
+  required_version = ">= 1.6"
+
+  required_providers {
+    google = {
+      source  = "hashicorp/google"
+      version = ">= 6.50, < 7"
+    }
+  }
+}
+
+provider "google" {
+  project = var.project
+  region  = "us-central1"
+}
+
+variable "project" {
+  description = "The id of the project."
+  type        = string
+}
+
+variable "image" {
+  description = "An image for x86-64 with NVIDIA's driver, Python 3.11 or newer with venv, curl and systemd-resolved."
+  type        = string
+}
+
+variable "wheels_directory" {
+  description = "Where python -m build --wheel has put Castor's wheel."
+  type        = string
+  default     = null
+}
+
+module "castor" {
+  source = "../../"
+
+  deployment       = "demo"
+  project          = var.project
+  region           = "us-central1"
+  zones            = ["us-central1-a", "us-central1-b"]
+  wheels_directory = var.wheels_directory
+  max_usd_per_hour = 10
+
+  pools = {
+    gpu = {
+      image            = var.image
+      machine_types    = ["g2-standard-4", "g2-standard-8"]
+      max_instances    = 8
+      max_usd_per_hour = 10
+    }
+  }
+
+  controller = {
+    image = var.image
+  }
+}
+
+output "pools_source" {
+  description = "What castor serve --pools takes."
+  value       = module.castor.pools_source
+}
+
+output "controller_address" {
+  description = "Where the controller is called from inside."
+  value       = module.castor.controller_address
+}
+
+output "controller_instance" {
+  description = "What gcloud compute ssh --tunnel-through-iap takes."
+  value       = module.castor.controller_instance
+}

@@ -1,0 +1,43 @@
+# The start of the controller's host, at each boot: its state is on a disk of its own, which
+# outlasts it.
+
+disk=/dev/disk/by-id/google-castor-state
+until [ -e "$disk" ]; do sleep 2; done
+blkid "$disk" > /dev/null || mkfs.ext4 -q "$disk"
+install -d -m 0700 /var/lib/castor
+mount=$(systemd-escape --path --suffix=mount /var/lib/castor)
+cat > "/etc/systemd/system/$mount" <<END
+[Unit]
+Description=What Castor must not forget
+
+[Mount]
+What=$disk
+Where=/var/lib/castor
+Type=ext4
+END
+systemctl daemon-reload
+systemctl start "$mount"
+chmod 0700 /var/lib/castor
+
+install_castor server,gcp,training
+
+address=$(ask instance/network-interfaces/0/ip)
+
+# Lighthouses are children of the service that have to outlive it: only its own process is ended.
+cat > /etc/systemd/system/castor.service <<END
+[Unit]
+Description=Castor's controller
+After=network-online.target
+Wants=network-online.target
+RequiresMountsFor=/var/lib/castor
+StartLimitIntervalSec=0
+
+[Service]
+ExecStart=/opt/castor/bin/castor serve --state /var/lib/castor --host $address --port $port --pools $pools
+KillMode=process
+Restart=always
+RestartSec=5
+LimitNOFILE=1048576
+END
+systemctl daemon-reload
+systemctl start castor.service

@@ -1,0 +1,25 @@
+set -euo pipefail
+
+metadata=http://169.254.169.254/computeMetadata/v1
+ask() { curl -sf --retry 10 --retry-connrefused -H 'Metadata-Flavor: Google' "$metadata/$1"; }
+
+fetch() { # an object of the bucket, to a file
+  local token name
+  token=$(ask instance/service-accounts/default/token | sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p')
+  name=$("$python" -c 'import sys, urllib.parse; print(urllib.parse.quote(sys.argv[1], safe=""))' "$1")
+  curl -sf --retry 5 -H @- -o "$2" "https://storage.googleapis.com/storage/v1/b/$bucket/o/$name?alt=media" \
+    <<< "Authorization: Bearer $token"
+}
+
+install_castor() { # into /opt/castor, with the extras named; the image has it where there are no wheels
+  [ -n "$wheels" ] || return 0
+  local from=(--find-links /opt/castor/wheels) wheel
+  [ "$has_index" = true ] || from+=(--no-index)
+  "$python" -m venv /opt/castor
+  mkdir -p /opt/castor/wheels
+  for wheel in $wheels; do
+    fetch "wheels/$wheel" "/opt/castor/wheels/$wheel"
+  done
+  wheel=$(ls /opt/castor/wheels/castor_autoscaler-*.whl | sort -V | tail -n 1)
+  /opt/castor/bin/pip install --quiet --disable-pip-version-check "${from[@]}" "${wheel}[$1]"
+}

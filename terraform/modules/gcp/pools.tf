@@ -1,0 +1,186 @@
+locals {
+  # Spot and on demand differ in the scheduling of a template: one for each, so that a launch says
+  # nothing of it but which one.
+  templates = merge([for name, pool in var.pools : {
+    for purchase in pool.purchases : "${name}/${purchase}" => { pool = name, purchase = purchase }
+  }]...)
+
+  # The schema of providers/gcp/settings.py.
+  pools_document = merge(
+    {
+      schema     = 1
+      deployment = var.deployment
+      project    = var.project
+      audience   = local.audience
+      regions = {
+        (var.region) = {
+          zones        = var.zones
+          user_data    = "gs://${local.bucket_name}/${local.parcels}"
+          subscription = google_pubsub_subscription.events.id
+        }
+      }
+      pools = { for name, pool in var.pools : name => merge(
+        {
+          region           = var.region
+          templates        = { for purchase in pool.purchases : purchase => google_compute_instance_template.pool["${name}/${purchase}"].id }
+          machine_types    = pool.machine_types
+          purchases        = pool.purchases
+          max_instances    = pool.max_instances
+          max_usd_per_hour = pool.max_usd_per_hour
+          boot             = pool.boot
+        },
+        pool.accelerator == null ? {} : { accelerator = pool.accelerator },
+        pool.zones == null ? {} : { zones = pool.zones },
+      ) }
+      max_usd_per_hour    = var.max_usd_per_hour
+      launches_per_minute = var.launches_per_minute
+      labels              = var.labels
+    },
+    var.prices_from == null ? {} : { prices_from = var.prices_from },
+  )
+  pools_json = jsonencode(local.pools_document)
+
+  start_variables = [
+    "#!/bin/bash",
+    "bucket='${local.bucket_name}'",
+    "python='${var.python}'",
+    "wheels='${join(" ", local.wheels)}'",
+    "has_index='${var.package_index}'",
+  ]
+  node_start = join("\n", concat(local.start_variables, [
+    "parcels='${local.parcels}'",
+    "audience='${local.audience}'",
+    "boot_minutes='${var.boot_minutes}'",
+    file("${path.module}/files/install.sh"),
+    file("${path.module}/files/node.sh"),
+    file("${path.module}/files/agent.sh"),
+  ]))
+}
+
+resource "google_compute_resource_policy" "pool" {
+  for_each = { for name, pool in var.pools : name => pool if pool.compact_placement }
+
+  project     = var.project
+  name        = "${local.prefix}${each.key}"
+  region      = var.region
+  description = "Castor ${var.deployment}: instances of the pool ${each.key} are close together"
+
+  group_placement_policy {
+    collocation = "COLLOCATED"
+  }
+
+  lifecycle {
+    precondition {
+      condition     = length(each.value.zones == null ? var.zones : each.value.zones) == 1
+      error_message = "pools.${each.key}.zones: a compact placement is in one zone: name it."
+    }
+  }
+}
+
+resource "google_compute_instance_template" "pool" {
+  for_each = local.templates
+
+  project              = var.project
+  region               = var.region
+  name_prefix          = "${local.prefix}${each.value.pool}-${each.value.purchase}-"
+  description          = "Castor ${var.deployment}: instances of the pool ${each.value.pool}, ${each.value.purchase}"
+  instance_description = "Castor ${var.deployment}"
+  # A launch names which of the pool's it is.
+  machine_type      = var.pools[each.value.pool].machine_types[0]
+  can_ip_forward    = false
+  labels            = local.labels
+  resource_policies = [for policy in values(google_compute_resource_policy.pool)[*] : policy.id if policy.name == "${local.prefix}${each.value.pool}"]
+
+  metadata = {
+    block-project-ssh-keys = "TRUE"
+    enable-oslogin         = "TRUE"
+    serial-port-enable     = "FALSE"
+    startup-script         = local.node_start
+  }
+
+  disk {
+    boot         = true
+    auto_delete  = true
+    source_image = var.pools[each.value.pool].image
+    disk_type    = var.pools[each.value.pool].disk_type
+    disk_size_gb = var.pools[each.value.pool].disk_gb
+    labels       = local.labels
+
+    dynamic "disk_encryption_key" {
+      for_each = compact([var.disk_kms_key])
+
+      content {
+        kms_key_self_link = disk_encryption_key.value
+      }
+    }
+  }
+
+  # No access_config: no address outside.
+  network_interface {
+    subnetwork = local.subnetwork
+    nic_type   = var.pools[each.value.pool].nic_type
+  }
+
+  dynamic "guest_accelerator" {
+    for_each = var.pools[each.value.pool].accelerator == null ? [] : [var.pools[each.value.pool].accelerator]
+
+    content {
+      type  = guest_accelerator.value.type
+      count = guest_accelerator.value.count
+    }
+  }
+
+  # Whatever becomes of the controller, an instance is deleted after so long.
+  scheduling {
+    automatic_restart           = false
+    on_host_maintenance         = "TERMINATE"
+    preemptible                 = each.value.purchase == "spot"
+    provisioning_model          = each.value.purchase == "spot" ? "SPOT" : "STANDARD"
+    instance_termination_action = "DELETE"
+
+    max_run_duration {
+      seconds = var.pools[each.value.pool].max_run_hours * 3600
+    }
+  }
+
+  service_account {
+    email = local.node_account
+    # What it may do, IAM says; this bounds it once more.
+    scopes = ["https://www.googleapis.com/auth/devstorage.read_only"]
+  }
+
+  shielded_instance_config {
+    enable_secure_boot          = var.pools[each.value.pool].secure_boot
+    enable_vtpm                 = true
+    enable_integrity_monitoring = true
+  }
+
+  lifecycle {
+    create_before_destroy = true
+
+    precondition {
+      condition     = length(setsubtract(var.pools[each.value.pool].zones == null ? [] : var.pools[each.value.pool].zones, var.zones)) == 0
+      error_message = "pools.${each.value.pool}.zones: one of them is not in zones: add it there."
+    }
+    precondition {
+      condition     = alltrue([for zone in var.zones : startswith(zone, "${var.region}-")])
+      error_message = "zones: one of them is not in region."
+    }
+    precondition {
+      condition     = var.pools[each.value.pool].max_usd_per_hour <= var.max_usd_per_hour
+      error_message = "pools.${each.value.pool}.max_usd_per_hour: more than max_usd_per_hour allows all pools together."
+    }
+    precondition {
+      condition     = length(local.node_start) <= 262144
+      error_message = "wheels_directory: too many wheels: metadata takes 256 KB at most."
+    }
+  }
+}
+
+resource "google_storage_bucket_object" "pools" {
+  bucket        = google_storage_bucket.this.name
+  name          = local.pools
+  content       = local.pools_json
+  content_type  = "application/json"
+  cache_control = "no-store"
+}

@@ -1,0 +1,119 @@
+"""A stand-in for Google's provider, which can't be had without its registry.
+
+It knows what resources there are and what they are made of, and nothing else: enough for
+`terraform validate` to find a misspelt or missing argument, and for `terraform test` with mocks.
+google_provider.json is of what the module uses, taken from the bindings that CDKTF generated of
+version 6.50.0. They don't say which optional arguments the provider fills in by itself, nor which
+values it takes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+
+SOURCE: Final = "registry.terraform.io/hashicorp/google"
+_SCHEMA: Final = Path(__file__).with_suffix(".json")
+_SERVICE: Final = "tfplugin6.Provider"
+# What Terraform asks before it turns to its mocks; an empty answer has no complaint in it.
+_AGREED: Final = (
+    "ValidateProviderConfig",
+    "ValidateResourceConfig",
+    "ValidateDataResourceConfig",
+    "ConfigureProvider",
+    "StopProvider",
+)
+# Numbers of fields in Terraform's plugin protocol.
+_FLAGS: Final = {"required": (4,), "optional": (5,), "computed": (6,), "either": (5, 6)}
+_NESTED_LIST: Final = 2
+_PROVIDER: Final = {
+    name: ("string", "optional") for name in ("project", "region", "impersonate_service_account")
+}
+
+
+@contextmanager
+def serving(directory: Path) -> Iterator[dict[str, str]]:
+    """The variables by which Terraform finds the provider, which serves meanwhile."""
+    server = grpc.server(ThreadPoolExecutor(4))
+    schema = _schemas(json.loads(_SCHEMA.read_text()))
+    answers = {name: b"" for name in _AGREED} | {"GetProviderSchema": schema}
+    handlers = {
+        name: grpc.unary_unary_rpc_method_handler(lambda request, context, answer=answer: answer)
+        for name, answer in answers.items()
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
+    socket = directory / "provider"
+    server.add_insecure_port(f"unix:{socket}")
+    server.start()
+    try:
+        yield {"TF_REATTACH_PROVIDERS": json.dumps({SOURCE: _reattachment(socket)})}
+    finally:
+        server.stop(None).wait()
+
+
+def _reattachment(socket: Path) -> dict[str, Any]:
+    return {
+        "Protocol": "grpc",
+        "ProtocolVersion": 6,
+        "Pid": 1,
+        "Test": True,
+        "Addr": {"Network": "unix", "String": str(socket)},
+    }
+
+
+def _schemas(known: Mapping[str, Any]) -> bytes:
+    return (
+        _bytes(1, _bytes(2, _block({"attributes": _PROVIDER, "blocks": {}})))
+        + _map(2, known["resources"])
+        + _map(3, known["data"])
+    )
+
+
+def _map(number: int, blocks: Mapping[str, Any]) -> bytes:
+    return b"".join(
+        _bytes(number, _bytes(1, name.encode()) + _bytes(2, _bytes(2, _block(block))))
+        for name, block in blocks.items()
+    )
+
+
+def _block(block: Mapping[str, Any]) -> bytes:
+    attributes = [
+        _bytes(2, _attribute(name, *told)) for name, told in block["attributes"].items()
+    ]
+    nested = [_bytes(3, _nested(name, inner)) for name, inner in block["blocks"].items()]
+    return b"".join([*attributes, *nested])
+
+
+def _attribute(name: str, type_of: object, flag: str) -> bytes:
+    flags = b"".join(_number(number, 1) for number in _FLAGS[flag])
+    return _bytes(1, name.encode()) + _bytes(2, json.dumps(type_of).encode()) + flags
+
+
+def _nested(name: str, block: Mapping[str, Any]) -> bytes:
+    return (
+        _bytes(1, name.encode())
+        + _bytes(2, _block(block))
+        + _number(3, _NESTED_LIST)
+        + (_number(4, 1) if block["required"] else b"")
+        + (b"" if block["many"] else _number(5, 1))
+    )
+
+
+def _number(field: int, value: int) -> bytes:
+    return _variable(field << 3) + _variable(value)
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return _variable(field << 3 | 2) + _variable(len(value)) + value
+
+
+def _variable(value: int) -> bytes:
+    """Protocol Buffers' numbers: seven bits a byte, the lowest first."""
+    low, rest = value & 0x7F, value >> 7
+    return bytes([low | 0x80]) + _variable(rest) if rest else bytes([low])
