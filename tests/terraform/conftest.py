@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 MODULE = Path(__file__).parents[2] / "terraform" / "modules" / "aws"
+GCP_MODULE = MODULE.parent / "gcp"
 MIRROR_VARIABLE = "CASTOR_TERRAFORM_MIRROR"
 PROVIDER = "registry.terraform.io/hashicorp/aws"
 
@@ -54,11 +55,19 @@ def configuration(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def terraform_in(directory: Path, configuration: Path) -> Terraform:
     """With the module beside it as ``aws``, and initialised."""
-    shutil.copytree(MODULE, directory / "aws", ignore=shutil.ignore_patterns(".terraform*"))
+    _copy(MODULE, directory)
+    return _terraform(directory, {"TF_CLI_CONFIG_FILE": str(configuration)})
+
+
+def _copy(module: Path, directory: Path) -> None:
+    shutil.copytree(module, directory / module.name, ignore=shutil.ignore_patterns(".terraform*"))
+
+
+def _terraform(directory: Path, variables: Mapping[str, str]) -> Terraform:
     kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
     environment = {
         **kept,
-        "TF_CLI_CONFIG_FILE": str(configuration),
+        **variables,
         "TF_IN_AUTOMATION": "1",
         "TF_CLI_ARGS": "-no-color",
         "CHECKPOINT_DISABLE": "1",
@@ -66,3 +75,22 @@ def terraform_in(directory: Path, configuration: Path) -> Terraform:
     command = shutil.which("terraform")
     assert command is not None
     return Terraform(directory, command, environment)
+
+
+@pytest.fixture(scope="session")
+def gcp_terraform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terraform]:
+    """In a copy of the module of GCP, initialised, with a stand-in for Google's provider."""
+    if shutil.which("terraform") is None:
+        pytest.skip("terraform is not installed")
+    pytest.importorskip("grpc", reason="grpcio is not installed")
+    from tests.terraform.google_provider import serving
+
+    directory = tmp_path_factory.mktemp("gcp")
+    _copy(GCP_MODULE, directory)
+    configuration = directory / "terraformrc"
+    configuration.touch()
+    with serving(directory) as variables:
+        found = {"TF_CLI_CONFIG_FILE": str(configuration), **variables}
+        terraform = _terraform(directory / GCP_MODULE.name, found)
+        terraform.run("init", "-backend=false", "-input=false")
+        yield terraform

@@ -83,9 +83,7 @@ def _map(number: int, blocks: Mapping[str, Any]) -> bytes:
 
 
 def _block(block: Mapping[str, Any]) -> bytes:
-    attributes = [
-        _bytes(2, _attribute(name, *told)) for name, told in block["attributes"].items()
-    ]
+    attributes = [_bytes(2, _attribute(name, *told)) for name, told in block["attributes"].items()]
     nested = [_bytes(3, _nested(name, inner)) for name, inner in block["blocks"].items()]
     return b"".join([*attributes, *nested])
 

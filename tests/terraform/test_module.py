@@ -22,9 +22,6 @@ from providers.aws.reading import parse_settings
 from providers.aws.storage import session_policy
 from tests.terraform.conftest import MODULE, terraform_in
 
-BLOCK = re.compile(
-    r'^(variable|output) "(\w+)" \{\n(?:.*\n)*?  description = "(.*)"$', re.MULTILINE
-)
 # What a launch makes, beside its spot request, which costs nothing and comes to nothing without.
 MADE = ("fleet", "instance", "network-interface", "volume")
 LAUNCHES = ("ec2:RunInstances", "ec2:CreateFleet")
@@ -80,34 +77,6 @@ def kinds(statement: Statement) -> set[str]:
 
 def equals(statement: Statement, key: str) -> list[str]:
     return listed(statement.get("Condition", {}).get("StringEquals", {}).get(key, []))
-
-
-def test_every_variable_and_output_is_in_the_readme() -> None:
-    readme = (MODULE / "README.md").read_text()
-    for name in ("variables", "outputs"):
-        text = (MODULE / f"{name}.tf").read_text()
-        blocks = BLOCK.findall(text)
-        assert len(blocks) == len(re.findall(r"^(?:variable|output) ", text, re.MULTILINE))
-        for _, block, description in blocks:
-            told = description.replace('\\"', '"')
-            row = rf"^\| {block} \| {re.escape(told)} \|"
-            assert re.search(row, readme, re.MULTILINE), f"{block}: not in README.md as it is"
-
-
-def test_every_variable_has_a_type_and_a_check() -> None:
-    text = (MODULE / "variables.tf").read_text()
-    for block in re.split(r"^(?=variable )", text, flags=re.MULTILINE)[1:]:
-        name = block.split('"')[1]
-        assert re.search(r"^  type\s+=", block, re.MULTILINE), name
-        is_free = "  type        = bool" in block or name == "prices_from"
-        assert is_free or "  validation {" in block, name
-    required = {"deployment", "pools", "max_usd_per_hour"}
-    assert {one for one in required if re.search(rf'"{one}" \{{[^}}]*?\n  default', text)} == set()
-
-
-def test_programs_are_programs() -> None:
-    for path in sorted((MODULE / "files").glob("*.sh")):
-        subprocess.run(["bash", "-n", str(path)], check=True)
 
 
 @pytest.mark.aws

@@ -1,7 +1,7 @@
-"""The start of an instance, run here, on a stand-in for its metadata service.
+"""The start of an instance on each cloud, run here, on a stand-in for its metadata service.
 
 A directory is its disk. What it calls of the system only writes down that it was called. What only
-systemd and EC2 can show is in the README of the module.
+systemd and the cloud can show is in the README of the module.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,25 +23,72 @@ from pathlib import Path
 import pytest
 
 from providers.metadata import identity_proof, read_metadata
-from tests.terraform.conftest import MODULE
+from tests.terraform.conftest import GCP_MODULE, MODULE
 
-SERVICE = "http://169.254.169.254"
-METADATA = {
-    "/latest/meta-data/instance-id": "i-0123456789abcdef0",
-    "/latest/meta-data/local-ipv4": "10.80.0.7",
-    "/latest/meta-data/tags/instance/castor:token": "order-1",
-    "/latest/dynamic/instance-identity/rsa2048": "signed\nby AWS",
-}
-RECLAIM = "/latest/meta-data/spot/instance-action"
+WHEEL = "castor_autoscaler-1-py3-none-any.whl"
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """What a start finds on one cloud, and what it is told.
+
+    `asks` is the header without which nothing of `metadata` is told.
+    """
+
+    module: Path
+    instance: str
+    proof: str
+    services: tuple[str, ...]
+    asks: tuple[str, str]
+    metadata: Mapping[str, str]
+    variables: Mapping[str, str]
+
+
+EC2 = Cloud(
+    module=MODULE,
+    instance="i-0123456789abcdef0",
+    proof="signed\nby AWS",
+    services=("http://169.254.169.254",),
+    asks=("X-aws-ec2-metadata-token", "session"),
+    metadata={
+        "/latest/meta-data/instance-id": "i-0123456789abcdef0",
+        "/latest/meta-data/local-ipv4": "10.80.0.7",
+        "/latest/meta-data/tags/instance/castor:token": "order-1",
+        "/latest/dynamic/instance-identity/rsa2048": "signed\nby AWS",
+    },
+    variables={"region": "us-east-1", "has_wheels": "true"},
+)
+_GCE = "/computeMetadata/v1/instance/"
+_OBJECTS = "/storage/v1/b/castor-test/o/"
+GCE = Cloud(
+    module=GCP_MODULE,
+    instance="castor-test-0a1b",
+    proof="signed.by.Google",
+    services=("http://169.254.169.254", "https://storage.googleapis.com"),
+    asks=("Metadata-Flavor", "Google"),
+    metadata={
+        f"{_GCE}name": "castor-test-0a1b",
+        f"{_GCE}network-interfaces/0/ip": "10.80.0.7",
+        f"{_GCE}service-accounts/default/token": (
+            '{"access_token":"leave-1","expires_in":3599,"token_type":"Bearer"}'
+        ),
+        f"{_GCE}service-accounts/default/identity?audience=castor-test&format=full": (
+            "signed.by.Google"
+        ),
+        f"{_OBJECTS}user-data%2Fcastor-test-0a1b?alt=media": "parcel\n",
+        f"{_OBJECTS}wheels%2F{WHEEL}?alt=media": "wheel",
+    },
+    variables={"wheels": WHEEL, "audience": "castor-test"},
+)
+CLOUDS = {"ec2": EC2, "gce": GCE}
 VARIABLES = {
-    "region": "us-east-1",
     "bucket": "castor-test",
     "parcels": "user-data",
     "python": "python3",
-    "has_wheels": "true",
     "has_index": "true",
     "boot_minutes": "20",
 }
+RECLAIM = "/latest/meta-data/spot/instance-action"
 CALLED = 'echo "$(basename "$0") $*" >> "$CALLS"\n'
 # Each of them may be made to fail by the name of what it is called with.
 PROGRAMS = {
@@ -52,7 +101,10 @@ PROGRAMS = {
         '  *wheels*) mkdir -p "$to"; touch "$to/castor_autoscaler-1-py3-none-any.whl" ;;\n'
         '  *user-data/order-1*) echo parcel > "$to" ;;\n  *) exit 1 ;;\nesac\n'
     ),
-    "python3": 'mkdir -p "$3/bin"; ln -s "$(command -v pip)" "$3/bin/pip"\n',
+    "python3": (
+        f'[ "$1" = -c ] && exec {sys.executable} "$@"\n'
+        'mkdir -p "$3/bin"; ln -s "$(command -v pip)" "$3/bin/pip"\n'
+    ),
     "pip": "",
 }
 
@@ -61,14 +113,19 @@ PROGRAMS = {
 class Machine:
     """A directory that the start takes for the whole disk."""
 
+    cloud: Cloud
     root: Path
-    url: str
-    metadata: dict[str, str] = field(default_factory=lambda: dict(METADATA))
+    url: str = ""
+    metadata: dict[str, str] = field(default_factory=dict)
     failing: str = "nothing"
+
+    def __post_init__(self) -> None:
+        self.metadata |= self.cloud.metadata
 
     def place(self, text: str) -> str:
         """A program of the module, with its paths and addresses here."""
-        text = text.replace(SERVICE, self.url)
+        for service in self.cloud.services:
+            text = text.replace(service, self.url)
         return re.sub(r"(?<![\w.])/(run|var|opt|etc)/", rf"{self.root}/\1/", text)
 
     def start(self) -> int:
@@ -82,14 +139,17 @@ class Machine:
                 f'#!/bin/bash\n{CALLED}case "{name} $*" in *"$FAILING"*) exit 9 ;; esac\n{does}'
             )
             (programs / name).chmod(0o755)
-        told = [f"{name}='{value}'" for name, value in VARIABLES.items()]
-        files = [(MODULE / "files" / name).read_text() for name in ("install.sh", "node.sh")]
+        variables = VARIABLES | dict(self.cloud.variables)
+        told = [f"{name}='{value}'" for name, value in variables.items()]
+        names = ("install.sh", "node.sh", "agent.sh")
+        files = [(self.cloud.module / "files" / name).read_text() for name in names]
         return self.run(["bash", "-c", self.place("\n".join([*told, *files]))]).wait(60)
 
-    def run(self, command: list[str]) -> subprocess.Popen[str]:
+    def run(self, command: list[str], **variables: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             command,
             env={
+                **variables,
                 "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
                 "CALLS": str(self.root / "calls"),
                 "FAILING": self.failing,
@@ -107,18 +167,18 @@ class Machine:
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    if shutil.which("curl") is None:
-        pytest.skip("curl is not installed")
-    machine = Machine(tmp_path, "")
+def serve(machine: Machine) -> ThreadingHTTPServer:
+    """The metadata service, and what else of the cloud a start asks."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_PUT(self) -> None:
             self._say(200, "session")
 
         def do_GET(self) -> None:
-            if self.headers.get("X-aws-ec2-metadata-token") != "session":
+            name, value = machine.cloud.asks
+            is_object = self.path.startswith("/storage/")
+            told = ("Authorization", "Bearer leave-1") if is_object else (name, value)
+            if self.headers.get(told[0]) != told[1]:
                 self._say(401, "")
             elif self.path in machine.metadata:
                 self._say(200, machine.metadata[self.path])
@@ -138,9 +198,32 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     machine.url = f"http://127.0.0.1:{server.server_port}"
+    return server
+
+
+def started_on(cloud: Cloud, root: Path) -> Iterator[Machine]:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    machine = Machine(cloud, root)
+    server = serve(machine)
     yield machine
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture(params=sorted(CLOUDS))
+def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]:
+    yield from started_on(CLOUDS[request.param], tmp_path)
+
+
+@pytest.fixture
+def on_ec2(tmp_path: Path) -> Iterator[Machine]:
+    yield from started_on(EC2, tmp_path)
+
+
+@pytest.fixture
+def on_gce(tmp_path: Path) -> Iterator[Machine]:
+    yield from started_on(GCE, tmp_path)
 
 
 def wait_for(path: Path) -> str:
@@ -155,11 +238,12 @@ def test_the_agent_finds_who_it_is_and_the_word_of_its_cloud(machine: Machine) -
     assert machine.start() == 0
     lines = (machine.root / "run/castor/environment").read_text().splitlines()
     metadata = read_metadata(dict(line.split("=", 1) for line in lines))
-    assert metadata.instance_id == "i-0123456789abcdef0"
+    assert metadata.instance_id == machine.cloud.instance
     assert metadata.devices == (0, 1)
     assert metadata.bind_address == "10.80.0.7"
     assert metadata.directory.is_dir() and metadata.cache_directory.is_dir()
-    assert identity_proof(metadata) == "signed\nby AWS"
+    assert identity_proof(metadata) == machine.cloud.proof
+    assert (machine.root / "run/castor/user-data").read_text() == "parcel\n"
     for name in ("identity", "user-data"):
         assert (machine.root / "run/castor" / name).stat().st_mode & 0o077 == 0
 
@@ -176,16 +260,7 @@ def test_it_is_off_in_minutes_until_the_agent_has_joined(machine: Machine) -> No
     assert machine.unit["Type"] == "notify"
 
 
-@pytest.mark.parametrize(
-    "failing",
-    [
-        "user-data/order-1",
-        "wheels",
-        "pip install",
-        "python3 -m venv",
-        "systemctl start",
-    ],
-)
+@pytest.mark.parametrize("failing", ["pip install", "python3 -m venv", "systemctl start"])
 def test_a_start_that_fails_anywhere_ends_the_instance_at_once(
     machine: Machine, failing: str
 ) -> None:
@@ -195,11 +270,23 @@ def test_a_start_that_fails_anywhere_ends_the_instance_at_once(
     assert "shutdown -c" not in machine.calls
 
 
-@pytest.mark.parametrize("path", sorted(METADATA))
-def test_without_its_metadata_an_instance_ends(machine: Machine, path: str) -> None:
-    del machine.metadata[path]
-    assert machine.start() != 0
-    assert machine.calls[-1] == "shutdown -h now castor: the start failed"
+@pytest.mark.parametrize("failing", ["user-data/order-1", "wheels"])
+def test_without_what_the_bucket_has_an_instance_of_ec2_ends(
+    on_ec2: Machine, failing: str
+) -> None:
+    on_ec2.failing = failing
+    assert on_ec2.start() != 0
+    assert on_ec2.calls[-1] == "shutdown -h now castor: the start failed"
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), [(name, path) for name, cloud in CLOUDS.items() for path in cloud.metadata]
+)
+def test_without_its_metadata_an_instance_ends(name: str, path: str, tmp_path: Path) -> None:
+    for machine in started_on(CLOUDS[name], tmp_path):
+        del machine.metadata[path]
+        assert machine.start() != 0
+        assert machine.calls[-1] == "shutdown -h now castor: the start failed"
 
 
 def test_an_agent_that_dies_or_hangs_takes_the_instance_with_it(machine: Machine) -> None:
@@ -227,13 +314,73 @@ def test_the_agent_presses_the_power_button(machine: Machine) -> None:
     assert told == ["node", "--user-data", str(machine.root / "run/castor/user-data")]
 
 
-def test_the_watch_writes_down_when_the_instance_is_taken_back(machine: Machine) -> None:
-    assert machine.start() == 0
-    machine.metadata[RECLAIM] = '{"action": "terminate", "time": "2026-11-22T08:02:00Z"}'
-    watch = (machine.root / "run/castor/watch").read_text()
-    looking = machine.run(["bash", "-c", watch.replace("sleep 5", "sleep 0.05")])
+def test_the_watch_of_ec2_writes_down_when_the_instance_is_taken_back(on_ec2: Machine) -> None:
+    assert on_ec2.start() == 0
+    on_ec2.metadata[RECLAIM] = '{"action": "terminate", "time": "2026-11-22T08:02:00Z"}'
+    with watching(on_ec2, "sleep 5"):
+        assert wait_for(on_ec2.root / "run/castor/reclaim") == "1795334520\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "told", "left_seconds"),
+    [
+        ("preempted", "TRUE", 30),
+        ("maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE", 60),
+    ],
+)
+def test_the_watch_of_gce_writes_down_when_the_instance_is_taken_back(
+    on_gce: Machine, path: str, told: str, left_seconds: int
+) -> None:
+    assert on_gce.start() == 0
+    on_gce.metadata |= {f"{_GCE}preempted": "FALSE", f"{_GCE}maintenance-event": "NONE"}
+    reclaim = on_gce.root / "run/castor/reclaim"
+    with watching(on_gce, "sleep 1"):
+        changed = f"{_GCE}preempted?wait_for_change=true&timeout_sec=10"
+        on_gce.metadata[changed] = "FALSE"
+        wait_for(on_gce.root / "run/castor/preempted")
+        assert not reclaim.exists()
+        before = int(time.time())
+        on_gce.metadata[f"{_GCE}{path}"] = told
+        moment = int(wait_for(reclaim))
+    assert before <= moment - left_seconds <= time.time()
+
+
+def test_an_instance_of_gce_that_is_shut_down_leaves_first(on_gce: Machine) -> None:
+    assert on_gce.start() == 0
+    drop_in = on_gce.root / "etc/systemd/system/castor-node.service.d/leave.conf"
+    assert f"ExecStop=/bin/bash {on_gce.root}/run/castor/leave" in drop_in.read_text()
+    agent = subprocess.Popen(["sleep", "600"])
+    leaving = on_gce.run(["bash", f"{on_gce.root}/run/castor/leave"], MAINPID=str(agent.pid))
     try:
-        assert wait_for(machine.root / "run/castor/reclaim") == "1795334520\n"
+        assert float(wait_for(on_gce.root / "run/castor/reclaim")) > time.time()
+        assert leaving.poll() is None, "systemd ends the agent when this returns"
+    finally:
+        agent.kill()
+        agent.wait()
+    assert leaving.wait(20) == 0
+
+
+def test_an_agent_of_gce_that_has_ended_is_not_waited_for(on_gce: Machine) -> None:
+    assert on_gce.start() == 0
+    assert on_gce.run(["bash", f"{on_gce.root}/run/castor/leave"]).wait(20) == 0
+    assert not (on_gce.root / "run/castor/reclaim").exists()
+
+
+def test_an_image_of_gce_on_which_jobs_would_find_no_names_ends(on_gce: Machine) -> None:
+    (on_gce.root / "etc").mkdir()
+    (on_gce.root / "etc/resolv.conf").write_text("nameserver 169.254.169.254\n")
+    assert on_gce.start() != 0
+    assert on_gce.calls[-1] == "shutdown -h now castor: the start failed"
+
+
+@contextmanager
+def watching(machine: Machine, pause: str) -> Iterator[None]:
+    """The watch at work, with its pause cut short."""
+    watch = (machine.root / "run/castor/watch").read_text()
+    assert pause in watch
+    looking = machine.run(["bash", "-c", watch.replace(pause, "sleep 0.05")])
+    try:
+        yield
     finally:
         looking.kill()
         looking.wait()

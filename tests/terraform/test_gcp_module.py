@@ -1,0 +1,294 @@
+"""The Terraform module of GCP: its own tests, and what its conditions let through.
+
+Google's provider is a stand-in (google_provider.py); conditions are read here as the documentation of
+IAM has them. That Google does what it says is for a real project to show.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.terraform.conftest import Terraform
+
+INSTANCE = "compute.googleapis.com/Instance"
+DISK = "compute.googleapis.com/Disk"
+OBJECT = "storage.googleapis.com/Object"
+OBJECTS = "projects/_/buckets/castor-prod-my-project/objects"
+
+# Terraform takes five seconds on a quiet machine, and its tests share one run.
+pytestmark = pytest.mark.timeout(300)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text in a condition."""
+
+    text: str
+
+    def __eq__(self, other: object) -> bool:
+        return self.text == (other.text if isinstance(other, Text) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def startsWith(self, start: str) -> bool:
+        return self.text.startswith(start)
+
+    def extract(self, template: str) -> Text:
+        """What stands in the place of the one {name}: up to what follows it, or to the end."""
+        before, after = re.split(r"\{\w+\}", template)
+        _, found, rest = self.text.partition(before)
+        value, ends, _ = rest.partition(after) if after else (rest, "end", "")
+        return Text(value if found and ends else "")
+
+
+@dataclass(frozen=True)
+class Resource:
+    type: str
+    name: Text
+
+
+@dataclass(frozen=True)
+class Asked:
+    prefix: str
+
+    def getAttribute(self, name: str, default: str) -> Text:
+        assert name == "storage.googleapis.com/objectListPrefix"
+        return Text(self.prefix or default)
+
+
+def holds(condition: str, kind: str, name: str, prefix: str = "") -> bool:
+    """What IAM finds of a condition that is about this resource."""
+    expression = condition.replace("&&", "and").replace("||", "or")
+    return bool(eval(expression, {"resource": Resource(kind, Text(name)), "api": Asked(prefix)}))
+
+
+@pytest.fixture(scope="session")
+def rendered(gcp_terraform: Terraform) -> dict[str, Any]:
+    """What each run of the module's own tests made, by the run's name: they all pass."""
+    gcp_terraform.run("validate")
+    _, told = gcp_terraform.run("test", "-json", "-verbose")
+    lines = [json.loads(line) for line in told.splitlines()]
+    return {line["@testrun"]: line["test_state"] for line in lines if line["type"] == "test_state"}
+
+
+@pytest.fixture(scope="session")
+def outputs(rendered: dict[str, Any]) -> dict[str, Any]:
+    return {name: told["value"] for name, told in rendered["ground"]["outputs"].items()}
+
+
+@pytest.fixture(scope="session")
+def resources(rendered: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = rendered["ground"]["root_module"]["resources"]
+    return found
+
+
+def values(resources: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:
+    return {str(one.get("index")): one["values"] for one in resources if one["type"] == kind}
+
+
+def test_terraform_would_write_it_the_same(gcp_terraform: Terraform) -> None:
+    gcp_terraform.run("fmt", "-check", "-recursive")
+
+
+def test_the_stand_in_refuses_what_the_provider_has_not(
+    gcp_terraform: Terraform, tmp_path: Path
+) -> None:
+    (tmp_path / "main.tf").write_text(
+        'resource "google_compute_network" "this" {\n  nmae = "castor"\n}\n'
+    )
+    elsewhere = Terraform(tmp_path, gcp_terraform.command, gcp_terraform.environment)
+    elsewhere.run("init", "-input=false")
+    _, told = elsewhere.run("validate", "-json", accepted=(1,))
+    said = {one["summary"] for one in json.loads(told)["diagnostics"]}
+    assert said == {"Missing required argument", "Unsupported argument"}
+
+
+def test_the_pools_are_what_the_provider_reads(outputs: dict[str, Any]) -> None:
+    document = json.loads(outputs["pools_json"])
+    pools = document.pop("pools")
+    assert document == {
+        "schema": 1,
+        "deployment": "prod",
+        "project": "my-project",
+        "audience": "castor-prod",
+        "regions": {
+            "us-central1": {
+                "zones": ["us-central1-a", "us-central1-b"],
+                "user_data": "gs://castor-prod-my-project/user-data",
+                "subscription": "projects/my-project/subscriptions/castor-prod-events",
+            }
+        },
+        "max_usd_per_hour": 60,
+        "launches_per_minute": 60,
+        "labels": {"team": "vision"},
+    }
+    template = outputs["instance_templates"]["gpu/spot"]
+    assert pools["gpu"] == {
+        "region": "us-central1",
+        "templates": {"spot": template, "on-demand": template},
+        "machine_types": ["n1-standard-8", "n1-standard-16"],
+        "accelerator": {"type": "nvidia-tesla-t4", "count": 2},
+        "purchases": ["spot", "on-demand"],
+        "max_instances": 16,
+        "max_usd_per_hour": 40,
+        "boot": "3m",
+    }
+    assert pools["near"]["zones"] == ["us-central1-b"]
+    assert list(pools["near"]["templates"]) == ["on-demand"]
+    assert "accelerator" not in pools["near"]
+
+
+@pytest.mark.parametrize("kind", [INSTANCE, DISK])
+@pytest.mark.parametrize(
+    ("name", "is_own"),
+    [
+        ("zones/us-central1-a/{}/castor-prod-0a1b", True),
+        ("zones/us-central1-a/{}/castor-production-0a1b", False),
+        ("zones/us-central1-a/{}/castor-other-0a1b", False),
+        ("zones/us-central1-a/{}/controller-castor-prod", False),
+        ("zones/europe-west4-a/{}/castor-prod-0a1b", False),
+        ("zones/us-central1-a/{}/x-castor-prod-0a1b", False),
+        ("global/{}/castor-prod-0a1b", False),
+    ],
+)
+def test_only_its_own_are_made_and_ended(
+    outputs: dict[str, Any], kind: str, name: str, is_own: bool
+) -> None:
+    condition = outputs["project_grants"]["launch"]
+    path = "projects/my-project/" + name.format("disks" if kind == DISK else "instances")
+    assert holds(condition, kind, path) is is_own
+    assert not holds(condition, "compute.googleapis.com/Snapshot", path)
+
+
+def test_no_other_deployments_names_begin_with_its_prefix(outputs: dict[str, Any]) -> None:
+    assert outputs["prefix"] == "castor-prod-"
+    assert outputs["controller_instance"] == "controller-castor-prod"
+
+
+def test_what_is_granted_everywhere_changes_nothing(outputs: dict[str, Any]) -> None:
+    free = {role for role, condition in outputs["project_grants"].items() if condition is None}
+    actions = {one.rsplit(".", 1)[1] for role in free for one in outputs["roles"][role]}
+    assert actions == {"get", "list", "use"}
+    assert outputs["roles"]["placement"] == ["compute.resourcePolicies.use"]
+
+
+def test_no_role_may_do_what_nobody_calls(outputs: dict[str, Any]) -> None:
+    actions = {one for role in outputs["roles"].values() for one in role}
+    assert not any("*" in one for one in actions)
+    changing = {one for one in actions if one.rsplit(".", 1)[1] not in {"get", "list"}}
+    assert changing == {
+        *(f"compute.disks.{verb}" for verb in ("create", "setLabels")),
+        *("compute.instances.create", "compute.instances.delete", "compute.instances.setLabels"),
+        *("compute.instances.setMetadata", "compute.instances.setServiceAccount"),
+        *("compute.instanceTemplates.useReadOnly", "compute.images.useReadOnly"),
+        *("compute.subnetworks.use", "compute.resourcePolicies.use"),
+        *("iam.serviceAccounts.actAs", "iam.serviceAccounts.getAccessToken"),
+        *("pubsub.subscriptions.consume", "storage.objects.create", "storage.objects.delete"),
+    }
+
+
+def test_the_nodes_account_alone_is_acted_as(resources: list[dict[str, Any]]) -> None:
+    found = [
+        (one["name"], one["values"]["service_account_id"])
+        for one in resources
+        if one["type"] == "google_service_account_iam_member"
+    ]
+    accounts = values(resources, "google_service_account")
+    assert found == [
+        ("controller_acts_as_node", accounts["node"]["name"]),
+        ("controller_hands_on_leave", accounts["job"]["name"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("account", "permission", "may", "may_not"),
+    [
+        ("node", "storage.objects.get", ["user-data/x", "wheels/x"], ["jobs/x", "pools.json"]),
+        ("node", "storage.objects.create", [], ["user-data/x", "jobs/x", "wheels/x"]),
+        (
+            "controller",
+            "storage.objects.get",
+            ["pools.json", "wheels/x", "jobs/x", "bundles/x"],
+            ["user-data/x", "pools.json.old", "other"],
+        ),
+        (
+            "controller",
+            "storage.objects.create",
+            ["user-data/x", "bundles/x", "jobs/x"],
+            ["pools.json", "wheels/x"],
+        ),
+        ("job", "storage.objects.get", ["jobs/x", "bundles/x"], ["user-data/x", "pools.json"]),
+        ("job", "storage.objects.delete", ["jobs/x"], ["bundles/x", "user-data/x", "wheels/x"]),
+    ],
+)
+def test_each_has_its_part_of_the_bucket(
+    outputs: dict[str, Any], account: str, permission: str, may: list[str], may_not: list[str]
+) -> None:
+    granted = [
+        one["condition"]
+        for one in outputs["bucket_grants"].values()
+        if one["account"] == account and permission in outputs["roles"][one["role"]]
+    ]
+    for name, expected in [*((one, True) for one in may), *((one, False) for one in may_not)]:
+        found = any(holds(one, OBJECT, f"{OBJECTS}/{name}") for one in granted)
+        assert found is expected, name
+
+
+def test_lists_are_of_one_folder(outputs: dict[str, Any]) -> None:
+    lists = [one for one in outputs["bucket_grants"].values() if one["role"] == "list"]
+    assert {one["account"] for one in lists} == {"controller", "job"}
+    bucket = OBJECTS.removesuffix("/objects")
+    for one in lists:
+        folders = ["jobs/", "bundles/", "user-data/", "wheels/", ""]
+        may = {
+            folder
+            for folder in folders
+            if holds(one["condition"], "storage.googleapis.com/Bucket", bucket, folder)
+        }
+        assert may in ({"jobs/"}, {"bundles/"})
+        assert may == {"jobs/"} or one["account"] == "controller"
+
+
+def test_every_grant_in_the_bucket_has_a_condition(resources: list[dict[str, Any]]) -> None:
+    grants = values(resources, "google_storage_bucket_iam_member")
+    assert len(grants) == 15
+    assert all(len(one["condition"]) == 1 for one in grants.values())
+
+
+def test_preemptions_of_its_own_instances_are_heard_of(resources: list[dict[str, Any]]) -> None:
+    (sink,) = values(resources, "google_logging_project_sink").values()
+    assert '"compute.instances.preempted"' in sink["filter"]
+    assert 'protoPayload.resourceName:"/instances/castor-prod-"' in sink["filter"]
+    (topic,) = values(resources, "google_pubsub_topic").values()
+    assert sink["destination"] == f"pubsub.googleapis.com/{topic['id']}"
+    (member,) = values(resources, "google_pubsub_topic_iam_member").values()
+    assert member["member"] == sink["writer_identity"]
+    (subscription,) = values(resources, "google_pubsub_subscription").values()
+    assert subscription["topic"] == topic["id"]
+
+
+def test_the_start_of_an_instance_is_a_program(
+    resources: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    templates = values(resources, "google_compute_instance_template")
+    controllers = values(resources, "google_compute_instance")
+    scripts = [one["metadata"]["startup-script"] for one in templates.values()]
+    scripts += [one["metadata_startup_script"] for one in controllers.values()]
+    assert len(scripts) == 4
+    for script in scripts:
+        path = tmp_path / "start"
+        path.write_text(script)
+        subprocess.run(["bash", "-n", str(path)], check=True)
+        assert script.startswith("#!/bin/bash\n")
+        assert "join_token" not in script
+        assert "bucket='castor-prod-my-project'" in script
+    assert "--pools $pools" in scripts[-1]
+    assert "pools='gs://castor-prod-my-project/pools.json'" in scripts[-1]
