@@ -1,7 +1,7 @@
 """The Terraform module of GCP: its own tests, and what its conditions let through.
 
-Google's provider is a stand-in (google_provider.py); conditions are read here as the documentation of
-IAM has them. That Google does what it says is for a real project to show.
+Google's provider is a stand-in (google_provider.py); conditions are read here as the documentation
+of IAM has them. That Google does what it says is for a real project to show.
 """
 
 from __future__ import annotations

@@ -43,13 +43,12 @@ locals {
   )
 
   # IAM asks about an instance, and about its disk, which has its name.
-  launch_condition = join(" || ", [for type, kind in { Disk = "disks", Instance = "instances" } :
-    "(${join(" && ", [
-      "resource.type == \"compute.googleapis.com/${type}\"",
-      "resource.name.extract(\"/zones/{zone}/\").startsWith(\"${var.region}-\")",
-      "resource.name.extract(\"/${kind}/{name}\").startsWith(\"${local.prefix}\")",
-    ])})"
-  ])
+  launch_conditions = [for type, kind in { Disk = "disks", Instance = "instances" } : join(" && ", [
+    "resource.type == \"compute.googleapis.com/${type}\"",
+    "resource.name.extract(\"/zones/{zone}/\").startsWith(\"${var.region}-\")",
+    "resource.name.extract(\"/${kind}/{name}\").startsWith(\"${local.prefix}\")",
+  ])]
+  launch_condition = format("(%s) || (%s)", local.launch_conditions...)
 
   # What is granted in the whole project: role, and the condition that bounds it.
   project_grants = merge(
