@@ -124,6 +124,8 @@ def test_the_pools_are_what_the_provider_reads(outputs: dict[str, Any]) -> None:
                 "zones": ["us-central1-a", "us-central1-b"],
                 "user_data": "gs://castor-prod-my-project/user-data",
                 "subscription": "projects/my-project/subscriptions/castor-prod-events",
+                "jobs": "gs://castor-prod-my-project/jobs",
+                "job_account": outputs["service_accounts"]["job"],
             }
         },
         "max_usd_per_hour": 60,
@@ -140,6 +142,7 @@ def test_the_pools_are_what_the_provider_reads(outputs: dict[str, Any]) -> None:
         "max_instances": 16,
         "max_usd_per_hour": 40,
         "boot": "3m",
+        "extras_usd_per_hour": "0.028797",  # 200 GB of pd-balanced at $0.10 a month, and NAT
     }
     assert pools["near"]["zones"] == ["us-central1-b"]
     assert list(pools["near"]["templates"]) == ["on-demand"]

@@ -7,208 +7,19 @@ systemd and the cloud can show is in the README of the module.
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import signal
 import subprocess
-import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from providers.metadata import identity_proof, read_metadata
-from tests.terraform.conftest import GCP_MODULE, MODULE
+from tests.terraform.machine import CLOUDS, EC2, GCE, GCE_METADATA, Machine, started_on
 
-WHEEL = "castor_autoscaler-1-py3-none-any.whl"
-
-
-@dataclass(frozen=True)
-class Cloud:
-    """What a start finds on one cloud, and what it is told.
-
-    `asks` is the header without which nothing of `metadata` is told.
-    """
-
-    module: Path
-    instance: str
-    proof: str
-    services: tuple[str, ...]
-    asks: tuple[str, str]
-    metadata: Mapping[str, str]
-    variables: Mapping[str, str]
-
-
-EC2 = Cloud(
-    module=MODULE,
-    instance="i-0123456789abcdef0",
-    proof="signed\nby AWS",
-    services=("http://169.254.169.254",),
-    asks=("X-aws-ec2-metadata-token", "session"),
-    metadata={
-        "/latest/meta-data/instance-id": "i-0123456789abcdef0",
-        "/latest/meta-data/local-ipv4": "10.80.0.7",
-        "/latest/meta-data/tags/instance/castor:token": "order-1",
-        "/latest/dynamic/instance-identity/rsa2048": "signed\nby AWS",
-    },
-    variables={"region": "us-east-1", "has_wheels": "true"},
-)
-_GCE = "/computeMetadata/v1/instance/"
-_OBJECTS = "/storage/v1/b/castor-test/o/"
-GCE = Cloud(
-    module=GCP_MODULE,
-    instance="castor-test-0a1b",
-    proof="signed.by.Google",
-    services=("http://169.254.169.254", "https://storage.googleapis.com"),
-    asks=("Metadata-Flavor", "Google"),
-    metadata={
-        f"{_GCE}name": "castor-test-0a1b",
-        f"{_GCE}network-interfaces/0/ip": "10.80.0.7",
-        f"{_GCE}service-accounts/default/token": (
-            '{"access_token":"leave-1","expires_in":3599,"token_type":"Bearer"}'
-        ),
-        f"{_GCE}service-accounts/default/identity?audience=castor-test&format=full": (
-            "signed.by.Google"
-        ),
-        f"{_OBJECTS}user-data%2Fcastor-test-0a1b?alt=media": "parcel\n",
-        f"{_OBJECTS}wheels%2F{WHEEL}?alt=media": "wheel",
-    },
-    variables={"wheels": WHEEL, "audience": "castor-test"},
-)
-CLOUDS = {"ec2": EC2, "gce": GCE}
-VARIABLES = {
-    "bucket": "castor-test",
-    "parcels": "user-data",
-    "python": "python3",
-    "has_index": "true",
-    "boot_minutes": "20",
-}
 RECLAIM = "/latest/meta-data/spot/instance-action"
-CALLED = 'echo "$(basename "$0") $*" >> "$CALLS"\n'
-# Each of them may be made to fail by the name of what it is called with.
-PROGRAMS = {
-    "shutdown": "",
-    "systemctl": "",
-    "install": 'exec /usr/bin/install "$@"\n',
-    "nvidia-smi": "echo GPU 0; echo GPU 1\n",
-    "aws": (
-        'to=${@: -1}; case "$*" in\n'
-        '  *wheels*) mkdir -p "$to"; touch "$to/castor_autoscaler-1-py3-none-any.whl" ;;\n'
-        '  *user-data/order-1*) echo parcel > "$to" ;;\n  *) exit 1 ;;\nesac\n'
-    ),
-    "python3": (
-        f'[ "$1" = -c ] && exec {sys.executable} "$@"\n'
-        'mkdir -p "$3/bin"; ln -s "$(command -v pip)" "$3/bin/pip"\n'
-    ),
-    "pip": "",
-}
-
-
-@dataclass
-class Machine:
-    """A directory that the start takes for the whole disk."""
-
-    cloud: Cloud
-    root: Path
-    url: str = ""
-    metadata: dict[str, str] = field(default_factory=dict)
-    failing: str = "nothing"
-
-    def __post_init__(self) -> None:
-        self.metadata |= self.cloud.metadata
-
-    def place(self, text: str) -> str:
-        """A program of the module, with its paths and addresses here."""
-        for service in self.cloud.services:
-            text = text.replace(service, self.url)
-        return re.sub(r"(?<![\w.])/(run|var|opt|etc)/", rf"{self.root}/\1/", text)
-
-    def start(self) -> int:
-        """The exit status of the whole start."""
-        (self.root / "etc/systemd/system").mkdir(parents=True)
-        (self.root / "run").mkdir()
-        programs = self.root / "bin"
-        programs.mkdir()
-        for name, does in PROGRAMS.items():
-            (programs / name).write_text(
-                f'#!/bin/bash\n{CALLED}case "{name} $*" in *"$FAILING"*) exit 9 ;; esac\n{does}'
-            )
-            (programs / name).chmod(0o755)
-        variables = VARIABLES | dict(self.cloud.variables)
-        told = [f"{name}='{value}'" for name, value in variables.items()]
-        names = ("install.sh", "node.sh", "agent.sh")
-        files = [(self.cloud.module / "files" / name).read_text() for name in names]
-        return self.run(["bash", "-c", self.place("\n".join([*told, *files]))]).wait(60)
-
-    def run(self, command: list[str], **variables: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            command,
-            env={
-                **variables,
-                "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
-                "CALLS": str(self.root / "calls"),
-                "FAILING": self.failing,
-            },
-            text=True,
-        )
-
-    @property
-    def calls(self) -> list[str]:
-        return (self.root / "calls").read_text().splitlines()
-
-    @property
-    def unit(self) -> dict[str, str]:
-        text = (self.root / "etc/systemd/system/castor-node.service").read_text()
-        return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-
-
-def serve(machine: Machine) -> ThreadingHTTPServer:
-    """The metadata service, and what else of the cloud a start asks."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_PUT(self) -> None:
-            self._say(200, "session")
-
-        def do_GET(self) -> None:
-            name, value = machine.cloud.asks
-            is_object = self.path.startswith("/storage/")
-            told = ("Authorization", "Bearer leave-1") if is_object else (name, value)
-            if self.headers.get(told[0]) != told[1]:
-                self._say(401, "")
-            elif self.path in machine.metadata:
-                self._say(200, machine.metadata[self.path])
-            else:
-                self._say(404, "")
-
-        def _say(self, status: int, text: str) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    machine.url = f"http://127.0.0.1:{server.server_port}"
-    return server
-
-
-def started_on(cloud: Cloud, root: Path) -> Iterator[Machine]:
-    if shutil.which("curl") is None:
-        pytest.skip("curl is not installed")
-    machine = Machine(cloud, root)
-    server = serve(machine)
-    yield machine
-    server.shutdown()
-    server.server_close()
 
 
 @pytest.fixture(params=sorted(CLOUDS))
@@ -257,7 +68,7 @@ def test_it_is_off_in_minutes_until_the_agent_has_joined(machine: Machine) -> No
         "systemctl start castor-node.service",  # returns when the agent says that it has joined
         "shutdown -c",
     ]
-    assert machine.unit["Type"] == "notify"
+    assert machine.unit()["Type"] == "notify"
 
 
 @pytest.mark.parametrize("failing", ["pip install", "python3 -m venv", "systemctl start"])
@@ -291,10 +102,10 @@ def test_without_its_metadata_an_instance_ends(name: str, path: str, tmp_path: P
 
 def test_an_agent_that_dies_or_hangs_takes_the_instance_with_it(machine: Machine) -> None:
     assert machine.start() == 0
-    assert machine.unit["ExecStopPost"] == "/bin/systemctl --no-block poweroff"
-    assert machine.unit["NotifyAccess"] == "all", "the agent is not the unit's first process"
-    assert machine.unit["WatchdogSec"] == "300"
-    assert "Restart" not in machine.unit
+    assert machine.unit()["ExecStopPost"] == "/bin/systemctl --no-block poweroff"
+    assert machine.unit()["NotifyAccess"] == "all", "the agent is not the unit's first process"
+    assert machine.unit()["WatchdogSec"] == "300"
+    assert "Restart" not in machine.unit()
     agent = machine.root / "opt/castor/bin/castor"
     agent.write_text(f"#!/bin/bash\necho $$ > {machine.root}/agent\nexec sleep 600\n")
     agent.chmod(0o755)
@@ -332,15 +143,18 @@ def test_the_watch_of_gce_writes_down_when_the_instance_is_taken_back(
     on_gce: Machine, path: str, told: str, left_seconds: int
 ) -> None:
     assert on_gce.start() == 0
-    on_gce.metadata |= {f"{_GCE}preempted": "FALSE", f"{_GCE}maintenance-event": "NONE"}
+    on_gce.metadata |= {
+        f"{GCE_METADATA}preempted": "FALSE",
+        f"{GCE_METADATA}maintenance-event": "NONE",
+    }
     reclaim = on_gce.root / "run/castor/reclaim"
     with watching(on_gce, "sleep 1"):
-        changed = f"{_GCE}preempted?wait_for_change=true&timeout_sec=10"
+        changed = f"{GCE_METADATA}preempted?wait_for_change=true&timeout_sec=10"
         on_gce.metadata[changed] = "FALSE"
         wait_for(on_gce.root / "run/castor/preempted")
         assert not reclaim.exists()
         before = int(time.time())
-        on_gce.metadata[f"{_GCE}{path}"] = told
+        on_gce.metadata[f"{GCE_METADATA}{path}"] = told
         moment = int(wait_for(reclaim))
     assert before <= moment - left_seconds <= time.time()
 

@@ -1,5 +1,9 @@
 locals {
-  controllers     = var.controller == null ? {} : { this = var.controller }
+  controllers = var.controller == null ? {} : { this = var.controller }
+
+  # Not `castor-deployment`: what has that label is billed with instances.
+  host_labels = merge(var.labels, { "castor-controller-of" = var.deployment })
+
   controller_zone = try(coalesce(var.controller.zone, var.zones[0]), "")
 
   controller_start = join("\n", concat(local.start_variables, [
@@ -22,7 +26,7 @@ resource "google_compute_address" "controller" {
   purpose      = "GCE_ENDPOINT"
   subnetwork   = local.subnetwork
   address      = each.value.private_ip != null ? each.value.private_ip : cidrhost(local.inner_cidr, 10)
-  labels       = local.labels
+  labels       = local.host_labels
 }
 
 # What must not be forgotten outlasts the instance, which may be replaced by a new image.
@@ -34,7 +38,7 @@ resource "google_compute_disk" "state" {
   name    = "${local.controller_name}-state"
   type    = "pd-balanced"
   size    = each.value.state_gb
-  labels  = local.labels
+  labels  = local.host_labels
 
   dynamic "disk_encryption_key" {
     for_each = compact([var.disk_kms_key])
@@ -55,7 +59,7 @@ resource "google_compute_instance" "controller" {
   machine_type            = each.value.machine_type
   can_ip_forward          = false
   metadata_startup_script = local.controller_start
-  labels                  = merge(var.labels, { "castor-controller-of" = var.deployment })
+  labels                  = local.host_labels
 
   metadata = {
     block-project-ssh-keys = "TRUE"
@@ -71,7 +75,7 @@ resource "google_compute_instance" "controller" {
       image  = each.value.image
       size   = each.value.disk_gb
       type   = "pd-balanced"
-      labels = local.labels
+      labels = local.host_labels
     }
   }
 

@@ -5,6 +5,21 @@ locals {
     for purchase in pool.purchases : "${name}/${purchase}" => { pool = name, purchase = purchase }
   }]...)
 
+  hours_a_month = 730 # as Google counts them
+
+  # Those of us-central1, where the region's own are not given.
+  disk_usd_per_gb_month = merge(
+    { "hyperdisk-balanced" = 0.08, "pd-balanced" = 0.1, "pd-ssd" = 0.17, "pd-standard" = 0.04 },
+    var.disk_usd_per_gb_month,
+  )
+  # Google asks it of the first 32 instances alone.
+  nat_usd_per_hour = local.has_nat ? 0.0014 : 0
+
+  # What is billed beside an instance as long as it is there; a text, for it is money.
+  extras_usd_per_hour = { for name, pool in var.pools : name =>
+    format("%.6f", pool.disk_gb * local.disk_usd_per_gb_month[pool.disk_type] / local.hours_a_month + local.nat_usd_per_hour)
+  }
+
   # The schema of providers/gcp/settings.py.
   pools_document = merge(
     {
@@ -17,17 +32,20 @@ locals {
           zones        = var.zones
           user_data    = "gs://${local.bucket_name}/${local.parcels}"
           subscription = google_pubsub_subscription.events.id
+          jobs         = "gs://${local.bucket_name}/${local.jobs}"
+          job_account  = google_service_account.this["job"].email
         }
       }
       pools = { for name, pool in var.pools : name => merge(
         {
-          region           = var.region
-          templates        = { for purchase in pool.purchases : purchase => google_compute_instance_template.pool["${name}/${purchase}"].id }
-          machine_types    = pool.machine_types
-          purchases        = pool.purchases
-          max_instances    = pool.max_instances
-          max_usd_per_hour = pool.max_usd_per_hour
-          boot             = pool.boot
+          region              = var.region
+          templates           = { for purchase in pool.purchases : purchase => google_compute_instance_template.pool["${name}/${purchase}"].id }
+          machine_types       = pool.machine_types
+          purchases           = pool.purchases
+          max_instances       = pool.max_instances
+          max_usd_per_hour    = pool.max_usd_per_hour
+          boot                = pool.boot
+          extras_usd_per_hour = local.extras_usd_per_hour[name]
         },
         pool.accelerator == null ? {} : { accelerator = pool.accelerator },
         pool.zones == null ? {} : { zones = pool.zones },

@@ -156,6 +156,20 @@ variable "max_usd_per_hour" {
   }
 }
 
+variable "disk_usd_per_gb_month" {
+  description = "What a GB of a type of disk costs a month, where it is not what it costs in us-central1 ($0.10 of pd-balanced): the disk of an instance is part of its price."
+  type        = map(number)
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition = alltrue([for type, usd in var.disk_usd_per_gb_month :
+      contains(["pd-standard", "pd-balanced", "pd-ssd", "hyperdisk-balanced"], type) && usd >= 0 && usd <= 10
+    ])
+    error_message = "disk_usd_per_gb_month: dollars from 0 to 10 by type of disk, such as { \"pd-balanced\" = 0.11 }."
+  }
+}
+
 variable "launches_per_minute" {
   description = "How many launches a minute all pools together may have."
   type        = number

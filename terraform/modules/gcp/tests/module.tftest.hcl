@@ -263,6 +263,7 @@ run "refuses_what_can_not_be" {
     zones                 = ["us-central1"]
     max_usd_per_hour      = 0
     launches_per_minute   = 0
+    disk_usd_per_gb_month = { "ssd" = 1 }
     labels                = { "castor-job" = "1" }
     network               = "default"
     subnetwork            = "default"
@@ -300,7 +301,7 @@ run "refuses_what_can_not_be" {
 
   expect_failures = [
     var.deployment, var.project, var.region, var.zones, var.max_usd_per_hour,
-    var.launches_per_minute, var.labels, var.network, var.subnetwork, var.cidr,
+    var.launches_per_minute, var.disk_usd_per_gb_month, var.labels, var.network, var.subnetwork, var.cidr,
     var.internet_access, var.egress_cidrs, var.client_cidrs, var.controller_cidrs, var.kms_key,
     var.disk_kms_key, var.bucket_name, var.lifecycle_days, var.controller_principals,
     var.wheels_directory, var.python, var.boot_minutes, var.controller, var.pools,

@@ -1,0 +1,209 @@
+"""A machine of each cloud, as far as the programs of its start can tell."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.terraform.conftest import GCP_MODULE, MODULE
+
+WHEEL = "castor_autoscaler-1-py3-none-any.whl"
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """What a start finds on one cloud, and what it is told.
+
+    `asks` is the header without which nothing of `metadata` is told.
+    """
+
+    module: Path
+    instance: str
+    proof: str
+    services: tuple[str, ...]
+    asks: tuple[str, str]
+    metadata: Mapping[str, str]
+    variables: Mapping[str, str]
+
+
+EC2 = Cloud(
+    module=MODULE,
+    instance="i-0123456789abcdef0",
+    proof="signed\nby AWS",
+    services=("http://169.254.169.254",),
+    asks=("X-aws-ec2-metadata-token", "session"),
+    metadata={
+        "/latest/meta-data/instance-id": "i-0123456789abcdef0",
+        "/latest/meta-data/local-ipv4": "10.80.0.7",
+        "/latest/meta-data/tags/instance/castor:token": "order-1",
+        "/latest/dynamic/instance-identity/rsa2048": "signed\nby AWS",
+    },
+    variables={"region": "us-east-1", "has_wheels": "true"},
+)
+GCE_METADATA = "/computeMetadata/v1/instance/"
+_OBJECTS = "/storage/v1/b/castor-test/o/"
+GCE = Cloud(
+    module=GCP_MODULE,
+    instance="castor-test-0a1b",
+    proof="signed.by.Google",
+    services=("http://169.254.169.254", "https://storage.googleapis.com"),
+    asks=("Metadata-Flavor", "Google"),
+    metadata={
+        f"{GCE_METADATA}name": "castor-test-0a1b",
+        f"{GCE_METADATA}network-interfaces/0/ip": "10.80.0.7",
+        f"{GCE_METADATA}service-accounts/default/token": (
+            '{"access_token":"leave-1","expires_in":3599,"token_type":"Bearer"}'
+        ),
+        f"{GCE_METADATA}service-accounts/default/identity?audience=castor-test&format=full": (
+            "signed.by.Google"
+        ),
+        f"{_OBJECTS}user-data%2Fcastor-test-0a1b?alt=media": "parcel\n",
+        f"{_OBJECTS}wheels%2F{WHEEL}?alt=media": "wheel",
+    },
+    variables={
+        "wheels": WHEEL,
+        "audience": "castor-test",
+        "pools": "gs://castor-test/pools.json",
+        "port": "8470",
+    },
+)
+CLOUDS = {"ec2": EC2, "gce": GCE}
+VARIABLES = {
+    "bucket": "castor-test",
+    "parcels": "user-data",
+    "python": "python3",
+    "has_index": "true",
+    "boot_minutes": "20",
+}
+CALLED = 'echo "$(basename "$0") $*" >> "$CALLS"\n'
+# Each of them may be made to fail by the name of what it is called with.
+PROGRAMS = {
+    "shutdown": "",
+    "systemctl": "",
+    "systemd-escape": "echo var-lib-castor.mount\n",
+    "blkid": "",
+    "mkfs.ext4": "",
+    "install": 'exec /usr/bin/install "$@"\n',
+    "nvidia-smi": "echo GPU 0; echo GPU 1\n",
+    "aws": (
+        'to=${@: -1}; case "$*" in\n'
+        '  *wheels*) mkdir -p "$to"; touch "$to/castor_autoscaler-1-py3-none-any.whl" ;;\n'
+        '  *user-data/order-1*) echo parcel > "$to" ;;\n  *) exit 1 ;;\nesac\n'
+    ),
+    "python3": (
+        f'[ "$1" = -c ] && exec {sys.executable} "$@"\n'
+        'mkdir -p "$3/bin"; ln -sf "$(command -v pip)" "$3/bin/pip"\n'
+    ),
+    "pip": "",
+}
+
+
+@dataclass
+class Machine:
+    """A directory that the start takes for the whole disk."""
+
+    cloud: Cloud
+    root: Path
+    url: str = ""
+    metadata: dict[str, str] = field(default_factory=dict)
+    failing: str = "nothing"
+
+    def __post_init__(self) -> None:
+        self.metadata |= self.cloud.metadata
+
+    def place(self, text: str) -> str:
+        """A program of the module, with its paths and addresses here."""
+        for service in self.cloud.services:
+            text = text.replace(service, self.url)
+        text = re.sub(r"(?<![\w.])/(run|var|opt|etc)/", rf"{self.root}/\1/", text)
+        return text.replace("/dev/disk/", f"{self.root}/dev/disk/")
+
+    def start(self, *files: str) -> int:
+        """The exit status of a whole start, by default of an instance, made of these files."""
+        programs = self.root / "bin"
+        for path in (programs, self.root / "etc/systemd/system", self.root / "run"):
+            path.mkdir(parents=True, exist_ok=True)
+        for name, does in PROGRAMS.items():
+            (programs / name).write_text(
+                f'#!/bin/bash\n{CALLED}case "{name} $*" in *"$FAILING"*) exit 9 ;; esac\n{does}'
+            )
+            (programs / name).chmod(0o755)
+        variables = VARIABLES | dict(self.cloud.variables)
+        told = [f"{name}='{value}'" for name, value in variables.items()]
+        names = ("install.sh", *(files or ("node.sh", "agent.sh")))
+        texts = [(self.cloud.module / "files" / name).read_text() for name in names]
+        return self.run(["bash", "-c", self.place("\n".join([*told, *texts]))]).wait(60)
+
+    def run(self, command: list[str], **variables: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command,
+            env={
+                **variables,
+                "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
+                "CALLS": str(self.root / "calls"),
+                "FAILING": self.failing,
+            },
+            text=True,
+        )
+
+    @property
+    def calls(self) -> list[str]:
+        return (self.root / "calls").read_text().splitlines()
+
+    def unit(self, name: str = "castor-node.service") -> dict[str, str]:
+        text = (self.root / "etc/systemd/system" / name).read_text()
+        return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+def serve(machine: Machine) -> ThreadingHTTPServer:
+    """The metadata service, and what else of the cloud a start asks."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self._say(200, "session")
+
+        def do_GET(self) -> None:
+            name, value = machine.cloud.asks
+            is_object = self.path.startswith("/storage/")
+            told = ("Authorization", "Bearer leave-1") if is_object else (name, value)
+            if self.headers.get(told[0]) != told[1]:
+                self._say(401, "")
+            elif self.path in machine.metadata:
+                self._say(200, machine.metadata[self.path])
+            else:
+                self._say(404, "")
+
+        def _say(self, status: int, text: str) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    machine.url = f"http://127.0.0.1:{server.server_port}"
+    return server
+
+
+def started_on(cloud: Cloud, root: Path) -> Iterator[Machine]:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    machine = Machine(cloud, root)
+    server = serve(machine)
+    yield machine
+    server.shutdown()
+    server.server_close()
