@@ -2,14 +2,14 @@
 
 It knows what resources there are and what they are made of, and nothing else: enough for
 `terraform validate` to find a misspelt or missing argument, and for `terraform test` with mocks.
-google_provider.json is of what the module uses, taken from the bindings that CDKTF generated of
-version 6.50.0. They don't say which optional arguments the provider fills in by itself, nor which
-values it takes.
+google_provider.json is of what the module uses, in version 6.50.0 (google_schema.py). It does not
+say which optional arguments the provider fills in by itself, nor which values it takes.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -61,7 +61,7 @@ def _reattachment(socket: Path) -> dict[str, Any]:
     return {
         "Protocol": "grpc",
         "ProtocolVersion": 6,
-        "Pid": 1,
+        "Pid": os.getpid(),
         "Test": True,
         "Addr": {"Network": "unix", "String": str(socket)},
     }
