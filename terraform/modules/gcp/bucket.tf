@@ -25,6 +25,11 @@ resource "google_storage_bucket" "this" {
     }
   }
 
+  # Jobs delete checkpoints all the time, and what can be restored is billed as before.
+  soft_delete_policy {
+    retention_duration_seconds = var.soft_delete_days * 86400
+  }
+
   lifecycle_rule {
     condition {
       age = 3

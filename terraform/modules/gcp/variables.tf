@@ -341,6 +341,18 @@ variable "lifecycle_days" {
   }
 }
 
+variable "soft_delete_days" {
+  description = "For how many days what was deleted from the bucket can be restored, and is billed: none, or 7 to 90."
+  type        = number
+  default     = 0
+  nullable    = false
+
+  validation {
+    condition     = var.soft_delete_days == 0 || (var.soft_delete_days >= 7 && var.soft_delete_days <= 90 && floor(var.soft_delete_days) == var.soft_delete_days)
+    error_message = "soft_delete_days: 0, or a whole number from 7 to 90."
+  }
+}
+
 variable "controller_principals" {
   description = "Who may act as the controller's service account, for a controller that does not run on Compute Engine."
   type        = set(string)

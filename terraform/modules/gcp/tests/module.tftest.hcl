@@ -129,6 +129,7 @@ run "ground" {
       length(google_storage_bucket.this.encryption) == 0,
       !google_storage_bucket.this.force_destroy,
       length(google_storage_bucket.this.lifecycle_rule) == 3,
+      google_storage_bucket.this.soft_delete_policy[0].retention_duration_seconds == 0,
     ])
     error_message = "The bucket is private."
   }
@@ -276,6 +277,7 @@ run "refuses_what_can_not_be" {
     disk_kms_key          = "key"
     bucket_name           = "Castor"
     lifecycle_days        = { "user-data/" = 3 }
+    soft_delete_days      = 3
     controller_principals = ["allUsers"]
     wheels_directory      = "./examples"
     python                = "python3; true"
@@ -303,7 +305,8 @@ run "refuses_what_can_not_be" {
     var.deployment, var.project, var.region, var.zones, var.max_usd_per_hour,
     var.launches_per_minute, var.disk_usd_per_gb_month, var.labels, var.network, var.subnetwork, var.cidr,
     var.internet_access, var.egress_cidrs, var.client_cidrs, var.controller_cidrs, var.kms_key,
-    var.disk_kms_key, var.bucket_name, var.lifecycle_days, var.controller_principals,
+    var.disk_kms_key, var.bucket_name, var.lifecycle_days, var.soft_delete_days,
+    var.controller_principals,
     var.wheels_directory, var.python, var.boot_minutes, var.controller, var.pools,
   ]
 }
