@@ -43,6 +43,7 @@ test-kills: $(INSTALLED) ## Run the tests that take minutes: controllers killed 
 test-aws: $(INSTALLED) ## Run all tests of EC2, on a fake one: from Terraform to a job that trains, calls that fail.
 	@$(BIN)/python -m pytest -rs -n 2 --dist loadfile -m "aws or not aws" \
 		tests/end_to_end tests/terraform tests/providers/aws $(ARGS)
+	@$(BIN)/python -m pytest -rs -m aws tests/node $(ARGS)
 
 test-optuna: $(INSTALLED) ## Run the tests of studies with the oldest Optuna that does.
 	@$(PIP) install --quiet --no-deps --upgrade --target build/optuna optuna==$(OLDEST_OPTUNA)

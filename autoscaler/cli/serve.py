@@ -15,6 +15,7 @@ Host = Annotated[str, Option(help="Where to listen, and where instances find the
 Port = Annotated[int, Option(help="0 takes a free one.")]
 Policy = Annotated[str, Option(help="Who plans.")]
 FleetPrice = Annotated[float | None, Option(help="What all instances together may cost an hour.")]
+FleetTotal = Annotated[str | None, Option(help="What all jobs together may ever cost: 500.")]
 Fleet = Annotated[
     Path | None, Option(help="Shares of users and agreed prices; see docs/economics.md.")
 ]
@@ -43,6 +44,7 @@ def serve(
     port: Port = 8470,
     policy: Policy = "marginal",
     fleet_usd_per_hour: FleetPrice = None,
+    fleet_usd: FleetTotal = None,
     fleet: Fleet = None,
     pools: Pools = None,
     devices: Devices = None,
@@ -65,6 +67,7 @@ def serve(
         devices=devices,
         boot_seconds=boot_seconds,
         fleet_usd_per_hour=fleet_usd_per_hour,
+        fleet_usd=fleet_usd,
         checkpoint_seconds=checkpoint_seconds,
         lease=lease,
         observe=observe,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from autoscaler.domain.errors import SpecError
 from autoscaler.main import ServeSettings
 from autoscaler.service.assignments import TrainingTimes
 from autoscaler.spec.fleet_file import FleetFile, load_fleet
-from autoscaler.spec.quantities import parse_duration
+from autoscaler.spec.quantities import parse_duration, parse_money
 from autoscaler.supervision import cores_here
 from providers.local.settings import LocalSettings, default_catalogue
 
@@ -27,6 +28,7 @@ def serve_settings(
     devices: str | None,
     boot_seconds: float,
     fleet_usd_per_hour: float | None,
+    fleet_usd: str | None = None,
     checkpoint_seconds: float,
     lease: str = "30m",
     observe: bool = False,
@@ -53,6 +55,7 @@ def serve_settings(
         state=state.absolute(),
         controller=ControllerSettings(
             fleet_usd_per_hour=fleet_usd_per_hour,
+            fleet_usd=None if fleet_usd is None else _money(fleet_usd, "--fleet-usd"),
             listing_seconds=_LISTING_SECONDS["cloud" if pools else "local"],
             observes=observe,
             shares=rules.shares,
@@ -64,6 +67,13 @@ def serve_settings(
         pools=tuple(pools),
         **settings,
     )
+
+
+def _money(text: str, option: str) -> Decimal:
+    try:
+        return parse_money(text)
+    except ValueError as error:
+        raise SpecError(str(error), option) from error
 
 
 def _lease_seconds(text: str) -> float:

@@ -15,6 +15,7 @@ from functools import partial
 from autoscaler.controller.cadence import checkpoint_intervals
 from autoscaler.controller.calls import Calls
 from autoscaler.controller.converging import Converging
+from autoscaler.controller.fleet_budget import FleetBudget
 from autoscaler.controller.hands_off import hands_off
 from autoscaler.controller.market import Market
 from autoscaler.controller.news import news_in
@@ -122,6 +123,7 @@ class Controller:
         self._calls = calls
         self._settings = settings
         self._study_troubles = StudyTroubles()
+        self._fleet_budget = FleetBudget(store, settings.fleet_usd)
         self._study_budgets = StudyBudgets(store, spending, self._study_troubles)
         studies = StudySnapshots(store, converging.lingering, spending, self._study_troubles)
         self._snapshots = Snapshots(store, market, settings, studies, truth)
@@ -176,6 +178,7 @@ class Controller:
             own = grouped.get(job.id, [])
             self._safely(job.id, partial(self._upkeep.keep_up, job, own, now_seconds))
         self._study_budgets.guard(self._store.jobs.alive(), grouped, now_seconds)
+        self._fleet_budget.guard(self._store.jobs.alive(), alive, now_seconds)
         for job_id, instances in grouped.items():
             job = self._store.jobs.get(job_id)
             for held in instances:

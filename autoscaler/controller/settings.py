@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 from autoscaler.market.prices import Discount
 
@@ -26,6 +27,7 @@ class ControllerSettings:
         vanished_seconds: an instance that complete listings leave out for this long has ended.
         keep_seconds: how long decisions with their inputs, and events, are kept.
         fleet_usd_per_hour: what all instances together may cost an hour.
+        fleet_usd: what all jobs together may ever cost.
         shares: user -> share of what is scarce; who is not named has 1. Empty: no user counts.
         discounts: what was agreed on with providers, the first that covers an offer first.
         observes: plan and tell what would be done, and buy and give back nothing.
@@ -42,6 +44,7 @@ class ControllerSettings:
     vanished_seconds: float = 600.0
     keep_seconds: float = 30 * 86400.0
     fleet_usd_per_hour: float | None = None
+    fleet_usd: Decimal | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
     discounts: tuple[Discount, ...] = ()
     observes: bool = False

@@ -132,6 +132,7 @@ def test_a_later_agent_adds_to_the_log_where_the_parts_end(
     assert len(storage.listed("logs/job/job-0")) < 6, "not one for each heartbeat"
 
 
+@pytest.mark.aws
 def test_a_job_goes_on_from_storage_on_another_instance(
     site: Site, storage: Objects, files: Path, lighthouse: str | None
 ) -> None:

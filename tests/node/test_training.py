@@ -68,6 +68,7 @@ def test_a_real_job_trains_on_two_ranks_and_goes_on_with_one(
     assert noise == [], "a job's log is the job's"
 
 
+@pytest.mark.aws
 def test_a_job_whose_controller_is_lost_saves_its_last_step_and_its_instance_ends(
     site: Site, tmp_path: Path, lighthouse: str | None
 ) -> None:

@@ -1,0 +1,66 @@
+"""All jobs of a deployment together never cost more than its owner allows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from decimal import Decimal
+
+from autoscaler.controller.leaving import usual_seconds
+from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.job import JobPhase, JobRecord
+from autoscaler.ledger.ledger import Ledger
+from autoscaler.store.events import Event
+from autoscaler.store.store import Store
+
+_log = logging.getLogger(__name__)
+
+_AT_WORK = (JobPhase.PENDING, JobPhase.RUNNING)
+_SECONDS_PER_HOUR = 3600
+# So often the ledger is added up anew; in between what is held costs what it costs.
+_ADDED_UP_SECONDS = 30.0
+
+
+class FleetBudget:
+    """Ends every job before what the ledger has, and what leaving costs, passes `budget_usd`.
+
+    It counts from the deployment's first instance. None: there is no such budget.
+    """
+
+    def __init__(self, store: Store, budget_usd: Decimal | None) -> None:
+        self._store = store
+        self._budget_usd = budget_usd
+        self._spent_usd = Decimal(0)
+        self._added_up_seconds = float("-inf")
+
+    def guard(
+        self, jobs: Sequence[JobRecord], held: Sequence[HeldInstance], now_seconds: float
+    ) -> None:
+        """See to it; `jobs` have not ended, `held` is all that is paid for."""
+        if self._budget_usd is None:
+            return
+        usd_per_hour = sum((each.usd_per_hour for each in held), Decimal(0))
+        leaving_seconds = max(map(usual_seconds, jobs), default=0.0) if held else 0.0
+        spent_usd = self._spent(usd_per_hour, now_seconds)
+        if spent_usd + _cost(usd_per_hour, leaving_seconds) < self._budget_usd:
+            return
+        cause = (
+            f"the budget of ${self._budget_usd} for everything is used up: serve with a larger "
+            "--fleet-usd, and submit it again"
+        )
+        for job in jobs:
+            if job.phase in _AT_WORK:
+                self._store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, cause)
+                self._store.events.add(Event(now_seconds, "budget", cause, job.id))
+                _log.info("%s budget: %s", job.id, cause)
+
+    def _spent(self, usd_per_hour: Decimal, now_seconds: float) -> Decimal:
+        since_seconds = now_seconds - self._added_up_seconds
+        if since_seconds >= _ADDED_UP_SECONDS:
+            self._spent_usd = Ledger(self._store.ledger.entries()).total(now_seconds)
+            self._added_up_seconds, since_seconds = now_seconds, 0.0
+        return self._spent_usd + _cost(usd_per_hour, since_seconds)
+
+
+def _cost(usd_per_hour: Decimal, seconds: float) -> Decimal:
+    return usd_per_hour * Decimal(seconds) / _SECONDS_PER_HOUR
