@@ -11,8 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.instance import InstancePhase
+from autoscaler.lighthouse.host import LighthouseHost
 from autoscaler.wire.client import Client
 from autoscaler.wire.connection import connect
 from autoscaler.wire.messages import JobView
@@ -93,6 +95,12 @@ class Deployment:
             self._process.send_signal(number)
             self._process.wait(60)
             self._process = None
+
+    def put_lights_out(self) -> None:
+        """Lighthouses outlive their controller: those of a story that broke off."""
+        lights = LighthouseHost(self.state / "lighthouses", "127.0.0.1", SystemClock())
+        for job in lights.running():
+            lights.release(job)
 
     def log(self) -> str:
         return (self._directory / "controller.log").read_text()[-6000:]

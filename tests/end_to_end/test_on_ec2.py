@@ -50,6 +50,7 @@ def deployment(fake: FakeAws, tmp_path: Path) -> Iterator[Deployment]:
     deployment.start()
     yield deployment
     deployment.end()
+    deployment.put_lights_out()
 
 
 @pytest.mark.aws

@@ -202,6 +202,7 @@ def test_the_ground_bears(ground: Ground, tmp_path: Path) -> None:
         deployment.castor("drain", "--all")
     finally:
         deployment.end()
+        deployment.put_lights_out()
         machines.close()
     ground.terraform.run("destroy", "-auto-approve", "-input=false")
     assert ground.states() == {"terminated"}
