@@ -16,18 +16,9 @@ from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
     create_backend_app,
 )
-from werkzeug.serving import WSGIRequestHandler, make_server
 
 from tests.fakes.aws.proxy import CREDENTIAL, FaultProxy
-
-
-class _Quiet(WSGIRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log(self, type: str, message: str, *args: object) -> None:
-        """Who wants to know what was called asks the account; what breaks is told."""
-        if type == "error":
-            print(message % args, file=sys.stderr)
+from tests.fakes.serving import Served
 
 
 class _Moto(DomainDispatcherApplication):
@@ -47,22 +38,12 @@ class _Moto(DomainDispatcherApplication):
         return self._kept[service]
 
 
-class FakeAws:
-    """Moto behind the proxy, on a port of this machine, from its making until `close`."""
+class FakeAws(Served):
+    """Moto behind the proxy."""
 
     def __init__(self, clock: Clock, port: int = 0) -> None:
         self.proxy = FaultProxy(_Moto(), clock)
-        self._server = make_server(
-            "127.0.0.1", port, self.proxy, threaded=True, request_handler=_Quiet
-        )
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        super().__init__(self.proxy, port)
 
 
 if __name__ == "__main__":

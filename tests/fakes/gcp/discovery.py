@@ -1,0 +1,237 @@
+"""An API of Google's as its discovery document has it: routes, parameters, bodies and enums.
+
+The documents are those that google-api-python-client carries. What they don't know is refused, in
+calls and in answers alike, so that neither a client nor this fake can misspell a field.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import googleapiclient
+
+from tests.fakes.gcp.errors import Refusal, invalid, required, unknown
+
+Schema = Mapping[str, Any]
+_DOCUMENTS: Final = Path(googleapiclient.__file__).parent / "discovery_cache" / "documents"
+_PLACE: Final = re.compile(r"\{(\+?)([^}]+)\}")
+_WHOLE_NUMBER: Final = re.compile(r"-?[0-9]+")
+_KINDS: Final[dict[str, type | tuple[type, ...]]] = {
+    "array": list,
+    "boolean": bool,
+    "number": (int, float),
+    "object": dict,
+    "string": str,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One method of an API, and the calls that it is for."""
+
+    id: str
+    verb: str
+    route: re.Pattern[str]
+    places: int
+    parameters: Schema
+    request: str | None
+    response: str | None
+
+
+class Api:
+    """One version of one API."""
+
+    def __init__(self, name: str) -> None:
+        document = json.loads((_DOCUMENTS / f"{name}.json").read_text())
+        self._schemas: dict[str, Schema] = document["schemas"]
+        self._shared: Schema = document["parameters"]
+        self._methods: dict[str, list[Method]] = {}
+        for told in _methods(document):
+            method = _method(document["servicePath"], told)
+            self._methods.setdefault(method.verb, []).append(method)
+        for methods in self._methods.values():
+            methods.sort(key=lambda method: method.places)
+
+    def find(self, verb: str, path: str) -> tuple[Method, dict[str, str]] | None:
+        """The method of a call, and its parameters that stand in the path."""
+        for method in self._methods.get(verb, ()):
+            found = method.route.fullmatch(path)
+            if found:
+                return method, {_unescaped(name): text for name, text in found.groupdict().items()}
+        return None
+
+    def parameters(
+        self, method: Method, path: Mapping[str, str], query: Mapping[str, list[str]]
+    ) -> dict[str, Any]:
+        """All parameters of a call, each as what it is.
+
+        Raises:
+            Refusal: one is unknown, missing, or can't have that value.
+        """
+        for name in query.keys() - method.parameters.keys() - self._shared.keys():
+            raise unknown(f'Unknown name "{name}": Cannot bind query parameter.')
+        read: dict[str, Any] = {}
+        for name, schema in method.parameters.items():
+            texts = [path[name]] if name in path else query.get(name, [])
+            if texts:
+                values = [_read(schema, text, name) for text in texts]
+                read[name] = values if schema.get("repeated") else values[-1]
+            elif schema.get("required"):
+                raise required(name)
+        return read
+
+    def check_request(self, method: Method, body: object) -> dict[str, Any]:
+        """The body of a call.
+
+        Raises:
+            Refusal: a field is unknown or missing, or has a value that can't be.
+        """
+        if method.request is None or body is None:
+            return {}
+        at = "resource"
+        self._check({"$ref": method.request}, body, at, method.id)
+        assert isinstance(body, dict)
+        return body
+
+    def check_response(self, method: Method, body: object) -> None:
+        """What this fake is about to answer.
+
+        Raises:
+            AssertionError: this is not how the API answers: the fake is wrong.
+        """
+        if method.response is None:
+            assert body is None, method.id
+            return
+        try:
+            self._check({"$ref": method.response}, body, "answer", "")
+        except Refusal as error:
+            raise AssertionError(f"the fake's answer to {method.id}: {error}") from error
+
+    def lists_field(self, method: Method, path: str) -> bool:
+        """Whether what a method lists has a field of this path, with dots between its names."""
+        items: Schema = self._schemas[str(method.response)]["properties"]["items"]
+        if "additionalProperties" in items:  # of each scope
+            scoped: Schema = self._whole(items["additionalProperties"])["properties"]
+            items = next(one for one in scoped.values() if one.get("type") == "array")
+        schema: Schema = items["items"]
+        for name in path.split("."):
+            whole = self._whole(schema)
+            found = whole.get("properties", {}).get(name) or whole.get("additionalProperties")
+            if found is None:
+                return False
+            schema = found
+        return True
+
+    def _whole(self, schema: Schema) -> Schema:
+        """Itself, or what it points to."""
+        return self._schemas[schema["$ref"]] if "$ref" in schema else schema
+
+    def _check(self, schema: Schema, value: object, at: str, call: str) -> None:
+        schema = self._whole(schema)
+        if value is None or schema["type"] == "any":
+            return
+        if schema["type"] == "integer" or schema.get("format") in ("int64", "uint64"):
+            if isinstance(value, bool) or not _WHOLE_NUMBER.fullmatch(str(value)):
+                raise invalid(at, value, "It must be a whole number.")
+            return
+        is_odd = isinstance(value, bool) and schema["type"] == "number"
+        if is_odd or not isinstance(value, _KINDS[schema["type"]]):
+            raise unknown(f"Invalid value at '{at}' ({schema['type']}), {json.dumps(value)}")
+        if isinstance(value, dict):
+            self._check_object(schema, value, at, call)
+        elif isinstance(value, list):
+            for number, item in enumerate(value):
+                self._check(schema["items"], item, f"{at}[{number}]", call)
+        elif isinstance(value, str):
+            _check_text(schema, value, at)
+
+    def _check_object(self, schema: Schema, value: dict[str, Any], at: str, call: str) -> None:
+        fields: Schema = schema.get("properties", {})
+        others = schema.get("additionalProperties")
+        for name, held in value.items():
+            if name in fields:
+                self._check(fields[name], held, f"{at}.{name}", call)
+            elif others is not None:
+                self._check(others, held, f"{at}.{name}", call)
+            else:
+                raise unknown(f"Unknown name \"{name}\" at '{at}': Cannot find field.")
+        for name, told in fields.items():
+            if call in told.get("annotations", {}).get("required", ()) and not value.get(name):
+                raise required(f"{at}.{name}")
+
+
+@cache
+def api(name: str) -> Api:
+    """As ``compute.v1``; each is read once."""
+    return Api(name)
+
+
+def _methods(resource: Schema) -> Iterator[Schema]:
+    yield from resource.get("methods", {}).values()
+    for nested in resource.get("resources", {}).values():
+        yield from _methods(nested)
+
+
+def _method(base: str, told: Schema) -> Method:
+    parameters = told.get("parameters", {})
+
+    def place(found: re.Match[str]) -> str:
+        text = parameters[found[2]].get("pattern", "").strip("^$") if found[1] else "[^/]+"
+        return f"(?P<{_escaped(found[2])}>{text})"
+
+    parts = _PLACE.split(told["path"])
+    route = "".join(
+        re.escape(literal) + (place(match) if match else "")
+        for literal, match in zip(parts[::3], [*_PLACE.finditer(told["path"]), None], strict=True)
+    )
+    return Method(
+        told["id"],
+        told["httpMethod"],
+        re.compile(f"/{base}{route}"),
+        len(parts) // 3,
+        parameters,
+        told.get("request", {}).get("$ref"),
+        told.get("response", {}).get("$ref"),
+    )
+
+
+def _escaped(name: str) -> str:
+    return name.replace(".", "__dot__")
+
+
+def _unescaped(name: str) -> str:
+    return name.replace("__dot__", ".")
+
+
+def _read(schema: Schema, text: str, name: str) -> Any:
+    """A parameter as what it is."""
+    match schema["type"]:
+        case "boolean":
+            if text not in ("true", "false"):
+                raise invalid(name, text, "It must be true or false.")
+            return text == "true"
+        case "integer":
+            if not _WHOLE_NUMBER.fullmatch(text):
+                raise invalid(name, text, "It must be a whole number.")
+            number = int(text)
+            least = int(schema.get("minimum", number))
+            most = int(schema.get("maximum", number))
+            if not least <= number <= most:
+                raise invalid(name, text, f"Values must be in [{least}, {most}].")
+            return number
+    _check_text(schema, text, name)
+    return text
+
+
+def _check_text(schema: Schema, text: str, at: str) -> None:
+    if "enum" in schema and text not in schema["enum"]:
+        raise invalid(at, text, f"It must be one of {', '.join(schema['enum'])}.")
+    pattern = schema.get("pattern")
+    if pattern and not re.fullmatch(pattern, text):
+        raise invalid(at, text, f"Must be a match of regex '{pattern}'")

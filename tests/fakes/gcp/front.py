@@ -1,0 +1,96 @@
+"""The front of the fake Google Cloud: who a request is for, and whether it meets a fault."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from autoscaler.clock import Clock
+from tests.fakes.faults import Fault, When
+from tests.fakes.gcp import json_apis
+from tests.fakes.gcp.errors import Refusal, injected
+from tests.fakes.gcp.exchange import Answer, Prepared, Request, read, refused_in_json
+from tests.fakes.gcp.project import Project, Sent
+
+# Whoever shows this token is the cloud itself: meets no fault and is not counted.
+CLOUD_TOKEN: Final = "cloud"
+
+
+class Front:
+    """Serves all projects; one that is named for the first time is new and empty."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._projects: dict[str, Project] = {}
+        self._numbers = itertools.count(100_000_000_000)
+
+    def project(self, name: str) -> Project:
+        """The project of this id."""
+        return self._projects.get(name) or self.renew(name, self._clock)
+
+    def renew(self, name: str, clock: Clock) -> Project:
+        """A new and empty project of this id."""
+        project = Project(name, str(next(self._numbers)), clock)
+        self._projects[name] = project
+        return project
+
+    def __call__(
+        self, environ: dict[str, Any], start_response: Callable[..., Any]
+    ) -> Iterable[bytes]:
+        answer = self._answered(read(environ))
+        if answer is None:
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            answer = Answer(200, b"")
+        named = {name.lower() for name, _ in answer.headers}
+        length = () if "content-length" in named else (("Content-Length", str(len(answer.body))),)
+        start_response(f"{answer.status} Answer", [*answer.headers, *length])
+        return [answer.body]
+
+    def _answered(self, request: Request) -> Answer | None:
+        """None breaks the connection."""
+        prepared = self._prepared(request)
+        if prepared is None:
+            gone = Refusal(404, "notFound", f"The requested URL {request.path} was not found.")
+            return refused_in_json(gone)
+        if request.headers.get("authorization") == f"Bearer {CLOUD_TOKEN}":
+            return _served(prepared)
+        project = prepared.project
+        with project.lock:
+            project.calls[prepared.action] += 1
+            project.sent.append(Sent(prepared.action, prepared.parameters, prepared.body))
+        fault = project.faults.next(prepared.action, prepared.parameters)
+        if fault is None:
+            return _served(prepared)
+        time.sleep(fault.delay_seconds)
+        return _failed(prepared, fault)
+
+    def _prepared(self, request: Request) -> Prepared | None:
+        return json_apis.prepared(request, self.project)
+
+
+def _served(prepared: Prepared, failing: str = "") -> Answer:
+    try:
+        return prepared.serve(failing)
+    except Refusal as refusal:
+        return prepared.refuse(refusal)
+
+
+def _failed(prepared: Prepared, fault: Fault) -> Answer | None:
+    match fault.when:
+        case When.REFUSED:
+            return prepared.refuse(injected(fault.status, fault.code))
+        case When.IN_REPLY:
+            return _served(prepared, fault.code)
+        case When.LOST_BEFORE:
+            return None
+        case When.LOST_AFTER:
+            _served(prepared)
+            return None
+    answer = _served(prepared)
+    if fault.when is When.EMPTY:
+        empty = b"{}" if answer.body.startswith(b"{") else b""
+        return Answer(answer.status, empty, answer.headers)
+    return Answer(answer.status, answer.body[: len(answer.body) // 2] or b"<", answer.headers)

@@ -1,0 +1,210 @@
+"""Instances that there are: shown, listed, changed, stopped and deleted."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from typing import Any
+
+from tests.fakes.gcp import bodies, lifecycle, operations
+from tests.fakes.gcp.call import Call, Handler
+from tests.fakes.gcp.errors import Refusal, not_found
+from tests.fakes.gcp.geography import ZONES
+from tests.fakes.gcp.listing import aggregated, listed
+from tests.fakes.gcp.making import zone_of
+from tests.fakes.gcp.project import Body, Instance, Operation, written
+
+
+def get(call: Call) -> Body:
+    return view(call, _named(call))
+
+
+def list_(call: Call) -> Body:
+    zone = zone_of(call)
+    return {"kind": "compute#instanceList", **listed(call, _seen(call, zone))}
+
+
+def aggregated_list(call: Call) -> Body:
+    scopes = {f"zones/{zone}": _seen(call, zone) for zone in ZONES}
+    return {
+        "kind": "compute#instanceAggregatedList",
+        **aggregated(call, "instances", scopes),
+    }
+
+
+def delete(call: Call) -> Operation:
+    """Of one that is on its way out too: it takes as long as it takes."""
+    instance = _named(call)
+    operation = _begun(call, instance, "delete")
+    lifecycle.delete(call.project, instance, operation)
+    return operation
+
+
+def stop(call: Call) -> Operation:
+    instance = _named(call)
+    operation = _begun(call, instance, "stop")
+    if instance.status == "TERMINATED":
+        operations.finish(operation, call.project.clock.now())
+    else:
+        lifecycle.stop(call.project, instance, operation)
+    return operation
+
+
+def set_labels(call: Call) -> Operation:
+    instance = _named(call)
+    held = instance.body.get("labels") or {}
+    _check_fingerprint(call.body.get("labelFingerprint"), held, "labels")
+    bodies.check_labels(call.body.get("labels") or {})
+    instance.body["labels"] = call.body.get("labels") or {}
+    return _changed(call, instance, "setLabels")
+
+
+def set_metadata(call: Call) -> Operation:
+    instance = _named(call)
+    held = (instance.body.get("metadata") or {}).get("items") or []
+    _check_fingerprint(call.body.get("fingerprint"), held, "metadata")
+    bodies.check_metadata(call.body)
+    instance.body["metadata"] = {"items": call.body.get("items") or []}
+    return _changed(call, instance, "setMetadata")
+
+
+def view(call: Call, instance: Instance) -> Body:
+    """As it is told of now."""
+    link = f"{call.root}/zones/{instance.zone}"
+    body = instance.body
+    metadata = (body.get("metadata") or {}).get("items") or []
+    shown: Body = {
+        **body,
+        "kind": "compute#instance",
+        "id": instance.id,
+        "creationTimestamp": written(instance.created_seconds),
+        "name": instance.name,
+        "zone": link,
+        "machineType": f"{link}/machineTypes/{instance.kind}",
+        "status": instance.status,
+        "cpuPlatform": "Intel Cascade Lake",
+        "labelFingerprint": _fingerprint(body.get("labels") or {}),
+        "fingerprint": _fingerprint([instance.id, instance.changes]),
+        "selfLink": f"{link}/instances/{instance.name}",
+        "metadata": {
+            "kind": "compute#metadata",
+            "fingerprint": _fingerprint(metadata),
+            "items": metadata,
+        },
+        "disks": [
+            _disk(instance, link, number, disk) for number, disk in enumerate(body["disks"])
+        ],
+        "networkInterfaces": [
+            {"name": f"nic{number}", "networkIP": instance.address, **told}
+            for number, told in enumerate(body["networkInterfaces"])
+        ],
+        "scheduling": _scheduling(instance),
+    }
+    accelerators = lifecycle.accelerators_of(instance)
+    if accelerators:
+        shown["guestAccelerators"] = [
+            {"acceleratorType": f"{link}/acceleratorTypes/{name}", "acceleratorCount": count}
+            for name, count in accelerators.items()
+        ]
+    return shown | _moments(instance)
+
+
+def _moments(instance: Instance) -> Body:
+    shown: Body = {}
+    if instance.running_seconds is not None:
+        shown["lastStartTimestamp"] = written(instance.running_seconds)
+        limit = (instance.body.get("scheduling") or {}).get("maxRunDuration")
+        if limit is not None:
+            end = written(instance.running_seconds + float(limit["seconds"]))
+            shown["resourceStatus"] = {"scheduling": {"terminationTimestamp": end}}
+    if instance.stopped_seconds is not None:
+        shown["lastStopTimestamp"] = written(instance.stopped_seconds)
+    return shown
+
+
+def _scheduling(instance: Instance) -> Body:
+    told = instance.body.get("scheduling") or {}
+    is_spot = instance.purchase == "SPOT"
+    default: Body = {
+        "onHostMaintenance": "TERMINATE" if instance.purchase in lifecycle.CHEAP else "MIGRATE",
+        "automaticRestart": instance.purchase not in lifecycle.CHEAP,
+    }
+    fixed: Body = {"preemptible": is_spot, "provisioningModel": instance.purchase}
+    if is_spot and "instanceTerminationAction" not in told:
+        default["instanceTerminationAction"] = "STOP"
+    return {**default, **told, **fixed}
+
+
+def _disk(instance: Instance, link: str, number: int, told: Body) -> Body:
+    """Without what it was made from, which is not kept."""
+    kept = {name: held for name, held in told.items() if name != "initializeParams"}
+    size = (told.get("initializeParams") or {}).get("diskSizeGb") or told.get("diskSizeGb") or "10"
+    name = instance.name if told.get("boot") else f"{instance.name}-{number}"
+    return {
+        "kind": "compute#attachedDisk",
+        "type": "PERSISTENT",
+        "mode": "READ_WRITE",
+        "interface": "SCSI",
+        "source": f"{link}/disks/{name}",
+        "deviceName": f"persistent-disk-{number}",
+        "index": number,
+        "boot": False,
+        "autoDelete": False,
+        "diskSizeGb": str(size),
+        **kept,
+    }
+
+
+def _seen(call: Call, zone: str) -> list[Body]:
+    return [
+        view(call, one)
+        for one in call.project.instances.values()
+        if one.zone == zone and not call.project.is_hidden(one)
+    ]
+
+
+def _named(call: Call) -> Instance:
+    zone, name = zone_of(call), call.parameters["instance"]
+    instance = call.project.instances.get((zone, name)) or next(
+        (one for one in call.project.instances.values() if (one.zone, one.id) == (zone, name)),
+        None,
+    )
+    if instance is None or call.project.is_hidden(instance):
+        raise not_found(f"projects/{call.project.id}/zones/{zone}/instances/{name}")
+    return instance
+
+
+def _begun(call: Call, instance: Instance, kind: str) -> Operation:
+    place = f"zones/{instance.zone}"
+    target = f"{place}/instances/{instance.name}"
+    return operations.begin(call.project, place, kind, target, instance.id)
+
+
+def _changed(call: Call, instance: Instance, kind: str) -> Operation:
+    instance.changes += 1
+    operation = _begun(call, instance, kind)
+    operations.finish(operation, call.project.clock.now())
+    return operation
+
+
+def _check_fingerprint(told: str | None, held: Any, what: str) -> None:
+    if told != _fingerprint(held):
+        message = f"{what} fingerprint either invalid or resource {what} have changed"
+        raise Refusal(412, "conditionNotMet", message)
+
+
+def _fingerprint(held: Any) -> str:
+    digest = hashlib.sha256(json.dumps(held, sort_keys=True).encode()).digest()
+    return base64.urlsafe_b64encode(digest[:8]).decode()
+
+
+HANDLERS: dict[str, Handler] = {
+    "compute.instances.get": get,
+    "compute.instances.list": list_,
+    "compute.instances.aggregatedList": aggregated_list,
+    "compute.instances.delete": delete,
+    "compute.instances.stop": stop,
+    "compute.instances.setLabels": set_labels,
+    "compute.instances.setMetadata": set_metadata,
+}

@@ -1,0 +1,144 @@
+"""The APIs that are served as their discovery documents have them.
+
+A call is held against the document before anything is done, and so is the answer before it goes
+out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+from urllib.parse import unquote
+
+from tests.fakes.gcp import (
+    catalogue,
+    instances,
+    making,
+    operations,
+    subscriptions,
+    templates,
+)
+from tests.fakes.gcp.call import Call, Handler
+from tests.fakes.gcp.discovery import Method, api
+from tests.fakes.gcp.errors import Refusal, invalid, unknown
+from tests.fakes.gcp.exchange import (
+    Answer,
+    Prepared,
+    Request,
+    in_json,
+    refused_in_json,
+)
+from tests.fakes.gcp.project import Body, KnownRequest, Operation, Project
+
+_APIS: Final = ("compute.v1", "pubsub.v1")
+_HANDLERS: Final[dict[str, Handler]] = {
+    **catalogue.HANDLERS,
+    **instances.HANDLERS,
+    **making.HANDLERS,
+    **operations.HANDLERS,
+    **subscriptions.HANDLERS,
+    **templates.HANDLERS,
+}
+_OWNED: Final = re.compile(r"projects/([^/]+)/.*")
+_NO_ID: Final = "00000000-0000-0000-0000-000000000000"
+
+
+def prepared(request: Request, project_of: Callable[[str], Project]) -> Prepared | None:
+    """The call that a request is, if one of these APIs has it."""
+    for name in _APIS:
+        found = api(name).find(request.verb, request.path)
+        if found is None:
+            continue
+        method, quoted = found
+        path = {key: unquote(text) for key, text in quoted.items()}
+        project = project_of(_owner(path, request))
+        base = f"{request.origin}/compute/v1"
+        call = Call(project, api(name), method, path, {}, base)
+        told = {**{key: texts[0] for key, texts in request.query.items()}, **path}
+        return Prepared(
+            method.id,
+            project,
+            told,
+            _leniently(request.content),
+            lambda failing: _served(replace(call, failing=failing), request),
+            refused_in_json,
+        )
+    return None
+
+
+def _owner(path: dict[str, str], request: Request) -> str:
+    """The project of a call; one of no project's is whose quota it is to be counted against."""
+    if "project" in path:
+        return path["project"]
+    owned = [found[1] for text in path.values() if (found := _OWNED.fullmatch(text))]
+    return owned[0] if owned else request.headers.get("x-goog-user-project", "nobody")
+
+
+def _served(call: Call, request: Request) -> Answer:
+    method = call.method
+    parameters = call.api.parameters(method, call.parameters, request.query)
+    body = call.api.check_request(method, _body(method, request.content))
+    call = replace(call, parameters=parameters, body=body)
+    handler = _HANDLERS.get(method.id)
+    if handler is None:
+        raise Refusal(501, "notImplemented", f"This fake does not do {method.id}.")
+    call.project.now()
+    if method.id.endswith("Operations.wait"):
+        operations.await_done(call)
+    with call.project.lock:
+        outcome = _once(call, handler)
+        if isinstance(outcome, Operation):
+            outcome = operations.view(call.project, outcome, call.base)
+    call.api.check_response(method, outcome)
+    return Answer(204, b"") if outcome is None else in_json(outcome)
+
+
+def _once(call: Call, handler: Handler) -> Body | Operation | None:
+    """What a call with a request id began before is told again, and not begun again."""
+    project, wanted = call.project, call.parameters.get("requestId")
+    if not wanted:
+        return handler(call)
+    try:
+        is_id = str(uuid.UUID(wanted)) != _NO_ID
+    except ValueError:
+        is_id = False
+    if not is_id:
+        raise invalid("requestId", wanted, "It must be a valid UUID, and not zero.")
+    now = project.clock.now()
+    known = project.requests.get(wanted)
+    asked = (call.method.id, call.parameters, call.body)
+    if known is not None and now < known.seconds + project.request_seconds:
+        if known.asked != asked:
+            raise invalid("requestId", wanted, "It was used for another request before.")
+        return known.operation
+    outcome = handler(call)
+    if isinstance(outcome, Operation):
+        project.requests[wanted] = KnownRequest(asked, outcome, now)
+    return outcome
+
+
+def _body(method: Method, content: bytes) -> Any:
+    if not content:
+        return {} if method.request else None
+    if not method.request:
+        return None
+    try:
+        body = json.loads(content)
+    except ValueError as error:
+        raise unknown(f"{error}") from error
+    if not isinstance(body, dict):
+        raise unknown("The root must be an object.")
+    return body
+
+
+def _leniently(content: bytes) -> Body:
+    """For whoever looks what was sent, right or wrong."""
+    try:
+        body = json.loads(content or b"{}")
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}

@@ -1,0 +1,190 @@
+"""Operations: what a call began, and how it came out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.fakes.gcp.call import Call, Handler
+from tests.fakes.gcp.errors import not_found
+from tests.fakes.gcp.listing import listed
+from tests.fakes.gcp.project import Body, Operation, Project, written
+
+_WAIT_SECONDS: Final = 120.0
+_LOOK_SECONDS: Final = 0.25
+_STATES: Final = {"zones": "zone", "regions": "region"}
+_HTTP: Final = {
+    403: "FORBIDDEN",
+    409: "CONFLICT",
+    500: "INTERNAL SERVER ERROR",
+    503: "SERVICE UNAVAILABLE",
+}
+_HELP: Final = {
+    "description": "Troubleshooting documentation",
+    "url": "https://cloud.google.com/compute/docs/resource-error",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an operation fails; `status` is what the same would have been in a reply."""
+
+    code: str
+    message: str
+    status: int
+    details: Body = field(default_factory=dict)
+
+
+def begin(
+    project: Project, scope: str, kind: str, target: str, target_id: str, user: str = ""
+) -> Operation:
+    """A new one; it is done when `finish` or `fail` says so."""
+    now = project.clock.now()
+    name = f"operation-{int(now * 1000)}-{project.next_number():08x}"
+    operation = Operation(
+        name,
+        project.next_id(),
+        scope,
+        kind,
+        target,
+        target_id,
+        user or f"someone@{project.id}.iam.gserviceaccount.com",
+        now,
+        now + project.pending_seconds,
+    )
+    project.operations[name] = operation
+    return operation
+
+
+def finish(operation: Operation, seconds: float) -> None:
+    operation.end_seconds = seconds
+    operation.start_seconds = min(operation.start_seconds, seconds)
+
+
+def fail(operation: Operation, seconds: float, failure: Failure) -> None:
+    """It is done, and nothing came of it."""
+    error: Body = {"code": failure.code, "message": failure.message}
+    if failure.details:
+        error["errorDetails"] = [failure.details]
+    operation.error = {"errors": [error]}
+    operation.others |= {
+        "httpErrorStatusCode": failure.status,
+        "httpErrorMessage": _HTTP[failure.status],
+    }
+    finish(operation, seconds)
+
+
+def stockout(code: str, project: str, zone: str) -> Failure:
+    """There is no capacity: ``ZONE_RESOURCE_POOL_EXHAUSTED``, or that ``_WITH_DETAILS``."""
+    place = f"projects/{project}/zones/{zone}"
+    told = f"The zone '{place}' does not have enough resources available to fulfill the request."
+    told += (
+        "  '(resource type:compute)'."
+        if code.endswith("WITH_DETAILS")
+        else "  Try a different zone, or try again later."
+    )
+    return Failure(code, told, 503, {"help": {"links": [_HELP]}})
+
+
+def small_quota(metric: str, limit: float, region: str) -> Failure:
+    """A quota that only the operation found to be too small."""
+    told = f"Quota '{metric}' exceeded.  Limit: {limit} in region {region}."
+    info = {
+        "metricName": f"compute.googleapis.com/{metric.lower()}",
+        "limitName": f"{metric.replace('_', '-')}-per-project-region",
+        "dimensions": {"region": region},
+        "limit": limit,
+    }
+    return Failure("QUOTA_EXCEEDED", told, 403, {"quotaInfo": info})
+
+
+def ordered(code: str, project: str, zone: str) -> Failure:
+    """One that a test wants in the operation of a call."""
+    if code.startswith("ZONE_RESOURCE_POOL_EXHAUSTED"):
+        return stockout(code, project, zone)
+    if code == "QUOTA_EXCEEDED":
+        return small_quota("NVIDIA_L4_GPUS", 0.0, zone.rpartition("-")[0])
+    return Failure(code, "injected", 500)
+
+
+def view(project: Project, operation: Operation, base: str) -> Body:
+    """As it is told of now."""
+    now = project.clock.now()
+    end = operation.end_seconds
+    root = f"{base}/projects/{project.id}"
+    is_begun = now >= operation.start_seconds
+    shown: Body = {
+        "kind": "compute#operation",
+        "id": operation.id,
+        "name": operation.name,
+        "operationType": operation.kind,
+        "targetLink": f"{root}/{operation.target}",
+        "targetId": operation.target_id,
+        "status": "DONE" if end is not None else "RUNNING" if is_begun else "PENDING",
+        "user": operation.user,
+        "progress": 100 if end is not None else 0,
+        "insertTime": written(operation.insert_seconds),
+        "selfLink": f"{root}/{operation.scope}/operations/{operation.name}",
+    }
+    place, _, _ = operation.scope.partition("/")
+    if place in _STATES:
+        shown[_STATES[place]] = f"{root}/{operation.scope}"
+    if is_begun or end is not None:
+        shown["startTime"] = written(operation.start_seconds)
+    if end is not None:
+        shown["endTime"] = written(end)
+        if operation.error is not None:
+            shown["error"] = operation.error
+    return shown | operation.others
+
+
+def get(call: Call) -> Body:
+    return view(call.project, _named(call), call.base)
+
+
+def wait(call: Call) -> Body:
+    """Called after `await_done`: what it has come to."""
+    return get(call)
+
+
+def await_done(call: Call) -> None:
+    """Let the project's time pass until the operation is done, or two minutes; holds no lock."""
+    project = call.project
+    if call.parameters["operation"] not in project.operations:
+        return
+    operation = project.operations[call.parameters["operation"]]
+    until_seconds = project.now() + _WAIT_SECONDS
+    while operation.end_seconds is None and project.now() < until_seconds:
+        project.clock.sleep(_LOOK_SECONDS)
+
+
+def list_(call: Call) -> Body:
+    wanted = _scope(call)
+    views = [
+        view(call.project, operation, call.base)
+        for operation in call.project.operations.values()
+        if operation.scope == wanted
+    ]
+    return {"kind": "compute#operationList", **listed(call, views)}
+
+
+def _scope(call: Call) -> str:
+    for name in ("zone", "region"):
+        if name in call.parameters:
+            return f"{name}s/{call.parameters[name]}"
+    return "global"
+
+
+def _named(call: Call) -> Operation:
+    wanted, scope = call.parameters["operation"], _scope(call)
+    operation = call.project.operations.get(wanted)
+    if operation is None or operation.scope != scope:
+        raise not_found(f"projects/{call.project.id}/{scope}/operations/{wanted}")
+    return operation
+
+
+HANDLERS: dict[str, Handler] = {
+    f"compute.{scope}Operations.{verb}": handler
+    for scope in ("zone", "region", "global")
+    for verb, handler in (("get", get), ("wait", wait), ("list", list_))
+}

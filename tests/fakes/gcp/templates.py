@@ -1,0 +1,95 @@
+"""Instance templates and placement policies: what Terraform lays and launches refer to."""
+
+from __future__ import annotations
+
+from tests.fakes.gcp import bodies, operations
+from tests.fakes.gcp.call import Call, Handler
+from tests.fakes.gcp.errors import already_exists, invalid, not_found
+from tests.fakes.gcp.geography import regions
+from tests.fakes.gcp.listing import listed
+from tests.fakes.gcp.project import Body, Operation, written
+
+
+def insert(call: Call) -> Operation:
+    """One that could be launched is refused only by what is wrong with it in any zone."""
+    name = call.body["name"]
+    place = f"global/instanceTemplates/{name}"
+    if name in call.project.templates:
+        raise already_exists(f"projects/{call.project.id}/{place}")
+    properties = call.body.get("properties") or {}
+    bodies.check_labels(properties.get("labels") or {})
+    bodies.check_metadata(properties.get("metadata") or {})
+    operation = _made(call, "global", place)
+    call.project.templates[name] = {
+        **call.body,
+        "kind": "compute#instanceTemplate",
+        "id": operation.target_id,
+        "creationTimestamp": written(operation.insert_seconds),
+        "selfLink": f"{call.root}/{place}",
+    }
+    return operation
+
+
+def get(call: Call) -> Body:
+    name = call.parameters["instanceTemplate"]
+    if name not in call.project.templates:
+        raise not_found(f"projects/{call.project.id}/global/instanceTemplates/{name}")
+    return call.project.templates[name]
+
+
+def list_(call: Call) -> Body:
+    return {
+        "kind": "compute#instanceTemplateList",
+        **listed(call, call.project.templates.values()),
+    }
+
+
+def delete(call: Call) -> Operation:
+    name = get(call)["name"]
+    del call.project.templates[name]
+    return _made(call, "global", f"global/instanceTemplates/{name}", "delete")
+
+
+def insert_policy(call: Call) -> Operation:
+    region, name = call.parameters["region"], call.body.get("name", "")
+    if region not in regions():
+        raise invalid("region", region, "Unknown region.")
+    place = f"regions/{region}/resourcePolicies/{name}"
+    if (region, name) in call.project.policies:
+        raise already_exists(f"projects/{call.project.id}/{place}")
+    operation = _made(call, f"regions/{region}", place)
+    call.project.policies[region, name] = {
+        **call.body,
+        "kind": "compute#resourcePolicy",
+        "id": operation.target_id,
+        "creationTimestamp": written(operation.insert_seconds),
+        "selfLink": f"{call.root}/{place}",
+        "region": f"{call.root}/regions/{region}",
+        "status": "READY",
+    }
+    return operation
+
+
+def get_policy(call: Call) -> Body:
+    region, name = call.parameters["region"], call.parameters["resourcePolicy"]
+    if (region, name) not in call.project.policies:
+        place = f"regions/{region}/resourcePolicies/{name}"
+        raise not_found(f"projects/{call.project.id}/{place}")
+    return call.project.policies[region, name]
+
+
+def _made(call: Call, scope: str, place: str, kind: str = "insert") -> Operation:
+    """At once; only instances take their time here."""
+    begun = operations.begin(call.project, scope, kind, place, call.project.next_id())
+    operations.finish(begun, begun.insert_seconds)
+    return begun
+
+
+HANDLERS: dict[str, Handler] = {
+    "compute.instanceTemplates.insert": insert,
+    "compute.instanceTemplates.get": get,
+    "compute.instanceTemplates.list": list_,
+    "compute.instanceTemplates.delete": delete,
+    "compute.resourcePolicies.insert": insert_policy,
+    "compute.resourcePolicies.get": get_policy,
+}
