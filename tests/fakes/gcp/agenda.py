@@ -10,7 +10,7 @@ Event = Callable[[float], None]
 
 
 class Agenda:
-    """Events with their moments. Nothing happens by itself: whoever looks lets pass what is due."""
+    """Events with their moments; nothing happens before somebody looks."""
 
     def __init__(self) -> None:
         self._events: list[tuple[float, int, Event]] = []

@@ -22,6 +22,9 @@ Schema = Mapping[str, Any]
 _DOCUMENTS: Final = Path(googleapiclient.__file__).parent / "discovery_cache" / "documents"
 _PLACE: Final = re.compile(r"\{(\+?)([^}]+)\}")
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]+")
+_TRUE: Final = ("true", "True")  # the second is how gcloud writes it
+# Which the documents of some months leave out of v1, and gcloud sends all the same.
+_UNLISTED: Final = frozenset({"returnPartialSuccess"})
 _KINDS: Final[dict[str, type | tuple[type, ...]]] = {
     "array": list,
     "boolean": bool,
@@ -74,7 +77,7 @@ class Api:
         Raises:
             Refusal: one is unknown, missing, or can't have that value.
         """
-        for name in query.keys() - method.parameters.keys() - self._shared.keys():
+        for name in query.keys() - method.parameters.keys() - self._shared.keys() - _UNLISTED:
             raise unknown(f'Unknown name "{name}": Cannot bind query parameter.')
         read: dict[str, Any] = {}
         for name, schema in method.parameters.items():
@@ -84,7 +87,7 @@ class Api:
                 read[name] = values if schema.get("repeated") else values[-1]
             elif schema.get("required"):
                 raise required(name)
-        return read
+        return read | {name: query[name][-1] in _TRUE for name in _UNLISTED & query.keys()}
 
     def check_request(self, method: Method, body: object) -> dict[str, Any]:
         """The body of a call.
@@ -213,9 +216,9 @@ def _read(schema: Schema, text: str, name: str) -> Any:
     """A parameter as what it is."""
     match schema["type"]:
         case "boolean":
-            if text not in ("true", "false"):
+            if text not in (*_TRUE, "false", "False"):
                 raise invalid(name, text, "It must be true or false.")
-            return text == "true"
+            return text in _TRUE
         case "integer":
             if not _WHOLE_NUMBER.fullmatch(text):
                 raise invalid(name, text, "It must be a whole number.")

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from autoscaler.clock import Clock
 from tests.fakes.faults import Fault, When
-from tests.fakes.gcp import json_apis
+from tests.fakes.gcp import json_apis, storage_json, storage_xml
+from tests.fakes.gcp.buckets import Bucket
 from tests.fakes.gcp.errors import Refusal, injected
 from tests.fakes.gcp.exchange import Answer, Prepared, Request, read, refused_in_json
 from tests.fakes.gcp.project import Project, Sent
@@ -68,7 +69,19 @@ class Front:
         return _failed(prepared, fault)
 
     def _prepared(self, request: Request) -> Prepared | None:
-        return json_apis.prepared(request, self.project)
+        return (
+            json_apis.prepared(request, self.project)
+            or storage_json.prepared(request, self._bucket, self.project)
+            or storage_xml.prepared(request, self._bucket, self.project("nobody"))
+        )
+
+    def _bucket(self, name: str) -> Bucket | None:
+        """Buckets' names are all projects'."""
+        for project in list(self._projects.values()):
+            if name in project.buckets:
+                found: Bucket = project.buckets[name]
+                return found
+        return None
 
 
 def _served(prepared: Prepared, failing: str = "") -> Answer:

@@ -19,6 +19,7 @@ from tests.fakes.gcp import (
     instances,
     making,
     operations,
+    prices,
     subscriptions,
     templates,
 )
@@ -34,12 +35,13 @@ from tests.fakes.gcp.exchange import (
 )
 from tests.fakes.gcp.project import Body, KnownRequest, Operation, Project
 
-_APIS: Final = ("compute.v1", "pubsub.v1")
+_APIS: Final = ("compute.v1", "pubsub.v1", "cloudbilling.v1")
 _HANDLERS: Final[dict[str, Handler]] = {
     **catalogue.HANDLERS,
     **instances.HANDLERS,
     **making.HANDLERS,
     **operations.HANDLERS,
+    **prices.HANDLERS,
     **subscriptions.HANDLERS,
     **templates.HANDLERS,
 }
@@ -57,17 +59,20 @@ def prepared(request: Request, project_of: Callable[[str], Project]) -> Prepared
         path = {key: unquote(text) for key, text in quoted.items()}
         project = project_of(_owner(path, request))
         base = f"{request.origin}/compute/v1"
-        call = Call(project, api(name), method, path, {}, base)
-        told = {**{key: texts[0] for key, texts in request.query.items()}, **path}
-        return Prepared(
-            method.id,
-            project,
-            told,
-            _leniently(request.content),
-            lambda failing: _served(replace(call, failing=failing), request),
-            refused_in_json,
-        )
+        return _prepared(Call(project, api(name), method, path, {}, base), request)
     return None
+
+
+def _prepared(call: Call, request: Request) -> Prepared:
+    told = {**{name: texts[0] for name, texts in request.query.items()}, **call.parameters}
+    return Prepared(
+        call.method.id,
+        call.project,
+        told,
+        _leniently(request.content),
+        lambda failing: _served(replace(call, failing=failing), request),
+        refused_in_json,
+    )
 
 
 def _owner(path: dict[str, str], request: Request) -> str:

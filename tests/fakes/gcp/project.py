@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from autoscaler.clock import Clock
@@ -101,6 +102,7 @@ class Project:
         notice_seconds: from the ACPI signal of a preemption until the instance is stopped.
         request_seconds: for so long a request id is known again.
         page: the most that one reply lists; None leaves it to the caller.
+        prices: what SKUs cost that cost something else than usually, by their description.
     """
 
     id: str
@@ -131,6 +133,7 @@ class Project:
     policies: dict[tuple[str, str], Body] = field(default_factory=dict)
     subscriptions: dict[str, Any] = field(default_factory=dict)
     buckets: dict[str, Any] = field(default_factory=dict)
+    prices: dict[str, Decimal] = field(default_factory=dict)
     agenda: Agenda = field(default_factory=Agenda)
     most_alive: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)

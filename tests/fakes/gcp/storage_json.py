@@ -1,0 +1,188 @@
+"""The JSON API of Cloud Storage, as far as parcels and pools need it."""
+
+from __future__ import annotations
+
+import email
+import email.policy
+import json
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import unquote
+
+from tests.fakes.gcp.buckets import Bucket, Stored
+from tests.fakes.gcp.discovery import Method, api
+from tests.fakes.gcp.errors import Refusal, invalid, unknown
+from tests.fakes.gcp.exchange import (
+    Answer,
+    Prepared,
+    Request,
+    in_json,
+    refused_in_json,
+)
+from tests.fakes.gcp.project import Body, Project, written
+
+_MOST: Final = 1000
+_PATH: Final = "/storage/v1/"
+_UPLOAD: Final = "/upload"
+_DOWNLOAD: Final = "/download"
+Find = Callable[[str], Bucket | None]
+
+
+def prepared(
+    request: Request, find: Find, project_of: Callable[[str], Project]
+) -> Prepared | None:
+    """The call that a request is, if it is one of this API."""
+    path = request.path.removeprefix(_UPLOAD).removeprefix(_DOWNLOAD)
+    found = api("storage.v1").find(request.verb, path) if path.startswith(_PATH) else None
+    if found is None:
+        return None
+    method, quoted = found
+    told = {name: unquote(text) for name, text in quoted.items()}
+    bucket = find(told["bucket"]) if "bucket" in told else None
+    owner = request.first("project") or request.headers.get("x-goog-user-project", "nobody")
+    project = project_of(owner) if bucket is None else bucket.project
+    query = {name: texts[0] for name, texts in request.query.items()}
+
+    def serve(_: str) -> Answer:
+        parameters = api("storage.v1").parameters(method, told, _told_query(request))
+        with project.lock:
+            return _served(method, parameters, request, project, bucket, find)
+
+    return Prepared(method.id, project, {**query, **told}, {}, serve, refused_in_json)
+
+
+def _told_query(request: Request) -> dict[str, list[str]]:
+    """Without what the front end of uploads reads itself."""
+    own = {"uploadType", "upload_id"}
+    return {name: texts for name, texts in request.query.items() if name not in own}
+
+
+def _served(
+    method: Method,
+    parameters: dict[str, Any],
+    request: Request,
+    project: Project,
+    bucket: Bucket | None,
+    find: Find,
+) -> Answer:
+    if method.id == "storage.buckets.insert":
+        body = api("storage.v1").check_request(method, json.loads(request.content))
+        return _checked(method, _made(body, project, find))
+    if bucket is None:
+        raise Refusal(404, "notFound", "The specified bucket does not exist.")
+    match method.id:
+        case "storage.buckets.get":
+            return _checked(method, _bucket(bucket))
+        case "storage.objects.insert":
+            return _checked(method, _inserted(bucket, method, parameters, request))
+        case "storage.objects.get":
+            return _got(bucket, method, parameters, request)
+        case "storage.objects.list":
+            return _checked(method, _listed(bucket, parameters))
+        case "storage.objects.delete":
+            bucket.delete(parameters["object"], _generation(parameters))
+            return Answer(204, b"", ())
+    raise Refusal(501, "notImplemented", f"This fake does not do {method.id}.")
+
+
+def _made(body: Body, project: Project, find: Find) -> Body:
+    name = body.get("name", "")
+    if not 3 <= len(name) <= 63:
+        raise invalid("name", name, "Bucket names have from 3 to 63 characters.")
+    if find(name) is not None:
+        raise Refusal(409, "conflict", "The requested bucket name is not available.")
+    made = project.buckets[name] = Bucket(name, project)
+    return _bucket(made)
+
+
+def _inserted(
+    bucket: Bucket, method: Method, parameters: dict[str, Any], request: Request
+) -> Body:
+    kind = request.headers.get("content-type", "application/octet-stream")
+    match request.first("uploadType") if request.path.startswith(_UPLOAD) else "":
+        case "media":
+            told, content = {}, request.content
+        case "multipart":
+            told, kind, content = _parts(method, kind, request.content)
+        case other:
+            raise invalid("uploadType", other, "This fake takes media and multipart.")
+    name = told.get("name") or parameters.get("name")
+    if not name:
+        raise Refusal(400, "required", "Required")
+    stored = bucket.put(name, content, told.get("contentType", kind), _generation(parameters))
+    return _object(bucket, stored)
+
+
+def _parts(method: Method, kind: str, content: bytes) -> tuple[Body, str, bytes]:
+    """What is told of an object, its type, and what is in it."""
+    head = f"Content-Type: {kind}\r\n\r\n".encode()
+    parts = list(email.message_from_bytes(head + content, policy=email.policy.HTTP).iter_parts())  # type: ignore[attr-defined]
+    if len(parts) != 2:
+        raise unknown("An upload has two parts.")
+    told = api("storage.v1").check_request(method, json.loads(parts[0].get_content()))
+    return told, parts[1].get_content_type(), parts[1].get_payload(decode=True)
+
+
+def _got(bucket: Bucket, method: Method, parameters: dict[str, Any], request: Request) -> Answer:
+    stored = bucket.get(parameters["object"])
+    bucket.check(stored.name, _generation(parameters))
+    if request.first("alt") == "media":
+        generation = ("x-goog-generation", str(stored.generation))
+        return Answer(200, stored.content, (("Content-Type", stored.content_type), generation))
+    return _checked(method, _object(bucket, stored))
+
+
+def _listed(bucket: Bucket, parameters: dict[str, Any]) -> Body:
+    most = min(parameters.get("maxResults") or _MOST, bucket.project.page or _MOST)
+    objects, prefixes, last = bucket.page(
+        parameters.get("prefix", ""),
+        parameters.get("delimiter", ""),
+        parameters.get("pageToken", ""),
+        most,
+    )
+    told: Body = {"kind": "storage#objects"}
+    if objects:
+        told["items"] = [_object(bucket, one) for one in objects]
+    if prefixes:
+        told["prefixes"] = prefixes
+    return told | ({"nextPageToken": last} if last else {})
+
+
+def _checked(method: Method, body: Body) -> Answer:
+    api("storage.v1").check_response(method, body)
+    return in_json(body)
+
+
+def _bucket(bucket: Bucket) -> Body:
+    return {
+        "kind": "storage#bucket",
+        "id": bucket.name,
+        "name": bucket.name,
+        "projectNumber": bucket.project.number,
+        "location": "US",
+        "storageClass": "STANDARD",
+    }
+
+
+def _object(bucket: Bucket, stored: Stored) -> Body:
+    moment = written(stored.updated_seconds)
+    return {
+        "kind": "storage#object",
+        "id": f"{bucket.name}/{stored.name}/{stored.generation}",
+        "name": stored.name,
+        "bucket": bucket.name,
+        "generation": str(stored.generation),
+        "metageneration": "1",
+        "contentType": stored.content_type,
+        "size": str(len(stored.content)),
+        "md5Hash": stored.md5_in_json,
+        "etag": stored.etag.strip('"'),
+        "timeCreated": moment,
+        "updated": moment,
+        "storageClass": "STANDARD",
+    }
+
+
+def _generation(parameters: dict[str, Any]) -> int | None:
+    told = parameters.get("ifGenerationMatch")
+    return None if told is None else int(told)
