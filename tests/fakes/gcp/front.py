@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from autoscaler.clock import Clock
 from tests.fakes.faults import Fault, When
-from tests.fakes.gcp import json_apis, storage_json, storage_xml
+from tests.fakes.gcp import identity, json_apis, metadata_service, storage_json, storage_xml
 from tests.fakes.gcp.buckets import Bucket
 from tests.fakes.gcp.errors import Refusal, injected
 from tests.fakes.gcp.exchange import Answer, Prepared, Request, read, refused_in_json
@@ -52,6 +52,9 @@ class Front:
 
     def _answered(self, request: Request) -> Answer | None:
         """None breaks the connection."""
+        told = metadata_service.answered(request, self.project) or identity.answered(request)
+        if told is not None:
+            return told
         prepared = self._prepared(request)
         if prepared is None:
             gone = Refusal(404, "notFound", f"The requested URL {request.path} was not found.")

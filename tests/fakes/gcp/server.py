@@ -7,6 +7,7 @@ import threading
 
 from autoscaler.clock import Clock, SystemClock
 from tests.fakes.gcp.front import Front
+from tests.fakes.gcp.metadata_service import path_of
 from tests.fakes.serving import Served
 
 
@@ -16,6 +17,10 @@ class FakeGcp(Served):
     def __init__(self, clock: Clock, port: int = 0) -> None:
         self.front = Front(clock)
         super().__init__(self.front, port)
+
+    def metadata_url(self, project: str, instance: str) -> str:
+        """In place of ``http://metadata.google.internal`` for that instance."""
+        return self.url + path_of(project, instance)
 
 
 if __name__ == "__main__":

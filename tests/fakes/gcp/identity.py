@@ -1,0 +1,80 @@
+"""What signs the identity tokens of the fake Google Cloud's instances, and who can check them."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any, Final
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import rsa
+from jwt.algorithms import RSAAlgorithm
+
+from tests.fakes.gcp.exchange import Answer, Request, in_json
+from tests.fakes.gcp.project import Instance, Project
+
+ISSUER: Final = "https://accounts.google.com"
+KEYS_PATH: Final = "/oauth2/v3/certs"
+_VALID_SECONDS: Final = 3600
+
+
+@cache
+def signer() -> TokenSigner:
+    """Whose signature is under the tokens of all instances."""
+    return TokenSigner("key-of-the-fake")
+
+
+class TokenSigner:
+    """One key. Another of the same `name` is a forger's."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+    def token(self, project: Project, instance: Instance, audience: str, **changes: Any) -> str:
+        """An instance's, in full; `changes` of what else it says."""
+        now = int(project.clock.now())
+        email = service_account(project, instance)
+        claims = {
+            "aud": audience,
+            "azp": "100000000000000000001",
+            "email": email,
+            "email_verified": True,
+            "exp": now + _VALID_SECONDS,
+            "google": {
+                "compute_engine": {
+                    "instance_creation_timestamp": int(instance.created_seconds),
+                    "instance_id": instance.id,
+                    "instance_name": instance.name,
+                    "project_id": project.id,
+                    "project_number": int(project.number),
+                    "zone": instance.zone,
+                }
+            },
+            "iat": now,
+            "iss": ISSUER,
+            "sub": "100000000000000000001",
+        } | changes
+        return jwt.encode(claims, self._key, algorithm="RS256", headers={"kid": self._name})
+
+    def keys(self) -> dict[str, Any]:
+        """What signatures are checked with, as a set of JWKs."""
+        key = json.loads(RSAAlgorithm.to_jwk(self._key.public_key()))
+        return {"keys": [{**key, "kid": self._name, "alg": "RS256", "use": "sig"}]}
+
+
+def service_account(project: Project, instance: Instance) -> str:
+    """The one that an instance runs as."""
+    accounts = instance.body.get("serviceAccounts") or []
+    default = f"{project.number}-compute@developer.gserviceaccount.com"
+    told = str(accounts[0].get("email", "default")) if accounts else "default"
+    return default if told == "default" else told
+
+
+def answered(request: Request) -> Answer | None:
+    """Where whoever checks tokens finds the keys."""
+    if request.path == KEYS_PATH:
+        return in_json(signer().keys())
+    if request.path == "/.well-known/openid-configuration":
+        return in_json({"issuer": ISSUER, "jwks_uri": request.origin + KEYS_PATH})
+    return None
