@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 UNFINISHED := .venv/.unfinished
 INSTALLED := .venv/.installed
 
-.PHONY: help setup demo test test-kills test-aws test-optuna studies lint bench lock clean
+.PHONY: help setup demo test test-kills test-aws test-gcp test-optuna studies lint bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands.
@@ -44,6 +44,9 @@ test-aws: $(INSTALLED) ## Run all tests of EC2, on a fake one: from Terraform to
 	@$(BIN)/python -m pytest -rs -n 2 --dist loadfile -m "aws or not aws" \
 		tests/end_to_end tests/terraform tests/providers/aws $(ARGS)
 	@$(BIN)/python -m pytest -rs -m aws tests/node $(ARGS)
+
+test-gcp: $(INSTALLED) ## Run all tests of the fake Compute Engine.
+	@$(BIN)/python -m pytest -rs -n 2 --dist loadfile -m "gcp or not gcp" tests/fakes/gcp $(ARGS)
 
 test-optuna: $(INSTALLED) ## Run the tests of studies with the oldest Optuna that does.
 	@$(PIP) install --quiet --no-deps --upgrade --target build/optuna optuna==$(OLDEST_OPTUNA)
@@ -92,7 +95,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 		rm -rf .venv && mkdir .venv && touch $(UNFINISHED) && "$(PYTHON)" -m venv .venv; \
 	fi
 	@touch $(UNFINISHED)
-	@echo 'set-up 2/4: the pinned packages, each checked against its hash: about 150 MB'
+	@echo 'set-up 2/4: the pinned packages, each checked against its hash: about 180 MB'
 	@$(PIP) install -qq --no-deps --require-hashes --only-binary :all: -r requirements.lock
 	@echo "set-up 3/4: torch $(TORCH) from $(or $(TORCH_INDEX),pip's own index)"
 	@$(BIN)/python -c 'import importlib.metadata as m; m.version("torch")' 2>/dev/null || \

@@ -1,0 +1,109 @@
+"""A project of the fake for one test, with its clock, and Google's own clients for it."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from functools import cache
+from typing import Any, Final
+
+import httpx
+from google.api_core.client_options import ClientOptions
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import compute_v1
+
+from autoscaler.clock import VirtualClock
+from tests.fakes.gcp.server import FakeGcp
+
+START_SECONDS: Final = 1_790_000_000.0
+ZONE: Final = "us-central1-a"
+TEMPLATE: Final = "castor-gpu"
+_NUMBERS: Final = itertools.count()
+Body = dict[str, Any]
+
+
+class Ground:
+    """One project, new and empty but for a template."""
+
+    def __init__(self, fake: FakeGcp) -> None:
+        self.fake = fake
+        self.name = f"castor-{next(_NUMBERS)}"
+        self.clock = VirtualClock(START_SECONDS)
+        self.project = fake.front.renew(self.name, self.clock)
+        self.project.templates[TEMPLATE] = {"name": TEMPLATE, "properties": properties()}
+
+    @property
+    def instances(self) -> compute_v1.InstancesClient:
+        return _client(compute_v1.InstancesClient, self.fake.url)
+
+    @property
+    def operations(self) -> compute_v1.ZoneOperationsClient:
+        return _client(compute_v1.ZoneOperationsClient, self.fake.url)
+
+    def insert(self, name: str, request_id: str | None = None, **fields: Any) -> Any:
+        """From the template; what it answers is the operation."""
+        request = compute_v1.InsertInstanceRequest(
+            project=self.name,
+            zone=ZONE,
+            request_id=request_id,
+            source_instance_template=f"global/instanceTemplates/{TEMPLATE}",
+            instance_resource=compute_v1.Instance(name=name, **fields),
+        )
+        return self.instances.insert_unary(request=request)
+
+    def running(self, name: str, **fields: Any) -> Any:
+        """Inserted, and waited for."""
+        assert not self.wait(self.insert(name, **fields)).error.errors
+        return self.instances.get(project=self.name, zone=ZONE, instance=name)
+
+    def wait(self, operation: Any) -> Any:
+        """By the client of operations: those of the others ask the real Compute Engine."""
+        return self.operations.wait(project=self.name, zone=ZONE, operation=operation.name)
+
+    def delete(self, name: str) -> Any:
+        return self.instances.delete_unary(project=self.name, zone=ZONE, instance=name)
+
+    def listed(self, wanted: str = "") -> list[str]:
+        request = {"project": self.name, "zone": ZONE, "filter": wanted}
+        return [one.name for one in self.instances.list(request=request)]
+
+    def status(self, name: str) -> str:
+        found = self.instances.get(project=self.name, zone=ZONE, instance=name)
+        return str(found.status)
+
+    def send(self, verb: str, path: str, body: Any = None, **query: str) -> httpx.Response:
+        """Any call of Compute Engine, however wrong; `path` is below the project."""
+        url = f"{self.fake.url}/compute/v1/projects/{self.name}/{path}"
+        return httpx.request(verb, url, json=body, params=query)
+
+
+def properties(**changes: Any) -> Body:
+    """Of a template: one L4, spot, and deleted when it is taken back."""
+    image = "projects/debian-cloud/global/images/family/debian-12"
+    disk = {"boot": True, "autoDelete": True, "initializeParams": {"sourceImage": image}}
+    return {
+        "machineType": "g2-standard-4",
+        "disks": [disk],
+        "networkInterfaces": [{"network": "global/networks/default"}],
+        "scheduling": {"provisioningModel": "SPOT", "instanceTerminationAction": "DELETE"},
+        "labels": {"castor-deployment": "test"},
+        "metadata": {"items": [{"key": "startup-script", "value": "#!/bin/bash"}]},
+        **changes,
+    }
+
+
+def instance(name: str, **changes: Any) -> Body:
+    """The body of an insert without a template."""
+    machine_type = f"zones/{ZONE}/machineTypes/g2-standard-4"
+    return {**properties(), "name": name, "machineType": machine_type, **changes}
+
+
+def request_id() -> str:
+    return str(uuid.uuid4())
+
+
+@cache
+def _client(kind: Any, url: str) -> Any:
+    """To make one costs more than most tests here."""
+    options = ClientOptions(api_endpoint=url)
+    return kind(credentials=AnonymousCredentials(), client_options=options)
