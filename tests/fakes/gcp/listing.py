@@ -77,7 +77,10 @@ def _page(call: Call, items: list[tuple[str, Body]]) -> tuple[list[tuple[str, Bo
         found = [
             one for one in found if (place(one) < after if is_falling else place(one) > after)
         ]
-    most = min(parameters.get("maxResults") or _MOST, call.project.page or _MOST)
+    wanted = parameters.get("maxResults") or _MOST
+    if wanted > _MOST:
+        raise invalid("maxResults", wanted, f"Values must be within the range of [0, {_MOST}].")
+    most = min(wanted, call.project.page or _MOST)
     page = found[:most]
     return page, _token(place(page[-1])) if len(found) > most else ""
 

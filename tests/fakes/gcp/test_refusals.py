@@ -1,0 +1,163 @@
+"""What Compute Engine would refuse is refused: misspelt, malformed, missing, or never possible."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.fakes.gcp.ground import TEMPLATE, ZONE, Ground, instance, properties
+
+WHERE = f"zones/{ZONE}/instances"
+SPOT = {"provisioningModel": "SPOT"}
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "a field that there is not": ({"machinetype": "x"}, 'Unknown name "machinetype"'),
+    "a field that there is not, further in": (
+        {"scheduling": {"provisioningModle": "SPOT"}},
+        "at 'resource.scheduling'",
+    ),
+    "a word that is none of the enum": (
+        {"scheduling": {"provisioningModel": "CHEAP"}},
+        "It must be one of FLEX_START",
+    ),
+    "a text for a list": ({"disks": "boot"}, "Invalid value at 'resource.disks'"),
+    "a text for a number": ({"disks": [{"index": "first"}]}, "whole number"),
+    "a name that can't be": ({"name": "One"}, "Must be a match of regex"),
+    "no name": ({"name": None}, "Required field 'resource.name'"),
+    "a bare machine type": ({"machineType": "g2-standard-4"}, "The URL is malformed"),
+    "a machine type of another zone": (
+        {"machineType": "zones/us-central1-b/machineTypes/g2-standard-4"},
+        "not in zone",
+    ),
+    "a machine type that there is not": (
+        {"machineType": f"zones/{ZONE}/machineTypes/g9-standard-4"},
+        "does not exist in zone",
+    ),
+    "no disk": ({"disks": []}, "Exactly one boot disk"),
+    "no network": ({"networkInterfaces": []}, "resource.networkInterfaces"),
+    "a spot VM that restarts": (
+        {"scheduling": {**SPOT, "automaticRestart": True}},
+        "automaticRestart be false",
+    ),
+    "a GPU that is migrated": (
+        {"scheduling": {"provisioningModel": "STANDARD"}},
+        "do not support live migration",
+    ),
+    "a run that is too short": (
+        {"scheduling": {**SPOT, "maxRunDuration": {"seconds": "5"}}},
+        "from 30 to",
+    ),
+    "a notice that is too long": (
+        {"scheduling": {**SPOT, "preemptionNoticeDuration": {"seconds": "121"}}},
+        "from 0 to 120",
+    ),
+    "a label in capitals": ({"labels": {"castor-job": "Digits"}}, "format constraints"),
+    "a label with a slash": ({"labels": {"castor/job": "digits"}}, "format constraints"),
+    "a label that is too long": ({"labels": {"castor-job": "x" * 64}}, "format constraints"),
+    "metadata twice": (
+        {"metadata": {"items": [{"key": "a", "value": "1"}, {"key": "a", "value": "2"}]}},
+        "duplicate key",
+    ),
+    "metadata that are too long": (
+        {"metadata": {"items": [{"key": "a", "value": "x" * 262_145}]}},
+        "too large",
+    ),
+    "an accelerator that does not fit": (
+        {"guestAccelerators": [{"acceleratorType": "x/nvidia-l4", "acceleratorCount": 2}]},
+        "not compatible",
+    ),
+    "a policy that there is not": (
+        {"resourcePolicies": ["regions/us-central1/resourcePolicies/none"]},
+        "was not found",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_body_with_a_mistake_makes_nothing(ground: Ground, mistake: str) -> None:
+    change, expected = MISTAKES[mistake]
+    reply = ground.send("POST", WHERE, instance("one") | change)
+    error = reply.json()["error"]
+    assert reply.status_code == error["code"]
+    assert reply.status_code in (400, 404)
+    assert expected in error["message"]
+    assert error["errors"][0]["message"] == error["message"]
+    assert error["errors"][0]["reason"]
+    assert ground.project.history == []
+
+
+def test_the_same_without_a_mistake_is_made(ground: Ground) -> None:
+    assert ground.send("POST", WHERE, instance("one")).status_code == 200
+    assert ground.project.alive() == ["one"]
+
+
+def test_a_parameter_that_there_is_not_is_refused(ground: Ground) -> None:
+    reply = ground.send("POST", WHERE, instance("one"), requestID="x")
+    assert 'Unknown name "requestID"' in reply.json()["error"]["message"]
+    assert ground.send("GET", WHERE, maxResults="501").status_code == 400
+    assert ground.send("GET", WHERE, maxResults="many").status_code == 400
+    assert ground.send("GET", WHERE, pageToken="x").status_code == 400
+    assert ground.send("GET", WHERE, orderBy="status").status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("link", "status"),
+    [
+        (TEMPLATE, 400),
+        (f"instanceTemplates/{TEMPLATE}", 400),
+        ("global/instanceTemplates/none", 404),
+        (f"projects/other/global/instanceTemplates/{TEMPLATE}", 404),
+        (f"global/instanceTemplates/{TEMPLATE}", 200),
+        (f"https://www.googleapis.com/compute/v1/global/instanceTemplates/{TEMPLATE}", 200),
+    ],
+)
+def test_a_template_is_named_by_a_link(ground: Ground, link: str, status: int) -> None:
+    reply = ground.send("POST", WHERE, {"name": "one"}, sourceInstanceTemplate=link)
+    assert reply.status_code == status
+
+
+def test_a_zone_that_there_is_not_is_refused(ground: Ground) -> None:
+    reply = ground.send("GET", "zones/us-central1-z/instances")
+    assert (reply.status_code, reply.json()["error"]["errors"][0]["reason"]) == (400, "invalid")
+
+
+def test_what_is_no_json_is_refused(ground: Ground) -> None:
+    for body in ("", [], "text", 3):
+        assert ground.send("POST", WHERE, body).status_code == 400
+
+
+def test_a_method_that_the_fake_does_not_do_says_so(ground: Ground) -> None:
+    reply = ground.send("GET", "global/firewalls")
+    assert reply.status_code == 501
+    assert "compute.firewalls.list" in reply.text
+
+
+def test_a_path_that_there_is_not_is_not_found(ground: Ground) -> None:
+    assert ground.send("PUT", "zones/x/nothing/of/the/kind").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    ["labels", "labels.a=", "name=a AND", "(name=a", "name=a)", "name ~ a", "name='a", "a eq b"],
+)
+def test_a_filter_that_is_none_is_refused(ground: Ground, wanted: str) -> None:
+    reply = ground.send("GET", WHERE, filter=wanted)
+    assert reply.status_code == 400
+    assert "Invalid list filter expression" in reply.text
+
+
+def test_regular_expressions_do_not_mix(ground: Ground) -> None:
+    reply = ground.send("GET", WHERE, filter="name eq a.* AND status=RUNNING")
+    assert "can't stand beside" in reply.text
+
+
+def test_a_template_is_checked_when_it_is_laid(ground: Ground) -> None:
+    path = "global/instanceTemplates"
+    bare = {"name": "t", "properties": properties(machineType=None)}
+    assert "machineType" in ground.send("POST", path, bare).text
+    whole = {"name": "t", "properties": properties()}
+    assert ground.send("POST", path, whole).json()["status"] == "DONE"
+    assert ground.send("POST", path, whole).status_code == 409
+    assert ground.send("GET", f"{path}/t").json()["properties"]["machineType"] == "g2-standard-4"
+    assert ground.send("DELETE", f"{path}/t").status_code == 200
+    assert ground.send("GET", f"{path}/t").status_code == 404
