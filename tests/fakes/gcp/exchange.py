@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from tests.fakes.gcp.errors import Refusal
+from tests.fakes.gcp.errors import Refusal, unknown
 from tests.fakes.gcp.project import Body, Project
 
 JSON: Final = (("Content-Type", "application/json; charset=UTF-8"),)
@@ -73,6 +73,21 @@ def read(environ: Mapping[str, Any]) -> Request:
         environ["wsgi.input"].read(length),
         f"http://{environ['HTTP_HOST']}",
     )
+
+
+def read_json(content: bytes) -> Body:
+    """The body of a call.
+
+    Raises:
+        Refusal: it is none.
+    """
+    try:
+        body = json.loads(content)
+    except ValueError as error:
+        raise unknown(f"{error}") from error
+    if not isinstance(body, dict):
+        raise unknown("The root must be an object.")
+    return body
 
 
 def in_json(body: object, status: int = 200) -> Answer:

@@ -10,7 +10,14 @@ from typing import Any, Final
 
 from autoscaler.clock import Clock
 from tests.fakes.faults import Fault, When
-from tests.fakes.gcp import identity, json_apis, metadata_service, storage_json, storage_xml
+from tests.fakes.gcp import (
+    identity,
+    json_apis,
+    metadata_service,
+    storage_json,
+    storage_xml,
+    tokens,
+)
 from tests.fakes.gcp.buckets import Bucket
 from tests.fakes.gcp.errors import Refusal, injected
 from tests.fakes.gcp.exchange import Answer, Prepared, Request, read, refused_in_json
@@ -74,6 +81,7 @@ class Front:
     def _prepared(self, request: Request) -> Prepared | None:
         return (
             json_apis.prepared(request, self.project)
+            or tokens.prepared(request, self._bucket)
             or storage_json.prepared(request, self._bucket, self.project)
             or storage_xml.prepared(request, self._bucket, self.project("nobody"))
         )

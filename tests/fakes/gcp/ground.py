@@ -35,11 +35,11 @@ class Ground:
         self.project.templates[TEMPLATE] = {"name": TEMPLATE, "properties": properties()}
 
     @property
-    def instances(self) -> compute_v1.InstancesClient:
+    def instances(self) -> Any:
         return _client(compute_v1.InstancesClient, self.fake.url)
 
     @property
-    def operations(self) -> compute_v1.ZoneOperationsClient:
+    def operations(self) -> Any:
         return _client(compute_v1.ZoneOperationsClient, self.fake.url)
 
     def insert(self, name: str, request_id: str | None = None, **fields: Any) -> Any:

@@ -271,7 +271,9 @@ def vanish(project: Project, instance: Instance, seconds: float) -> None:
     _end(instance, seconds)
     instance.is_gone = True
     instance.status = "TERMINATED"
-    project.instances.pop((instance.zone, instance.name), None)
+    place = (instance.zone, instance.name)
+    if project.instances.get(place) is instance:  # and not another one that has its name since
+        del project.instances[place]
 
 
 def announce(project: Project, instance: Instance, kind: str, seconds: float) -> None:

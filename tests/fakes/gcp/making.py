@@ -39,7 +39,7 @@ def zone_of(call: Call) -> str:
 
 def insert(call: Call) -> Operation:
     zone, project = zone_of(call), call.project
-    whole = call.body
+    whole: Body = bodies.merged({}, call.body)
     link = call.parameters.get("sourceInstanceTemplate")
     is_bare = False
     if link:
@@ -114,11 +114,10 @@ def _bulk_properties(call: Call) -> Body:
     link, properties = told.get("sourceInstanceTemplate"), told.get("instanceProperties") or {}
     if link:
         held = bodies.template(call.project, link, "resource.sourceInstanceTemplate")
-        whole: Body = bodies.merged(held, properties)
-        return whole
+        return dict(bodies.merged(held, properties))
     if not properties:
         raise required("resource.instanceProperties")
-    return dict(properties)
+    return dict(bodies.merged({}, properties))
 
 
 def _names(project: Project, zone: str, told: Body) -> list[str]:
@@ -134,7 +133,7 @@ def _names(project: Project, zone: str, told: Body) -> list[str]:
         if len(each) != count:
             raise invalid("resource.perInstanceProperties", len(each), "There must be count.")
         return [(own or {}).get("name") or name for name, own in each.items()]
-    found = re.fullmatch(r"([^#]*)(#{1,18})([^#]*)", pattern)
+    found = re.fullmatch(r"([^#]*)(#{1,18})([^#]*)", pattern or "")
     if found is None:
         raise invalid("resource.namePattern", pattern, "It must have one run of #.")
     before, marks, after = found.groups()

@@ -7,7 +7,8 @@ from typing import Final
 
 from tests.fakes.gcp.call import Call, Handler
 from tests.fakes.gcp.errors import not_found
-from tests.fakes.gcp.listing import listed
+from tests.fakes.gcp.geography import ZONES
+from tests.fakes.gcp.listing import aggregated, listed
 from tests.fakes.gcp.project import Body, Operation, Project, written
 
 _WAIT_SECONDS: Final = 120.0
@@ -168,6 +169,18 @@ def list_(call: Call) -> Body:
     return {"kind": "compute#operationList", **listed(call, views)}
 
 
+def aggregated_list(call: Call) -> Body:
+    """Of all scopes there are: what happened anywhere, in one call."""
+    kept = call.project.operations.values()
+    scopes: dict[str, list[Body]] = {f"zones/{zone}": [] for zone in ZONES}
+    for operation in kept:
+        scopes.setdefault(operation.scope, []).append(view(call.project, operation, call.base))
+    return {
+        "kind": "compute#operationAggregatedList",
+        **aggregated(call, "operations", scopes),
+    }
+
+
 def _scope(call: Call) -> str:
     for name in ("zone", "region"):
         if name in call.parameters:
@@ -188,3 +201,4 @@ HANDLERS: dict[str, Handler] = {
     for scope in ("zone", "region", "global")
     for verb, handler in (("get", get), ("wait", wait), ("list", list_))
 }
+HANDLERS["compute.globalOperations.aggregatedList"] = aggregated_list

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -133,11 +134,12 @@ class Project:
     policies: dict[tuple[str, str], Body] = field(default_factory=dict)
     subscriptions: dict[str, Any] = field(default_factory=dict)
     buckets: dict[str, Any] = field(default_factory=dict)
+    tokens: dict[str, Any] = field(default_factory=dict)
     prices: dict[str, Decimal] = field(default_factory=dict)
     agenda: Agenda = field(default_factory=Agenda)
     most_alive: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
-    _numbers: Any = field(default_factory=lambda: itertools.count(1))
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def now(self) -> float:
         """The project's time; all that is due by then has happened."""
@@ -148,13 +150,11 @@ class Project:
 
     def alive(self) -> list[str]:
         """The names of all that is paid for and that nobody has ended, whether it is listed."""
-        self.now()
-        return sorted(one.name for one in self.instances.values() if one.ended_seconds is None)
+        return sorted(one.name for one in self._existing() if one.ended_seconds is None)
 
     def remaining(self) -> list[str]:
         """The names of all that there is, stopped ones and those on their way out included."""
-        self.now()
-        return sorted(one.name for one in self.instances.values())
+        return sorted(one.name for one in self._existing())
 
     def of(self, action: str) -> list[Sent]:
         """Every such call that came in."""
@@ -166,8 +166,7 @@ class Project:
         Raises:
             KeyError: it does not.
         """
-        self.now()
-        for one in self.instances.values():
+        for one in self._existing():
             if one.name == name:
                 return one
         raise KeyError(name)
@@ -186,6 +185,11 @@ class Project:
     def count(self) -> None:
         """Note how much there is at once."""
         self.most_alive = max(self.most_alive, len(self.alive()))
+
+    def _existing(self) -> list[Instance]:
+        with self.lock:
+            self.now()
+            return list(self.instances.values())
 
 
 def written(seconds: float) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import email
 import email.policy
-import json
 from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import unquote
 
+from tests.fakes.gcp import tokens
 from tests.fakes.gcp.buckets import Bucket, Stored
 from tests.fakes.gcp.discovery import Method, api
 from tests.fakes.gcp.errors import Refusal, invalid, unknown
@@ -17,6 +17,7 @@ from tests.fakes.gcp.exchange import (
     Prepared,
     Request,
     in_json,
+    read_json,
     refused_in_json,
 )
 from tests.fakes.gcp.project import Body, Project, written
@@ -66,10 +67,13 @@ def _served(
     find: Find,
 ) -> Answer:
     if method.id == "storage.buckets.insert":
-        body = api("storage.v1").check_request(method, json.loads(request.content))
+        body = api("storage.v1").check_request(method, read_json(request.content))
         return _checked(method, _made(body, project, find))
     if bucket is None:
         raise Refusal(404, "notFound", "The specified bucket does not exist.")
+    if method.id != "storage.objects.insert":  # whose name may stand in what is uploaded
+        place = parameters.get("object") or parameters.get("prefix", "")
+        tokens.check(bucket, request, method.id, place)
     match method.id:
         case "storage.buckets.get":
             return _checked(method, _bucket(bucket))
@@ -99,9 +103,10 @@ def _inserted(
     bucket: Bucket, method: Method, parameters: dict[str, Any], request: Request
 ) -> Body:
     kind = request.headers.get("content-type", "application/octet-stream")
+    told: Body = {}
     match request.first("uploadType") if request.path.startswith(_UPLOAD) else "":
         case "media":
-            told, content = {}, request.content
+            content = request.content
         case "multipart":
             told, kind, content = _parts(method, kind, request.content)
         case other:
@@ -109,6 +114,7 @@ def _inserted(
     name = told.get("name") or parameters.get("name")
     if not name:
         raise Refusal(400, "required", "Required")
+    tokens.check(bucket, request, method.id, name)
     stored = bucket.put(name, content, told.get("contentType", kind), _generation(parameters))
     return _object(bucket, stored)
 
@@ -116,11 +122,15 @@ def _inserted(
 def _parts(method: Method, kind: str, content: bytes) -> tuple[Body, str, bytes]:
     """What is told of an object, its type, and what is in it."""
     head = f"Content-Type: {kind}\r\n\r\n".encode()
-    parts = list(email.message_from_bytes(head + content, policy=email.policy.HTTP).iter_parts())  # type: ignore[attr-defined]
+    whole = email.message_from_bytes(head + content, policy=email.policy.HTTP)
+    parts = list(whole.iter_parts())
     if len(parts) != 2:
         raise unknown("An upload has two parts.")
-    told = api("storage.v1").check_request(method, json.loads(parts[0].get_content()))
-    return told, parts[1].get_content_type(), parts[1].get_payload(decode=True)
+    about, media = (part.get_payload(decode=True) for part in parts)
+    assert isinstance(about, bytes)
+    assert isinstance(media, bytes)
+    told = api("storage.v1").check_request(method, read_json(about))
+    return told, parts[1].get_content_type(), media
 
 
 def _got(bucket: Bucket, method: Method, parameters: dict[str, Any], request: Request) -> Answer:

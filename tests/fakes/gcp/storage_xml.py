@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
+from tests.fakes.gcp import tokens
 from tests.fakes.gcp.buckets import Bucket, Stored, Upload
 from tests.fakes.gcp.errors import Refusal
 from tests.fakes.gcp.exchange import Answer, Prepared, Request
@@ -17,7 +18,12 @@ from tests.fakes.gcp.project import Project, written
 
 _XML: Final = (("Content-Type", "application/xml; charset=UTF-8"),)
 _RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)")
-_CODES: Final = {404: "NoSuchKey", 412: "PreconditionFailed", 503: "ServiceUnavailable"}
+_CODES: Final = {
+    403: "AccessDenied",
+    404: "NoSuchKey",
+    412: "PreconditionFailed",
+    503: "ServiceUnavailable",
+}
 _MOST: Final = 1000
 _ANY: Final = {"if-match", "if-none-match"}
 Find = Callable[[str], Bucket | None]
@@ -34,6 +40,7 @@ def prepared(request: Request, find: Find, nobodys: Project) -> Prepared | None:
     def serve(_: str) -> Answer:
         if bucket is None:
             raise Refusal(404, "NoSuchBucket", "The specified bucket does not exist.")
+        tokens.check(bucket, request, action, name or request.first("prefix"))
         with bucket.project.lock:
             return _SERVING[action](bucket, name, request)
 
@@ -69,6 +76,7 @@ def _copy(bucket: Bucket, name: str, request: Request) -> Answer:
     place, _, held = source.partition("/")
     if place != bucket.name:
         raise Refusal(501, "NotImplemented", "This fake copies within a bucket only.")
+    tokens.check(bucket, request, "storage.objects.get", held)
     found = bucket.get(held)
     stored = bucket.put(name, found.content, found.content_type, _generation(request))
     body = f"<CopyObjectResult><ETag>{stored.etag}</ETag></CopyObjectResult>"

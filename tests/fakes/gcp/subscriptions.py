@@ -146,7 +146,7 @@ def _received(message: Message) -> Body:
 
 def _named(call: Call) -> Subscription:
     name = call.parameters["subscription"].rpartition("/")[2]
-    found = call.project.subscriptions.get(name)
+    found: Subscription | None = call.project.subscriptions.get(name)
     if found is None:
         raise Refusal(404, "notFound", f"Resource not found (resource={name}).", state="NOT_FOUND")
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import jwt
@@ -15,7 +16,7 @@ from tests.fakes.gcp.identity import KEYS_PATH, TokenSigner
 
 FLAVOR = {"Metadata-Flavor": "Google"}
 AUDIENCE = "https://castor.example"
-UNTIMED = {"verify_exp": False, "verify_iat": False}
+UNTIMED: Any = {"verify_exp": False, "verify_iat": False}
 IDENTITY = "instance/service-accounts/default/identity"
 
 
@@ -78,11 +79,11 @@ def test_a_wait_without_a_change_ends(ground: Ground) -> None:
         assert waiting.result().text == "FALSE"
 
 
-def claims(ground: Ground, token: str) -> dict[str, object]:
+def claims(ground: Ground, token: str) -> dict[str, Any]:
     """As whoever checks it by Google's keys would, at the project's time."""
     keys = jwt.PyJWKClient(ground.fake.url + KEYS_PATH)
     key = keys.get_signing_key_from_jwt(token)
-    found: dict[str, object] = jwt.decode(
+    found: dict[str, Any] = jwt.decode(
         token, key, algorithms=["RS256"], audience=AUDIENCE, options=UNTIMED
     )
     return found

@@ -140,6 +140,29 @@ def test_an_operation_of_another_zone_is_not_found(ground: Ground) -> None:
         ground.operations.get(project=ground.name, zone="us-central1-b", operation=made.name)
 
 
+def test_a_name_that_was_taken_again_is_not_lost(ground: Ground) -> None:
+    """Two deletions of one instance, and the second ends when another has its name."""
+    ground.running("one")
+    first = ground.delete("one")
+    ground.clock.advance(3.0)
+    second = ground.delete("one")
+    ground.wait(first)
+    ground.insert("one")
+    ground.wait(second)
+    assert ground.project.alive() == ["one"]
+
+
+def test_what_happened_anywhere_is_listed_at_once(ground: Ground) -> None:
+    ground.running("one")
+    lifecycle.take(ground.project, "one")
+    assert ground.project.remaining() == []
+    wanted = "operationType=compute.instances.preempted"
+    reply = ground.send("GET", "aggregated/operations", filter=wanted).json()
+    (found,) = reply["items"][f"zones/{ZONE}"]["operations"]
+    assert found["user"] == "system"
+    assert found["targetLink"].endswith("/instances/one")
+
+
 def test_a_wait_ends_after_two_minutes(ground: Ground) -> None:
     ground.project.provision_seconds = 1000.0
     made = ground.insert("one")

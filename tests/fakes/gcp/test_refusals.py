@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.gcp.discovery import api
 from tests.fakes.gcp.ground import TEMPLATE, ZONE, Ground, instance, properties
 
 WHERE = f"zones/{ZONE}/instances"
@@ -121,8 +122,29 @@ def test_a_zone_that_there_is_not_is_refused(ground: Ground) -> None:
     assert (reply.status_code, reply.json()["error"]["errors"][0]["reason"]) == (400, "invalid")
 
 
+def test_nothing_is_hidden_by_what_the_fake_does_not_do(ground: Ground) -> None:
+    """With `fields` the real one leaves out all else, the token of the next page too."""
+    assert ground.send("GET", WHERE, fields="items/name").status_code == 501
+
+
+def test_a_field_of_nothing_is_as_none(ground: Ground) -> None:
+    body = instance("one", labels=None, metadata=None, guestAccelerators=None)
+    assert ground.send("POST", WHERE, body).status_code == 200
+    ground.clock.advance(10.0)
+    assert ground.status("one") == "RUNNING"
+
+
+def test_the_fake_can_not_misspell_either() -> None:
+    compute = api("compute.v1")
+    found = compute.find("GET", f"/compute/v1/projects/mine/{WHERE}")
+    assert found is not None
+    with pytest.raises(AssertionError, match="nextPagetoken"):
+        compute.check_response(found[0], {"items": [], "nextPagetoken": "x"})
+
+
 def test_what_is_no_json_is_refused(ground: Ground) -> None:
-    for body in ("", [], "text", 3):
+    bodies: tuple[Any, ...] = ("", [], "text", 3)
+    for body in bodies:
         assert ground.send("POST", WHERE, body).status_code == 400
 
 

@@ -1,0 +1,110 @@
+"""Tokens that reach a part of a bucket only, by Google's own client of the token service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.auth.downscoped import (
+    AccessBoundaryRule,
+    AvailabilityCondition,
+    CredentialAccessBoundary,
+)
+from google.auth.exceptions import OAuthError
+from google.auth.transport.requests import Request
+from google.oauth2 import sts
+
+from tests.fakes.gcp.buckets import Bucket
+from tests.fakes.gcp.ground import HTTP, Ground
+
+TOKEN = "urn:ietf:params:oauth:token-type:access_token"
+GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
+ALL = "inRole:roles/storage.objectAdmin"
+
+
+@pytest.fixture
+def bucket(ground: Ground) -> Bucket:
+    name = f"{ground.name}-jobs"
+    bucket = ground.project.buckets[name] = Bucket(name, ground.project)
+    bucket.put("jobs/ours/log", b"ours")
+    bucket.put("jobs/theirs/log", b"theirs")
+    return bucket
+
+
+def narrow(bucket: Bucket, prefix: str, permission: str = ALL, condition: str = "") -> Any:
+    objects = f"resource.name.startsWith('projects/_/buckets/{bucket.name}/objects/{prefix}')"
+    lists = (
+        f"api.getAttribute('storage.googleapis.com/objectListPrefix', '').startsWith('{prefix}')"
+    )
+    rule = AccessBoundaryRule(
+        available_resource=f"//storage.googleapis.com/projects/_/buckets/{bucket.name}",
+        available_permissions=[permission],
+        availability_condition=AvailabilityCondition(condition or f"{objects} || {lists}"),
+    )
+    return CredentialAccessBoundary([rule]).to_json()
+
+
+def exchanged(ground: Ground, options: Any) -> str:
+    reply = sts.Client(f"{ground.fake.url}/v1/token").exchange_token(
+        request=Request(),
+        grant_type=GRANT,
+        subject_token="any",
+        subject_token_type=TOKEN,
+        requested_token_type=TOKEN,
+        additional_options=options,
+    )
+    assert reply["expires_in"] == 3600
+    return str(reply["access_token"])
+
+
+def status(ground: Ground, bucket: Bucket, token: str, path: str, verb: str = "GET") -> int:
+    url = f"{ground.fake.url}/{bucket.name}{path}"
+    headers = {"Authorization": f"Bearer {token}"}
+    return HTTP.request(verb, url, headers=headers).status_code
+
+
+def test_a_token_reaches_below_its_prefix_only(ground: Ground, bucket: Bucket) -> None:
+    token = exchanged(ground, narrow(bucket, "jobs/ours/"))
+    other = Bucket("other-bucket", ground.project)
+    ground.project.buckets[other.name] = other
+    asked = [
+        ("/jobs/ours/log", "GET", 200),
+        ("/jobs/ours/new", "PUT", 200),
+        ("/jobs/theirs/log", "GET", 403),
+        ("/jobs/theirs/new", "PUT", 403),
+        ("/jobs/theirs/log", "DELETE", 403),
+        ("?list-type=2&prefix=jobs/ours/", "GET", 200),
+        ("?list-type=2&prefix=jobs/", "GET", 403),
+        ("?list-type=2", "GET", 403),
+    ]
+    found = [(path, verb, status(ground, bucket, token, path, verb)) for path, verb, _ in asked]
+    assert found == asked
+    assert status(ground, other, token, "/jobs/ours/x", "PUT") == 403
+    assert sorted(bucket.objects) == ["jobs/ours/log", "jobs/ours/new", "jobs/theirs/log"]
+    assert status(ground, bucket, "any", "/jobs/theirs/log") == 200
+
+
+def test_the_other_api_keeps_to_it_too(ground: Ground, bucket: Bucket) -> None:
+    headers = {"Authorization": f"Bearer {exchanged(ground, narrow(bucket, 'jobs/ours/'))}"}
+    root = f"{ground.fake.url}/storage/v1/b/{bucket.name}/o"
+    assert HTTP.get(f"{root}/jobs%2Fours%2Flog", headers=headers).status_code == 200
+    assert HTTP.get(f"{root}/jobs%2Ftheirs%2Flog", headers=headers).status_code == 403
+    upload = f"{ground.fake.url}/upload/storage/v1/b/{bucket.name}/o?uploadType=media&name="
+    assert HTTP.post(f"{upload}jobs/ours/2", content=b"", headers=headers).status_code == 200
+    assert HTTP.post(f"{upload}jobs/theirs/2", content=b"", headers=headers).status_code == 403
+
+
+def test_a_token_ends_and_does_no_more_than_its_role(ground: Ground, bucket: Bucket) -> None:
+    reader = "inRole:roles/storage.objectViewer"
+    token = exchanged(ground, narrow(bucket, "jobs/ours/", reader))
+    assert status(ground, bucket, token, "/jobs/ours/log") == 200
+    assert status(ground, bucket, token, "/jobs/ours/log", "DELETE") == 403
+    ground.clock.advance(3601.0)
+    assert status(ground, bucket, token, "/jobs/ours/log") == 401
+
+
+def test_what_the_fake_can_not_judge_is_refused(ground: Ground, bucket: Bucket) -> None:
+    with pytest.raises(OAuthError):
+        exchanged(ground, narrow(bucket, "", condition="resource.name.endsWith('log')"))
+    with pytest.raises(OAuthError):
+        exchanged(ground, narrow(bucket, "", permission="inRole:roles/owner"))

@@ -1,0 +1,158 @@
+"""Tokens that reach a part of a bucket only: Security Token Service, and what keeps to it.
+
+Any other token is good for anything here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote
+
+from tests.fakes.gcp.buckets import Bucket
+from tests.fakes.gcp.errors import Refusal
+from tests.fakes.gcp.exchange import (
+    Prepared,
+    Request,
+    in_json,
+    read_json,
+    refused_in_json,
+)
+from tests.fakes.gcp.project import Body
+
+_PATH: Final = "/v1/token"
+_PREFIX: Final = "Bearer "
+_NARROW: Final = "ya29.narrow."
+_VALID_SECONDS: Final = 3600
+_GRANT: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
+_RESOURCE: Final = re.compile(r"//storage\.googleapis\.com/projects/_/buckets/([^/]+)")
+_OBJECTS: Final = re.compile(
+    r"resource\.name\.startsWith\(\s*['\"]projects/_/buckets/[^/]+/objects/(.*?)['\"]\s*\)"
+)
+_LISTS: Final = re.compile(
+    r"api\.getAttribute\(\s*['\"]storage\.googleapis\.com/objectListPrefix['\"],\s*(?:''|\"\")\s*\)"
+    r"\.startsWith\(\s*['\"](.*?)['\"]\s*\)"
+)
+_READ: Final = frozenset({"storage.objects.get", "storage.objects.list"})
+_WRITE: Final = frozenset(
+    {
+        *("storage.objects.insert", "storage.multipart.abort", "storage.multipart.complete"),
+        *("storage.multipart.initiate", "storage.multipart.upload"),
+    }
+)
+_ALL: Final = _READ | _WRITE | {"storage.objects.copy", "storage.objects.delete"}
+_ROLES: Final = {
+    "inRole:roles/storage.objectViewer": _READ,
+    "inRole:roles/storage.objectCreator": _WRITE,
+    "inRole:roles/storage.objectUser": _ALL,
+    "inRole:roles/storage.objectAdmin": _ALL,
+}
+Find = Callable[[str], Bucket | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What may be done below some prefixes; without any, in the whole bucket."""
+
+    actions: frozenset[str]
+    objects: tuple[str, ...] | None
+    lists: tuple[str, ...] | None
+
+    def allows(self, action: str, place: str) -> bool:
+        prefixes = self.lists if action == "storage.objects.list" else self.objects
+        return action in self.actions and (prefixes is None or place.startswith(prefixes))
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """How far a token reaches in a bucket, and until when."""
+
+    bucket: str
+    rules: tuple[Rule, ...]
+    end_seconds: float
+
+
+def prepared(request: Request, find: Find) -> Prepared | None:
+    """The exchange of a token, if a request is one."""
+    if (request.verb, request.path) != ("POST", _PATH):
+        return None
+    told, options = _asked(request)
+    rules = options.get("accessBoundary", {}).get("accessBoundaryRules") or []
+    found = _RESOURCE.fullmatch(rules[0].get("availableResource", "")) if rules else None
+    bucket = find(found[1]) if found else None
+    if bucket is None:
+        return None
+
+    def serve(_: str) -> Any:
+        if (told.get("grant_type"), told.get("requested_token_type")) != (_GRANT, _TOKEN):
+            raise _invalid("grant_type or requested_token_type")
+        now = bucket.project.clock.now()
+        name = f"{_NARROW}{bucket.project.next_number()}"
+        kept = tuple(_rule(rule, bucket.name) for rule in rules)
+        bucket.project.tokens[name] = Boundary(bucket.name, kept, now + _VALID_SECONDS)
+        return in_json(
+            {
+                "access_token": name,
+                "issued_token_type": _TOKEN,
+                "token_type": "Bearer",
+                "expires_in": _VALID_SECONDS,
+            }
+        )
+
+    return Prepared("sts.token", bucket.project, {}, options, serve, refused_in_json)
+
+
+def check(bucket: Bucket, request: Request, action: str, place: str) -> None:
+    """Whether a token reaches so far; `place` is an object, or what a list is to begin with.
+
+    Raises:
+        Refusal: it does not, or not any more.
+    """
+    token = request.headers.get("authorization", "").removeprefix(_PREFIX)
+    if not token.startswith(_NARROW):
+        return
+    boundary = bucket.project.tokens.get(token)
+    if boundary is not None and bucket.project.clock.now() >= boundary.end_seconds:
+        raise Refusal(401, "authError", "Invalid Credentials")
+    is_within = (
+        boundary is not None
+        and boundary.bucket == bucket.name
+        and any(rule.allows(action, place) for rule in boundary.rules)
+    )
+    if not is_within:
+        raise Refusal(403, "forbidden", f"The caller does not have {action} access.")
+
+
+def _asked(request: Request) -> tuple[dict[str, str], Body]:
+    """What is asked for, as a form; Google's client quotes the options once more."""
+    told = dict(parse_qsl(request.content.decode(errors="replace")))
+    try:
+        return told, read_json(unquote(told.get("options") or "{}").encode())
+    except Refusal:
+        return told, {}
+
+
+def _rule(told: Body, bucket: str) -> Rule:
+    actions: set[str] = set()
+    for role in told.get("availablePermissions") or ():
+        if role not in _ROLES:
+            raise _invalid(f"the permission {role}")
+        actions |= _ROLES[role]
+    found = _RESOURCE.fullmatch(told.get("availableResource", ""))
+    if found is None or found[1] != bucket:
+        raise _invalid("availableResource")
+    condition = (told.get("availabilityCondition") or {}).get("expression", "")
+    if not condition:
+        return Rule(frozenset(actions), None, None)
+    objects, lists = _OBJECTS.findall(condition), _LISTS.findall(condition)
+    if len(objects) + len(lists) != len(condition.split("||")):
+        raise _invalid(f"the condition {json.dumps(condition)}")
+    return Rule(frozenset(actions), tuple(objects), tuple(lists))
+
+
+def _invalid(what: str) -> Refusal:
+    return Refusal(400, "invalid_request", f"This fake does not know {what}.")
