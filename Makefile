@@ -45,7 +45,7 @@ test-aws: $(INSTALLED) ## Run all tests of EC2, on a fake one: from Terraform to
 		tests/end_to_end tests/terraform tests/providers/aws $(ARGS)
 	@$(BIN)/python -m pytest -rs -m aws tests/node $(ARGS)
 
-test-gcp: $(INSTALLED) ## Run all tests of the fake Compute Engine.
+test-gcp: $(INSTALLED) ## Run all tests of Compute Engine: of the fake one, so far.
 	@$(BIN)/python -m pytest -rs -n 2 --dist loadfile -m "gcp or not gcp" tests/fakes/gcp $(ARGS)
 
 test-optuna: $(INSTALLED) ## Run the tests of studies with the oldest Optuna that does.

@@ -6,6 +6,7 @@ import itertools
 import socket
 import time
 from collections.abc import Callable, Iterable
+from http import HTTPStatus
 from typing import Any, Final
 
 from autoscaler.clock import Clock
@@ -54,7 +55,9 @@ class Front:
             answer = Answer(200, b"")
         named = {name.lower() for name, _ in answer.headers}
         length = () if "content-length" in named else (("Content-Length", str(len(answer.body))),)
-        start_response(f"{answer.status} Answer", [*answer.headers, *length])
+        start_response(
+            f"{answer.status} {HTTPStatus(answer.status).phrase}", [*answer.headers, *length]
+        )
         return [answer.body]
 
     def _answered(self, request: Request) -> Answer | None:

@@ -36,6 +36,9 @@ def aggregated_list(call: Call) -> Body:
 def delete(call: Call) -> Operation:
     """Of one that is on its way out too: it takes as long as it takes."""
     instance = _named(call)
+    if instance.body.get("deletionProtection"):
+        why = "Resource cannot be deleted if it's protected against deletion."
+        raise Refusal(400, "invalidUsage", f"Invalid resource usage: '{why}'")
     operation = _begun(call, instance, "delete")
     lifecycle.delete(call.project, instance, operation)
     return operation

@@ -102,6 +102,7 @@ def begin(project: Project, launch: Launch) -> None:
         project.instances[instance.zone, instance.name] = instance
         project.history.append(instance)
     project.count()
+    _tell(launch, "CREATING")
     due_seconds = launch.operation.insert_seconds + project.provision_seconds
     project.agenda.at(due_seconds, lambda at: _decide(project, launch, at))
 
@@ -109,6 +110,7 @@ def begin(project: Project, launch: Launch) -> None:
 def _decide(project: Project, launch: Launch, seconds: float) -> None:
     wanted = [one for one in launch.instances if one.ended_seconds is None]
     if launch.failure is not None:
+        _tell(launch, "DONE")
         _fail(project, launch, wanted, launch.failure, seconds)
         return
     held = [one for one in wanted if _take_capacity(project, one)]
@@ -119,10 +121,12 @@ def _decide(project: Project, launch: Launch, seconds: float) -> None:
         if wanted and seconds + _RETRY_SECONDS <= give_up_seconds:
             project.agenda.at(seconds + _RETRY_SECONDS, lambda at: _decide(project, launch, at))
             return
+        _tell(launch, "DONE", created=len(held), deleted=len(held))
         zone = launch.instances[0].zone
         stockout = operations.stockout(project.stockout, project.id, zone)
         _fail(project, launch, wanted, stockout, seconds)
         return
+    _tell(launch, "DONE", created=len(held))
     for one in wanted:
         if one in held:
             _stage(project, one, seconds)
@@ -132,6 +136,22 @@ def _decide(project: Project, launch: Launch, seconds: float) -> None:
     if launch.operation.end_seconds is None:
         done_seconds = seconds + project.staging_seconds
         project.agenda.at(done_seconds, lambda at: _finish(launch.operation, at))
+
+
+def _tell(launch: Launch, status: str, created: int = 0, deleted: int = 0) -> None:
+    """How far a launch of many is."""
+    if launch.operation.kind != "bulkInsert":
+        return
+    wanted = len(launch.instances)
+    told = {
+        "status": status,
+        "targetVmCount": wanted,
+        "createdVmCount": created,
+        "deletedVmCount": deleted,
+        "failedToCreateVmCount": wanted - created if status == "DONE" else 0,
+    }
+    places = {f"zones/{launch.instances[0].zone}": told}
+    launch.operation.others["instancesBulkInsertOperationMetadata"] = {"perLocationStatus": places}
 
 
 def _finish(operation: Operation, seconds: float) -> None:
@@ -181,11 +201,11 @@ def _stage(project: Project, instance: Instance, seconds: float) -> None:
     instance.status = "STAGING"
 
     def run(at: float) -> None:
+        _finish(instance.insert, at)
         if instance.status != "STAGING":
             return
         instance.status = "RUNNING"
         instance.running_seconds = at
-        _finish(instance.insert, at)
         _bound(project, instance, at)
 
     project.agenda.at(seconds + project.staging_seconds, run)

@@ -11,7 +11,6 @@ from tests.fakes.gcp.geography import ZONES
 from tests.fakes.gcp.listing import aggregated, listed
 from tests.fakes.gcp.project import Body, Operation, Project, written
 
-_WAIT_SECONDS: Final = 120.0
 _LOOK_SECONDS: Final = 0.25
 _STATES: Final = {"zones": "zone", "regions": "region"}
 _HTTP: Final = {
@@ -149,12 +148,12 @@ def wait(call: Call) -> Body:
 
 
 def await_done(call: Call) -> None:
-    """Let the project's time pass until the operation is done, or two minutes; holds no lock."""
+    """Let the project's time pass until the operation is done, or long enough; holds no lock."""
     project = call.project
     if call.parameters["operation"] not in project.operations:
         return
     operation = project.operations[call.parameters["operation"]]
-    until_seconds = project.now() + _WAIT_SECONDS
+    until_seconds = project.now() + project.wait_seconds
     while operation.end_seconds is None and project.now() < until_seconds:
         project.clock.sleep(_LOOK_SECONDS)
 

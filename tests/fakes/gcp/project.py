@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -102,6 +102,8 @@ class Project:
         delete_seconds: how long an instance takes to stop or to vanish.
         notice_seconds: from the ACPI signal of a preemption until the instance is stopped.
         request_seconds: for so long a request id is known again.
+        wait_seconds: the longest that a wait for an operation lets pass; the real one may answer
+            after none at all.
         page: the most that one reply lists; None leaves it to the caller.
         prices: what SKUs cost that cost something else than usually, by their description.
     """
@@ -123,6 +125,7 @@ class Project:
     delete_seconds: float = 5.0
     notice_seconds: float = 30.0
     request_seconds: float = 3600.0
+    wait_seconds: float = 120.0
     page: int | None = None
     calls: Counter[str] = field(default_factory=Counter)
     sent: list[Sent] = field(default_factory=list)
@@ -193,6 +196,11 @@ class Project:
 
 
 def written(seconds: float) -> str:
-    """A moment as Compute Engine writes it."""
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}-00:00"
+    """A moment as Compute Engine writes it: by the clocks of California, and saying so."""
+    moment = datetime.fromtimestamp(seconds, timezone(timedelta(hours=-7)))
+    return moment.isoformat(timespec="milliseconds")
+
+
+def written_in_utc(seconds: float) -> str:
+    """A moment as all the other APIs write it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,4 +1,15 @@
-"""The fake Google Cloud as a server: in a test's thread, or ``-m tests.fakes.gcp.server PORT``."""
+"""The fake Google Cloud as a server: in a test's thread, or ``-m tests.fakes.gcp.server PORT``.
+
+On one port: Compute Engine, Pub/Sub's subscriptions, the Cloud Billing catalogue, both APIs of
+Cloud Storage, the Security Token Service, instances' metadata servers and the keys of their
+identity tokens. Every project is apart from the others; any token is good, but for those that
+were narrowed.
+
+What is known of the real ones from their discovery documents and from reports is done so. A guess
+is what is said of a request id that was used for another request (400), how long anything takes,
+and which of an instance's deletion and its creation is told first. There is no IAM, no network, no
+disk, no managed group and no start of a stopped instance; a method that is not done answers 501.
+"""
 
 from __future__ import annotations
 

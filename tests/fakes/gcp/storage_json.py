@@ -20,7 +20,7 @@ from tests.fakes.gcp.exchange import (
     read_json,
     refused_in_json,
 )
-from tests.fakes.gcp.project import Body, Project, written
+from tests.fakes.gcp.project import Body, Project, written_in_utc
 
 _MOST: Final = 1000
 _PATH: Final = "/storage/v1/"
@@ -175,7 +175,7 @@ def _bucket(bucket: Bucket) -> Body:
 
 
 def _object(bucket: Bucket, stored: Stored) -> Body:
-    moment = written(stored.updated_seconds)
+    moment = written_in_utc(stored.updated_seconds)
     return {
         "kind": "storage#object",
         "id": f"{bucket.name}/{stored.name}/{stored.generation}",

@@ -14,7 +14,7 @@ from tests.fakes.gcp import tokens
 from tests.fakes.gcp.buckets import Bucket, Stored, Upload
 from tests.fakes.gcp.errors import Refusal
 from tests.fakes.gcp.exchange import Answer, Prepared, Request
-from tests.fakes.gcp.project import Project, written
+from tests.fakes.gcp.project import Project, written_in_utc
 
 _XML: Final = (("Content-Type", "application/xml; charset=UTF-8"),)
 _RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)")
@@ -125,7 +125,7 @@ def _list(bucket: Bucket, _: str, request: Request) -> Answer:
     contents = "".join(
         f"<Contents><Key>{escape(one.name)}</Key><ETag>{one.etag}</ETag>"
         f"<Size>{len(one.content)}</Size><Generation>{one.generation}</Generation>"
-        f"<LastModified>{written(one.updated_seconds).replace('-00:00', 'Z')}</LastModified>"
+        f"<LastModified>{written_in_utc(one.updated_seconds)}</LastModified>"
         "</Contents>"
         for one in objects
     )

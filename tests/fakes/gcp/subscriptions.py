@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Final
 
 from tests.fakes.gcp.call import Call, Handler
 from tests.fakes.gcp.errors import Refusal
-from tests.fakes.gcp.project import Body, Instance, Project
+from tests.fakes.gcp.project import Body, Instance, Project, written_in_utc
 
 _MOST: Final = 1000
 
@@ -38,7 +37,7 @@ class Subscription:
 
 def log(project: Project, instance: Instance, kind: str, seconds: float) -> None:
     """The audit log's entry of a system event, to all subscriptions of the project."""
-    moment = _moment(seconds)
+    moment = written_in_utc(seconds)
     entry = {
         "protoPayload": {
             "@type": "type.googleapis.com/google.cloud.audit.AuditLog",
@@ -139,7 +138,7 @@ def _received(message: Message) -> Body:
     told = {
         "data": message.data,
         "messageId": message.id,
-        "publishTime": _moment(message.published_seconds),
+        "publishTime": written_in_utc(message.published_seconds),
     }
     return {"ackId": message.ack, "message": told}
 
@@ -150,10 +149,6 @@ def _named(call: Call) -> Subscription:
     if found is None:
         raise Refusal(404, "notFound", f"Resource not found (resource={name}).", state="NOT_FOUND")
     return found
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 HANDLERS: dict[str, Handler] = {

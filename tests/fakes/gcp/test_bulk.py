@@ -44,6 +44,8 @@ def test_they_are_numbered_and_run(ground: Ground) -> None:
 def test_with_too_little_capacity_there_are_none(ground: Ground) -> None:
     ground.project.capacity[PLACE] = 2
     failed = done(ground, bulk(ground))
+    (told,) = failed["instancesBulkInsertOperationMetadata"]["perLocationStatus"].values()
+    assert (told["targetVmCount"], told["deletedVmCount"]) == (3, 2)
     assert failed["error"]["errors"][0]["code"].startswith("ZONE_RESOURCE_POOL_EXHAUSTED")
     assert ground.project.remaining() == []
     assert ground.project.capacity[PLACE] == 2

@@ -14,7 +14,6 @@ import pytest
 
 from autoscaler.clock import SystemClock
 from tests.fakes.gcp.ground import HTTP, ZONE, Ground
-from tests.fakes.gcp.server import FakeGcp
 
 pytestmark = pytest.mark.gcp
 ROOT = Path(__file__).parents[3]
@@ -75,9 +74,3 @@ def test_the_server_stands_by_itself() -> None:
             assert reply.json()["items"]
         finally:
             process.terminate()
-
-
-def test_a_port_may_be_chosen(fake: FakeGcp) -> None:
-    port = int(fake.url.rpartition(":")[2])
-    with pytest.raises(SystemExit):
-        FakeGcp(SystemClock(), port)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 from google.api_core.exceptions import BadRequest, Conflict, NotFound, PreconditionFailed
 from google.cloud import compute_v1
 
-from tests.fakes.gcp.ground import ZONE, Ground, request_id
+from tests.fakes.gcp.ground import START_SECONDS, ZONE, Ground, request_id
 
 
 def test_an_instance_is_made_runs_and_is_deleted(ground: Ground) -> None:
@@ -17,9 +19,10 @@ def test_an_instance_is_made_runs_and_is_deleted(ground: Ground) -> None:
     assert ground.status("one") == "STAGING"
     done = ground.wait(made)
     assert done.status == compute_v1.Operation.Status.DONE
-    assert ground.clock.now() >= 1_790_000_005.0
+    assert ground.clock.now() >= START_SECONDS + 5.0
     found = ground.instances.get(project=ground.name, zone=ZONE, instance="one")
     assert (found.status, found.id, found.name) == ("RUNNING", done.target_id, "one")
+    assert datetime.fromisoformat(found.creation_timestamp).timestamp() == START_SECONDS
     assert found.machine_type.endswith(f"/zones/{ZONE}/machineTypes/g2-standard-4")
     assert found.guest_accelerators[0].accelerator_count == 1
     deleted = ground.delete("one")
@@ -162,6 +165,14 @@ def test_projects_do_not_see_each_other(ground: Ground, fake: object) -> None:
     other.insert("one")
     assert ground.project.of("compute.instances.insert")[0].body["name"] == "one"
     assert ground.project.calls["compute.instances.insert"] == 1
+
+
+@pytest.mark.gcp
+def test_what_is_protected_is_not_deleted(ground: Ground) -> None:
+    ground.running("one", deletion_protection=True)
+    with pytest.raises(BadRequest, match="protected against deletion"):
+        ground.delete("one")
+    assert ground.project.alive() == ["one"]
 
 
 @pytest.mark.gcp

@@ -9,7 +9,7 @@ import pytest
 from google.api_core.exceptions import Forbidden, NotFound
 
 from tests.fakes.gcp import lifecycle
-from tests.fakes.gcp.ground import ZONE, Ground, properties, request_id
+from tests.fakes.gcp.ground import START_SECONDS, ZONE, Ground, properties, request_id
 from tests.fakes.gcp.subscriptions import Subscription
 
 PLACE = ("g2-standard-4", ZONE, "SPOT")
@@ -161,6 +161,21 @@ def test_what_happened_anywhere_is_listed_at_once(ground: Ground) -> None:
     (found,) = reply["items"][f"zones/{ZONE}"]["operations"]
     assert found["user"] == "system"
     assert found["targetLink"].endswith("/instances/one")
+
+
+def test_a_wait_may_end_at_once(ground: Ground) -> None:
+    ground.project.wait_seconds = 0.0
+    made = ground.insert("one")
+    assert ground.wait(made).status.name == "PENDING"
+    assert ground.clock.now() == START_SECONDS
+
+
+def test_one_that_is_taken_while_it_boots_ends_its_operation(ground: Ground) -> None:
+    made = ground.insert("one")
+    ground.clock.advance(3.0)
+    lifecycle.take(ground.project, "one")
+    assert ground.wait(made).status.name == "DONE"
+    assert ground.project.remaining() == []
 
 
 def test_a_wait_ends_after_two_minutes(ground: Ground) -> None:
