@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tests.fakes.gcp.errors import Refusal, invalid, not_found, required
 from tests.fakes.gcp.geography import ACCELERATORS, CHOOSING, MACHINE_TYPES, region_of
-from tests.fakes.gcp.lifecycle import CHEAP, accelerators
+from tests.fakes.gcp.lifecycle import DISCOUNTED, accelerators
 from tests.fakes.gcp.project import Body, Project
 
 _LINK: Final = r"(?:https?://[^/]+/compute/v1/)?(?:projects/(?P<project>[^/]+)/)?"
@@ -147,14 +147,14 @@ def _check_scheduling(scheduling: Body, has_accelerators: bool) -> None:
     model = purchase({"scheduling": scheduling})
     limit = scheduling.get("maxRunDuration")
     notice = scheduling.get("preemptionNoticeDuration")
-    if model in CHEAP and scheduling.get("automaticRestart"):
+    if model in DISCOUNTED and scheduling.get("automaticRestart"):
         why = "Scheduling must have automaticRestart be false when preemptible is true."
         raise invalid(f"{at}.automaticRestart", True, why)
-    default = "TERMINATE" if model in CHEAP else "MIGRATE"
+    default = "TERMINATE" if model in DISCOUNTED else "MIGRATE"
     if has_accelerators and scheduling.get("onHostMaintenance", default) == "MIGRATE":
         why = "Instances with guest accelerators do not support live migration."
         raise Refusal(400, "badRequest", why)
-    if scheduling.get("instanceTerminationAction") and model not in CHEAP and limit is None:
+    if scheduling.get("instanceTerminationAction") and model not in DISCOUNTED and limit is None:
         why = "A standard instance has one only with a maximum run duration."
         raise invalid(f"{at}.instanceTerminationAction", model, why)
     if model == "FLEX_START" and limit is None:

@@ -77,7 +77,8 @@ class Api:
         Raises:
             Refusal: one is unknown, missing, or can't have that value.
         """
-        for name in query.keys() - method.parameters.keys() - self._shared.keys() - _UNLISTED:
+        unlisted = _UNLISTED if "pageToken" in method.parameters else frozenset()
+        for name in query.keys() - method.parameters.keys() - self._shared.keys() - unlisted:
             raise unknown(f'Unknown name "{name}": Cannot bind query parameter.')
         read: dict[str, Any] = {}
         for name, schema in method.parameters.items():
@@ -87,7 +88,7 @@ class Api:
                 read[name] = values if schema.get("repeated") else values[-1]
             elif schema.get("required"):
                 raise required(name)
-        return read | {name: query[name][-1] in _TRUE for name in _UNLISTED & query.keys()}
+        return read | {name: query[name][-1] in _TRUE for name in unlisted & query.keys()}
 
     def check_request(self, method: Method, body: object) -> dict[str, Any]:
         """The body of a call.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
@@ -34,11 +35,13 @@ class Front:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._projects: dict[str, Project] = {}
+        self._lock = threading.RLock()
         self._numbers = itertools.count(100_000_000_000)
 
     def project(self, name: str) -> Project:
         """The project of this id."""
-        return self._projects.get(name) or self.renew(name, self._clock)
+        with self._lock:
+            return self._projects.get(name) or self.renew(name, self._clock)
 
     def renew(self, name: str, clock: Clock) -> Project:
         """A new and empty project of this id."""

@@ -130,8 +130,10 @@ def _scheduling(instance: Instance) -> Body:
     told = instance.body.get("scheduling") or {}
     is_spot = instance.purchase == "SPOT"
     default: Body = {
-        "onHostMaintenance": "TERMINATE" if instance.purchase in lifecycle.CHEAP else "MIGRATE",
-        "automaticRestart": instance.purchase not in lifecycle.CHEAP,
+        "onHostMaintenance": "TERMINATE"
+        if instance.purchase in lifecycle.DISCOUNTED
+        else "MIGRATE",
+        "automaticRestart": instance.purchase not in lifecycle.DISCOUNTED,
     }
     fixed: Body = {"preemptible": is_spot, "provisioningModel": instance.purchase}
     if is_spot and "instanceTerminationAction" not in told:

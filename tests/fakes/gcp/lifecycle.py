@@ -15,7 +15,7 @@ from tests.fakes.gcp.geography import (
 )
 from tests.fakes.gcp.project import Body, Instance, Operation, Project
 
-CHEAP: Final = frozenset({"SPOT", "FLEX_START"})
+DISCOUNTED: Final = frozenset({"SPOT", "FLEX_START"})
 _RETRY_SECONDS: Final = 5.0
 _SYSTEM: Final = "system"
 # How much of each metric of a quota one instance takes.
@@ -24,7 +24,7 @@ Need = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """Of what there is not enough for an instance, and how a quota that is too small is told."""
+    """The quota that is too small."""
 
     metric: str
     limit: float
@@ -54,7 +54,7 @@ def usage(project: Project, region: str, metric: str) -> float:
 def needs(kind: str, purchase: str, accelerators: dict[str, int]) -> Need:
     """What one instance counts against quotas, by metric."""
     machine = MACHINE_TYPES[kind]
-    prefix = "PREEMPTIBLE_" if purchase in CHEAP else ""
+    prefix = "PREEMPTIBLE_" if purchase in DISCOUNTED else ""
     cpus = "A2_CPUS" if machine.family == "a2" and not prefix else f"{prefix}CPUS"
     found = {"INSTANCES": 1.0, cpus: float(machine.cpus)}
     for name, count in accelerators.items():
@@ -215,7 +215,7 @@ def delete(project: Project, instance: Instance, operation: Operation) -> None:
     """It is on its way out, whatever it did; an operation that still makes it is cut short."""
     now = project.clock.now()
     if instance.insert.end_seconds is None:
-        # Reported of the real one, where the reply is a conflict; the code is that of its words.
+        # That it is a conflict is reported of the real one; its code is a guess.
         told = "Operation was canceled by user ''."
         canceled = operations.Failure("OPERATION_CANCELED_BY_USER", told, 409)
         operations.fail(instance.insert, now, canceled)

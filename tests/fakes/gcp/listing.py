@@ -69,7 +69,8 @@ def _page(call: Call, items: list[tuple[str, Body]]) -> tuple[list[tuple[str, Bo
 
     def place(entry: tuple[str, Body]) -> Place:
         scope, item = entry
-        return (item["creationTimestamp"], item["name"]) if is_falling else (scope, item["name"])
+        made = item.get("creationTimestamp") or item.get("insertTime", "")
+        return (made if is_falling else scope), item["name"]
 
     found = sorted((one for one in items if lets_through(one[1])), key=place, reverse=is_falling)
     after = _after(parameters.get("pageToken", ""))

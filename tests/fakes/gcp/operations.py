@@ -150,9 +150,7 @@ def wait(call: Call) -> Body:
 def await_done(call: Call) -> None:
     """Let the project's time pass until the operation is done, or long enough; holds no lock."""
     project = call.project
-    if call.parameters["operation"] not in project.operations:
-        return
-    operation = project.operations[call.parameters["operation"]]
+    operation = _named(call)
     until_seconds = project.now() + project.wait_seconds
     while operation.end_seconds is None and project.now() < until_seconds:
         project.clock.sleep(_LOOK_SECONDS)
@@ -189,7 +187,8 @@ def _scope(call: Call) -> str:
 
 def _named(call: Call) -> Operation:
     wanted, scope = call.parameters["operation"], _scope(call)
-    operation = call.project.operations.get(wanted)
+    by_id = (one for one in list(call.project.operations.values()) if one.id == wanted)
+    operation = call.project.operations.get(wanted) or next(by_id, None)
     if operation is None or operation.scope != scope:
         raise not_found(f"projects/{call.project.id}/{scope}/operations/{wanted}")
     return operation

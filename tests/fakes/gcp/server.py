@@ -6,9 +6,12 @@ identity tokens. Every project is apart from the others; any token is good, but 
 were narrowed.
 
 What is known of the real ones from their discovery documents and from reports is done so. A guess
-is what is said of a request id that was used for another request (400), how long anything takes,
-and which of an instance's deletion and its creation is told first. There is no IAM, no network, no
-disk, no managed group and no start of a stopped instance; a method that is not done answers 501.
+is what is said of a request id that was used for another request (400), the code of a creation
+that a deletion cuts short, and how long anything takes. There is no IAM, no network, no disk, no
+managed group and no start of a stopped instance; a method that is not done answers 501.
+
+A wait for an operation sleeps by the project's clock: a virtual one jumps, and with it all that is
+due. What the cloud does by itself is in `lifecycle`: `preempt`, `take`, `shut_down`.
 """
 
 from __future__ import annotations

@@ -156,6 +156,10 @@ def test_what_happened_anywhere_is_listed_at_once(ground: Ground) -> None:
     ground.running("one")
     lifecycle.take(ground.project, "one")
     assert ground.project.remaining() == []
+    newest = ground.send("GET", f"zones/{ZONE}/operations", orderBy="creationTimestamp desc")
+    assert newest.json()["items"][-1]["operationType"] == "insert"
+    by_id = newest.json()["items"][-1]["id"]
+    assert ground.send("GET", f"zones/{ZONE}/operations/{by_id}").json()["status"] == "DONE"
     wanted = "operationType=compute.instances.preempted"
     reply = ground.send("GET", "aggregated/operations", filter=wanted).json()
     (found,) = reply["items"][f"zones/{ZONE}"]["operations"]
