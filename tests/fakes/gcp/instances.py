@@ -11,6 +11,7 @@ from tests.fakes.gcp import bodies, lifecycle, operations
 from tests.fakes.gcp.call import Call, Handler
 from tests.fakes.gcp.errors import Refusal, not_found
 from tests.fakes.gcp.geography import ZONES
+from tests.fakes.gcp.lifecycle import DISCOUNTED
 from tests.fakes.gcp.listing import aggregated, listed
 from tests.fakes.gcp.making import zone_of
 from tests.fakes.gcp.project import Body, Instance, Operation, written
@@ -128,12 +129,10 @@ def _moments(instance: Instance) -> Body:
 
 def _scheduling(instance: Instance) -> Body:
     told = instance.body.get("scheduling") or {}
-    is_spot = instance.purchase == "SPOT"
+    is_spot, is_discounted = instance.purchase == "SPOT", instance.purchase in DISCOUNTED
     default: Body = {
-        "onHostMaintenance": "TERMINATE"
-        if instance.purchase in lifecycle.DISCOUNTED
-        else "MIGRATE",
-        "automaticRestart": instance.purchase not in lifecycle.DISCOUNTED,
+        "onHostMaintenance": "TERMINATE" if is_discounted else "MIGRATE",
+        "automaticRestart": not is_discounted,
     }
     fixed: Body = {"preemptible": is_spot, "provisioningModel": instance.purchase}
     if is_spot and "instanceTerminationAction" not in told:

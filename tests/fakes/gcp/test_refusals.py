@@ -96,7 +96,7 @@ def test_a_parameter_that_there_is_not_is_refused(ground: Ground) -> None:
     reply = ground.send("POST", WHERE, instance("one"), requestID="x")
     assert 'Unknown name "requestID"' in reply.json()["error"]["message"]
     reply = ground.send("POST", WHERE, instance("one"), returnPartialSuccess="true")
-    assert 'Unknown name "returnPartialSuccess"' in reply.text
+    assert 'Unknown name "returnPartialSuccess"' in reply.json()["error"]["message"]
     assert ground.send("GET", WHERE, maxResults="501").status_code == 400
     assert ground.send("GET", WHERE, maxResults="many").status_code == 400
     assert ground.send("GET", WHERE, pageToken="x").status_code == 400

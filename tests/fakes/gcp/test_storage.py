@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import obstore
 import pytest
+from obstore.exceptions import AlreadyExistsError
+from obstore.store import GCSStore
 
 from tests.fakes.faults import Fault, When
 from tests.fakes.gcp.ground import HTTP, Ground
-
-obstore = pytest.importorskip("obstore", reason="obstore is not installed")
-stores = pytest.importorskip("obstore.store")
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def bucket(ground: Ground) -> str:
 @pytest.fixture
 def store(ground: Ground, bucket: str) -> Any:
     """With a token: without one obstore asks the real metadata server for it."""
-    config = {"base_url": ground.fake.url, "bearer_token": "any"}
-    return stores.GCSStore(
+    config: Any = {"base_url": ground.fake.url, "bearer_token": "any"}
+    return GCSStore(
         bucket,
         prefix="jobs/digits",
         config=config,
@@ -42,7 +42,7 @@ def test_an_object_is_written_and_read(store: Any) -> None:
     assert bytes(obstore.get_range(store, "a b/logs.txt", start=1, end=3)) == b"el"
     head = obstore.head(store, "a b/logs.txt")
     assert (head["path"], head["size"]) == ("a b/logs.txt", 5)
-    with pytest.raises(obstore.exceptions.AlreadyExistsError):
+    with pytest.raises(AlreadyExistsError):
         obstore.put(store, "a b/logs.txt", b"other", mode="create")
     obstore.delete(store, "a b/logs.txt")
     with pytest.raises(FileNotFoundError):
