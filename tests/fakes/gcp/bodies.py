@@ -36,8 +36,8 @@ def merged(held: Any, change: Any) -> Any:
     return whole
 
 
-def template(project: Project, link: str, at: str) -> Body:
-    """The properties that a template has.
+def template(project: Project, zone: str, link: str, at: str) -> Body:
+    """The properties that a template has, for an instance in a zone.
 
     Raises:
         Refusal: this is no link to one, or there is none.
@@ -49,8 +49,16 @@ def template(project: Project, link: str, at: str) -> Body:
     if kept is None or found["project"] not in (None, project.id):
         owner = found["project"] or project.id
         raise not_found(f"projects/{owner}/global/instanceTemplates/{found['name']}")
-    properties: Body = kept["properties"]
-    return properties
+    return linked(kept["properties"], zone)
+
+
+def linked(properties: Body, zone: str) -> Body:
+    """Policies, which properties name and instances link to, as instances do."""
+    names: list[str] = properties.get("resourcePolicies") or []
+    if any("/" in name for name in names):
+        raise invalid("resource.properties.resourcePolicies", names, "Names, not URLs.")
+    places = [f"regions/{region_of(zone)}/resourcePolicies/{name}" for name in names]
+    return {**properties, "resourcePolicies": places} if places else properties
 
 
 def machine_type(project: Project, zone: str, told: str, at: str, is_bare: bool) -> str:

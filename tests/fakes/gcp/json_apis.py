@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from tests.fakes.gcp import (
+    accounts,
     catalogue,
     instances,
     making,
@@ -36,8 +37,9 @@ from tests.fakes.gcp.exchange import (
 )
 from tests.fakes.gcp.project import Body, KnownRequest, Operation, Project
 
-_APIS: Final = ("compute.v1", "pubsub.v1", "cloudbilling.v1")
+_APIS: Final = ("compute.v1", "pubsub.v1", "cloudbilling.v1", "iamcredentials.v1")
 _HANDLERS: Final[dict[str, Handler]] = {
+    **accounts.HANDLERS,
     **catalogue.HANDLERS,
     **instances.HANDLERS,
     **making.HANDLERS,
@@ -46,7 +48,10 @@ _HANDLERS: Final[dict[str, Handler]] = {
     **subscriptions.HANDLERS,
     **templates.HANDLERS,
 }
-_OWNED: Final = re.compile(r"projects/([^/]+)/.*")
+# As a subscription is named, or a service account, whose project is in its address.
+_OWNED: Final = re.compile(
+    r"projects/(?:-/serviceAccounts/[^@]+@([^.]+)\.iam\..*|([^/]+)/.*)", re.DOTALL
+)
 _NO_ID: Final = "00000000-0000-0000-0000-000000000000"
 
 
@@ -80,7 +85,7 @@ def _owner(path: dict[str, str], request: Request) -> str:
     """The project of a call; one of no project's is whose quota it is to be counted against."""
     if "project" in path:
         return path["project"]
-    owned = [found[1] for text in path.values() if (found := _OWNED.fullmatch(text))]
+    owned = [found[1] or found[2] for text in path.values() if (found := _OWNED.fullmatch(text))]
     return owned[0] if owned else request.headers.get("x-goog-user-project", "nobody")
 
 

@@ -286,6 +286,20 @@ def shut_down(project: Project, name: str) -> None:
         _terminate(instance, now)
 
 
+def break_host(project: Project, name: str) -> None:
+    """The machine below fails: the instance boots elsewhere if it is to restart, or is stopped."""
+    instance = project.instance(name)
+    with project.lock:
+        now = project.clock.now()
+        announce(project, instance, "compute.instances.hostError", now)
+        default = instance.purchase not in DISCOUNTED
+        if instance.body.get("scheduling", {}).get("automaticRestart", default):
+            _stage(project, instance, now)
+        else:
+            _end(instance, now)
+            _terminate(instance, now)
+
+
 def vanish(project: Project, instance: Instance, seconds: float) -> None:
     """Nobody finds it any more."""
     _end(instance, seconds)

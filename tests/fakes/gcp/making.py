@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 from tests.fakes.gcp import bodies, lifecycle, operations
 from tests.fakes.gcp.call import Call, Handler
@@ -43,7 +43,7 @@ def insert(call: Call) -> Operation:
     link = call.parameters.get("sourceInstanceTemplate")
     is_bare = False
     if link:
-        properties = bodies.template(project, link, "sourceInstanceTemplate")
+        properties = bodies.template(project, zone, link, "sourceInstanceTemplate")
         is_bare = "machineType" not in call.body
         whole = bodies.merged(properties, call.body)
     name = whole["name"]
@@ -88,7 +88,7 @@ def region_bulk_insert(call: Call) -> Operation:
 
 def _bulk(call: Call, zone: str, scope: str) -> Operation:
     project, told = call.project, call.body
-    whole = _bulk_properties(call)
+    whole = _bulk_properties(call, zone)
     kind = _kind(call, zone, whole, is_bare=True)
     names = _names(project, zone, told)
     for name in names:
@@ -109,11 +109,12 @@ def _bulk(call: Call, zone: str, scope: str) -> Operation:
     return operation
 
 
-def _bulk_properties(call: Call) -> Body:
+def _bulk_properties(call: Call, zone: str) -> Body:
     told = call.body
-    link, properties = told.get("sourceInstanceTemplate"), told.get("instanceProperties") or {}
+    properties = bodies.linked(told.get("instanceProperties") or {}, zone)
+    link = told.get("sourceInstanceTemplate")
     if link:
-        held = bodies.template(call.project, link, "resource.sourceInstanceTemplate")
+        held = bodies.template(call.project, zone, link, "resource.sourceInstanceTemplate")
         return dict(bodies.merged(held, properties))
     if not properties:
         raise required("resource.instanceProperties")
@@ -199,7 +200,7 @@ def _instance(
 
 def _room(call: Call, zone: str) -> float:
     """How many of what a call wants there may be in a zone."""
-    whole: Any = _bulk_properties(call)
+    whole = _bulk_properties(call, zone)
     place = (whole.get("machineType", ""), zone, bodies.purchase(whole))
     if place[0] not in call.project.offered.get(zone, ()):
         return -1.0

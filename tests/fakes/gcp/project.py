@@ -105,6 +105,7 @@ class Project:
         wait_seconds: the longest that a wait for an operation lets pass; the real one may answer
             after none at all.
         page: the most that one reply lists; None leaves it to the caller.
+        roles: the permissions of roles of one's own, ``projects/P/roles/R``.
         prices: what SKUs cost that cost something else than usually, by their description.
     """
 
@@ -138,6 +139,7 @@ class Project:
     subscriptions: dict[str, Any] = field(default_factory=dict)
     buckets: dict[str, Any] = field(default_factory=dict)
     tokens: dict[str, Any] = field(default_factory=dict)
+    roles: dict[str, set[str]] = field(default_factory=dict)
     prices: dict[str, Decimal] = field(default_factory=dict)
     agenda: Agenda = field(default_factory=Agenda)
     most_alive: int = 0

@@ -12,6 +12,11 @@ from tests.fakes.gcp.errors import Refusal
 from tests.fakes.gcp.project import Body, Instance, Project, written_in_utc
 
 _MOST: Final = 1000
+# The events for which terraform/modules/gcp lays a sink.
+SUNK: Final = tuple(
+    f"compute.instances.{event}"
+    for event in ("preempted", "terminateOnHostMaintenance", "hostError", "guestTerminate")
+)
 
 
 @dataclass(slots=True)
@@ -36,7 +41,9 @@ class Subscription:
 
 
 def log(project: Project, instance: Instance, kind: str, seconds: float) -> None:
-    """The audit log's entry of a system event, to all subscriptions of the project."""
+    """The audit log's entry of a system event, to all subscriptions, as the sink lets it."""
+    if kind not in SUNK:
+        return
     moment = written_in_utc(seconds)
     entry = {
         "protoPayload": {

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from google.api_core.exceptions import BadRequest
 from google.cloud import compute_v1
 
 from tests.fakes.gcp.ground import HTTP, ZONE, Ground
@@ -86,6 +87,12 @@ def test_a_compact_policy_is_laid_and_used(ground: Ground) -> None:
     link = "regions/us-central1/resourcePolicies/compact"
     found = ground.running("one", resource_policies=[link])
     assert list(found.resource_policies) == [link]
+    properties = ground.project.templates["castor-gpu"]["properties"]
+    properties["resourcePolicies"] = ["compact"]
+    assert list(ground.running("two").resource_policies) == [link]
+    properties["resourcePolicies"] = [link]
+    with pytest.raises(BadRequest, match="Names, not URLs"):
+        ground.insert("three")
 
 
 @pytest.mark.gcp

@@ -100,12 +100,30 @@ def test_a_longer_notice_goes_before_the_signal(ground: Ground) -> None:
 
 def test_one_that_has_run_for_as_long_as_it_may_is_deleted(ground: Ground) -> None:
     """The dead man's switch of a launch: nobody calls, and it ends."""
+    ground.project.subscriptions["notices"] = Subscription("notices")
     ground.running("one", scheduling={"max_run_duration": {"seconds": 3600}})
     ground.clock.advance(3590.0)
     assert ground.status("one") == "RUNNING"
     ground.clock.advance(20.0)
     assert ground.project.remaining() == []
     assert system_operations(ground) == ["compute.instances.deferredDelete"]
+    assert ground.project.subscriptions["notices"].messages == []  # no sink is laid for it
+
+
+def test_a_broken_host_is_left_or_the_end(ground: Ground) -> None:
+    ground.project.subscriptions["notices"] = Subscription("notices")
+    standard = {"provisioningModel": "STANDARD", "onHostMaintenance": "TERMINATE"}
+    template = ground.project.templates["castor-gpu"]["properties"]
+    template["scheduling"] = standard
+    ground.running("one")
+    ground.running("two", scheduling={"automatic_restart": False})
+    for name in ("one", "two"):
+        lifecycle.break_host(ground.project, name)
+    assert (ground.status("one"), ground.status("two")) == ("STAGING", "TERMINATED")
+    ground.clock.advance(10.0)
+    assert ground.status("one") == "RUNNING"
+    assert ground.project.alive() == ["one"]
+    assert len(ground.project.subscriptions["notices"].messages) == 2
 
 
 def test_one_that_shuts_down_by_itself_is_not_deleted(ground: Ground) -> None:

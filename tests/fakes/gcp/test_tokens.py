@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -101,6 +102,33 @@ def test_a_token_ends_and_does_no_more_than_its_role(ground: Ground, bucket: Buc
     assert status(ground, bucket, token, "/jobs/ours/log", "DELETE") == 403
     ground.clock.advance(3601.0)
     assert status(ground, bucket, token, "/jobs/ours/log") == 401
+
+
+def test_a_role_of_ones_own_may_make_and_not_overwrite(ground: Ground, bucket: Bucket) -> None:
+    role = f"projects/{ground.name}/roles/castor_write"
+    ground.project.roles[role] = {"storage.objects.create"}
+    token = exchanged(ground, narrow(bucket, "jobs/ours/", f"inRole:{role}"))
+    assert status(ground, bucket, token, "/jobs/ours/new", "PUT") == 200
+    assert status(ground, bucket, token, "/jobs/ours/log", "PUT") == 403
+    assert status(ground, bucket, token, "/jobs/ours/log") == 403
+    assert bucket.get("jobs/ours/log").content == b"ours"
+
+
+def test_an_account_has_tokens_for_who_acts_as_it(ground: Ground) -> None:
+    def asked(who: str = "-", **body: Any) -> Any:
+        email = f"castor-job@{ground.name}.iam.gserviceaccount.com"
+        name = f"projects/{who}/serviceAccounts/{email}"
+        return HTTP.post(f"{ground.fake.url}/v1/{name}:generateAccessToken", json=body)
+
+    scope = ["https://www.googleapis.com/auth/devstorage.read_write"]
+    reply = asked(scope=scope, lifetime="600s").json()
+    end = datetime.fromisoformat(reply["expireTime"])
+    assert end.timestamp() == ground.clock.now() + 600
+    assert "castor-job@" in reply["accessToken"]
+    assert asked(scope=scope, lifetime="3601s").status_code == 400
+    assert asked().status_code == 400
+    assert asked(ground.name, scope=scope).status_code == 400
+    assert ground.project.calls["iamcredentials.projects.serviceAccounts.generateAccessToken"] == 4
 
 
 def test_what_the_fake_can_not_judge_is_refused(ground: Ground, bucket: Bucket) -> None:

@@ -37,19 +37,23 @@ _LISTS: Final = re.compile(
     r"api\.getAttribute\(\s*['\"]storage\.googleapis\.com/objectListPrefix['\"],\s*(?:''|\"\")\s*\)"
     r"\.startsWith\(\s*['\"](.*?)['\"]\s*\)"
 )
-_READ: Final = frozenset({"storage.objects.get", "storage.objects.list"})
-_WRITE: Final = frozenset(
-    {
-        *("storage.objects.insert", "storage.multipart.abort", "storage.multipart.complete"),
-        *("storage.multipart.initiate", "storage.multipart.upload"),
-    }
+_GET, _LIST, _CREATE, _DELETE = (
+    *("storage.objects.get", "storage.objects.list"),
+    *("storage.objects.create", "storage.objects.delete"),
 )
-_ALL: Final = _READ | _WRITE | {"storage.objects.copy", "storage.objects.delete"}
+_ALL: Final = frozenset({_GET, _LIST, _CREATE, _DELETE})
+# What an action needs; one that overwrites an object may delete it, too.
+_NEEDS: Final = {
+    "storage.objects.get": _GET,
+    "storage.objects.list": _LIST,
+    "storage.objects.delete": _DELETE,
+}
+_MAKING: Final = ("storage.objects.insert", "storage.objects.copy", "storage.multipart.complete")
 _ROLES: Final = {
-    "inRole:roles/storage.objectViewer": _READ,
-    "inRole:roles/storage.objectCreator": _WRITE,
-    "inRole:roles/storage.objectUser": _ALL,
-    "inRole:roles/storage.objectAdmin": _ALL,
+    "roles/storage.objectViewer": frozenset({_GET, _LIST}),
+    "roles/storage.objectCreator": frozenset({_CREATE}),
+    "roles/storage.objectUser": _ALL,
+    "roles/storage.objectAdmin": _ALL,
 }
 Find = Callable[[str], Bucket | None]
 
@@ -58,13 +62,13 @@ Find = Callable[[str], Bucket | None]
 class Rule:
     """What may be done below some prefixes; without any, in the whole bucket."""
 
-    actions: frozenset[str]
+    permissions: frozenset[str]
     objects: tuple[str, ...] | None
     lists: tuple[str, ...] | None
 
-    def allows(self, action: str, place: str) -> bool:
-        prefixes = self.lists if action == "storage.objects.list" else self.objects
-        return action in self.actions and (prefixes is None or place.startswith(prefixes))
+    def allows(self, permission: str, place: str) -> bool:
+        prefixes = self.lists if permission == _LIST else self.objects
+        return permission in self.permissions and (prefixes is None or place.startswith(prefixes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ def prepared(request: Request, find: Find) -> Prepared | None:
             raise _invalid("grant_type or requested_token_type")
         now = bucket.project.clock.now()
         name = f"{_NARROW}{bucket.project.next_number()}"
-        kept = tuple(_rule(rule, bucket.name) for rule in rules)
+        kept = tuple(_rule(rule, bucket) for rule in rules)
         bucket.project.tokens[name] = Boundary(bucket.name, kept, now + _VALID_SECONDS)
         return in_json(
             {
@@ -118,13 +122,13 @@ def check(bucket: Bucket, request: Request, action: str, place: str) -> None:
     boundary = bucket.project.tokens.get(token)
     if boundary is not None and bucket.project.clock.now() >= boundary.end_seconds:
         raise Refusal(401, "authError", "Invalid Credentials")
-    is_within = (
-        boundary is not None
-        and boundary.bucket == bucket.name
-        and any(rule.allows(action, place) for rule in boundary.rules)
-    )
-    if not is_within:
-        raise Refusal(403, "forbidden", f"The caller does not have {action} access.")
+    needed = [_NEEDS.get(action, _CREATE)]
+    if action in _MAKING and place in bucket.objects:
+        needed.append(_DELETE)
+    rules = boundary.rules if boundary is not None and boundary.bucket == bucket.name else ()
+    for permission in needed:
+        if not any(rule.allows(permission, place) for rule in rules):
+            raise Refusal(403, "forbidden", f"The caller does not have {permission} access.")
 
 
 def _asked(request: Request) -> tuple[dict[str, str], Body]:
@@ -136,22 +140,24 @@ def _asked(request: Request) -> tuple[dict[str, str], Body]:
         return told, {}
 
 
-def _rule(told: Body, bucket: str) -> Rule:
-    actions: set[str] = set()
+def _rule(told: Body, bucket: Bucket) -> Rule:
+    permissions: set[str] = set()
     for role in told.get("availablePermissions") or ():
-        if role not in _ROLES:
+        name = role.removeprefix("inRole:")
+        known = _ROLES.get(name) or bucket.project.roles.get(name)
+        if known is None or name == role:
             raise _invalid(f"the permission {role}")
-        actions |= _ROLES[role]
+        permissions |= known
     found = _RESOURCE.fullmatch(told.get("availableResource", ""))
-    if found is None or found[1] != bucket:
+    if found is None or found[1] != bucket.name:
         raise _invalid("availableResource")
     condition = (told.get("availabilityCondition") or {}).get("expression", "")
     if not condition:
-        return Rule(frozenset(actions), None, None)
+        return Rule(frozenset(permissions), None, None)
     objects, lists = _OBJECTS.findall(condition), _LISTS.findall(condition)
     if len(objects) + len(lists) != len(condition.split("||")):
         raise _invalid(f"the condition {json.dumps(condition)}")
-    return Rule(frozenset(actions), tuple(objects), tuple(lists))
+    return Rule(frozenset(permissions), tuple(objects), tuple(lists))
 
 
 def _invalid(what: str) -> Refusal:
