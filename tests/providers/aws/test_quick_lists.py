@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import boto3
@@ -14,30 +15,35 @@ from providers.aws.replies import instances_in, told_instance
 from tests.providers.aws.cloud import SMALL_SPOT, AwsWorld
 
 
-class Canned:
-    """A client of EC2 that is given this reply."""
-
-    def __init__(self, body: bytes, status: int, is_quick: bool) -> None:
-        self._reply = body, status
-        session = boto3.session.Session("key", "secret", region_name="us-east-1")
-        self.client = session.client("ec2", endpoint_url="http://nowhere.invalid")
-        if is_quick:
-            read_lists_quickly(self.client)
-        self.client.meta.events.register("before-send.ec2.*", self._answer)
-
-    def _answer(self, request: Any, **_: Any) -> AWSResponse:
-        class Raw:
-            """The body, in one piece."""
-
-            @staticmethod
-            def stream(**_: Any) -> Any:
-                yield self._reply[0]
-
-        return AWSResponse(request.url, self._reply[1], {}, Raw())
+@functools.cache
+def client(is_quick: bool) -> Any:
+    """To make one takes longer than most tests here."""
+    session = boto3.session.Session("key", "secret", region_name="us-east-1")
+    made = session.client("ec2", endpoint_url="http://nowhere.invalid")
+    if is_quick:
+        read_lists_quickly(made)
+    return made
 
 
 def listed(body: bytes, is_quick: bool, status: int = 200) -> dict[str, Any]:
-    return dict(Canned(body, status, is_quick).client.describe_instances())
+    """What such a client makes of a reply."""
+
+    class Raw:
+        """The body, in one piece."""
+
+        @staticmethod
+        def stream(**_: Any) -> Any:
+            yield body
+
+    def answer(request: Any, **_: Any) -> AWSResponse:
+        return AWSResponse(request.url, status, {}, Raw())
+
+    asked = client(is_quick)
+    asked.meta.events.register("before-send.ec2.*", answer, unique_id="canned")
+    try:
+        return dict(asked.describe_instances())
+    finally:
+        asked.meta.events.unregister("before-send.ec2.*", unique_id="canned")
 
 
 @pytest.fixture
