@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from autoscaler.controller.false_starts import false_starts
+from autoscaler.controller.false_starts import false_starts, in_vain_everywhere
 from autoscaler.controller.lingering import Lingering
 from autoscaler.controller.market import Market
 from autoscaler.domain.allocation import Allocation, Placement
@@ -146,7 +146,8 @@ class Converging:
 
     def _keeps_away(self, job: str, offer: str, now_seconds: float) -> bool:
         """Whether too much was started there in vain; that is told once."""
-        text = false_starts(self._store, job, now_seconds).get(offer)
+        text = in_vain_everywhere(self._store, job, now_seconds)
+        text = text or false_starts(self._store, job, now_seconds).get(offer)
         if text is None:
             return False
         said = self._store.events.latest(job, limit=20)

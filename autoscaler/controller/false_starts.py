@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autoscaler.domain.instance import Desired, HeldInstance
+from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.store.store import Store
 
 GIVEN_UP_FACT = "given up"
 
 _TOLERATED = 3
+_TOLERATED_EVERYWHERE = 6
 _FIRST_WAIT_SECONDS = 10.0
 _LONGEST_WAIT_SECONDS = 600.0
 # A script that knows nothing of Castor never trains; one that ran this long was not in vain.
@@ -35,14 +36,53 @@ def false_starts(store: Store, job: str, now_seconds: float) -> Mapping[str, str
         if in_a_row < _TOLERATED:
             continue
         last = max(ended, key=_over_seconds)
-        doubled_seconds = _FIRST_WAIT_SECONDS * 2.0 ** min(in_a_row - _TOLERATED, 10)
-        wait_seconds = min(doubled_seconds, _LONGEST_WAIT_SECONDS)
+        wait_seconds = _wait_seconds(in_a_row - _TOLERATED)
         if now_seconds < _over_seconds(last) + wait_seconds:
             found[offer] = (
                 f"{offer}: {in_a_row} starts in a row ended before they trained; not ordered "
                 f"for {wait_seconds:.0f} s; the last, {last.id}: {_cause(store, last)}"
             )
     return found
+
+
+def in_vain_everywhere(store: Store, job: str, now_seconds: float) -> str | None:
+    """Why a job is to order nothing now, wherever: its starts came to nothing on all offers alike.
+
+    An image that does not boot is no offer's fault, and there may be many offers of it. From the
+    sixth start in a row on the wait doubles with each. One that trains, on any offer, resets it.
+    """
+    instances = store.instances.of_job(job, include_ended=True)
+    trained = [held for held in instances if held.training_seconds is not None]
+    if any(held.phase is InstancePhase.TRAINING for held in trained):
+        return None
+    since_seconds = max((held.training_seconds or 0.0 for held in trained), default=0.0)
+    ended = sorted(
+        (
+            held
+            for held in instances
+            if held.training_seconds is None
+            and held.launched_seconds is not None
+            and held.requested_seconds >= since_seconds
+            and (held.phase is InstancePhase.ENDED or GIVEN_UP_FACT in held.facts)
+            and _is_in_vain(held)
+        ),
+        key=lambda held: held.requested_seconds,
+    )
+    in_a_row = _in_a_row(ended)
+    if in_a_row < _TOLERATED_EVERYWHERE:
+        return None
+    last = max(ended, key=_over_seconds)
+    wait_seconds = _wait_seconds(in_a_row - _TOLERATED_EVERYWHERE)
+    if now_seconds >= _over_seconds(last) + wait_seconds:
+        return None
+    return (
+        f"{in_a_row} starts in a row, on all offers, ended before they trained; nothing is "
+        f"ordered for {wait_seconds:.0f} s; the last, {last.id} on {last.offer}: {_cause(store, last)}"
+    )
+
+
+def _wait_seconds(doublings: int) -> float:
+    return min(_FIRST_WAIT_SECONDS * 2.0 ** min(doublings, 10), _LONGEST_WAIT_SECONDS)
 
 
 def _is_in_vain(held: HeldInstance) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import date
 
 from autoscaler.controller.controller import ControllerStatus
-from autoscaler.controller.false_starts import false_starts
+from autoscaler.controller.false_starts import false_starts, in_vain_everywhere
 from autoscaler.controller.forecasts import FixedSize
 from autoscaler.controller.outlook import predicted_goodput
 from autoscaler.domain.instance import HeldInstance
@@ -72,7 +72,7 @@ class Views:
             last_lines=job.last_lines,
             checkpoint_directory=self._assignments.checkpoint_place(job),
             events=self._events(job.id) if with_events else (),
-            false_starts=tuple(false_starts(self._store, job.id, now_seconds).values()),
+            false_starts=self._false_starts(job, now_seconds),
             hands_off=None if job.phase.is_final else self._status.hands_off,
             weight=self._status.weights.get(job.id, job.spec.priority),
             priority=job.spec.priority,
@@ -164,6 +164,14 @@ class Views:
         kinds = {offer.id: offer.device_kind for offer in self._status.offers}
         models = self._store.measurements.models(job.id)
         return predicted_goodput(job.report, instances, models, kinds)
+
+    def _false_starts(self, job: JobRecord, now_seconds: float) -> tuple[str, ...]:
+        if job.phase.is_final:
+            return ()
+        everywhere = in_vain_everywhere(self._store, job.id, now_seconds)
+        if everywhere is not None:
+            return (everywhere,)
+        return tuple(false_starts(self._store, job.id, now_seconds).values())
 
     def _events(self, job: str) -> tuple[EventView, ...]:
         return tuple(event_view(event) for event in self._store.events.latest(job, _EVENTS_SHOWN))

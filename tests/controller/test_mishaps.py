@@ -8,11 +8,13 @@ from itertools import pairwise
 
 import pytest
 
+from autoscaler.controller.false_starts import in_vain_everywhere
 from autoscaler.controller.keeper import LighthouseKeeper
 from autoscaler.domain.errors import InsufficientCapacity, Unavailable
 from autoscaler.domain.instance import CloudInstance, Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.report import Failure, StepObservation
+from tests.controller.cloud import offer
 from tests.controller.world import World
 
 
@@ -262,6 +264,26 @@ def test_instances_that_end_before_they_train_are_bought_ever_more_slowly(world:
     world.cloud.lose(world.training(job)[0].cloud_id or "")
     world.tick(8)
     assert len(world.training(job)) == 1, "one that trained has put it right"
+
+
+def test_what_dies_on_every_offer_is_bought_ever_more_slowly_on_all(world: World) -> None:
+    """An image that does not boot, in a pool with many types and zones."""
+    names = [f"kind-{number}" for number in range(20)]
+    world.cloud._offers = tuple(offer(name) for name in names)
+    job, launched = world.submit(), 0
+    for name in names:
+        world.wish(job, 1, name)
+        launched += _boot_and_die(world, 6)
+    assert 6 <= launched <= 12
+    (told,) = {text for text in _events(world, "false starts")[:1]}
+    assert "on all offers" in told
+    for name in names:
+        world.wish(job, 1, name)
+        world.tick(30, 20.0)
+        if world.training(job):
+            break
+    assert world.training(job), "it is tried again for ever"
+    assert in_vain_everywhere(world.store, job, world.clock.now()) is None
 
 
 def test_a_pool_that_ends_at_once_is_one_false_start(world: World) -> None:

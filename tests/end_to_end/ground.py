@@ -89,5 +89,6 @@ def _user_data(bucket: str) -> str:
         "boot_minutes": "20",
     }
     told = [f"{name}='{value}'" for name, value in settings.items()]
-    scripts = [(MODULE / "files" / name).read_text() for name in ("install.sh", "node.sh")]
+    names = ("install.sh", "node.sh", "agent.sh")
+    scripts = [(MODULE / "files" / name).read_text() for name in names]
     return "\n".join(["#!/bin/bash", *told, *scripts])
