@@ -77,7 +77,8 @@ def in_vain_everywhere(store: Store, job: str, now_seconds: float) -> str | None
         return None
     return (
         f"{in_a_row} starts in a row, on all offers, ended before they trained; nothing is "
-        f"ordered for {wait_seconds:.0f} s; the last, {last.id} on {last.offer}: {_cause(store, last)}"
+        f"ordered for {wait_seconds:.0f} s; the last, {last.id} on {last.offer}: "
+        f"{_cause(store, last)}"
     )
 
 
