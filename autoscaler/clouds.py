@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import SpecError
 from providers.base import Provider
+from providers.cloud.following import FollowingProvider, PoolsSource
 from providers.local.provider import LocalProvider
 from providers.local.settings import LocalSettings
 from providers.storage import JobStorage
@@ -70,11 +71,10 @@ def open_storage(sources: Sequence[str], state: Path, clock: Clock) -> JobStorag
 
 
 def _open_aws_storage(source: str, kept: Path, clock: Clock) -> JobStorage:
-    from providers.aws.following import PoolsSource
-    from providers.aws.reading import open_session
+    from providers.aws.reading import fetch_settings, open_session, parse_settings
     from providers.aws.storage import S3JobStorage
 
-    settings = PoolsSource(source, kept).read_or_recall()
+    settings = PoolsSource(source, kept, fetch_settings, parse_settings).read_or_recall()
     endpoint_url = settings.endpoint_url or os.environ.get("AWS_ENDPOINT_URL")
     settings = settings.model_copy(update={"endpoint_url": endpoint_url})
     return S3JobStorage(settings, open_session(), clock)
@@ -82,9 +82,13 @@ def _open_aws_storage(source: str, kept: Path, clock: Clock) -> JobStorage:
 
 def _open_aws(source: str, kept: Path, host: str, controller: str, clock: Clock) -> Provider:
     try:
-        from providers.aws.following import FollowingProvider, PoolsSource
         from providers.aws.provider import AwsProvider
-        from providers.aws.reading import open_session, read_price_table
+        from providers.aws.reading import (
+            fetch_settings,
+            open_session,
+            parse_settings,
+            read_price_table,
+        )
         from providers.aws.settings import AwsSettings, Patience
     except ModuleNotFoundError as error:
         raise SpecError(
@@ -97,7 +101,8 @@ def _open_aws(source: str, kept: Path, host: str, controller: str, clock: Clock)
         table = read_price_table(settings)
         return AwsProvider(settings, controller, clock, session, patience=patience, table=table)
 
-    return FollowingProvider(PoolsSource(source, kept), connect, clock, patience.visible_seconds)
+    pools = PoolsSource(source, kept, fetch_settings, parse_settings)
+    return FollowingProvider(pools, connect, clock, patience.visible_seconds)
 
 
 def _require_reachable(host: str, endpoint_url: str | None) -> None:

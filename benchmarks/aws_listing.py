@@ -23,9 +23,9 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 import boto3
 
 from autoscaler.clock import Clock, SystemClock
-from providers.aws.budget import CallBudget
 from providers.aws.provider import AwsProvider
 from providers.aws.reading import parse_settings
+from providers.cloud.budget import CallBudget, Rate
 
 _PAGE = 1000
 _INSTANCE = """<item><instanceId>i-{number:017x}</instanceId>
@@ -129,7 +129,7 @@ def measure(count: int, clock: Clock) -> dict[str, float]:
     session = boto3.session.Session("key", "secret", region_name="us-east-1")
     provider = AwsProvider(parse_settings(json.dumps(document), "bench"), "bench", clock, session)
     for calls in provider._calls.values():
-        calls._budget = Unbounded(clock)
+        calls._budget = Unbounded(clock, {}, Rate(1, 1))
     found: dict[str, float] = {"instances": count, "megabytes": round(pages.bytes / 1e6, 1)}
     for name in ("first", "again"):
         began, began_cpu = time.perf_counter(), time.thread_time()

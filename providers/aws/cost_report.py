@@ -20,7 +20,8 @@ from autoscaler.domain.offer import Purchase
 from autoscaler.domain.spending import AccountCost, BillPart
 from providers.aws.errors import CALL_ERRORS, Call, error_code, provider_error
 from providers.aws.reading import open_session
-from providers.aws.replies import DEPLOYMENT_TAG, readable
+from providers.cloud.replies import readable
+from providers.cloud.tags import DEPLOYMENT_TAG
 
 USD_A_CALL: Final = Decimal("0.01")
 HOST_TAG: Final = "castor:controller-of"

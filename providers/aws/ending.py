@@ -19,7 +19,7 @@ from autoscaler.domain.errors import PermissionDenied, ProviderError, Throttled,
 from autoscaler.domain.instance import CONTROLLER_TAG
 from providers.aws.calls import RegionCalls
 from providers.aws.errors import is_gone
-from providers.aws.register import Owned, Register
+from providers.cloud.register import Owned, Register
 
 _log = logging.getLogger(__name__)
 

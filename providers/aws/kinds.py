@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from autoscaler.market.catalogue import catalogue
 from providers.aws.calls import RegionCalls
-from providers.aws.replies import readable
+from providers.cloud.replies import readable
 
 _log = logging.getLogger(__name__)
 

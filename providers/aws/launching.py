@@ -25,18 +25,11 @@ from autoscaler.domain.instance import CloudInstance, CloudState, LaunchRequest
 from autoscaler.domain.offer import Purchase
 from providers.aws.calls import RegionCalls, Reply
 from providers.aws.errors import Call, error_code, refusal
-from providers.aws.register import Register
-from providers.aws.replies import (
-    DEPLOYMENT_TAG,
-    OFFER_TAG,
-    POOL_TAG,
-    TOKEN_TAG,
-    instances_in,
-    readable,
-    told_instance,
-)
-from providers.aws.sales import Sale
-from providers.aws.settings import AwsSettings
+from providers.aws.replies import instances_in, told_instance
+from providers.aws.settings import AwsSale, AwsSettings
+from providers.cloud.register import Register
+from providers.cloud.replies import readable
+from providers.cloud.tags import DEPLOYMENT_TAG, OFFER_TAG, POOL_TAG, TOKEN_TAG
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +41,7 @@ _ENDED: Final = "IdempotentInstanceTerminated"
 class Parcels(Protocol):
     """Brings an instance what it is to find at its start."""
 
-    def put(self, sale: Sale, token: str, user_data: str) -> None:
+    def put(self, sale: AwsSale, token: str, user_data: str) -> None:
         """Lay it down where the instance that carries `token` will look."""
         ...
 
@@ -74,7 +67,9 @@ class Launching:
         self._attempts: OrderedDict[str, int] = OrderedDict()
         self._mismatched_seconds: dict[str, float] = {}
 
-    def launch(self, request: LaunchRequest, sale: Sale, visible_seconds: float) -> CloudInstance:
+    def launch(
+        self, request: LaunchRequest, sale: AwsSale, visible_seconds: float
+    ) -> CloudInstance:
         """Launch, or find what this token launched.
 
         Raises:
@@ -89,7 +84,7 @@ class Launching:
                 raise
             return self._known_to_ec2(request, sale, visible_seconds, error)
 
-    def _send(self, request: LaunchRequest, sale: Sale) -> CloudInstance:
+    def _send(self, request: LaunchRequest, sale: AwsSale) -> CloudInstance:
         calls = self._calls[sale.pool.region]
         reply = calls.create_fleet(sale.pool_name, **self._parameters(request, sale))
         with readable(f"{sale.pool.region}: CreateFleet"):
@@ -101,7 +96,7 @@ class Launching:
         return self._seen(calls, ids[0], request, sale)
 
     def _seen(
-        self, calls: RegionCalls, instance_id: str, request: LaunchRequest, sale: Sale
+        self, calls: RegionCalls, instance_id: str, request: LaunchRequest, sale: AwsSale
     ) -> CloudInstance:
         """As EC2 tells of it; pending from now on where it does not yet."""
         seen: CloudInstance | None = None
@@ -130,7 +125,7 @@ class Launching:
         return self._register.add(calls.region, told, now_seconds)
 
     def _known_to_ec2(
-        self, request: LaunchRequest, sale: Sale, visible_seconds: float, error: Unavailable
+        self, request: LaunchRequest, sale: AwsSale, visible_seconds: float, error: Unavailable
     ) -> CloudInstance:
         """EC2 knows the client token from another order, or the instance has ended.
 
@@ -153,7 +148,7 @@ class Launching:
         self._count_attempt(request.token)
         raise Throttled(f"{error}: nothing came of that order, and it is sent anew")
 
-    def _parameters(self, request: LaunchRequest, sale: Sale) -> dict[str, Any]:
+    def _parameters(self, request: LaunchRequest, sale: AwsSale) -> dict[str, Any]:
         pool, offer = sale.pool, sale.offer
         is_spot = offer.purchase is Purchase.SPOT
         template = {
@@ -186,7 +181,7 @@ class Launching:
             **options,
         }
 
-    def _tags(self, request: LaunchRequest, sale: Sale) -> dict[str, str]:
+    def _tags(self, request: LaunchRequest, sale: AwsSale) -> dict[str, str]:
         return {
             **self._settings.tags,
             **request.tags,
@@ -196,7 +191,7 @@ class Launching:
             OFFER_TAG: request.offer,
         }
 
-    def _client_token(self, request: LaunchRequest, sale: Sale) -> str:
+    def _client_token(self, request: LaunchRequest, sale: AwsSale) -> str:
         offer = sale.offer
         told = (
             *(self._settings.deployment, *sorted(request.tags.items()), request.token),

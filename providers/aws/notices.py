@@ -21,9 +21,9 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import ProviderError, Unavailable
 from autoscaler.domain.instance import CloudState, Interruption
 from providers.aws.calls import RegionCalls
-from providers.aws.register import Register
-from providers.aws.replies import readable
 from providers.aws.settings import Patience
+from providers.cloud.register import Register
+from providers.cloud.replies import readable
 
 _log = logging.getLogger(__name__)
 

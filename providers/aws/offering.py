@@ -14,7 +14,6 @@ from autoscaler.market.catalogue import MINIMUM_BILLED_SECONDS
 from autoscaler.market.price_table import PriceTable
 from autoscaler.market.prices import Price, RefusedPrice
 from providers.aws.calls import RegionCalls
-from providers.aws.facts import Remembered
 from providers.aws.kinds import Kind, kinds_of
 from providers.aws.prices import (
     OnDemandPrices,
@@ -24,8 +23,8 @@ from providers.aws.prices import (
     spot_quotes,
 )
 from providers.aws.quotas import VcpuQuota, quota_limits, read_quotas
-from providers.aws.sales import Sale
-from providers.aws.settings import AwsSettings, Patience, PoolForm
+from providers.aws.settings import AwsSale, AwsSettings, Patience, PoolForm
+from providers.cloud.facts import Remembered
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +74,7 @@ class RegionOffering:
         self.closed: frozenset[str] = frozenset()
         self.left_out: dict[str, str] = {}
 
-    def sales(self) -> list[Sale]:
+    def sales(self) -> list[AwsSale]:
         """What is sold now. What has no price that one may spend by is in `left_out`.
 
         Raises:
@@ -100,11 +99,11 @@ class RegionOffering:
                     continue
                 offer = self._offer(offer_id, kind, zone, purchase, price, pool)
                 most = _most(price, listed) + pool.extras_usd_per_hour
-                sales.append(Sale(offer, name, pool, most))
+                sales.append(AwsSale(offer, name, pool, most))
         self._tell(left_out)
         return sales
 
-    def limits(self, sales: Iterable[Sale]) -> list[Limit]:
+    def limits(self, sales: Iterable[AwsSale]) -> list[Limit]:
         """The account's quotas; none where they can't be read, and EC2 refuses beyond them.
 
         Those that leave room for none of a type are in `closed`.

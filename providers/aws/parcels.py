@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from providers.aws.calls import RegionCalls
-from providers.aws.sales import Sale
-from providers.aws.settings import AwsSettings
+from providers.aws.settings import AwsSale, AwsSettings
 
 
 class BucketParcels:
@@ -22,7 +21,7 @@ class BucketParcels:
         self._settings = settings
         self._calls = calls
 
-    def put(self, sale: Sale, token: str, user_data: str) -> None:
+    def put(self, sale: AwsSale, token: str, user_data: str) -> None:
         """Write it down before the launch.
 
         Raises:

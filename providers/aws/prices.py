@@ -15,7 +15,7 @@ from autoscaler.market.catalogue import catalogue
 from autoscaler.market.price_table import PriceTable
 from autoscaler.market.prices import Price, Quote, RefusedPrice, checked, spot_price
 from providers.aws.calls import RegionCalls
-from providers.aws.replies import readable
+from providers.cloud.replies import readable
 
 _MOST_TYPES: Final = 100
 _PRICED: Final = {

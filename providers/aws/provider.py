@@ -28,20 +28,21 @@ from autoscaler.domain.instance import (
 )
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.market.price_table import PriceTable
-from providers.aws.budget import CallBudget, Rate
-from providers.aws.calls import RegionCalls
-from providers.aws.caps import Caps
+from providers.aws.calls import RegionCalls, call_budget
 from providers.aws.ending import Ending
 from providers.aws.identity import DocumentVerifier
 from providers.aws.launching import Launching
 from providers.aws.notices import Notices
 from providers.aws.offering import RegionOffering
 from providers.aws.parcels import BucketParcels
-from providers.aws.register import Owned, Register
-from providers.aws.replies import TOKEN_TAG, instances_in, readable, told_instance
-from providers.aws.sales import Sale
-from providers.aws.settings import AwsSettings, Patience
+from providers.aws.replies import instances_in, told_instance
+from providers.aws.settings import AwsSale, AwsSettings, Patience
 from providers.base import Condition, Provider
+from providers.cloud.budget import Rate
+from providers.cloud.caps import Caps
+from providers.cloud.register import Owned, Register
+from providers.cloud.replies import readable
+from providers.cloud.tags import TOKEN_TAG
 
 _ALL_REGIONS: Final = "all regions"
 _LAUNCHES: Final = "launches"
@@ -71,7 +72,7 @@ class AwsProvider(Provider):
         self._controller = controller
         self._clock = clock
         self._patience = patience
-        self._budget = CallBudget(clock)
+        self._budget = call_budget(clock)
         rate = Rate(settings.launches_per_minute, settings.launches_per_minute / 60.0)
         self._budget.limit(_ALL_REGIONS, _LAUNCHES, rate)
         self._calls = {
@@ -89,7 +90,7 @@ class AwsProvider(Provider):
             )
             for region, calls in self._calls.items()
         }
-        self._caps = Caps(settings, self._register, patience.visible_seconds, clock)
+        self._caps = Caps("aws", settings, self._register, patience.visible_seconds, clock)
         self._ending = Ending(
             controller, self._calls, self._register, self._find, patience.visible_seconds, clock
         )
@@ -101,7 +102,7 @@ class AwsProvider(Provider):
             self._find_token,
             clock,
         )
-        self._sales: Mapping[str, Sale] = {}
+        self._sales: Mapping[str, AwsSale] = {}
         self._identity = DocumentVerifier(settings)
 
     @property
@@ -211,7 +212,7 @@ class AwsProvider(Provider):
     def _deaf(self) -> Mapping[str, str]:
         return {name: why for name, region in self._notices.items() if (why := region.trouble)}
 
-    def _known_sales(self) -> Mapping[str, Sale]:
+    def _known_sales(self) -> Mapping[str, AwsSale]:
         if not self._sales:
             self.offers()
         return self._sales

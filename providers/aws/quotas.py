@@ -19,8 +19,8 @@ from typing import Final
 from autoscaler.domain.offer import Limit, LimitUnit, Purchase
 from providers.aws.calls import RegionCalls
 from providers.aws.kinds import Kind
-from providers.aws.replies import readable
-from providers.aws.sales import Sale
+from providers.aws.settings import AwsSale
+from providers.cloud.replies import readable
 
 _log = logging.getLogger(__name__)
 
@@ -61,11 +61,11 @@ def read_quotas(calls: RegionCalls) -> list[VcpuQuota]:
 
 
 def quota_limits(
-    region: str, quotas: Iterable[VcpuQuota], sales: Iterable[Sale], kinds: Mapping[str, Kind]
+    region: str, quotas: Iterable[VcpuQuota], sales: Iterable[AwsSale], kinds: Mapping[str, Kind]
 ) -> list[Limit]:
     """The quotas as limits on what is sold in the region."""
     known = list(quotas)
-    covered: defaultdict[VcpuQuota, list[Sale]] = defaultdict(list)
+    covered: defaultdict[VcpuQuota, list[AwsSale]] = defaultdict(list)
     for sale in sales:
         offer = sale.offer
         fitting = [
@@ -83,7 +83,7 @@ def quota_limits(
 
 
 def _limits_of(
-    region: str, quota: VcpuQuota, sales: Iterable[Sale], kinds: Mapping[str, Kind]
+    region: str, quota: VcpuQuota, sales: Iterable[AwsSale], kinds: Mapping[str, Kind]
 ) -> list[Limit]:
     of_type: defaultdict[str, set[str]] = defaultdict(set)
     for sale in sales:

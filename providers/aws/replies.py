@@ -1,20 +1,14 @@
-"""What EC2 tells of instances, as the contract has it. A reply that can't be read is no answer."""
+"""What EC2 tells of instances, as the contract has it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.instance import CloudInstance, CloudState
-
-TOKEN_TAG: Final = "castor:token"
-OFFER_TAG: Final = "castor:offer"
-DEPLOYMENT_TAG: Final = "castor:deployment"
-POOL_TAG: Final = "castor:pool"
+from providers.cloud.tags import OFFER_TAG, TOKEN_TAG
 
 _STATES: Final = {
     "pending": CloudState.PENDING,
@@ -27,20 +21,6 @@ _STATES: Final = {
 _WHEN: Final = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 
-@contextmanager
-def readable(what: str) -> Iterator[None]:
-    """Reading `what` inside; whatever is missing or wrong in it makes it no answer.
-
-    Raises:
-        Unavailable: it can't be read.
-    """
-    try:
-        yield
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise Unavailable(f"{what}: the reply can't be read: {reason}") from error
-
-
 def instances_in(page: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The instances of one reply of DescribeInstances."""
     for reservation in page["Reservations"]:
@@ -51,7 +31,7 @@ def told_instance(told: Mapping[str, Any]) -> CloudInstance:
     """One of them; an ended one has `ended_seconds` only where EC2 says when.
 
     Raises:
-        KeyError, ValueError, ...: see `readable`.
+        KeyError, ValueError, ...: see `providers.cloud.replies.readable`.
     """
     tags = {tag["Key"]: tag["Value"] for tag in told.get("Tags", ())}
     state = _STATES[told["State"]["Name"]]

@@ -6,44 +6,19 @@ Everything that a retry of a launch must repeat word for word is in here or in t
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Final, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from autoscaler.domain.offer import Purchase
 from autoscaler.spec.forms import Form, one_or_many
 from autoscaler.spec.job_form import Count, Duration, Text
-from autoscaler.spec.quantities import parse_money
+from providers.cloud.forms import Bought, Money, MoneyOrNothing, Name, Schema, Url, matching
+from providers.cloud.sales import Sale
 
-SCHEMA: Final = 1
 _MOST_TAGS: Final = 40  # EC2 takes 50 of a resource; the rest are Castor's own
 _RESERVED_TAGS: Final = ("aws:", "castor:")
-
-
-def _schema(value: int) -> int:
-    if value != SCHEMA:
-        raise ValueError(
-            f"this Castor reads schema {SCHEMA}, not {value}: use its release's Terraform module"
-        )
-    return value
-
-
-def _matching(pattern: str, example: str) -> AfterValidator:
-    def check(value: str) -> str:
-        if re.fullmatch(pattern, value) is None:
-            raise ValueError(f'"{value}" is none: write it like {example}')
-        return value
-
-    return AfterValidator(check)
-
-
-def _bought(value: Purchase) -> Purchase:
-    if value is Purchase.RESERVED:
-        raise ValueError("reserved is nothing to buy: write on-demand or spot")
-    return value
 
 
 def _tags(tags: dict[str, str]) -> dict[str, str]:
@@ -57,33 +32,17 @@ def _tags(tags: dict[str, str]) -> dict[str, str]:
     return tags
 
 
-def _money_or_nothing(value: object) -> Decimal:
-    text = str(value).strip()
-    if re.fullmatch(r"0+(\.0+)?", text):
-        return Decimal(0)
-    try:
-        return parse_money(text)
-    except ValueError:
-        raise ValueError(
-            f'"{text}" is no amount: write it like 0.03, or 0 if an instance is billed alone'
-        ) from None
-
-
-Money = Annotated[Decimal, BeforeValidator(lambda value: parse_money(str(value)))]
-MoneyOrNothing = Annotated[Decimal, BeforeValidator(_money_or_nothing)]
-RegionName = Annotated[str, _matching(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}", "us-east-1")]
-Name = Annotated[str, _matching(r"[a-z0-9][a-z0-9-]{0,62}", "gpu-large")]
-TemplateId = Annotated[str, _matching(r"lt-[0-9a-f]{8,17}", "lt-0123456789abcdef0")]
+RegionName = Annotated[str, matching(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}", "us-east-1")]
+TemplateId = Annotated[str, matching(r"lt-[0-9a-f]{8,17}", "lt-0123456789abcdef0")]
 TemplateVersion = Annotated[
-    str, _matching(r"[1-9]\d*", "3: a number, since a retry has to launch the same")
+    str, matching(r"[1-9]\d*", "3: a number, since a retry has to launch the same")
 ]
-SubnetId = Annotated[str, _matching(r"subnet-[0-9a-f]{8,17}", "subnet-0123456789abcdef0")]
-Place = Annotated[str, _matching(r"s3://[a-z0-9.-]{3,63}/.*[^/]", "s3://bucket/prefix")]
+SubnetId = Annotated[str, matching(r"subnet-[0-9a-f]{8,17}", "subnet-0123456789abcdef0")]
+Place = Annotated[str, matching(r"s3://[a-z0-9.-]{3,63}/.*[^/]", "s3://bucket/prefix")]
 RoleArn = Annotated[
-    str, _matching(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", "arn:aws:iam::1234:role/job")
+    str, matching(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", "arn:aws:iam::1234:role/job")
 ]
-Url = Annotated[str, _matching(r"https?://\S+", "https://host/path")]
-Account = Annotated[str, _matching(r"\d{12}", "123456789012")]
+Account = Annotated[str, matching(r"\d{12}", "123456789012")]
 Tags = Annotated[dict[str, str], AfterValidator(_tags)]
 
 
@@ -122,7 +81,7 @@ class PoolForm(Form):
     launch_template: TemplateForm
     instance_types: Annotated[tuple[Text, ...], Field(min_length=1)]
     purchases: Annotated[
-        tuple[Annotated[Purchase, AfterValidator(_bought)], ...],
+        tuple[Bought, ...],
         one_or_many(),
         Field(min_length=1),
     ]
@@ -133,10 +92,13 @@ class PoolForm(Form):
     extras_usd_per_hour: MoneyOrNothing = Decimal(0)
 
 
+AwsSale = Sale[PoolForm]
+
+
 class AwsSettings(Form):
     """The whole document. `deployment` is what policies of IAM know this deployment by."""
 
-    written_in: Annotated[int, AfterValidator(_schema), Field(alias="schema")]
+    written_in: Annotated[Schema, Field(alias="schema")]
     deployment: Name
     account: Account | None = None
     regions: Annotated[dict[RegionName, RegionForm], Field(min_length=1)]

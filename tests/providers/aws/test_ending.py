@@ -10,7 +10,7 @@ import providers.aws
 from autoscaler.domain.errors import PermissionDenied, Throttled, Unavailable
 from autoscaler.domain.instance import CloudState
 from providers.aws.ending import Ending
-from providers.aws.register import Owned
+from providers.cloud.register import Owned
 from tests.conformance.provider import OURS, THEIRS
 from tests.fakes.aws.faults import Fault
 from tests.providers.aws.cloud import AwsWorld, error_of

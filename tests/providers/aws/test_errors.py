@@ -16,15 +16,16 @@ from autoscaler.domain.errors import (
     Throttled,
     Unavailable,
 )
-from providers.aws.budget import CallBudget, Rate
 from providers.aws.errors import Call, provider_error, refusal
 from providers.aws.provider import AwsProvider
 from providers.aws.settings import Patience
+from providers.cloud.budget import CallBudget, Rate
 from tests.fakes.aws.faults import Fault
 from tests.fakes.aws.server import FakeAws
 from tests.providers.aws.cloud import AwsWorld, error_of
 
 CALL = Call("us-east-1", "CreateFleet", "gpu")
+USUAL = Rate(50, 10)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,7 @@ def test_what_only_reads_is_sent_again(world: AwsWorld) -> None:
 
 def test_a_bucket_empties_and_fills() -> None:
     clock = VirtualClock(1000.0)
-    budget = CallBudget(clock)
+    budget = CallBudget(clock, {}, USUAL)
     budget.limit("r", "Launch", Rate(2, 0.5))
     budget.take("r", "Launch")
     budget.take("r", "Launch")
@@ -139,7 +140,7 @@ def test_a_bucket_empties_and_fills() -> None:
 
 def test_who_may_wait_waits_for_a_while_and_no_longer() -> None:
     clock = VirtualClock(1000.0)
-    budget = CallBudget(clock, longest_wait_seconds=3.0)
+    budget = CallBudget(clock, {}, USUAL, longest_wait_seconds=3.0)
     budget.limit("r", "Look", Rate(1, 1.0))
     for _ in range(3):
         budget.wait("r", "Look")

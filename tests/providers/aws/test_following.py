@@ -10,9 +10,10 @@ import pytest
 
 from autoscaler.domain.errors import NotAllowed, NotFound, SpecError, Unavailable
 from autoscaler.domain.instance import CONTROLLER_TAG
-from providers.aws.following import LOOK_SECONDS, FollowingProvider, PoolsSource
 from providers.aws.provider import AwsProvider
+from providers.aws.reading import parse_settings
 from providers.aws.settings import AwsSettings
+from providers.cloud.following import LOOK_SECONDS, FollowingProvider, PoolsSource
 from tests.conformance.provider import OURS
 from tests.fakes.aws.identity import signer
 from tests.providers.aws.cloud import QUICK, REGION, SMALL, AwsWorld
@@ -41,8 +42,10 @@ class Followed:
         self.kept = kept
         self.provider = self.start()
 
-    def start(self) -> FollowingProvider:
-        source = PoolsSource("ssm:/castor/test/pools", self.kept, self.parameter.fetch)
+    def start(self) -> FollowingProvider[AwsSettings]:
+        source = PoolsSource(
+            "ssm:/castor/test/pools", self.kept, self.parameter.fetch, parse_settings
+        )
         return FollowingProvider(source, self._connect, self.world.clock, LAG_SECONDS)
 
     def write(self, **pool: Any) -> None:
@@ -116,7 +119,9 @@ def test_a_start_on_what_is_wrong_is_refused(followed: Followed, said: Exception
 def test_a_first_start_without_aws_is_refused(world: AwsWorld, tmp_path: Path) -> None:
     parameter = Parameter(world)
     parameter.told = Unavailable("SSM is away")
-    source = PoolsSource("ssm:/castor/test/pools", tmp_path / "none", parameter.fetch)
+    source = PoolsSource(
+        "ssm:/castor/test/pools", tmp_path / "none", parameter.fetch, parse_settings
+    )
     with pytest.raises(Unavailable):
         source.read_or_recall()
 

@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.instance import CONTROLLER_TAG, CloudInstance, CloudState
-from providers.aws.register import Register
+from providers.cloud.register import Register
 from tests.conformance.provider import OURS
 from tests.fakes.aws.faults import Fault, When
 from tests.providers.aws.cloud import AwsWorld, error_of

@@ -17,10 +17,9 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import QuotaExceeded
 from autoscaler.domain.instance import CloudInstance
 from autoscaler.domain.offer import Limit, LimitUnit, Purchase
-from providers.aws.register import Register
-from providers.aws.replies import POOL_TAG
-from providers.aws.sales import Sale, Sales
-from providers.aws.settings import AwsSettings
+from providers.cloud.register import Register
+from providers.cloud.sales import AnySale, Bounds, PoolBounds, Sales
+from providers.cloud.tags import POOL_TAG
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +32,20 @@ class _Held:
 
 
 class Caps:
-    """Counts what runs, what is on its way and what may have been launched. Thread-safe."""
+    """Counts what runs, what is on its way and what may have been launched. Thread-safe.
+
+    `provider` is the name that its bound of all pools goes by.
+    """
 
     def __init__(
-        self, settings: AwsSettings, register: Register, visible_seconds: float, clock: Clock
+        self,
+        provider: str,
+        settings: Bounds[PoolBounds],
+        register: Register,
+        visible_seconds: float,
+        clock: Clock,
     ) -> None:
+        self._provider = provider
         self._settings = settings
         self._register = register
         self._visible_seconds = visible_seconds
@@ -57,7 +65,7 @@ class Caps:
                     self._dearest.get(sale.pool_name, Decimal(0)), price
                 )
 
-    def reserve(self, token: str, sale: Sale) -> None:
+    def reserve(self, token: str, sale: AnySale) -> None:
         """Take a place for a launch that is about to be sent.
 
         Raises:
@@ -96,7 +104,7 @@ class Caps:
     def limits(self, sales: Sales) -> list[Limit]:
         """The same bounds for those who plan."""
         settings = self._settings
-        found = _money_limits("aws", settings.max_usd_per_hour, list(sales.values()))
+        found = _money_limits(self._provider, settings.max_usd_per_hour, list(sales.values()))
         for name, pool in settings.pools.items():
             own = [sale for sale in sales.values() if sale.pool_name == name]
             found.append(_limit(f"pools.{name}", LimitUnit.INSTANCES, pool.max_instances, own))
@@ -126,7 +134,7 @@ class Caps:
         price = self._known.get(instance.offer, self._dearest.get(pool, Decimal(0)))
         return _Held(pool, price)
 
-    def _check(self, held: list[_Held], sale: Sale) -> None:
+    def _check(self, held: list[_Held], sale: AnySale) -> None:
         settings, pool, name = self._settings, sale.pool, sale.pool_name
         count = Counter(one.pool for one in held)[name]
         if count + 1 > pool.max_instances:
@@ -147,7 +155,7 @@ class Caps:
                 )
 
 
-def _money_limits(name: str, most_usd: Decimal, sales: Sequence[Sale]) -> list[Limit]:
+def _money_limits(name: str, most_usd: Decimal, sales: Sequence[AnySale]) -> list[Limit]:
     """A cap as planners can count it.
 
     They count an offer at its price of now, and spot may come to cost more: so many instances
@@ -162,5 +170,5 @@ def _money_limits(name: str, most_usd: Decimal, sales: Sequence[Sale]) -> list[L
     return limits
 
 
-def _limit(name: str, unit: LimitUnit, maximum: Decimal | int, sales: Iterable[Sale]) -> Limit:
+def _limit(name: str, unit: LimitUnit, maximum: Decimal | int, sales: Iterable[AnySale]) -> Limit:
     return Limit(name, unit, float(maximum), frozenset(sale.offer.id for sale in sales))

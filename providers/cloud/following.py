@@ -1,8 +1,8 @@
-"""EC2 by settings that Terraform may change while the controller runs.
+"""A cloud by settings that Terraform may change while the controller runs.
 
-A change of the pools is to this provider what a restart of the controller is: what it knew is
-found again in the account. It is taken up only once every launch of before is in EC2's lists, so
-that no cap is passed in between.
+A change of the pools is to its provider what a restart of the controller is: what it knew is
+found again in the cloud. It is taken up only once every launch of before is in the cloud's lists,
+so that no cap is passed in between.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import hashlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import (
     CastorError,
+    NotAllowed,
     NotFound,
     PermissionDenied,
     ProviderError,
@@ -27,9 +28,6 @@ from autoscaler.domain.errors import (
 )
 from autoscaler.domain.instance import CloudInstance, Interruption, LaunchRequest
 from autoscaler.domain.offer import Limit, Offer
-from providers.aws.provider import AwsProvider
-from providers.aws.reading import fetch_settings, parse_settings
-from providers.aws.settings import AwsSettings
 from providers.base import Condition, Provider
 from providers.identity import IdentityVerifier, InstanceIdentity
 
@@ -38,35 +36,55 @@ _log = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 60.0
 
 
-class PoolsSource:
-    """Where the settings are, and a copy in `kept` of what was read there last."""
+class HasPools(Protocol):
+    """The settings of one cloud."""
+
+    @property
+    def pools(self) -> Mapping[str, object]:
+        """The pools by name."""
+        ...
+
+
+Settings = TypeVar("Settings", bound=HasPools)
+
+
+class PoolsSource(Generic[Settings]):
+    """Where the settings are, and a copy in `kept` of what was read there last.
+
+    `fetch` gets the text of a source, and `parse` makes settings of a text and its origin.
+    """
 
     def __init__(
-        self, source: str, kept: Path, fetch: Callable[[str], str] = fetch_settings
+        self,
+        source: str,
+        kept: Path,
+        fetch: Callable[[str], str],
+        parse: Callable[[str, str], Settings],
     ) -> None:
         self.source = source
         self._fetch = fetch
+        self._parse = parse
         name = hashlib.sha256(source.encode()).hexdigest()[:16]
         self._copy = kept / f"{name}.json"
 
-    def read(self) -> AwsSettings:
+    def read(self) -> Settings:
         """The settings of now.
 
         Raises:
             SpecError: they can't be read or used.
-            ProviderError: AWS did not give them.
+            ProviderError: the cloud did not give them.
         """
         text = self._fetch(self.source)
-        settings = parse_settings(text, self.source)
+        settings = self._parse(text, self.source)
         self._keep(text)
         return settings
 
-    def read_or_recall(self) -> AwsSettings:
-        """As `read`; those of the last time where AWS does not answer.
+    def read_or_recall(self) -> Settings:
+        """As `read`; those of the last time where the cloud does not answer.
 
         Raises:
             SpecError: they can't be read or used.
-            ProviderError: AWS did not give them, and never did, or they are not to be had.
+            ProviderError: the cloud did not give them, and never did, or they are not to be had.
         """
         try:
             return self.read()
@@ -76,7 +94,7 @@ class PoolsSource:
             if not self._copy.exists():
                 raise
             _log.warning("%s; the pools are those of the last start", error)
-            return parse_settings(self._copy.read_text(), self.source)
+            return self._parse(self._copy.read_text(), self.source)
 
     def _keep(self, text: str) -> None:
         if self._copy.exists() and self._copy.read_text() == text:
@@ -88,16 +106,16 @@ class PoolsSource:
         partial.rename(self._copy)
 
 
-class FollowingProvider(Provider):
-    """An `AwsProvider` by the settings of `source`, and another one when these have changed.
+class FollowingProvider(Provider, Generic[Settings]):
+    """A provider by the settings of `source`, and another one when these have changed.
 
-    `connect` makes one; `visible_seconds` is how long EC2's lists may lag.
+    `connect` makes one; `visible_seconds` is how long the cloud's lists may lag.
     """
 
     def __init__(
         self,
-        source: PoolsSource,
-        connect: Callable[[AwsSettings], AwsProvider],
+        source: PoolsSource[Settings],
+        connect: Callable[[Settings], Provider],
         clock: Clock,
         visible_seconds: float,
     ) -> None:
@@ -111,12 +129,12 @@ class FollowingProvider(Provider):
         self._launched_seconds = float("-inf")
         self._launching = 0
         self._lock = threading.Lock()
-        self._next: AwsSettings | None = None
+        self._next: Settings | None = None
         self._trouble: str | None = None
 
     @property
     def identity(self) -> IdentityVerifier:
-        """What checks identity documents, by the settings of the moment."""
+        """What checks the proofs of instances, by the settings of the moment."""
         return _PresentVerifier(lambda: self._provider.identity)
 
     def offers(self) -> Sequence[Offer]:
@@ -129,24 +147,24 @@ class FollowingProvider(Provider):
         return self._provider.limits()
 
     def launch(self, request: LaunchRequest) -> CloudInstance:
-        """As `AwsProvider.launch`."""
+        """As `Provider.launch`."""
         with self._launch_under_way() as provider:
             return provider.launch(request)
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
-        """As `AwsProvider.terminate`."""
+        """As `Provider.terminate`."""
         self._provider.terminate(instance_ids)
 
     def instances(self) -> Sequence[CloudInstance]:
-        """As `AwsProvider.instances`."""
+        """As `Provider.instances`."""
         return self._provider.instances()
 
     def interruptions(self) -> Sequence[Interruption]:
-        """As `AwsProvider.interruptions`."""
+        """As `Provider.interruptions`."""
         return self._provider.interruptions()
 
     def condition(self) -> Condition:
-        """That of EC2, and whether the settings can be read."""
+        """That of the cloud, and whether the settings can be read."""
         found = self._provider.condition()
         if self._trouble is None:
             return found
@@ -171,7 +189,7 @@ class FollowingProvider(Provider):
         self._trouble = None
         self._next = None if found == self._settings else found
 
-    def _change_over(self, settings: AwsSettings) -> None:
+    def _change_over(self, settings: Settings) -> None:
         with self._lock:
             quiet_seconds = self._clock.now() - self._launched_seconds
             if self._launching or quiet_seconds < self._visible_seconds:
@@ -188,7 +206,7 @@ class FollowingProvider(Provider):
         )
 
     @contextmanager
-    def _launch_under_way(self) -> Iterator[AwsProvider]:
+    def _launch_under_way(self) -> Iterator[Provider]:
         with self._lock:
             self._launching += 1
             provider = self._provider
@@ -201,11 +219,14 @@ class FollowingProvider(Provider):
 
 
 class _PresentVerifier(IdentityVerifier):
-    def __init__(self, present: Callable[[], IdentityVerifier]) -> None:
+    def __init__(self, present: Callable[[], IdentityVerifier | None]) -> None:
         self._present = present
 
     def verify(self, proof: str) -> InstanceIdentity:
-        return self._present().verify(proof)
+        verifier = self._present()
+        if verifier is None:
+            raise NotAllowed("this cloud signs no proofs")
+        return verifier.verify(proof)
 
 
 def _private(path: str, flags: int) -> int:

@@ -1,14 +1,14 @@
-"""How many calls may be made: a token bucket for each region and action, as EC2 has them.
+"""How many calls may be made: a token bucket for each region and action, as clouds have them.
 
-EC2 counts by account, region and action, and answers RequestLimitExceeded beyond. Staying below
-leaves room for whatever else the account runs.
+They count by account, region and action, and refuse what is beyond. Staying below leaves room for
+whatever else the account runs.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import Throttled
@@ -22,27 +22,22 @@ class Rate:
     per_second: float
 
 
-# EC2's documented buckets are 100 and 20 a second for what only reads; what changes has 50 and 5,
-# and less where it is dear. Half of each is ours.
-_READS: Final = Rate(50, 10)
-_CHANGES: Final = Rate(25, 2.5)
-_UNCOUNTED: Final = Rate(300, 100)
-_RATES: Final = {
-    "CreateFleet": _CHANGES,
-    "TerminateInstances": Rate(50, 2.5),
-    "ListServiceQuotas": Rate(5, 1),
-    "GetProducts": Rate(10, 5),
-    "ReceiveMessage": _UNCOUNTED,
-    "DeleteMessageBatch": _UNCOUNTED,
-    "PutObject": _UNCOUNTED,
-}
-
-
 class CallBudget:
-    """The buckets. Safe to share between threads."""
+    """The buckets. Safe to share between threads.
 
-    def __init__(self, clock: Clock, longest_wait_seconds: float = 10.0) -> None:
+    `rates` are those of actions, `usual` that of all others.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        rates: Mapping[str, Rate],
+        usual: Rate,
+        longest_wait_seconds: float = 10.0,
+    ) -> None:
         self._clock = clock
+        self._rates = rates
+        self._usual = usual
         self._longest_wait_seconds = longest_wait_seconds
         self._buckets: dict[tuple[str, str], _Bucket] = {}
         self._lock = threading.Lock()
@@ -66,7 +61,7 @@ class CallBudget:
         self._reserve(region, action, 0.0)
 
     def was_throttled(self, region: str, action: str) -> None:
-        """AWS has said so: others use the same bucket, and it is empty."""
+        """The cloud has said so: others use the same bucket, and it is empty."""
         with self._lock:
             self._bucket(region, action).empty(self._clock.monotonic())
 
@@ -91,7 +86,7 @@ class CallBudget:
     def _bucket(self, region: str, action: str) -> _Bucket:
         key = (region, action)
         if key not in self._buckets:
-            rate = _RATES.get(action, _READS)
+            rate = self._rates.get(action, self._usual)
             self._buckets[key] = _Bucket(rate, self._clock.monotonic())
         return self._buckets[key]
 

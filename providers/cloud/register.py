@@ -1,8 +1,8 @@
 """What is known of this deployment's instances, between two looks at the cloud.
 
-EC2's lists lag: what was launched a moment ago may be missing from them, and what has ended is
-dropped after about an hour. Here the first counts for a stated time as it was last seen, and the
-second stays for two hours. Nothing here ends an instance: only EC2 says that one has ended.
+Clouds' lists lag: what was launched a moment ago may be missing from them, and what has ended is
+dropped sooner or later. Here the first counts for a stated time as it was last seen, and the
+second stays for two hours. Nothing here ends an instance: only its cloud says that one has ended.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Owned:
 
     @property
     def has_ended(self) -> bool:
-        """EC2 has said so."""
+        """Its cloud has said so."""
         return self.instance.state is CloudState.TERMINATED
 
 
@@ -43,7 +43,7 @@ class Register:
         self._lock = threading.Lock()
 
     def add(self, region: str, instance: CloudInstance, now_seconds: float) -> CloudInstance:
-        """One that a launch yielded, whether EC2 lists it yet or not; as known now."""
+        """One that a launch yielded, whether it is listed yet or not; as known now."""
         with self._lock:
             owned = self._owned[instance.id] = Owned(self._dated(instance, now_seconds), region)
             self._seen_seconds[instance.id] = now_seconds
@@ -93,7 +93,7 @@ class Register:
             return next(found, None)
 
     def _dated(self, instance: CloudInstance, now_seconds: float) -> CloudInstance:
-        """An ended one has its end: as EC2 said, or when that was first seen."""
+        """An ended one has its end: as its cloud said, or when that was first seen."""
         if instance.state is not CloudState.TERMINATED:
             return instance
         told = now_seconds if instance.ended_seconds is None else instance.ended_seconds
