@@ -25,6 +25,7 @@ from providers.aws.prices import (
 from providers.aws.quotas import VcpuQuota, quota_limits, read_quotas
 from providers.aws.settings import AwsSale, AwsSettings, Patience, PoolForm
 from providers.cloud.facts import Remembered
+from providers.cloud.sales import Sale
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ class RegionOffering:
                     continue
                 offer = self._offer(offer_id, kind, zone, purchase, price, pool)
                 most = _most(price, listed) + pool.extras_usd_per_hour
-                sales.append(AwsSale(offer, name, pool, most))
+                sales.append(Sale(offer, name, pool, most))
         self._tell(left_out)
         return sales
 
