@@ -1,0 +1,194 @@
+"""What Google Cloud says no with, as Castor's errors.
+
+The same refusal comes as an exception, or seconds later in an operation: both end in `refusal`. A
+code that nobody has listed is `Unavailable`: unknown is not 'no'.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import requests
+from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, RefreshError
+from google.protobuf.json_format import ParseError
+
+from autoscaler.domain.errors import (
+    InsufficientCapacity,
+    NotFound,
+    PermissionDenied,
+    ProviderError,
+    QuotaExceeded,
+    Throttled,
+    Unavailable,
+)
+
+# All that Google's clients raise for a call, whether or not it was sent.
+CALL_ERRORS: Final = (
+    *(GoogleAPIError, GoogleAuthError, requests.RequestException),
+    *(ParseError, ValueError),
+)
+ALREADY_EXISTS: Final = frozenset({"alreadyExists", "RESOURCE_ALREADY_EXISTS"})
+
+WAY_TO_CREDENTIALS: Final = (
+    "run gcloud auth application-default login, set GOOGLE_APPLICATION_CREDENTIALS, or run castor "
+    "on an instance that has a service account"
+)
+_CAPACITY: Final = frozenset(
+    {
+        "IP_SPACE_EXHAUSTED",
+        "IP_SPACE_EXHAUSTED_WITH_DETAILS",
+        "RESOURCE_POOL_EXHAUSTED",
+        "RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
+        "STOCKOUT",
+        "VM_MIN_COUNT_NOT_REACHED",
+        "ZONE_RESOURCE_POOL_EXHAUSTED",
+        "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
+    }
+)
+# Some refusals at once have it in their words alone.
+_STOCKOUT: Final = "ZONE_RESOURCE_POOL_EXHAUSTED"
+_QUOTA: Final = frozenset({"QUOTA_EXCEEDED", "QUOTA_LIMIT", "limitExceeded", "quotaExceeded"})
+_THROTTLED: Final = frozenset(
+    {
+        "RATE_LIMIT_EXCEEDED",
+        "concurrentLimitExceeded",
+        "conditionNotMet",
+        "operationInProgress",
+        "rateLimitExceeded",
+        "resourceNotReady",
+        "userRateLimitExceeded",
+    }
+)
+_DENIED: Final = frozenset(
+    {
+        "PERMISSIONS_ERROR",
+        "PERMISSION_DENIED",
+        "accessNotConfigured",
+        "billingNotEnabled",
+        "forbidden",
+        "insufficientPermissions",
+    }
+)
+_MISSING: Final = frozenset(
+    {
+        "INVALID_FIELD_VALUE",
+        "INVALID_USAGE",
+        "RESOURCE_NOT_FOUND",
+        "UNSUPPORTED_OPERATION",
+        "badRequest",
+        "invalid",
+        "invalidParameter",
+        "notFound",
+        "required",
+    }
+)
+# Where Compute Engine says the same without a reason that is listed.
+_BY_STATUS: Final = {
+    400: "invalid",
+    401: "authError",
+    403: "forbidden",
+    404: "notFound",
+    409: "conflict",
+    429: "rateLimitExceeded",
+}
+# The setting that what a message names stands in.
+_SETTINGS: Final = (
+    ("instanceTemplate", "pools.{pool}.templates"),
+    ("machineType", "pools.{pool}.machine_types"),
+    ("machine type", "pools.{pool}.machine_types"),
+    ("acceleratorType", "pools.{pool}.accelerator"),
+    ("subscription", "regions.{region}.subscription"),
+    ("bucket", "regions.{region}.user_data"),
+    ("zone", "regions.{region}.zones"),
+)
+_RETRY_SECONDS: Final = 2.0
+_MOST_CHARACTERS: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Which call it was, for whom: what an error has to name. `place` says where."""
+
+    place: str
+    action: str
+    pool: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.action}"
+
+
+def provider_error(error: Exception, call: Call) -> ProviderError:
+    """What a failed call means."""
+    if isinstance(error, GoogleAPICallError) and error.code is not None:
+        return refusal(error_code(error), str(error.message or ""), call)
+    if isinstance(error, DefaultCredentialsError | RefreshError):
+        words = " ".join(str(error).split())[:_MOST_CHARACTERS]
+        return PermissionDenied(f"{call}: no credentials: {words}: {WAY_TO_CREDENTIALS}")
+    if isinstance(error, ParseError | ValueError):
+        return Unavailable(f"{call}: the reply can't be read")
+    words = " ".join(str(error).split())[:_MOST_CHARACTERS]
+    return Unavailable(f"{call}: {words or type(error).__name__}")
+
+
+def refusal(code: str, message: str, call: Call) -> ProviderError:
+    """What a code of Google Cloud means: a reason, an operation's, or ``http`` and the status."""
+    words = " ".join(message.split())[:_MOST_CHARACTERS]
+    told = f"{call}: {code}: {words}".rstrip(": .")
+    if code in _CAPACITY or _STOCKOUT in message:
+        return InsufficientCapacity(told)
+    if code in _QUOTA:
+        return QuotaExceeded(f"{told}: ask for more of it in IAM & Admin, Quotas")
+    if code == "authError":
+        return PermissionDenied(f"{told}: these credentials do not hold: {WAY_TO_CREDENTIALS}")
+    if code in _DENIED:
+        return PermissionDenied(
+            f"{told}: allow {call.action} to the controller's service account; its role is the "
+            "Terraform module's"
+        )
+    if code in _THROTTLED:
+        return Throttled(told, _RETRY_SECONDS)
+    if code in _MISSING:
+        return NotFound(f"{told}: {_setting(message, call)}")
+    return Unavailable(told)
+
+
+def error_code(error: BaseException | None) -> str:
+    """Google's own reason, or the like for its status; empty where it is none of its errors."""
+    if not isinstance(error, GoogleAPICallError) or error.code is None:
+        return ""
+    status = int(error.code)
+    reason = reason_in(error.errors)
+    if reason in _CAPACITY | _QUOTA | _THROTTLED | _DENIED | _MISSING | ALREADY_EXISTS:
+        return reason
+    return _BY_STATUS.get(status) or reason or f"http {status}"
+
+
+def reason_in(errors: Any) -> str:
+    """The first reason of the `errors` in a reply."""
+    for one in errors or ():
+        if isinstance(one, dict) and one.get("reason"):
+            return str(one["reason"])
+    return ""
+
+
+def is_gone(error: BaseException | None) -> bool:
+    """Whether the call named what is no more, or not yet seen."""
+    return error_code(error) in ("notFound", "RESOURCE_NOT_FOUND")
+
+
+def is_taken(error: BaseException | None) -> bool:
+    """Whether a name is in use."""
+    return error_code(error) in ALREADY_EXISTS
+
+
+def _setting(message: str, call: Call) -> str:
+    region = call.place.rpartition("-")[0] if call.place.count("-") > 1 else call.place
+    for word, setting in _SETTINGS:
+        if word.lower() in message.lower() and (call.pool or "{pool}" not in setting):
+            named = setting.format(region=region, pool=call.pool)
+            return f"correct {named}, or apply Terraform again"
+    if call.pool:
+        return f"correct pools.{call.pool}, or apply Terraform again"
+    return "correct what it names, or apply Terraform again"

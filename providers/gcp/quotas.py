@@ -1,0 +1,89 @@
+"""The project's quotas, as limits that a plan keeps to.
+
+Compute Engine counts accelerators by kind and region, those of spot apart where a project has a
+quota for them. Cores have quotas, too; these are left to the refusal of a launch, for which of
+them counts a machine differs from family to family.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from autoscaler.domain.offer import Limit, LimitUnit, Purchase
+from providers.cloud.replies import readable
+from providers.gcp.calls import ProjectCalls
+from providers.gcp.kinds import Kind
+from providers.gcp.settings import GcpSale
+
+# By region and metric.
+Quotas = Mapping[tuple[str, str], float]
+
+_METRICS: Final = {
+    "nvidia-tesla-p100": "NVIDIA_P100_GPUS",
+    "nvidia-tesla-v100": "NVIDIA_V100_GPUS",
+    "nvidia-tesla-t4": "NVIDIA_T4_GPUS",
+    "nvidia-l4": "NVIDIA_L4_GPUS",
+    "nvidia-tesla-a100": "NVIDIA_A100_GPUS",
+    "nvidia-a100-80gb": "NVIDIA_A100_80GB_GPUS",
+    "nvidia-h100-80gb": "NVIDIA_H100_GPUS",
+    "nvidia-h100-mega-80gb": "NVIDIA_H100_MEGA_GPUS",
+    "nvidia-h200-141gb": "NVIDIA_H200_GPUS",
+}
+_INSTANCES: Final = "INSTANCES"
+
+
+def read_quotas(calls: ProjectCalls, regions: Iterable[str]) -> Quotas:
+    """Every quota of the regions.
+
+    Raises:
+        ProviderError: they can't be had.
+    """
+    found: dict[tuple[str, str], float] = {}
+    for name in regions:
+        region = calls.region(name)
+        with readable(f"{name}: regions.get"):
+            if not region.name:
+                raise ValueError("it is empty")
+            found |= {(name, one.metric): float(one.limit) for one in region.quotas}
+    return found
+
+
+def quota_limits(
+    quotas: Quotas, sales: Iterable[GcpSale], kinds: Mapping[str, Kind]
+) -> list[Limit]:
+    """The quotas as limits on what is sold."""
+    devices: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    instances: defaultdict[str, set[str]] = defaultdict(set)
+    for sale in sales:
+        offer, region = sale.offer, sale.pool.region
+        instances[region].add(offer.id)
+        kind = kinds.get(offer.instance_type)
+        metric = _METRICS.get(kind.accelerator) if kind is not None else None
+        if metric is not None:
+            devices[region, _of_purchase(quotas, region, metric, offer.purchase)].add(offer.id)
+    limits = [
+        _limit(region, metric, LimitUnit.DEVICES, quotas[region, metric], offers)
+        for (region, metric), offers in devices.items()
+        if (region, metric) in quotas
+    ]
+    return limits + [
+        _limit(region, _INSTANCES, LimitUnit.INSTANCES, quotas[region, _INSTANCES], offers)
+        for region, offers in instances.items()
+        if (region, _INSTANCES) in quotas
+    ]
+
+
+def _of_purchase(quotas: Quotas, region: str, metric: str, purchase: Purchase) -> str:
+    """Spot counts against the quota of on-demand where it has none of its own."""
+    own = f"PREEMPTIBLE_{metric}"
+    is_own = purchase is Purchase.SPOT and quotas.get((region, own), 0.0) > 0
+    return own if is_own else metric
+
+
+def _limit(
+    region: str, metric: str, unit: LimitUnit, maximum: float, offers: Iterable[str]
+) -> Limit:
+    return Limit(f"{region}: {metric}", unit, math.floor(maximum), frozenset(offers))

@@ -1,0 +1,72 @@
+"""Where the settings come from: a file, or an object of Cloud Storage that Terraform wrote."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from autoscaler.domain.errors import NotFound, ProviderError, SpecError
+from autoscaler.market.price_table import PriceTable, parse_price_table
+from autoscaler.spec.form_file import read_text, validated
+from autoscaler.spec.located_yaml import read_yaml
+from providers.gcp.calls import object_text_url
+from providers.gcp.errors import Call
+from providers.gcp.rest import send_for_text
+from providers.gcp.session import Session, open_session
+from providers.gcp.settings import GcpSettings
+
+_STORAGE: Final = "gs://"
+_ANSWER_SECONDS: Final = 30.0
+
+
+def fetch_settings(source: str, session: Session | None = None) -> str:
+    """The text of the settings in a file, or in the object that ``gs://BUCKET/NAME`` names.
+
+    Args:
+        source: which.
+        session: with credentials; by default those of the environment, and where
+            STORAGE_EMULATOR_HOST names an emulator of Cloud Storage, that.
+
+    Raises:
+        SpecError: the file can't be read, or the source names no object.
+        ProviderError: Cloud Storage did not give the object.
+    """
+    if not source.startswith(_STORAGE):
+        return read_text(Path(source))
+    bucket, _, key = source.removeprefix(_STORAGE).partition("/")
+    if not bucket or not key:
+        raise SpecError(f"{source}: write it like gs://BUCKET/pools.json", "--pools")
+    session = session or open_session(os.environ.get("STORAGE_EMULATOR_HOST") or None)
+    call = Call(source, "objects.get")
+    try:
+        return send_for_text(session, call, object_text_url(session, bucket, key), _ANSWER_SECONDS)
+    except NotFound as error:
+        raise NotFound(
+            f"--pools {source}: there is no such object: apply Terraform first"
+        ) from error
+    except ProviderError as error:
+        raise type(error)(f"--pools {error}") from error
+
+
+def parse_settings(text: str, origin: str) -> GcpSettings:
+    """The settings that a JSON text holds.
+
+    Raises:
+        SpecError: they can't be used; each problem is a line with the place, the key and what is
+            meant.
+    """
+    return validated(read_yaml(text, origin), GcpSettings)
+
+
+def read_price_table(settings: GcpSettings) -> PriceTable | None:
+    """The owner's own price list, if the settings name one.
+
+    Raises:
+        SpecError: it can't be read.
+    """
+    if settings.prices_from is None:
+        return None
+    path = Path(settings.prices_from)
+    text = read_text(path)
+    return parse_price_table(text, str(path), path.stat().st_mtime)

@@ -1,0 +1,131 @@
+"""What Compute Engine tells of instances, as the contract has it, and what it is told of them.
+
+Labels have 63 characters, lower-case letters, digits, - and _; what does not fit into one is there
+as a digest, to be filtered by, and as it is in the instance's description.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from autoscaler.domain.instance import CONTROLLER_TAG, CloudInstance, CloudState
+from providers.cloud.tags import OFFER_TAG, TOKEN_TAG
+
+CONTROLLER_LABEL: Final = "castor-controller"
+
+_STATES: Final = {
+    "PENDING": CloudState.PENDING,
+    "PROVISIONING": CloudState.PENDING,
+    "STAGING": CloudState.PENDING,
+    "RUNNING": CloudState.RUNNING,
+    "REPAIRING": CloudState.RUNNING,
+    "PENDING_STOP": CloudState.RUNNING,
+    "STOPPING": CloudState.STOPPING,
+    "SUSPENDING": CloudState.STOPPING,
+    "DEPROVISIONING": CloudState.STOPPING,
+    "STOPPED": CloudState.STOPPING,
+    "SUSPENDED": CloudState.STOPPING,
+    "TERMINATED": CloudState.STOPPING,
+}
+# It does not run, and its disks are billed until somebody deletes it.
+_AT_REST: Final = frozenset({"STOPPED", "SUSPENDED", "TERMINATED"})
+# There is capacity for what has come so far.
+_UNDECIDED: Final = frozenset({"PENDING", "PROVISIONING"})
+_VALUE: Final = re.compile(r"[a-z0-9_-]{1,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An instance as Compute Engine tells of it.
+
+    `is_spot` says how it was bought, `has_capacity` that it is not waiting for any, `is_at_rest`
+    that it is stopped and not deleted, since `stopped_seconds` if that is known.
+    """
+
+    instance: CloudInstance
+    is_spot: bool
+    has_capacity: bool
+    is_at_rest: bool
+    stopped_seconds: float | None = None
+
+
+def instance_id(zone: str, name: str) -> str:
+    """The id that this provider knows an instance by: names are unique in a zone."""
+    return f"{zone}/{name}"
+
+
+def place_of(instance: str) -> tuple[str, str]:
+    """The zone and the name that an id is made of; both empty where it is of no instance here."""
+    zone, found, name = instance.partition("/")
+    return (zone, name) if found else ("", "")
+
+
+def label_value(text: str) -> str:
+    """The text, or its digest where a label can't have it."""
+    return text if _VALUE.fullmatch(text) else hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+def labels_of(tags: Mapping[str, str]) -> dict[str, str]:
+    """Tags as labels."""
+    return {key.replace(":", "-"): label_value(value) for key, value in tags.items()}
+
+
+def description_of(tags: Mapping[str, str]) -> str:
+    """Tags as they are."""
+    return json.dumps(dict(sorted(tags.items())))
+
+
+def told_instance(told: Any, zone: str) -> Seen:
+    """One instance.
+
+    Raises:
+        KeyError, ValueError, ...: see `providers.cloud.replies.readable`.
+    """
+    if not told.name:
+        raise ValueError("an instance has no name")
+    tags = _tags(told)
+    instance = CloudInstance(
+        id=instance_id(zone, told.name),
+        token=tags.get(TOKEN_TAG, ""),
+        offer=tags.get(OFFER_TAG, ""),
+        state=_STATES[told.status],
+        tags=tags,
+        launched_seconds=seconds_of(told.creation_timestamp),
+    )
+    return Seen(
+        instance,
+        is_spot=told.scheduling.provisioning_model == "SPOT",
+        has_capacity=told.status not in _UNDECIDED,
+        is_at_rest=told.status in _AT_REST,
+        stopped_seconds=seconds_of(told.last_stop_timestamp) if told.last_stop_timestamp else None,
+    )
+
+
+def seconds_of(timestamp: str) -> float:
+    """A moment of RFC 3339, in seconds since the epoch.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return datetime.fromisoformat(timestamp).timestamp()
+
+
+def _tags(told: Any) -> dict[str, str]:
+    """From the description, if it is what a launch wrote; else what labels say."""
+    labels = dict(told.labels)
+    try:
+        found = json.loads(told.description or "null")
+    except (ValueError, RecursionError):
+        found = None
+    words = found if isinstance(found, dict) else {}
+    tags = {str(key): str(value) for key, value in words.items()}
+    owner = labels.get(CONTROLLER_LABEL, "")
+    if label_value(tags.get(CONTROLLER_TAG, "")) != owner:
+        tags = {CONTROLLER_TAG: owner}
+    return tags

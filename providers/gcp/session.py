@@ -1,0 +1,74 @@
+"""Google's clients with one credential, each made when it is first needed."""
+
+from __future__ import annotations
+
+import threading
+from ipaddress import ip_address
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import google.auth
+from google.api_core.client_options import ClientOptions
+from google.auth.credentials import AnonymousCredentials
+from google.auth.exceptions import GoogleAuthError
+from google.auth.transport.requests import AuthorizedSession
+
+from autoscaler.domain.errors import PermissionDenied
+from providers.gcp.errors import WAY_TO_CREDENTIALS
+
+_SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
+
+
+class Session:
+    """The way to Google Cloud, or to what stands at `endpoint_url` in its place. Thread-safe."""
+
+    def __init__(self, credentials: Any, endpoint_url: str | None = None) -> None:
+        self.endpoint_url = endpoint_url
+        self._credentials = credentials
+        self._clients: dict[type, Any] = {}
+        self._local = threading.local()
+        self._lock = threading.Lock()
+
+    def client(self, kind: type) -> Any:
+        """The client of that class."""
+        with self._lock:
+            if kind not in self._clients:
+                options = ClientOptions(api_endpoint=self.endpoint_url)
+                self._clients[kind] = kind(credentials=self._credentials, client_options=options)
+            return self._clients[kind]
+
+    @property
+    def http(self) -> AuthorizedSession:
+        """For what Google has no client of, over REST, that is light; each thread has its own."""
+        if not hasattr(self._local, "http"):
+            self._local.http = AuthorizedSession(self._credentials)
+        return self._local.http
+
+    def base(self, service: str) -> str:
+        """Where a service is, such as ``storage``."""
+        return self.endpoint_url or f"https://{service}.googleapis.com"
+
+
+def open_session(endpoint_url: str | None = None) -> Session:
+    """One with the credentials of the environment.
+
+    An endpoint on this machine is a fake: where there are no credentials, it gets none.
+
+    Raises:
+        PermissionDenied: there are none, or what the environment names can't be used.
+    """
+    try:
+        credentials, _ = google.auth.default(scopes=_SCOPES)
+    except (GoogleAuthError, OSError, ValueError) as error:
+        if endpoint_url is not None and _is_here(urlsplit(endpoint_url).hostname or ""):
+            return Session(AnonymousCredentials(), endpoint_url)
+        words = " ".join(str(error).split())[:300]
+        raise PermissionDenied(f"no credentials: {words}: {WAY_TO_CREDENTIALS}") from error
+    return Session(credentials, endpoint_url)
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False

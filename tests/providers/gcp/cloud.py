@@ -1,0 +1,197 @@
+"""A project of the fake Google Cloud for one test, with the ground that Terraform would lay."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from google.auth.credentials import AnonymousCredentials
+
+from autoscaler.clock import VirtualClock
+from autoscaler.domain.errors import ProviderError
+from autoscaler.domain.instance import CONTROLLER_TAG, INSTANCE_TAG, JOB_TAG, LaunchRequest
+from autoscaler.domain.offer import Purchase
+from providers.base import Provider
+from providers.gcp.provider import GcpProvider
+from providers.gcp.reading import parse_settings
+from providers.gcp.records import Records
+from providers.gcp.session import Session
+from providers.gcp.settings import GcpSettings, Patience
+from tests.conformance.provider import OURS, order
+from tests.fakes.gcp import lifecycle
+from tests.fakes.gcp.buckets import Bucket
+from tests.fakes.gcp.ground import properties
+from tests.fakes.gcp.server import FakeGcp
+from tests.fakes.gcp.subscriptions import Subscription, publish
+
+START_SECONDS: Final = 1_790_000_000.0
+REGION: Final = "us-central1"
+ZONES: Final = ("us-central1-a", "us-central1-b")
+SMALL: Final = "gpu/g2-standard-4/us-central1-a/on-demand"
+SMALL_SPOT: Final = "gpu/g2-standard-4/us-central1-a/spot"
+NOTICE_SECONDS: Final = 30.0
+
+QUICK: Final = Patience(
+    visible_seconds=30.0,
+    launch_seconds=4.0,
+    look_seconds=1.0,
+    retry_seconds=2.0,
+    answer_seconds=5.0,
+    read_seconds=0.0,
+)
+_NUMBERS: Final = itertools.count()
+
+
+@cache
+def session_for(url: str) -> Session:
+    """To make clients costs more than most tests here."""
+    return Session(AnonymousCredentials(), url)
+
+
+class GcpWorld:
+    """One project and its clock, for `tests.conformance.provider` and the tests of this folder."""
+
+    def __init__(self, fake: FakeGcp, kept: Path, **pool: Any) -> None:
+        self.fake = fake
+        self.name = f"castor-test-{next(_NUMBERS)}"
+        self.kept = kept / f"{self.name}.sqlite"
+        self.clock = VirtualClock(START_SECONDS)
+        self.project = fake.front.renew(self.name, self.clock)
+        self.project.subscriptions["events"] = Subscription("events", 20.0)
+        self.bucket = self.project.buckets[self.name] = Bucket(self.name, self.project)
+        self.document = self._document(pool)
+
+    @property
+    def session(self) -> Session:
+        return session_for(self.fake.url)
+
+    @property
+    def settings(self) -> GcpSettings:
+        return parse_settings(json.dumps(self.document), "pools.json")
+
+    def connect(self, controller: str = OURS, patience: Patience = QUICK) -> GcpProvider:
+        return GcpProvider(
+            self.settings,
+            controller,
+            self.clock,
+            self.session,
+            Records(self.kept, controller),
+            patience=patience,
+        )
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """A few seconds at a time."""
+        for _ in range(100):
+            if condition():
+                return
+            self.pass_time(5.0)
+        raise AssertionError("waited in vain")
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.project.now()
+
+    def take(self, instance_id: str) -> None:
+        """The cloud ends an instance, without the time for a word."""
+        lifecycle.take(self.project, name_of(instance_id))
+
+    def exhaust(self, provider: Provider) -> str:
+        offer_id = order(provider, "any").offer
+        _, kind, zone, purchase = offer_id.split("/")
+        model = "SPOT" if purchase == "spot" else "STANDARD"
+        self.project.capacity[kind, zone, model] = 0
+        return offer_id
+
+    def reclaim(self, provider: Provider, instance_id: str) -> None:
+        lifecycle.preempt(self.project, name_of(instance_id))
+
+    def put_message(self, body: str) -> None:
+        publish(self.project, "events", body)
+
+    def messages_left(self) -> int:
+        return len(self.project.subscriptions["events"].messages)
+
+    def alive(self) -> list[str]:
+        """The ids of what is paid for."""
+        self.project.now()
+        return sorted(
+            f"{one.zone}/{one.name}"
+            for one in self.project.instances.values()
+            if one.ended_seconds is None
+        )
+
+    def remains(self, instance_id: str) -> Sequence[str]:
+        return [one for one in self.project.remaining() if one == name_of(instance_id)]
+
+    def request(self, token: str, offer: str = SMALL, controller: str = OURS) -> LaunchRequest:
+        tags = {CONTROLLER_TAG: controller, JOB_TAG: "digits", INSTANCE_TAG: f"digits-{token}"}
+        return LaunchRequest(token, offer, tags, user_data=f"join {token}")
+
+    def parcel(self, instance_id: str) -> str:
+        """What the instance would find at its start."""
+        found = self.bucket.objects[f"user-data/{name_of(instance_id)}"]
+        return str(found.content.decode())
+
+    def lay_template(self, name: str, **scheduling: Any) -> str:
+        """A template of that scheduling; the link to it."""
+        told = properties(scheduling={"onHostMaintenance": "TERMINATE", **scheduling})
+        self.project.templates[name] = {"name": name, "properties": told}
+        return f"projects/{self.name}/global/instanceTemplates/{name}"
+
+    def _document(self, pool: dict[str, Any]) -> dict[str, Any]:
+        """As Terraform would write it."""
+        ends: dict[str, Any] = {
+            "instanceTerminationAction": "DELETE",
+            "maxRunDuration": {"seconds": "604800"},
+        }
+        gpu = {
+            "region": REGION,
+            "templates": {
+                "spot": self.lay_template("castor-gpu-spot", provisioningModel="SPOT", **ends),
+                "on-demand": self.lay_template(
+                    "castor-gpu-on-demand", provisioningModel="STANDARD", **ends
+                ),
+            },
+            "machine_types": ["g2-standard-4", "g2-standard-8"],
+            "purchases": ["on-demand", "spot"],
+            "max_instances": 8,
+            "max_usd_per_hour": "20",
+            **pool,
+        }
+        region = {
+            "zones": list(ZONES),
+            "user_data": f"gs://{self.name}/user-data",
+            "subscription": f"projects/{self.name}/subscriptions/events",
+        }
+        return {
+            "schema": 1,
+            "cloud": "gcp",
+            "deployment": "test",
+            "project": self.name,
+            "audience": "castor-test",
+            "regions": {REGION: region},
+            "pools": {"gpu": gpu},
+            "max_usd_per_hour": "30",
+            "endpoint_url": self.fake.url,
+        }
+
+
+def name_of(instance_id: str) -> str:
+    return instance_id.partition("/")[2]
+
+
+def spot_offers(provider: GcpProvider) -> list[str]:
+    return [one.id for one in provider.offers() if one.purchase is Purchase.SPOT]
+
+
+def error_of(call: Callable[[], object]) -> ProviderError:
+    """What a call fails with; that it does."""
+    try:
+        call()
+    except ProviderError as error:
+        return error
+    raise AssertionError("it did not fail")

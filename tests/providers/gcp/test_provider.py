@@ -1,0 +1,52 @@
+"""The contract of providers, on Compute Engine as the fake has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from autoscaler.domain.errors import Unavailable
+from providers.gcp.provider import GcpProvider
+from providers.gcp.settings import Patience
+from tests.conformance.provider import OURS, ProviderConformance
+from tests.fakes.gcp.server import FakeGcp
+from tests.providers.gcp.cloud import QUICK, GcpWorld
+
+
+class TestGcpProvider(ProviderConformance):
+    @pytest.fixture
+    def cloud(self, fake: FakeGcp, tmp_path: Path) -> GcpWorld:
+        return GcpWorld(fake, tmp_path)
+
+
+@pytest.mark.gcp
+class TestGcpProviderThatLags(ProviderConformance):
+    """New instances are missing from lists for some seconds, and boot for longer."""
+
+    @pytest.fixture
+    def cloud(self, fake: FakeGcp, tmp_path: Path) -> GcpWorld:
+        world = LaggingWorld(fake, tmp_path)
+        world.project.lag_seconds = 8.0
+        world.project.staging_seconds = 15.0
+        return world
+
+
+class LaggingWorld(GcpWorld):
+    """Whoever uses it asks again where it is told to, as a controller does."""
+
+    def connect(self, controller: str = OURS, patience: Patience = QUICK) -> GcpProvider:
+        provider = super().connect(controller, patience)
+        terminate = provider.terminate
+
+        def insist(instance_ids: Sequence[str]) -> None:
+            for _ in range(20):
+                with suppress(Unavailable):
+                    return terminate(instance_ids)
+                self.pass_time(1.0)
+            raise AssertionError("never told")
+
+        provider.terminate = insist  # type: ignore[method-assign]
+        return provider
