@@ -45,8 +45,9 @@ test-aws: $(INSTALLED) ## Run all tests of EC2, on a fake one: from Terraform to
 		tests/end_to_end tests/terraform tests/providers/aws $(ARGS)
 	@$(BIN)/python -m pytest -rs -m aws tests/node $(ARGS)
 
-test-gcp: $(INSTALLED) ## Run all tests of Compute Engine: of the fake one, so far.
-	@$(BIN)/python -m pytest -rs -n 2 --dist loadfile -m "gcp or not gcp" tests/fakes/gcp $(ARGS)
+test-gcp: $(INSTALLED) ## Run all tests of Compute Engine, on a fake one: launches, calls that fail in every way.
+	@$(BIN)/python -m pytest -rs -n 2 --dist loadfile -m "gcp or not gcp" \
+		tests/fakes/gcp tests/providers/gcp tests/providers/cloud $(ARGS)
 
 test-optuna: $(INSTALLED) ## Run the tests of studies with the oldest Optuna that does.
 	@$(PIP) install --quiet --no-deps --upgrade --target build/optuna optuna==$(OLDEST_OPTUNA)

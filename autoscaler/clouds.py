@@ -9,17 +9,23 @@ import ipaddress
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import SpecError
+from autoscaler.spec.form_file import read_text
+from autoscaler.spec.located_yaml import read_yaml
 from providers.base import Provider
 from providers.cloud.following import FollowingProvider, PoolsSource
 from providers.local.provider import LocalProvider
 from providers.local.settings import LocalSettings
 from providers.storage import JobStorage
 
-_KEPT = "pools"
+AWS: Final = "aws"
+GCP: Final = "gcp"
+_STORED_BY: Final = {"ssm:": AWS, "gs:": GCP}
+_KEPT: Final = "pools"
 
 
 def open_providers(
@@ -34,7 +40,7 @@ def open_providers(
 
     Args:
         local: what of this machine is sold, if any is.
-        sources: where pools are: files, or ``ssm:/NAME``.
+        sources: where pools are: files, ``ssm:/NAME`` or ``gs://BUCKET/NAME``.
         state: the controller's directory.
         host: where instances are to find the controller.
         controller: the id that owns what is bought.
@@ -48,11 +54,13 @@ def open_providers(
     if local is not None:
         found["local"] = LocalProvider(state / "local", controller, local, clock)
     for source in sources:
-        if "aws" in found:
+        cloud = cloud_of(source)
+        if cloud in found:
             raise SpecError(
-                f"{source}: pools of AWS were named before: put them in one", "--pools"
+                f"{source}: pools of {cloud} were named before: put them in one", "--pools"
             )
-        found["aws"] = _open_aws(source, state / _KEPT, host, controller, clock)
+        open_cloud = _open_gcp if cloud == GCP else _open_aws
+        found[cloud] = open_cloud(source, state, host, controller, clock)
     return found
 
 
@@ -66,8 +74,31 @@ def open_storage(sources: Sequence[str], state: Path, clock: Clock) -> JobStorag
         ProviderError: the cloud does not give the pools, or there are no credentials.
     """
     for source in sources:
-        return _open_aws_storage(source, state / _KEPT, clock)
+        if cloud_of(source) == AWS:
+            return _open_aws_storage(source, state / _KEPT, clock)
+    if sources:
+        raise SpecError(
+            f"{sources[0]}: jobs keep no files in Cloud Storage yet: name pools of AWS beside it, "
+            "whose bucket has those of both",
+            "--pools",
+        )
     return None
+
+
+def cloud_of(source: str) -> str:
+    """The cloud whose pools a source has: where it lies says so, or ``cloud`` of a file.
+
+    Raises:
+        SpecError: the file can't be read, or names another one.
+    """
+    for beginning, cloud in _STORED_BY.items():
+        if source.startswith(beginning):
+            return cloud
+    told = read_yaml(read_text(Path(source)), source).value
+    named = told.get("cloud", AWS) if isinstance(told, dict) else AWS
+    if named not in (AWS, GCP):
+        raise SpecError(f'{source}: cloud: "{named}" is none: write {AWS} or {GCP}', "--pools")
+    return str(named)
 
 
 def _open_aws_storage(source: str, kept: Path, clock: Clock) -> JobStorage:
@@ -80,7 +111,7 @@ def _open_aws_storage(source: str, kept: Path, clock: Clock) -> JobStorage:
     return S3JobStorage(settings, open_session(), clock)
 
 
-def _open_aws(source: str, kept: Path, host: str, controller: str, clock: Clock) -> Provider:
+def _open_aws(source: str, state: Path, host: str, controller: str, clock: Clock) -> Provider:
     try:
         from providers.aws.provider import AwsProvider
         from providers.aws.reading import (
@@ -101,7 +132,32 @@ def _open_aws(source: str, kept: Path, host: str, controller: str, clock: Clock)
         table = read_price_table(settings)
         return AwsProvider(settings, controller, clock, session, patience=patience, table=table)
 
-    pools = PoolsSource(source, kept, fetch_settings, parse_settings)
+    pools = PoolsSource(source, state / _KEPT, fetch_settings, parse_settings)
+    return FollowingProvider(pools, connect, clock, patience.visible_seconds)
+
+
+def _open_gcp(source: str, state: Path, host: str, controller: str, clock: Clock) -> Provider:
+    try:
+        from providers.gcp.provider import GcpProvider
+        from providers.gcp.reading import fetch_settings, parse_settings, read_price_table
+        from providers.gcp.records import Records
+        from providers.gcp.session import open_session
+        from providers.gcp.settings import GcpSettings, Patience
+    except ModuleNotFoundError as error:
+        raise SpecError(
+            f"{error.name} is not installed: pip install castor-autoscaler[server,gcp]", "--pools"
+        ) from error
+    patience = Patience()
+    records = Records(state / "gcp.db", controller)
+
+    def connect(settings: GcpSettings) -> GcpProvider:
+        _require_reachable(host, settings.endpoint_url)
+        session, table = open_session(settings.endpoint_url), read_price_table(settings)
+        return GcpProvider(
+            settings, controller, clock, session, records, patience=patience, table=table
+        )
+
+    pools = PoolsSource(source, state / _KEPT, fetch_settings, parse_settings)
     return FollowingProvider(pools, connect, clock, patience.visible_seconds)
 
 

@@ -20,7 +20,10 @@ Fleet = Annotated[
     Path | None, Option(help="Shares of users and agreed prices; see docs/economics.md.")
 ]
 Pools = Annotated[
-    list[str] | None, Option(help="Pools on EC2: a file, or ssm:/NAME; see docs/aws.md.")
+    list[str] | None,
+    Option(
+        help="Pools in a cloud: a file, ssm:/NAME or gs://BUCKET/NAME; see docs/aws.md, gcp.md."
+    ),
 ]
 Devices = Annotated[
     str | None, Option(help="Cores of this machine to sell, as 0,1,2; without --pools all.")

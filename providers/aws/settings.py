@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -99,6 +99,7 @@ class AwsSettings(Form):
     """The whole document. `deployment` is what policies of IAM know this deployment by."""
 
     written_in: Annotated[Schema, Field(alias="schema")]
+    cloud: Literal["aws"] = "aws"
     deployment: Name
     account: Account | None = None
     regions: Annotated[dict[RegionName, RegionForm], Field(min_length=1)]

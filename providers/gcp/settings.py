@@ -40,8 +40,8 @@ def _labels(labels: dict[str, str]) -> dict[str, str]:
 
 
 Project = Annotated[str, matching(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", "my-project-123")]
-# Names of instances begin with it, and have 63 characters; no hyphen, for IAM's conditions.
-Deployment = Annotated[str, matching(r"[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?", "prod")]
+# Names of instances begin with it, and conditions of IAM go by that: hence no hyphens.
+Deployment = Annotated[str, matching(r"[a-z][a-z0-9]{0,19}", "prod")]
 RegionName = Annotated[str, matching(r"[a-z]+-[a-z]+\d{1,2}", "us-central1")]
 ZoneName = Annotated[str, matching(r"[a-z]+-[a-z]+\d{1,2}-[a-z]", "us-central1-a")]
 MachineType = Annotated[str, matching(r"[a-z]\w*(-\w+)+", "g2-standard-4")]

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from providers.gcp.reading import parse_settings
 from tests.terraform.conftest import Terraform
 
 INSTANCE = "compute.googleapis.com/Instance"
@@ -112,10 +113,13 @@ def test_the_stand_in_refuses_what_the_provider_has_not(
 
 
 def test_the_pools_are_what_the_provider_reads(outputs: dict[str, Any]) -> None:
+    settings = parse_settings(outputs["pools_json"], "pools.json")
+    assert settings.pools["gpu"].instance_type("n1-standard-8") == "n1-standard-8+2xt4"
     document = json.loads(outputs["pools_json"])
     pools = document.pop("pools")
     assert document == {
         "schema": 1,
+        "cloud": "gcp",
         "deployment": "prod",
         "project": "my-project",
         "audience": "castor-prod",

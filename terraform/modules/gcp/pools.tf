@@ -24,6 +24,7 @@ locals {
   pools_document = merge(
     {
       schema     = 1
+      cloud      = "gcp"
       deployment = var.deployment
       project    = var.project
       audience   = local.audience
