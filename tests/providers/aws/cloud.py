@@ -20,6 +20,7 @@ from providers.base import Provider
 from tests.conformance.provider import OURS, order
 from tests.fakes.aws.proxy import CLOUD_SUFFIX
 from tests.fakes.aws.server import FakeAws
+from tests.fakes.faults import Faults
 
 START_SECONDS = 1_790_000_000.0
 NOTICE_SECONDS = 120.0
@@ -64,6 +65,13 @@ _CLOUD = KeptSession(_KEY + CLOUD_SUFFIX)
 
 class AwsWorld:
     """One account and its clock, for `tests.conformance.provider` and the tests of this folder."""
+
+    provider_name = "aws"
+    spot_offer = SMALL_SPOT
+    launch_action = "CreateFleet"
+    list_action = "DescribeInstances"
+    end_action = "TerminateInstances"
+    denied = ("UnauthorizedOperation", 403)
 
     def __init__(self, fake: FakeAws, **pool: Any) -> None:
         self.url = fake.url
@@ -132,6 +140,29 @@ class AwsWorld:
         wanted = ["ApproximateNumberOfMessages"]
         told = self.sqs.get_queue_attributes(QueueUrl=self.queue_url, AttributeNames=wanted)
         return int(told["Attributes"]["ApproximateNumberOfMessages"])
+
+    @property
+    def faults(self) -> Faults:
+        return self.account.faults
+
+    @property
+    def most_alive(self) -> int:
+        return self.account.most_alive
+
+    @property
+    def launched(self) -> int:
+        return len(self.account.launched_seconds)
+
+    def alive(self) -> list[str]:
+        return self.account.alive()
+
+    def is_running(self, instance_id: str) -> bool:
+        account = self.account
+        return instance_id in account.alive() and not account.is_pending(instance_id)
+
+    def lag(self, lag_seconds: float, boot_seconds: float) -> None:
+        self.account.lag_seconds = lag_seconds
+        self.account.boot_seconds = boot_seconds
 
     def remains(self, instance_id: str) -> Sequence[str]:
         return [one for one in self.account.alive() if one == instance_id]

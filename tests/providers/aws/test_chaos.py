@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tests.fakes.aws.faults import When
 from tests.fakes.aws.server import FakeAws
 from tests.providers.aws.cloud import SMALL_SPOT
-from tests.providers.aws.driving import WAYS
-from tests.providers.aws.test_controller import WANTED, Ec2World
+from tests.providers.aws.test_controller import Ec2World
+from tests.providers.aws.ways import WAYS
+from tests.providers.cloud.controlled import WANTED
 
 ACTIONS = (
     *("CreateFleet", "DescribeInstances", "TerminateInstances", "PutObject", "ReceiveMessage"),

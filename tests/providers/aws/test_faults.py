@@ -9,7 +9,8 @@ import pytest
 from tests.fakes.aws.faults import Fault, When
 from tests.fakes.aws.server import FakeAws
 from tests.providers.aws.cloud import AwsWorld, error_of
-from tests.providers.aws.driving import WAYS, Driver, Slot
+from tests.providers.aws.ways import WAYS
+from tests.providers.cloud.driving import Driver, Slot
 
 # Of these cells the suite takes what has shown the most; all go with `make test-aws`.
 ACTIONS = (

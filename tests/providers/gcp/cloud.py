@@ -22,6 +22,7 @@ from providers.gcp.records import Records
 from providers.gcp.session import Session
 from providers.gcp.settings import GcpSettings, Patience
 from tests.conformance.provider import OURS, order
+from tests.fakes.faults import Faults
 from tests.fakes.gcp import lifecycle
 from tests.fakes.gcp.buckets import Bucket
 from tests.fakes.gcp.ground import properties
@@ -54,6 +55,13 @@ def session_for(url: str) -> Session:
 
 class GcpWorld:
     """One project and its clock, for `tests.conformance.provider` and the tests of this folder."""
+
+    provider_name = "gcp"
+    spot_offer = SMALL_SPOT
+    launch_action = "compute.instances.insert"
+    list_action = "compute.instances.aggregatedList"
+    end_action = "compute.instances.delete"
+    denied = ("forbidden", 403)
 
     def __init__(self, fake: FakeGcp, kept: Path, **pool: Any) -> None:
         self.fake = fake
@@ -123,6 +131,27 @@ class GcpWorld:
             for one in self.project.instances.values()
             if one.ended_seconds is None
         )
+
+    @property
+    def faults(self) -> Faults:
+        return self.project.faults
+
+    @property
+    def most_alive(self) -> int:
+        return self.project.most_alive
+
+    @property
+    def launched(self) -> int:
+        return sum(one.running_seconds is not None for one in self.project.history)
+
+    def is_running(self, instance_id: str) -> bool:
+        zone, _, name = instance_id.partition("/")
+        found = self.project.instances.get((zone, name))
+        return found is not None and found.status == "RUNNING"
+
+    def lag(self, lag_seconds: float, boot_seconds: float) -> None:
+        self.project.lag_seconds = lag_seconds
+        self.project.staging_seconds = boot_seconds - self.project.provision_seconds
 
     def remains(self, instance_id: str) -> Sequence[str]:
         return [one for one in self.project.remaining() if one == name_of(instance_id)]

@@ -1,4 +1,4 @@
-"""The ways in which calls fail, and a controller in small that never gives up."""
+"""A controller in small that never gives up, over the fake of any cloud."""
 
 from __future__ import annotations
 
@@ -12,25 +12,9 @@ from autoscaler.domain.errors import (
     QuotaExceeded,
 )
 from autoscaler.domain.instance import CloudState
-from providers.aws.provider import AwsProvider
-from tests.fakes.aws.faults import Fault, When
-from tests.providers.aws.cloud import SMALL_SPOT, AwsWorld
+from providers.base import Provider
+from tests.providers.cloud.world import FakeCloud
 
-# In which a call may fail; the action is the test's.
-WAYS = {
-    "throttled": Fault("", code="RequestLimitExceeded", status=503),
-    "broken": Fault("", code="InternalError", status=500),
-    "timeout before": Fault("", When.LOST_BEFORE),
-    "timeout after applying": Fault("", When.LOST_AFTER),
-    "no capacity": Fault("", code="InsufficientInstanceCapacity", status=500),
-    "no capacity in a 200": Fault("", When.IN_REPLY, code="InsufficientInstanceCapacity"),
-    "quota": Fault("", code="VcpuLimitExceeded", status=400),
-    "quota in a 200": Fault("", When.IN_REPLY, code="MaxSpotInstanceCountExceeded"),
-    "trouble in a 200": Fault("", When.IN_REPLY, code="InternalError"),
-    "denied": Fault("", code="UnauthorizedOperation", status=403),
-    "malformed": Fault("", When.MALFORMED),
-    "empty": Fault("", When.EMPTY),
-}
 _NOTHING_LAUNCHED = (InsufficientCapacity, QuotaExceeded, PermissionDenied, NotFound)
 _MOST_TICKS = 25
 _TICK_SECONDS = 2.0
@@ -53,8 +37,8 @@ class Slot:
 class Driver:
     """Wants `slots` filled, or all of them empty, whatever the cloud does."""
 
-    world: AwsWorld
-    provider: AwsProvider
+    world: FakeCloud
+    provider: Provider
     slots: list[Slot]
     errors: list[ProviderError] = field(default_factory=list)
     ended: set[str] = field(default_factory=set)
@@ -88,7 +72,9 @@ class Driver:
         if slot.instance is not None:
             return
         try:
-            slot.instance = self.provider.launch(self.world.request(slot.token, SMALL_SPOT)).id
+            slot.instance = self.provider.launch(
+                self.world.request(slot.token, self.world.spot_offer)
+            ).id
         except ProviderError as error:
             self.errors.append(error)
             slot.generation += isinstance(error, _NOTHING_LAUNCHED)

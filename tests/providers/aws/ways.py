@@ -1,0 +1,21 @@
+"""The ways in which calls of AWS fail."""
+
+from __future__ import annotations
+
+from tests.fakes.faults import Fault, When
+
+# In which a call may fail; the action is the test's.
+WAYS = {
+    "throttled": Fault("", code="RequestLimitExceeded", status=503),
+    "broken": Fault("", code="InternalError", status=500),
+    "timeout before": Fault("", When.LOST_BEFORE),
+    "timeout after applying": Fault("", When.LOST_AFTER),
+    "no capacity": Fault("", code="InsufficientInstanceCapacity", status=500),
+    "no capacity in a 200": Fault("", When.IN_REPLY, code="InsufficientInstanceCapacity"),
+    "quota": Fault("", code="VcpuLimitExceeded", status=400),
+    "quota in a 200": Fault("", When.IN_REPLY, code="MaxSpotInstanceCountExceeded"),
+    "trouble in a 200": Fault("", When.IN_REPLY, code="InternalError"),
+    "denied": Fault("", code="UnauthorizedOperation", status=403),
+    "malformed": Fault("", When.MALFORMED),
+    "empty": Fault("", When.EMPTY),
+}

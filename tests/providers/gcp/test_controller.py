@@ -1,0 +1,44 @@
+"""The real controller over Compute Engine as it fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.gcp.server import FakeGcp
+from tests.providers.cloud.controlled import (
+    WANTED,
+    ControlledWorld,
+    ControllerOverCloud,
+    comes_right_through_a_restart,
+)
+from tests.providers.gcp.cloud import GcpWorld
+from tests.providers.gcp.ways import WAYS
+
+IN_SUITE = ("timeout after applying", "no capacity in the operation")
+
+
+class GceWorld(ControlledWorld):
+    """One deployment on Compute Engine."""
+
+    def __init__(self, fake: FakeGcp, kept: Path) -> None:
+        self.gcp = GcpWorld(fake, kept, max_instances=WANTED)
+        super().__init__(self.gcp)
+
+
+@pytest.fixture
+def world(fake: FakeGcp, tmp_path: Path) -> GceWorld:
+    return GceWorld(fake, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=() if way in IN_SUITE else pytest.mark.gcp) for way in WAYS]
+)
+def test_a_launch_that_fails_comes_right_through_a_restart(world: GceWorld, way: str) -> None:
+    comes_right_through_a_restart(world, WAYS[way])
+
+
+@pytest.mark.gcp
+class TestControllerOverCompute(ControllerOverCloud):
+    pass
