@@ -74,7 +74,7 @@ class ProjectCalls:
         call = Call(zone, "instances.insert", pool)
         told = compute_v1.InsertInstanceRequest(project=self.project, zone=zone, **request)
         insert = self._session.client(compute_v1.InstancesClient).insert_unary
-        return self._make(insert, call, told, changes=True, can_wait=False)
+        return _named(self._make(insert, call, told, changes=True, can_wait=False), call)
 
     def delete(self, zone: str, name: str) -> Any:
         """End an instance. Only `ending` calls this."""
@@ -87,7 +87,8 @@ class ProjectCalls:
         """One instance."""
         told = compute_v1.GetInstanceRequest(project=self.project, zone=zone, instance=name)
         get = self._session.client(compute_v1.InstancesClient).get
-        return self._make(get, Call(zone, "instances.get"), told)
+        call = Call(zone, "instances.get")
+        return _named(self._make(get, call, told), call)
 
     def instances(self, wanted: str) -> Iterator[Any]:
         """All pages of the instances of all zones; a zone that does not answer may be named."""
@@ -100,7 +101,8 @@ class ProjectCalls:
         """How far an operation is."""
         client = self._session.client(compute_v1.ZoneOperationsClient)
         told = compute_v1.GetZoneOperationRequest(project=self.project, zone=zone, operation=name)
-        return self._make(client.get, Call(zone, "zoneOperations.get"), told)
+        call = Call(zone, "zoneOperations.get")
+        return _named(self._make(client.get, call, told), call)
 
     def operations(self, zone: str, wanted: str) -> Iterator[Any]:
         """Pages of a zone's operations."""
@@ -126,7 +128,8 @@ class ProjectCalls:
         """A region, with the quotas of this project there."""
         client = self._session.client(compute_v1.RegionsClient)
         told = compute_v1.GetRegionRequest(project=self.project, region=name)
-        return self._make(client.get, Call(name, "regions.get"), told)
+        call = Call(name, "regions.get")
+        return _named(self._make(client.get, call, told), call)
 
     def template(self, link: str, pool: str) -> Any:
         """The instance template that a link names."""
@@ -135,14 +138,14 @@ class ProjectCalls:
             call = Call(self.project, "instanceTemplates.get", pool)
             client = self._session.client(compute_v1.InstanceTemplatesClient)
             told = compute_v1.GetInstanceTemplateRequest(project=owner, instance_template=name)
-            return self._make(client.get, call, told)
+            return _named(self._make(client.get, call, told), call)
         region = link.split("/")[3]
         call = Call(region, "regionInstanceTemplates.get", pool)
         client = self._session.client(compute_v1.RegionInstanceTemplatesClient)
         of_region = compute_v1.GetRegionInstanceTemplateRequest(
             project=owner, region=region, instance_template=name
         )
-        return self._make(client.get, call, of_region)
+        return _named(self._make(client.get, call, of_region), call)
 
     def put(self, region: str, bucket: str, key: str, text: str) -> None:
         """Write an object of Cloud Storage."""
@@ -228,6 +231,17 @@ class ProjectCalls:
     def _permit(self, call: Call, can_wait: bool) -> None:
         permit = self._budget.wait if can_wait else self._budget.take
         permit(self.project, call.action)
+
+
+def _named(told: Any, call: Call) -> Any:
+    """An answer always names what it is of.
+
+    Raises:
+        Unavailable: this one does not.
+    """
+    if not told.name:
+        raise Unavailable(f"{call}: the reply can't be read: it is empty")
+    return told
 
 
 def object_text_url(session: Session, bucket: str, key: str) -> str:

@@ -83,10 +83,8 @@ class Launching:
             if not is_taken(error.__cause__):
                 raise
             return self._taken(request, sale, name)
-        with readable(f"{zone}: instances.insert"):
-            if not operation.name:
-                raise ValueError("no operation came of it")
-            if operation.insert_time:
+        if operation.insert_time:
+            with readable(f"{zone}: instances.insert"):
                 asked_seconds = seconds_of(operation.insert_time)
         return self._followed(operation, request, sale, asked_seconds)
 

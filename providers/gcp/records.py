@@ -7,6 +7,7 @@ exists is found again by its labels.
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 import threading
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,8 @@ from typing import Final
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.instance import CloudInstance, CloudState, Interruption
+
+_log = logging.getLogger(__name__)
 
 _TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS kept "
@@ -54,7 +57,7 @@ class Records:
         return [Interruption(**json.loads(text)) for text in self._known[_NOTICE].values()]
 
     def keep_instances(self, instances: Iterable[CloudInstance]) -> None:
-        """These and no others, from now on."""
+        """These and no others, from now on. What can't be written is told in the log."""
         told = {one.id: json.dumps(asdict(one), sort_keys=True) for one in instances}
         self._keep(_INSTANCE, told)
 
@@ -71,16 +74,23 @@ class Records:
             gone = [one for one in known if one not in told]
             if not changed and not gone:
                 return
-            with closing(self._connect()) as database, database:
-                database.executemany(
-                    "INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?)",
-                    [(self._controller, kind, one, text) for one, text in changed],
-                )
-                database.executemany(
-                    "DELETE FROM kept WHERE controller = ? AND kind = ? AND id = ?",
-                    [(self._controller, kind, one) for one in gone],
-                )
+            try:
+                self._write(kind, changed, gone)
+            except sqlite3.Error as error:
+                _log.warning("%s: can't be written, and is tried again: %s", self._path, error)
+                return
             self._known[kind] = dict(told)
+
+    def _write(self, kind: str, changed: Iterable[tuple[str, str]], gone: Iterable[str]) -> None:
+        with closing(self._connect()) as database, database:
+            database.executemany(
+                "INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?)",
+                [(self._controller, kind, one, text) for one, text in changed],
+            )
+            database.executemany(
+                "DELETE FROM kept WHERE controller = ? AND kind = ? AND id = ?",
+                [(self._controller, kind, one) for one in gone],
+            )
 
     def _read(self, kind: str) -> dict[str, str]:
         with closing(self._connect()) as database:

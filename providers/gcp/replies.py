@@ -87,8 +87,6 @@ def told_instance(told: Any, zone: str) -> Seen:
     Raises:
         KeyError, ValueError, ...: see `providers.cloud.replies.readable`.
     """
-    if not told.name:
-        raise ValueError("an instance has no name")
     tags = _tags(told)
     instance = CloudInstance(
         id=instance_id(zone, told.name),
