@@ -1,0 +1,150 @@
+"""Ends, lists, and what Compute Engine forgets."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from autoscaler.domain.errors import PermissionDenied, SpecError, Unavailable
+from autoscaler.domain.instance import CONTROLLER_TAG, CloudState
+from providers.gcp.records import Records
+from tests.conformance.provider import OURS, find, launch_running
+from tests.fakes.faults import Fault
+from tests.fakes.gcp import lifecycle
+from tests.providers.gcp.cloud import SMALL_SPOT, GcpWorld, error_of, name_of
+
+DELETE = "compute.instances.delete"
+LIST = "compute.instances.aggregatedList"
+ROOM = Path(__file__).parents[3] / "providers" / "gcp"
+
+
+def test_there_is_one_way_to_end_an_instance() -> None:
+    """All deletes of instances are in `ProjectCalls.delete`, and all calls of it in `ending`."""
+    calls = {
+        path.name
+        for path in ROOM.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("delete", "delete_unary", "stop_unary")
+    }
+    assert calls == {"calls.py", "ending.py"}
+
+
+def test_what_is_not_labelled_as_ours_is_not_ended(world: GcpWorld) -> None:
+    launched = launch_running(world, world.connect(), "1")
+    world.project.instance(name_of(launched.id)).body["labels"]["castor-controller"] = "x"
+    world.kept.unlink()
+    error = error_of(lambda: world.connect().terminate([launched.id]))
+    assert isinstance(error, PermissionDenied)
+    assert world.project.calls[DELETE] == 0
+
+
+def test_one_that_can_not_be_ended_keeps_nobody_from_being_ended(world: GcpWorld) -> None:
+    provider = world.connect()
+    first, second = (launch_running(world, provider, token).id for token in ("1", "2"))
+    world.faults.add(
+        Fault(DELETE, code="backendError", status=503, matching={"instance": name_of(first)})
+    )
+    assert isinstance(error_of(lambda: provider.terminate([first, second])), Unavailable)
+    assert world.alive() == [first]
+
+
+def test_what_is_new_and_unknown_has_not_ended(world: GcpWorld) -> None:
+    world.project.lag_seconds = 10.0
+    provider = world.connect()
+    launched = provider.launch(world.request("1"))
+    error = error_of(lambda: provider.terminate([launched.id]))
+    assert isinstance(error, Unavailable) and "too new" in str(error)
+    assert world.alive() == [launched.id]
+
+
+def test_what_shut_itself_down_is_deleted(world: GcpWorld) -> None:
+    """Its disks would be billed for ever."""
+    provider = world.connect()
+    launched = launch_running(world, provider, "1")
+    lifecycle.shut_down(world.project, name_of(launched.id))
+    stopped_seconds = world.clock.now()
+    found = find(provider, launched.id)
+    assert found is not None and found.state is CloudState.STOPPING
+    world.pass_time(10.0)
+    found = find(provider, launched.id)
+    assert found is not None and found.ended_seconds is not None
+    assert found.state is CloudState.TERMINATED
+    assert found.ended_seconds - stopped_seconds < 10.0
+    assert world.project.remaining() == []
+    assert list(provider.interruptions()) == []
+
+
+def test_what_is_stopped_and_can_not_be_deleted_is_told(world: GcpWorld) -> None:
+    provider = world.connect()
+    launched = launch_running(world, provider, "1")
+    lifecycle.shut_down(world.project, name_of(launched.id))
+    world.faults.add(Fault(DELETE, code="forbidden", status=403))
+    provider.instances()
+    (trouble,) = provider.condition().troubles
+    assert "is stopped and can't be deleted" in trouble and "allow instances.delete" in trouble
+    provider.instances()
+    assert provider.condition().troubles == ()
+
+
+def test_a_zone_that_does_not_answer_makes_it_no_list(world: GcpWorld) -> None:
+    provider = world.connect()
+    launch_running(world, provider, "1")
+    world.project.unreachable.add("us-central1-b")
+    assert isinstance(error_of(provider.instances), Unavailable)
+    world.project.unreachable.clear()
+    assert len(provider.instances()) == 1
+
+
+def test_pages_are_one_list(world: GcpWorld) -> None:
+    world.project.page = 2
+    provider = world.connect()
+    for number in range(5):
+        provider.launch(world.request(str(number)))
+    calls = world.project.calls[LIST]
+    assert len(provider.instances()) == 5
+    assert world.project.calls[LIST] - calls == 3
+
+
+def test_what_a_list_leaves_out_is_looked_for_before_it_has_ended(world: GcpWorld) -> None:
+    provider = world.connect()
+    launched = launch_running(world, provider, "1")
+    world.project.instance(name_of(launched.id)).body["labels"].pop("castor-controller")
+    found = find(provider, launched.id)
+    assert found is not None and found.state is CloudState.RUNNING
+
+
+def test_what_ended_while_nobody_looked_ended_when_it_did(world: GcpWorld) -> None:
+    launched = launch_running(world, world.connect(), "1")
+    taken_seconds = world.clock.now()
+    world.take(launched.id)
+    world.pass_time(3000.0)
+    (found,) = world.connect().instances()
+    assert found.ended_seconds == pytest.approx(taken_seconds + 30.0)
+    world.pass_time(8000.0)
+    provider = world.connect()
+    assert list(provider.instances()) == []
+
+
+def test_without_its_records_a_controller_finds_what_there_is(world: GcpWorld) -> None:
+    launched = launch_running(world, world.connect(), "1")
+    world.kept.unlink()
+    (found,) = world.connect().instances()
+    assert (found.id, found.token, found.tags[CONTROLLER_TAG]) == (launched.id, "1", OURS)
+
+
+def test_records_that_can_not_be_used_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "gcp.db"
+    path.write_text("no database, and long enough to be taken for one " * 100)
+    with pytest.raises(SpecError, match=r"gcp\.db: can't be used"):
+        Records(path, OURS)
+
+
+def test_records_that_can_not_be_written_cost_nothing_else(world: GcpWorld) -> None:
+    provider = world.connect()
+    world.kept.unlink()
+    world.kept.mkdir()
+    launched = provider.launch(world.request("1", SMALL_SPOT))
+    assert [one.id for one in provider.instances()] == [launched.id]

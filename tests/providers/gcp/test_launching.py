@@ -1,0 +1,181 @@
+"""Launches: what is sent, what comes of it, and what keeps an order from being bought twice."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from autoscaler.domain.errors import (
+    InsufficientCapacity,
+    NotFound,
+    PermissionDenied,
+    QuotaExceeded,
+    Throttled,
+    Unavailable,
+)
+from autoscaler.domain.instance import CONTROLLER_TAG, CloudState
+from providers.gcp.replies import label_value
+from tests.conformance.provider import OURS, THEIRS, find
+from tests.fakes.faults import Fault, When
+from tests.fakes.gcp import lifecycle
+from tests.providers.gcp.cloud import QUICK, SMALL_SPOT, GcpWorld, error_of, name_of
+
+INSERT = "compute.instances.insert"
+
+
+def test_what_is_sent_is_the_template_with_a_name_a_type_and_whose_it_is(world: GcpWorld) -> None:
+    world.document["labels"] = {"team": "vision"}
+    launched = world.connect().launch(world.request("1", SMALL_SPOT))
+    (sent,) = world.project.of(INSERT)
+    assert sent.parameters["sourceInstanceTemplate"].endswith("/castor-gpu-spot")
+    assert set(sent.body) == {"name", "description", "machineType", "labels"}
+    assert sent.body["machineType"] == "zones/us-central1-a/machineTypes/g2-standard-4"
+    assert sent.body["labels"]["castor-controller"] == OURS
+    assert sent.body["labels"]["castor-offer"] == label_value(SMALL_SPOT) != SMALL_SPOT
+    assert sent.body["labels"]["team"] == "vision"
+    assert json.loads(sent.body["description"])["castor:offer"] == SMALL_SPOT
+    assert launched.id == f"us-central1-a/{sent.body['name']}"
+    assert sent.body["name"].startswith("castor-test-")
+    assert world.parcel(launched.id) == "join 1"
+    assert world.project.instance(sent.body["name"]).purchase == "SPOT"
+
+
+def test_what_an_instance_finds_is_there_before_it(world: GcpWorld) -> None:
+    """Without it nothing is launched: it would start for nothing."""
+    world.faults.add(Fault("storage.objects.insert", code="backendError", status=503))
+    assert isinstance(error_of(lambda: world.connect().launch(world.request("1"))), Unavailable)
+    assert world.project.calls[INSERT] == 0
+
+
+@pytest.mark.parametrize("code", ["ZONE_RESOURCE_POOL_EXHAUSTED", "STOCKOUT"])
+def test_a_stockout_comes_seconds_later(world: GcpWorld, code: str) -> None:
+    provider = world.connect()
+    world.faults.add(Fault(INSERT, When.IN_REPLY, code=code))
+    error = error_of(lambda: provider.launch(world.request("1")))
+    assert isinstance(error, InsufficientCapacity)
+    assert "us-central1-a: instances.insert" in str(error)
+    assert list(provider.instances()) == [] and world.project.remaining() == []
+
+
+def test_the_next_try_of_a_refused_order_is_another_request(world: GcpWorld) -> None:
+    """Compute Engine would repeat its answer to the same one for an hour."""
+    provider = world.connect()
+    world.faults.add(Fault(INSERT, When.IN_REPLY, code="ZONE_RESOURCE_POOL_EXHAUSTED"))
+    error_of(lambda: provider.launch(world.request("1")))
+    provider.launch(world.request("1"))
+    first, second = (sent.parameters["requestId"] for sent in world.project.of(INSERT))
+    assert first != second
+    assert len(world.alive()) == 1
+
+
+def test_a_lost_reply_is_found_out_about_by_the_same_request(world: GcpWorld) -> None:
+    provider = world.connect()
+    world.faults.add(Fault(INSERT, When.LOST_AFTER))
+    assert isinstance(error_of(lambda: provider.launch(world.request("1"))), Unavailable)
+    provider.launch(world.request("1"))
+    first, second = (sent.parameters["requestId"] for sent in world.project.of(INSERT))
+    assert first == second
+    assert len(world.project.history) == 1
+
+
+def test_a_name_that_is_taken_is_ours_if_its_labels_say_so(world: GcpWorld) -> None:
+    """Request ids are forgotten; names are not."""
+    provider = world.connect()
+    world.project.request_seconds = 0.0
+    world.faults.add(Fault(INSERT, When.LOST_AFTER))
+    error_of(lambda: provider.launch(world.request("1")))
+    launched = provider.launch(world.request("1"))
+    assert launched.id in world.alive()
+    assert len(world.project.history) == 1
+
+
+def test_settings_that_change_between_two_tries_launch_nothing_twice(world: GcpWorld) -> None:
+    world.faults.add(Fault(INSERT, When.LOST_AFTER))
+    error_of(lambda: world.connect().launch(world.request("1")))
+    world.document["labels"] = {"team": "other"}
+    world.connect().launch(world.request("1"))
+    assert len(world.project.history) == 1
+
+
+def test_a_name_that_somebody_else_has_is_not_ours(world: GcpWorld) -> None:
+    provider = world.connect()
+    launched = provider.launch(world.request("1"))
+    held = world.project.instance(name_of(launched.id))
+    held.body["labels"]["castor-controller"] = "somebody"
+    world.project.request_seconds = 0.0
+    world.kept.unlink()
+    error = error_of(lambda: world.connect().launch(world.request("1")))
+    assert isinstance(error, PermissionDenied)
+    assert "is not this deployment's" in str(error)
+
+
+def test_a_quota_is_told_at_once_or_later(world: GcpWorld) -> None:
+    world.project.quotas["us-central1", "NVIDIA_L4_GPUS"] = 0.0
+    provider = world.connect()
+    error = error_of(lambda: provider.launch(world.request("1")))
+    assert isinstance(error, QuotaExceeded)
+    assert "NVIDIA_L4_GPUS" in str(error) and "Quotas" in str(error)
+    world.project.quota_in_operation = True
+    assert isinstance(error_of(lambda: provider.launch(world.request("2"))), QuotaExceeded)
+
+
+def test_a_launch_that_takes_long_is_pending_and_then_what_came_of_it(world: GcpWorld) -> None:
+    world.project.provision_seconds = 20.0
+    provider = world.connect()
+    good, bad = (provider.launch(world.request(token)) for token in ("1", "2"))
+    assert (good.state, bad.state) == (CloudState.PENDING, CloudState.PENDING)
+    world.project.capacity["g2-standard-4", "us-central1-a", "STANDARD"] = 1
+    world.pass_time(60.0)
+    states = {one.id: one.state for one in provider.instances()}
+    assert states == {good.id: CloudState.RUNNING, bad.id: CloudState.TERMINATED}
+
+
+def test_without_its_operation_a_launch_is_known_by_lists(world: GcpWorld) -> None:
+    world.faults.add(Fault("compute.zoneOperations.get", times=None, status=503))
+    provider = world.connect()
+    launched = provider.launch(world.request("1"))
+    world.pass_time(10.0)
+    found = find(provider, launched.id)
+    assert found is not None and found.state is CloudState.RUNNING
+
+
+def test_a_template_that_is_gone_is_named(world: GcpWorld) -> None:
+    provider = world.connect()
+    provider.offers()
+    world.project.templates.clear()
+    error = error_of(lambda: provider.launch(world.request("1")))
+    assert isinstance(error, NotFound)
+    assert "correct pools.gpu.templates, or apply Terraform again" in str(error)
+
+
+def test_the_caps_hold_what_is_on_its_way(world: GcpWorld) -> None:
+    world.document["pools"]["gpu"]["max_instances"] = 1
+    provider = world.connect()
+    world.faults.add(Fault(INSERT, When.LOST_AFTER))
+    error_of(lambda: provider.launch(world.request("1")))
+    error = error_of(lambda: provider.launch(world.request("2")))
+    assert str(error).startswith("pools.gpu.max_instances: 1 of 1 are there or on their way")
+
+
+def test_so_many_launches_a_minute(world: GcpWorld) -> None:
+    world.document["launches_per_minute"] = 1
+    provider = world.connect(patience=replace(QUICK, launch_seconds=0.0))
+    provider.launch(world.request("1"))
+    assert isinstance(error_of(lambda: provider.launch(world.request("2"))), Throttled)
+
+
+def test_tags_of_another_deployment_are_refused(world: GcpWorld) -> None:
+    provider = world.connect()
+    error = error_of(lambda: provider.launch(world.request("1", controller=THEIRS)))
+    assert str(error) == f"tags: {CONTROLLER_TAG} must be {OURS}"
+
+
+def test_a_controller_whose_id_fits_no_label_finds_its_own(world: GcpWorld) -> None:
+    controller = "Team A / Deployment"
+    launched = world.connect(controller).launch(world.request("1", controller=controller))
+    world.kept.unlink()
+    (found,) = world.connect(controller).instances()
+    assert (found.id, found.tags[CONTROLLER_TAG]) == (launched.id, controller)
+    assert lifecycle.accelerators_of(world.project.instance(name_of(found.id)))

@@ -1,0 +1,171 @@
+"""What is offered, at which price, within which limits."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from autoscaler.domain.offer import Limit, Purchase
+from providers.gcp.provider import GcpProvider
+from providers.gcp.reading import read_price_table
+from providers.gcp.records import Records
+from tests.conformance.provider import OURS
+from tests.fakes.faults import Fault
+from tests.providers.gcp.cloud import QUICK, SMALL, SMALL_SPOT, GcpWorld
+
+SKUS = "cloudbilling.services.skus.list"
+LISTED = Decimal("0.706824")  # 4 cores and 16 GiB of a G2, and an L4
+
+
+def prices(provider: GcpProvider) -> dict[str, Decimal]:
+    return {offer.id: offer.usd_per_hour for offer in provider.offers()}
+
+
+def limits(provider: GcpProvider) -> dict[str, Limit]:
+    return {limit.name: limit for limit in provider.limits()}
+
+
+def test_each_type_zone_and_purchase_is_an_offer(world: GcpWorld) -> None:
+    offers = {offer.id: offer for offer in world.connect().offers()}
+    assert len(offers) == 2 * 2 * 2
+    offer = offers[SMALL_SPOT]
+    assert (offer.devices, offer.device_kind, offer.provider) == (1, "l4", "gcp")
+    assert (offer.purchase, offer.zone) == (Purchase.SPOT, "us-central1-a")
+    assert offer.reclaims_per_hour > 0 and offers[SMALL].reclaims_per_hour == 0
+
+
+def test_prices_are_cloud_billings_sums_of_parts(world: GcpWorld) -> None:
+    found = {offer.id: offer for offer in world.connect().offers()}
+    assert found[SMALL].usd_per_hour == LISTED
+    spot = 4 * Decimal("0.014035") + 16 * Decimal("0.001644") + Decimal("0.314555")
+    assert found[SMALL_SPOT].usd_per_hour == spot
+    assert found[SMALL].price_source == "Cloud Billing catalogue"
+
+
+def test_where_cloud_billing_is_silent_the_catalogue_has_prices(world: GcpWorld) -> None:
+    """Spot then counts as much as on demand, which is the most that it costs."""
+    world.faults.add(Fault(SKUS, code="forbidden", status=403, times=None))
+    provider = world.connect()
+    found = {offer.id: offer for offer in provider.offers()}
+    assert found[SMALL].usd_per_hour == Decimal("0.706832255") == found[SMALL_SPOT].usd_per_hour
+    assert "no spot price is known" in found[SMALL_SPOT].price_source
+    (trouble,) = provider.condition().troubles
+    assert trouble.startswith("prices may be old") and "allow skus.list" in trouble
+
+
+def test_what_has_no_price_is_no_offer(world: GcpWorld) -> None:
+    """The catalogue's prices are of another region."""
+    world.faults.add(Fault(SKUS, code="forbidden", status=403, times=None))
+    region = world.document["regions"].pop("us-central1")
+    world.document["regions"]["europe-west4"] = {**region, "zones": ["europe-west4-a"]}
+    world.document["pools"]["gpu"]["region"] = "europe-west4"
+    provider = world.connect()
+    assert list(provider.offers()) == []
+    reason = provider.condition().left_out["gpu/g2-standard-4/europe-west4-a/spot"]
+    assert "no price of g2-standard-4 in europe-west4 is known" in reason
+
+
+def test_an_absurd_price_is_no_offer(world: GcpWorld) -> None:
+    title = "Nvidia L4 GPU running in Americas"
+    world.project.prices[title] = Decimal(500)
+    provider = world.connect()
+    assert SMALL not in prices(provider)
+    assert "20 times off" in provider.condition().left_out[SMALL]
+
+
+def test_the_owners_list_comes_first(world: GcpWorld, tmp_path: Path) -> None:
+    path = tmp_path / "prices.csv"
+    path.write_text(
+        "machine_type,region,ondemand_usd_hr,spot_usd_hr\ng2-standard-4,us-central1,0.5,0.2\n"
+    )
+    world.document["prices_from"] = str(path)
+    settings = world.settings
+    provider = GcpProvider(
+        settings,
+        OURS,
+        world.clock,
+        world.session,
+        Records(world.kept, OURS),
+        patience=QUICK,
+        table=read_price_table(settings),
+    )
+    found = prices(provider)
+    assert (found[SMALL], found[SMALL_SPOT]) == (Decimal("0.5"), Decimal("0.2"))
+
+
+def test_extras_are_in_the_price(world: GcpWorld) -> None:
+    world.document["pools"]["gpu"]["extras_usd_per_hour"] = "0.03"
+    assert prices(world.connect())[SMALL] == LISTED + Decimal("0.03")
+
+
+def test_n1_is_sold_with_the_accelerators_of_its_pool(world: GcpWorld) -> None:
+    world.document["pools"]["gpu"] |= {
+        "machine_types": ["n1-standard-8"],
+        "accelerator": {"type": "nvidia-tesla-t4", "count": 1},
+    }
+    offers = {offer.id: offer for offer in world.connect().offers()}
+    offer = offers["gpu/n1-standard-8+1xt4/us-central1-a/on-demand"]
+    assert (offer.devices, offer.device_kind) == (1, "t4")
+    assert offer.usd_per_hour == pytest.approx(Decimal("0.73"), abs=Decimal("0.001"))
+
+
+def test_a_type_that_a_zone_lacks_is_left_out(world: GcpWorld) -> None:
+    world.document["pools"]["gpu"]["machine_types"] = ["a3-highgpu-1g", "e2-standard-4"]
+    provider = world.connect()
+    found = prices(provider)
+    assert "gpu/a3-highgpu-1g/us-central1-a/spot" in found
+    left_out = provider.condition().left_out
+    assert "not to be had" in left_out["gpu/a3-highgpu-1g/us-central1-b/spot"]
+    assert "gpu/e2-standard-4/us-central1-a/spot" in left_out
+
+
+@pytest.mark.parametrize(
+    ("scheduling", "said"),
+    [
+        ({"provisioningModel": "STANDARD"}, "it buys STANDARD: provisioningModel must be SPOT"),
+        ({"preemptible": True}, "it buys preemptible, as it was before spot"),
+        ({"provisioningModel": "SPOT"}, "instanceTerminationAction must be DELETE"),
+    ],
+)
+def test_a_template_that_buys_something_else_is_not_used(
+    world: GcpWorld, scheduling: dict[str, object], said: str
+) -> None:
+    world.lay_template("castor-gpu-spot", **scheduling)
+    provider = world.connect()
+    assert SMALL in prices(provider) and SMALL_SPOT not in prices(provider)
+    reason = provider.condition().left_out[SMALL_SPOT]
+    assert reason.startswith("pools.gpu.templates.spot: ") and said in reason
+
+
+def test_quotas_are_limits_spot_and_on_demand_apart(world: GcpWorld) -> None:
+    world.project.quotas["us-central1", "NVIDIA_L4_GPUS"] = 3.0
+    found = limits(world.connect())
+    own = found["us-central1: NVIDIA_L4_GPUS"]
+    assert (
+        own.maximum == 3 and SMALL in (own.offers or ()) and SMALL_SPOT not in (own.offers or ())
+    )
+    assert found["us-central1: PREEMPTIBLE_NVIDIA_L4_GPUS"].maximum == 32
+    assert found["pools.gpu"].maximum == 8
+
+
+def test_spot_without_a_quota_of_its_own_counts_as_on_demand(world: GcpWorld) -> None:
+    world.project.quotas["us-central1", "PREEMPTIBLE_NVIDIA_L4_GPUS"] = 0.0
+    found = limits(world.connect())
+    assert SMALL_SPOT in (found["us-central1: NVIDIA_L4_GPUS"].offers or ())
+
+
+def test_a_quota_of_nothing_is_told(world: GcpWorld) -> None:
+    world.project.quotas["us-central1", "NVIDIA_L4_GPUS"] = 0.0
+    provider = world.connect()
+    provider.limits()
+    assert (
+        "us-central1: NVIDIA_L4_GPUS: the quota is too small" in provider.condition().troubles[0]
+    )
+
+
+def test_quotas_that_can_not_be_read_bound_nothing(world: GcpWorld) -> None:
+    world.faults.add(Fault("compute.regions.get", code="forbidden", status=403, times=None))
+    assert set(limits(world.connect())) >= {"pools.gpu"}
+    assert not [name for name in limits(world.connect()) if "GPUS" in name]

@@ -1,0 +1,152 @@
+"""Settings: what they say, and what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoscaler.clock import VirtualClock
+from autoscaler.clouds import cloud_of, open_providers, open_storage
+from autoscaler.domain.errors import NotFound, PermissionDenied, SpecError, Unavailable
+from autoscaler.domain.offer import Purchase
+from providers.gcp.reading import fetch_settings, parse_settings
+from providers.gcp.session import open_session
+from tests.fakes.faults import Fault
+from tests.providers.gcp.cloud import SMALL, GcpWorld
+
+TEMPLATE = "projects/my-project/global/instanceTemplates/castor-prod-gpu-spot-1"
+GOOD: dict[str, Any] = {
+    "schema": 1,
+    "cloud": "gcp",
+    "deployment": "prod",
+    "project": "my-project",
+    "regions": {
+        "us-central1": {
+            "zones": ["us-central1-a", "us-central1-b"],
+            "user_data": "gs://castor-prod/user-data",
+            "subscription": "projects/my-project/subscriptions/castor-prod-events",
+        }
+    },
+    "pools": {
+        "gpu": {
+            "region": "us-central1",
+            "templates": {"spot": TEMPLATE},
+            "machine_types": ["g2-standard-4"],
+            "purchases": ["spot"],
+            "max_instances": 16,
+            "max_usd_per_hour": 40,
+            "boot": "4m",
+        }
+    },
+    "max_usd_per_hour": "50.5",
+    "labels": {"team": "vision"},
+}
+
+
+def test_a_whole_document_is_read() -> None:
+    settings = parse_settings(json.dumps(GOOD), "pools.json")
+    pool = settings.pools["gpu"]
+    assert (pool.boot, pool.purchases) == (240.0, (Purchase.SPOT,))
+    assert settings.zones_of(pool) == ("us-central1-a", "us-central1-b")
+    assert (settings.prefix, settings.whom) == ("castor-prod-", "castor-prod")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("schema", 2, "schema: this Castor reads schema 1, not 2"),
+        ("cloud", "azure", "cloud"),
+        ("deployment", "prod-1", 'deployment: "prod-1" is none: write it like prod'),
+        ("project", "My Project", "project: "),
+        ("regions", {}, "regions"),
+        ("regions.us-central1.zones", ["us-east1-b"], "us-east1-b is not in us-central1"),
+        ("regions.us-central1.user_data", "s3://bucket/x", "regions.us-central1.user_data"),
+        ("regions.us-central1.subscription", "events", "regions.us-central1.subscription"),
+        ("regions.us-central1.jobs", "gs://castor-prod/jobs", "job_account is missing"),
+        ("pools.gpu.region", "us-west1", "pools.gpu.region: us-west1 is not in regions"),
+        ("pools.gpu.zones", ["us-central1-f"], "us-central1-f is not in regions.us-central1"),
+        ("pools.gpu.templates.spot", "castor-gpu", "pools.gpu.templates.spot"),
+        ("pools.gpu.purchases", ["spot", "on-demand"], "templates.on-demand is missing"),
+        ("pools.gpu.purchases", "reserved", "pools.gpu.purchases: reserved is nothing to buy"),
+        ("pools.gpu.machine_types", [], "pools.gpu.machine_types: is empty"),
+        ("pools.gpu.accelerator", {"type": "t4", "count": 1}, "write it like nvidia-tesla-t4"),
+        ("pools.gpu.max_instances", 0, "pools.gpu.max_instances: must be at least 1"),
+        ("pools.gpu.max_usd_per_hour", "free", "pools.gpu.max_usd_per_hour"),
+        ("max_usd_per_hour", None, "max_usd_per_hour: has to be given"),
+        ("max_instance", 3, 'unknown key "max_instance"'),
+        ("labels", {"castor-job": "x"}, '"castor-job" begins with a reserved word'),
+        ("labels", {"Team": "x"}, "lower-case letters"),
+        ("labels", {f"k{number}": "v" for number in range(41)}, "41 are too many"),
+    ],
+)
+def test_what_is_wrong_is_named_with_the_way_out(path: str, value: object, said: str) -> None:
+    document = json.loads(json.dumps(GOOD))
+    *parents, last = path.split(".")
+    place = document
+    for part in parents:
+        place = place[part]
+    place[last] = value
+    with pytest.raises(SpecError) as caught:
+        parse_settings(json.dumps(document, indent=1), "pools.json")
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("pools.json:")
+
+
+def test_an_object_of_cloud_storage_is_read(world: GcpWorld) -> None:
+    world.bucket.put("pools.json", json.dumps(world.document).encode())
+    source = f"gs://{world.name}/pools.json"
+    assert parse_settings(fetch_settings(source, world.session), source) == world.settings
+
+
+def test_an_object_that_is_not_there_is_named(world: GcpWorld) -> None:
+    source = f"gs://{world.name}/none.json"
+    with pytest.raises(NotFound, match=rf"--pools {source}: there is no such object"):
+        fetch_settings(source, world.session)
+    world.faults.add(Fault("storage.objects.get", code="backendError", status=503))
+    with pytest.raises(Unavailable, match=rf"--pools {source}: objects.get"):
+        fetch_settings(source, world.session)
+    with pytest.raises(SpecError, match=r"write it like gs://BUCKET/pools\.json"):
+        fetch_settings("gs://bucket", world.session)
+
+
+def test_credentials_that_can_not_be_used_are_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    with pytest.raises(PermissionDenied, match="gcloud auth application-default login"):
+        open_session()
+    assert open_session("http://127.0.0.1:9").endpoint_url == "http://127.0.0.1:9"
+
+
+def test_where_pools_are_says_which_cloud(tmp_path: Path) -> None:
+    assert (cloud_of("gs://bucket/pools.json"), cloud_of("ssm:/castor/pools")) == ("gcp", "aws")
+    path = tmp_path / "pools.json"
+    for document, cloud in ((GOOD, "gcp"), ({"schema": 1}, "aws"), ({"cloud": "aws"}, "aws")):
+        path.write_text(json.dumps(document))
+        assert cloud_of(str(path)) == cloud
+    path.write_text(json.dumps({"cloud": "azure"}))
+    with pytest.raises(SpecError, match='cloud: "azure" is none: write aws or gcp'):
+        cloud_of(str(path))
+
+
+def test_pools_of_a_file_are_opened(
+    world: GcpWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    path = tmp_path / "pools.json"
+    path.write_text(json.dumps(world.document))
+    clock = VirtualClock(world.clock.now())
+    sources = [str(path)]
+    found = open_providers(None, sources, tmp_path, "127.0.0.1", "controller", clock)
+    assert SMALL in {offer.id for offer in found["gcp"].offers()}
+    with pytest.raises(SpecError, match="pools of gcp were named before"):
+        open_providers(None, sources * 2, tmp_path, "127.0.0.1", "controller", clock)
+    with pytest.raises(SpecError, match="jobs keep no files in Cloud Storage yet"):
+        open_storage(sources, tmp_path, clock)
+    del world.document["endpoint_url"]
+    path.write_text(json.dumps(world.document))
+    with pytest.raises(SpecError, match=r"instances can't reach 127\.0\.0\.1"):
+        open_providers(None, sources, tmp_path, "127.0.0.1", "controller", clock)
