@@ -213,7 +213,6 @@ class GcpProvider(Provider):
         for instance in self._records.instances():
             region = region_of(place_of(instance.id)[0])
             self._register.add(region, instance, self._clock.now())
-            self._listed.add(instance.id)
 
     def _list(self) -> None:
         asked_seconds = self._clock.now()

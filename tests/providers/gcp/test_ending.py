@@ -148,3 +148,16 @@ def test_records_that_can_not_be_written_cost_nothing_else(world: GcpWorld) -> N
     world.kept.mkdir()
     launched = provider.launch(world.request("1", SMALL_SPOT))
     assert [one.id for one in provider.instances()] == [launched.id]
+
+
+def test_what_is_new_has_not_ended_for_the_next_controller_either(world: GcpWorld) -> None:
+    """Its records know it, and no list does yet."""
+    world.project.lag_seconds = 20.0
+    provider = world.connect()
+    launched = provider.launch(world.request("1"))
+    provider.instances()
+    (found,) = world.connect().instances()
+    assert (found.id, found.state) == (launched.id, CloudState.PENDING)
+    world.pass_time(20.0)
+    (found,) = world.connect().instances()
+    assert (found.id, found.state) == (launched.id, CloudState.RUNNING)
