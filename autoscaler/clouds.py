@@ -114,13 +114,9 @@ def _open_aws_storage(source: str, kept: Path, clock: Clock) -> JobStorage:
 def _open_aws(source: str, state: Path, host: str, controller: str, clock: Clock) -> Provider:
     try:
         from providers.aws.provider import AwsProvider
-        from providers.aws.reading import (
-            fetch_settings,
-            open_session,
-            parse_settings,
-            read_price_table,
-        )
+        from providers.aws.reading import fetch_settings, open_session, parse_settings
         from providers.aws.settings import AwsSettings, Patience
+        from providers.cloud.price_list import read_price_table
     except ModuleNotFoundError as error:
         raise SpecError(
             f"{error.name} is not installed: pip install castor-autoscaler[server,aws]", "--pools"
@@ -129,7 +125,7 @@ def _open_aws(source: str, state: Path, host: str, controller: str, clock: Clock
 
     def connect(settings: AwsSettings) -> AwsProvider:
         _require_reachable(host, settings.endpoint_url or os.environ.get("AWS_ENDPOINT_URL"))
-        table = read_price_table(settings)
+        table = read_price_table(settings.prices_from)
         return AwsProvider(settings, controller, clock, session, patience=patience, table=table)
 
     pools = PoolsSource(source, state / _KEPT, fetch_settings, parse_settings)
@@ -138,8 +134,9 @@ def _open_aws(source: str, state: Path, host: str, controller: str, clock: Clock
 
 def _open_gcp(source: str, state: Path, host: str, controller: str, clock: Clock) -> Provider:
     try:
+        from providers.cloud.price_list import read_price_table
         from providers.gcp.provider import GcpProvider
-        from providers.gcp.reading import fetch_settings, parse_settings, read_price_table
+        from providers.gcp.reading import fetch_settings, parse_settings
         from providers.gcp.records import Records
         from providers.gcp.session import open_session
         from providers.gcp.settings import GcpSettings, Patience
@@ -152,7 +149,8 @@ def _open_gcp(source: str, state: Path, host: str, controller: str, clock: Clock
 
     def connect(settings: GcpSettings) -> GcpProvider:
         _require_reachable(host, settings.endpoint_url)
-        session, table = open_session(settings.endpoint_url), read_price_table(settings)
+        session = open_session(settings.endpoint_url)
+        table = read_price_table(settings.prices_from)
         return GcpProvider(
             settings, controller, clock, session, records, patience=patience, table=table
         )

@@ -11,7 +11,6 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 
 from autoscaler.domain.errors import NotFound, PermissionDenied, ProviderError, SpecError
-from autoscaler.market.price_table import PriceTable, parse_price_table
 from autoscaler.spec.form_file import read_text, validated
 from autoscaler.spec.located_yaml import read_yaml
 from providers.aws.errors import CALL_ERRORS, Call, error_code, provider_error
@@ -79,19 +78,6 @@ def parse_settings(text: str, origin: str) -> AwsSettings:
         SpecError: as `read_settings`, with `origin` and the line.
     """
     return validated(read_yaml(text, origin), AwsSettings)
-
-
-def read_price_table(settings: AwsSettings) -> PriceTable | None:
-    """The owner's own price list, if the settings name one.
-
-    Raises:
-        SpecError: it can't be read.
-    """
-    if settings.prices_from is None:
-        return None
-    path = Path(settings.prices_from)
-    text = read_text(path)
-    return parse_price_table(text, str(path), path.stat().st_mtime)
 
 
 def _parameter(source: str, session: boto3.session.Session, endpoint_url: str | None) -> str:

@@ -42,7 +42,6 @@ class TokenVerifier(IdentityVerifier):
         self._regions = frozenset(settings.regions)
         self._session = session
         self._answer_seconds = patience.answer_seconds
-        self._retry_seconds = patience.retry_seconds
         self._clock = clock
         retry_seconds = patience.retry_seconds
         self._lasting = Remembered(self._ask, patience.facts_seconds, retry_seconds, clock)

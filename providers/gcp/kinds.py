@@ -70,7 +70,7 @@ def kinds_of(settings: GcpSettings, calls: ProjectCalls) -> Mapping[str, Kind]:
     }
     found: dict[str, Kind] = {}
     for zone in sorted(
-        {zone for pool in settings.pools.values() for zone in _zones(settings, pool)}
+        {zone for pool in settings.pools.values() for zone in settings.zones_of(pool)}
     ):
         machines = _machines(calls, zone, {machine for machine, _ in wanted.values()})
         has_chosen = any(pool.accelerator for _, pool in wanted.values())
@@ -85,10 +85,6 @@ def kinds_of(settings: GcpSettings, calls: ProjectCalls) -> Mapping[str, Kind]:
             else:
                 found[name] = replace(kind, zones=kind.zones | {zone})
     return found
-
-
-def _zones(settings: GcpSettings, pool: PoolForm) -> Iterable[str]:
-    return settings.zones_of(pool)
 
 
 def _machines(calls: ProjectCalls, zone: str, names: Iterable[str]) -> dict[str, Any]:

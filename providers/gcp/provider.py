@@ -298,10 +298,9 @@ class GcpProvider(Provider):
             past = Past()
         if past.refusal is not None:
             _log.warning("%s never came to be: %s", instance.id, past.refusal)
-        ends = [past.ended_seconds, past.taken_seconds and past.taken_seconds + self._notice]
-        known = [min(one, now_seconds) for one in ends if one is not None]
-        return max(min(known, default=now_seconds), instance.launched_seconds)
-
-    @property
-    def _notice(self) -> float:
-        return self._patience.notice_seconds
+        ends = [now_seconds]
+        if past.ended_seconds is not None:
+            ends.append(past.ended_seconds)
+        if past.taken_seconds is not None:
+            ends.append(past.taken_seconds + self._patience.notice_seconds)
+        return max(min(ends), instance.launched_seconds)

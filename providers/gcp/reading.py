@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from autoscaler.domain.errors import NotFound, ProviderError, SpecError
-from autoscaler.market.price_table import PriceTable, parse_price_table
 from autoscaler.spec.form_file import read_text, validated
 from autoscaler.spec.located_yaml import read_yaml
 from providers.gcp.calls import object_text_url
@@ -57,16 +56,3 @@ def parse_settings(text: str, origin: str) -> GcpSettings:
             meant.
     """
     return validated(read_yaml(text, origin), GcpSettings)
-
-
-def read_price_table(settings: GcpSettings) -> PriceTable | None:
-    """The owner's own price list, if the settings name one.
-
-    Raises:
-        SpecError: it can't be read.
-    """
-    if settings.prices_from is None:
-        return None
-    path = Path(settings.prices_from)
-    text = read_text(path)
-    return parse_price_table(text, str(path), path.stat().st_mtime)

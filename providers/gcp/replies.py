@@ -44,15 +44,13 @@ _VALUE: Final = re.compile(r"[a-z0-9_-]{1,63}")
 class Seen:
     """An instance as Compute Engine tells of it.
 
-    `is_spot` says how it was bought, `has_capacity` that it is not waiting for any, `is_at_rest`
-    that it is stopped and not deleted, since `stopped_seconds` if that is known.
+    `has_capacity` says that it is not waiting for any, `is_at_rest` that it is stopped and not
+    deleted.
     """
 
     instance: CloudInstance
-    is_spot: bool
     has_capacity: bool
     is_at_rest: bool
-    stopped_seconds: float | None = None
 
 
 def instance_id(zone: str, name: str) -> str:
@@ -98,10 +96,8 @@ def told_instance(told: Any, zone: str) -> Seen:
     )
     return Seen(
         instance,
-        is_spot=told.scheduling.provisioning_model == "SPOT",
         has_capacity=told.status not in _UNDECIDED,
         is_at_rest=told.status in _AT_REST,
-        stopped_seconds=seconds_of(told.last_stop_timestamp) if told.last_stop_timestamp else None,
     )
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from autoscaler.domain.errors import NotFound, PermissionDenied, SpecError
 from autoscaler.domain.offer import Purchase
-from providers.aws.reading import open_session, parse_settings, read_price_table, read_settings
+from providers.aws.reading import open_session, parse_settings, read_settings
+from providers.cloud.price_list import read_price_table
 from tests.fakes.aws.faults import Fault
 from tests.providers.aws.cloud import AwsWorld
 
@@ -51,7 +52,7 @@ def test_a_whole_document_is_read(tmp_path: Path) -> None:
     assert (pool.launch_template.version, pool.boot) == ("3", 240.0)
     assert pool.purchases == (Purchase.SPOT, Purchase.ON_DEMAND)
     assert settings.zones_of(pool) == ("us-east-1a", "us-east-1b")
-    assert read_price_table(settings) is None
+    assert read_price_table(settings.prices_from) is None
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from autoscaler.domain.offer import Limit, Purchase
+from providers.cloud.price_list import read_price_table
 from providers.gcp.provider import GcpProvider
-from providers.gcp.reading import read_price_table
 from providers.gcp.records import Records
 from tests.conformance.provider import OURS
 from tests.fakes.faults import Fault
@@ -89,7 +89,7 @@ def test_the_owners_list_comes_first(world: GcpWorld, tmp_path: Path) -> None:
         world.session,
         Records(world.kept, OURS),
         patience=QUICK,
-        table=read_price_table(settings),
+        table=read_price_table(settings.prices_from),
     )
     found = prices(provider)
     assert (found[SMALL], found[SMALL_SPOT]) == (Decimal("0.5"), Decimal("0.2"))

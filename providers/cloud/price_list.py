@@ -1,0 +1,20 @@
+"""The owner's own price list, where the settings of a cloud name one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autoscaler.market.price_table import PriceTable, parse_price_table
+from autoscaler.spec.form_file import read_text
+
+
+def read_price_table(prices_from: str | None) -> PriceTable | None:
+    """The list in that file; None where none is named.
+
+    Raises:
+        SpecError: it can't be read.
+    """
+    if prices_from is None:
+        return None
+    path = Path(prices_from)
+    return parse_price_table(read_text(path), prices_from, path.stat().st_mtime)
