@@ -87,8 +87,11 @@ class Trials:
 
         def sleeps() -> list[psutil.Process]:
             record = self.path / "record"
-            below = self.shim.children(recursive=True) if record.read_text() else []
-            return [each for each in below if each.name() == "sleep"]
+            try:
+                below = self.shim.children(recursive=True) if record.read_text() else []
+                return [each for each in below if each.name() == "sleep"]
+            except (psutil.NoSuchProcess, FileNotFoundError):  # it ended while it was looked at
+                return []
 
         (found,) = wait_until(sleeps, "its child")
         return found
