@@ -38,6 +38,7 @@ _TERMINATE_AGAIN_SECONDS = 60.0
 # Clouds are asked for a tenth of the time at most: jobs have to be heard and planned for, too.
 _REST = 10.0
 _LONGEST_REST_SECONDS = 60.0
+_DEAR_SECONDS = 1.0
 # Longer than any tick should be apart: nobody was there to listen, or the machine was suspended.
 _AWAY_SECONDS = 30.0
 
@@ -84,7 +85,9 @@ class Observer:
         if now_seconds - self._observed_seconds > _AWAY_SECONDS:
             self._listening_seconds = now_seconds
         self._observed_seconds = now_seconds
-        rest_seconds = min(_REST * self._listing_took_seconds, _LONGEST_REST_SECONDS)
+        took_seconds = self._listing_took_seconds
+        is_dear = took_seconds >= _DEAR_SECONDS
+        rest_seconds = min(_REST * took_seconds, _LONGEST_REST_SECONDS) if is_dear else 0.0
         patience_seconds = max(self._settings.listing_seconds, rest_seconds)
         if now_seconds - self._listed_seconds >= patience_seconds:
             self._listed_seconds = now_seconds
