@@ -66,7 +66,11 @@ class RegionOffering:
             lambda: read_quotas(calls) if is_open else [], slow, retry, clock
         )
         self._stock = Stock(
-            "aws", self._pools, lambda pool: pool.instance_types, settings.zones_of
+            "aws",
+            self._pools,
+            lambda pool: pool.instance_types,
+            settings.zones_of,
+            lambda ware: ware.pool.region,
         )
         self.closed: frozenset[str] = frozenset()
 

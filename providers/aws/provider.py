@@ -13,6 +13,7 @@ from typing import Final
 import boto3
 
 from autoscaler.clock import Clock
+from autoscaler.domain.errors import ProviderError
 from autoscaler.domain.instance import (
     CONTROLLER_TAG,
     CloudInstance,
@@ -31,7 +32,7 @@ from providers.aws.parcels import BucketParcels
 from providers.aws.replies import instances_in, told_instance
 from providers.aws.settings import AwsSale, AwsSettings, Patience, PoolForm
 from providers.base import Condition
-from providers.cloud.provider import CloudProvider
+from providers.cloud.provider import Answer, CloudProvider
 from providers.cloud.register import Owned
 from providers.cloud.replies import readable
 from providers.cloud.tags import TOKEN_TAG
@@ -109,8 +110,9 @@ class AwsProvider(CloudProvider[PoolForm]):
         return [notice for region in self._notices.values() for notice in region.interruptions()]
 
     def condition(self) -> Condition:
-        """Offers without a price, queues that are not heard, and what EC2 wants back soon."""
-        troubles = [f"{name}: no announcements: {why}" for name, why in self._deaf.items()]
+        """Offers without a price, what is not listed or heard, and what EC2 wants back soon."""
+        troubles = self._silences
+        troubles += [f"{name}: no announcements: {why}" for name, why in self._deaf.items()]
         for name in sorted(closed for one in self._offering.values() for closed in one.closed):
             troubles.append(f"{name}: the quota is too small for one: ask for more of it")
         if dropped := sum(region.counts["poison"] for region in self._notices.values()):
@@ -142,11 +144,14 @@ class AwsProvider(CloudProvider[PoolForm]):
     def _end(self, instance_ids: Sequence[str]) -> None:
         self._ending.end(instance_ids)
 
-    def _list(self) -> None:
-        for region in self._calls:
-            asked_seconds = self._clock.now()
-            listed = self._listed(region, [])
-            self._register.take_in(region, listed, asked_seconds, self._clock.now())
+    def _ask(self) -> dict[str, Answer]:
+        return {region: self._answer(region) for region in self._calls}
+
+    def _answer(self, region: str) -> Answer:
+        try:
+            return self._listed(region, [])
+        except ProviderError as error:
+            return error
 
     def _listed(self, region: str, filters: Sequence[Mapping[str, object]]) -> list[CloudInstance]:
         """The only way in which instances are looked for: among those with our tag."""

@@ -5,6 +5,7 @@ What only one cloud has, its prices, its calls and its words for them, its own p
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -18,21 +19,19 @@ from providers.base import Provider
 from providers.cloud.budget import CallBudget, Rate
 from providers.cloud.caps import Caps
 from providers.cloud.register import Register
-from providers.cloud.sales import Bounds, PoolBounds, Sale
+from providers.cloud.sales import AnyPool, Bounds, PoolBounds, Sale
+
+_log = logging.getLogger(__name__)
 
 _LAUNCHES: Final = "launches"
 
 Pool = TypeVar("Pool", bound=PoolBounds)
-SoldPool = TypeVar("SoldPool", bound=PoolBounds, covariant=True)
+Answer = Sequence[CloudInstance] | ProviderError
+"""All instances of ours that a scope lists, or why it does not."""
 
 
-class CloudSettings(Bounds[SoldPool], Protocol[SoldPool]):
+class CloudSettings(Bounds[AnyPool], Protocol[AnyPool]):
     """The settings of one cloud, as far as they bound what is bought, and how fast."""
-
-    @property
-    def regions(self) -> Mapping[str, object]:
-        """The regions by name."""
-        ...
 
     @property
     def launches_per_minute(self) -> int:
@@ -58,7 +57,6 @@ class CloudProvider(Provider, Generic[Pool]):
         clock: Clock,
     ) -> None:
         self._whole = whole
-        self._regions = tuple(settings.regions)
         self._controller = controller
         self._budget = budget
         self._clock = clock
@@ -67,6 +65,8 @@ class CloudProvider(Provider, Generic[Pool]):
         self._register = Register(visible_seconds)
         self._caps = Caps(name, settings, self._register, visible_seconds, clock)
         self._sales: Mapping[str, Sale[Pool]] = {}
+        self._silent: Mapping[str, str] = {}
+        self._knows_own = False
 
     def offers(self) -> Sequence[Offer]:
         """Every type, zone and purchase of every pool that has a price.
@@ -129,8 +129,10 @@ class CloudProvider(Provider, Generic[Pool]):
     def instances(self) -> Sequence[CloudInstance]:
         """What this deployment owns: ended ones for two hours, new ones from their launch on.
 
+        Those of a scope that does not answer are as they were last seen, and `condition` says so.
+
         Raises:
-            ProviderError: of some part of the cloud it is not known.
+            ProviderError: no scope answers, or one has not answered yet.
         """
         self._list()
         return [owned.instance for owned in self._register.all()]
@@ -157,8 +159,41 @@ class CloudProvider(Provider, Generic[Pool]):
         """End those of them that are ours."""
 
     @abstractmethod
+    def _ask(self) -> Mapping[str, Answer]:
+        """Ask for what there is in each scope where something of ours may be.
+
+        Raises:
+            ProviderError: it can't be asked of any.
+        """
+
+    @property
+    def _silences(self) -> list[str]:
+        """Of which scopes it is not known what there is now, a line each."""
+        silent = self._silent.items()
+        return [f"instances of {scope} are as last seen: {why}" for scope, why in silent]
+
     def _list(self) -> None:
-        """Bring the register up to date."""
+        """Bring the register up to date. What a silent scope has neither ends nor makes room."""
+        asked_seconds = self._clock.now()
+        answers = self._ask()
+        now_seconds = self._clock.now()
+        silent: dict[str, ProviderError] = {}
+        for scope, answer in answers.items():
+            if isinstance(answer, ProviderError):
+                silent[scope] = answer
+            else:
+                self._register.take_in(scope, answer, asked_seconds, now_seconds)
+        for scope, error in silent.items():
+            if scope not in self._silent:
+                _log.warning("%s is not listed: %s", scope, error)
+        self._silent = {scope: str(error) for scope, error in silent.items()}
+        for scope, error in silent.items():
+            if len(silent) == len(answers) or not self._was_listed(scope):
+                raise error
+        self._knows_own = True
+
+    def _was_listed(self, scope: str) -> bool:
+        return self._register.asked_seconds(scope) > -math.inf
 
     def _known_sales(self) -> Mapping[str, Sale[Pool]]:
         if not self._sales:
@@ -167,6 +202,5 @@ class CloudProvider(Provider, Generic[Pool]):
 
     def _know_own(self) -> None:
         """Nothing is bought or concluded before the cloud was asked what is there."""
-        asked_seconds = (self._register.asked_seconds(region) for region in self._regions)
-        if -math.inf in asked_seconds:
+        if not self._knows_own:
             self._list()

@@ -91,7 +91,8 @@ class Ware(Generic[Pool]):
 class Stock(Generic[Pool]):
     """The wares of `pools`. `left_out` says why some can't be bought, by offer.
 
-    `provider` is the name that offers go by; `types` and `zones` are those of a pool.
+    `provider` is the name that offers go by; `types` and `zones` are those of a pool, and `scope`
+    is where a ware is listed once it is bought.
     """
 
     def __init__(
@@ -100,8 +101,10 @@ class Stock(Generic[Pool]):
         pools: Mapping[str, Pool],
         types: Callable[[Pool], Iterable[str]],
         zones: Callable[[Pool], Iterable[str]],
+        scope: Callable[[Ware[Pool]], str],
     ) -> None:
         self._provider = provider
+        self._scope = scope
         self._wares = [
             Ware(name, pool, kind, zone, purchase)
             for name, pool in pools.items()
@@ -133,7 +136,8 @@ class Stock(Generic[Pool]):
                 continue
             most_usd = _most_usd(price, on_demand) + ware.pool.extras_usd_per_hour
             offer = self._offer(ware, kind, price)
-            sales.append(Sale(offer, ware.pool_name, ware.pool, most_usd))
+            scope = self._scope(ware)
+            sales.append(Sale(offer, ware.pool_name, ware.pool, most_usd, scope))
         self._tell(left_out)
         return sales
 

@@ -63,7 +63,9 @@ class Offering:
         self._quotas: Remembered[Quotas] = Remembered(
             lambda: read_quotas(calls, regions), slow, retry, clock
         )
-        self._stock = Stock("gcp", settings.pools, PoolForm.types, settings.zones_of)
+        self._stock = Stock(
+            "gcp", settings.pools, PoolForm.types, settings.zones_of, lambda ware: ware.zone
+        )
         self.closed: frozenset[str] = frozenset()
         self.unpriced: str | None = None
 

@@ -9,15 +9,13 @@ announcements from one subscription a region. Launches go through `launching`, e
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import ProviderError, Unavailable
+from autoscaler.domain.errors import ProviderError
 from autoscaler.domain.instance import (
-    CONTROLLER_TAG,
     CloudInstance,
     CloudState,
     Interruption,
@@ -26,7 +24,7 @@ from autoscaler.domain.instance import (
 from autoscaler.domain.offer import Limit
 from autoscaler.market.price_table import PriceTable
 from providers.base import Condition
-from providers.cloud.provider import CloudProvider
+from providers.cloud.provider import Answer, CloudProvider
 from providers.cloud.replies import readable
 from providers.gcp.calls import ProjectCalls, call_budget
 from providers.gcp.ending import Ending
@@ -34,24 +32,18 @@ from providers.gcp.errors import is_gone
 from providers.gcp.history import Past, past_of
 from providers.gcp.identity import TokenVerifier
 from providers.gcp.launching import Launching
+from providers.gcp.listing import Listing
 from providers.gcp.notices import Notices
 from providers.gcp.offering import Offering
 from providers.gcp.records import Records
-from providers.gcp.replies import (
-    CONTROLLER_LABEL,
-    Seen,
-    label_value,
-    place_of,
-    told_instance,
-)
+from providers.gcp.replies import place_of, told_instance
 from providers.gcp.session import Session
-from providers.gcp.settings import GcpSale, GcpSettings, Patience, PoolForm, region_of
+from providers.gcp.settings import GcpSale, GcpSettings, Patience, PoolForm
 
 _log = logging.getLogger(__name__)
 
 # So many that a list leaves out are looked for at once; the others count as last seen meanwhile.
 _MOST_LOOKED_FOR: Final = 50
-_NOTHING_LISTED: Final = frozenset({"", "NO_RESULTS_ON_PAGE"})
 
 
 class GcpProvider(CloudProvider[PoolForm]):
@@ -89,6 +81,7 @@ class GcpProvider(CloudProvider[PoolForm]):
             settings, self._calls, self._register, self._ending, records, patience, clock
         )
         self._identity = TokenVerifier(settings, session, patience, clock)
+        self._listing = Listing(settings, controller, self._calls)
         self._listed: set[str] = set()
         self._recall()
 
@@ -109,9 +102,10 @@ class GcpProvider(CloudProvider[PoolForm]):
         return self._notices.interruptions()
 
     def condition(self) -> Condition:
-        """Offers without a price, subscriptions that are not heard, and what can't be deleted."""
+        """Offers without a price, what is not listed or heard, and what can't be deleted."""
         deaf = self._notices.deaf
-        troubles = [f"{name}: no announcements: {why}" for name, why in deaf.items()]
+        troubles = self._silences
+        troubles += [f"{name}: no announcements: {why}" for name, why in deaf.items()]
         for name in sorted(self._offering.closed):
             troubles.append(f"{name}: the quota is too small for one: ask for more of it")
         if self._offering.unpriced is not None:
@@ -141,59 +135,39 @@ class GcpProvider(CloudProvider[PoolForm]):
     def _recall(self) -> None:
         """What the last controller has known; a list says what of it there still is."""
         for instance in self._records.instances():
-            region = region_of(place_of(instance.id)[0])
-            self._register.add(region, instance, self._clock.now())
+            self._register.add(place_of(instance.id)[0], instance, self._clock.now())
 
-    def _list(self) -> None:
+    def _ask(self) -> dict[str, Answer]:
         asked_seconds = self._clock.now()
-        seen = self._seen()
+        answers = self._listing.answers(self._register.scopes())
+        silent = {
+            zone: answer for zone, answer in answers.items() if isinstance(answer, ProviderError)
+        }
+        seen = [one for told in answers.values() if isinstance(told, list) for one in told]
         found = {one.instance.id: one.instance for one in seen}
         self._listed |= found.keys()
-        found |= self._missing(found, asked_seconds)
-        by_region: defaultdict[str, list[CloudInstance]] = defaultdict(list)
-        for one in found.values():
-            by_region[region_of(place_of(one.id)[0])].append(one)
-        now_seconds = self._clock.now()
-        for region in {*self._settings.regions, *by_region, *self._known_regions()}:
-            self._register.take_in(region, by_region[region], asked_seconds, now_seconds)
+        found |= self._missing(found, silent, asked_seconds)
         self._ending.sweep(one.instance for one in seen if one.is_at_rest)
+        by_zone: dict[str, list[CloudInstance]] = {zone: [] for zone in answers}
+        for one in found.values():
+            by_zone[place_of(one.id)[0]].append(one)
+        return {**by_zone, **silent}
+
+    def _list(self) -> None:
+        super()._list()
         owned = [one.instance for one in self._register.all()]
         self._listed &= {one.id for one in owned}
         self._ending.forget(one.id for one in owned if one.state is CloudState.TERMINATED)
         self._records.keep_instances(owned)
 
-    def _known_regions(self) -> set[str]:
-        return {owned.region for owned in self._register.all()}
-
-    def _seen(self) -> list[Seen]:
-        """The only way in which instances are looked for: among those with our label.
-
-        Raises:
-            Unavailable: a zone of ours does not answer: then nobody knows what is there.
-        """
-        wanted = f'labels.{CONTROLLER_LABEL} = "{label_value(self._controller)}"'
-        regions = {*self._settings.regions, *self._known_regions()}
-        found = []
-        for page in self._calls.instances(wanted):
-            with readable(f"{self._settings.project}: instances.aggregatedList"):
-                for scope, held in page.items.items():
-                    zone = scope.removeprefix("zones/")
-                    if held.warning.code not in _NOTHING_LISTED and region_of(zone) in regions:
-                        raise Unavailable(
-                            f"{zone}: instances.aggregatedList: {held.warning.code}: "
-                            f"{held.warning.message}"
-                        )
-                    found += [told_instance(told, zone) for told in held.instances]
-        return [one for one in found if one.instance.tags.get(CONTROLLER_TAG) == self._controller]
-
     def _missing(
-        self, found: Mapping[str, CloudInstance], asked_seconds: float
+        self, found: Mapping[str, CloudInstance], silent: Collection[str], asked_seconds: float
     ) -> dict[str, CloudInstance]:
         """What was there and is not in the list: Compute Engine lists what has ended no more."""
         missing = [
             one.instance
             for one in self._register.all()
-            if not one.has_ended and one.instance.id not in found
+            if not one.has_ended and one.scope not in silent and one.instance.id not in found
         ]
         due = [one for one in missing if self._is_due(one, asked_seconds)]
         looked_for = {one.id: self._looked_for(one) for one in due[:_MOST_LOOKED_FOR]}
