@@ -107,9 +107,9 @@ class Deployment:
         self.store: Store = open_store(settings.store_url or f"sqlite:///{state / 'castor.db'}")
         self.authentication = Authentication(self.store, load_key(state / "secret.key"), clock)
         self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="castor-call")
-        self.controller = self._controller(policy, url)
         # Without one all instances see the directory of jobs.
         self.storage = open_storage(settings.pools, state, clock)
+        self.controller = self._controller(policy, url)
         self.app = self._app()
 
     def tick(self) -> None:
@@ -158,6 +158,7 @@ class Deployment:
             user_data=lambda held: self._user_data(held, url),
             on_outcome=self.wake.set,
             on_hand_over=lambda instance: self._nodes.call(instance),
+            files_network=None if self.storage is None else self.storage.network,
         )
         return assemble(parts, settings.controller)
 

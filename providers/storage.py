@@ -26,6 +26,11 @@ class JobStorage(ABC):
     def bundles(self) -> Objects:
         """The packed files of jobs, by the SHA-256 of what is in them, for the controller."""
 
+    @property
+    @abstractmethod
+    def network(self) -> str:
+        """Where it is, as offers name their networks."""
+
     @abstractmethod
     def grant(self, owner: str, bundle: str | None = None) -> StorageGrant:
         """Leave to read and write the place of `owner`, and to read a bundle, and nothing else.

@@ -28,7 +28,8 @@ class ControllerParts:
 
     `user_data` is what an instance finds at its start; `on_outcome` is called after each call
     to a cloud, `on_hand_over` with each instance that has become another job's. `truth` is what
-    a simulation knows of a job.
+    a simulation knows of a job. `files_network` is that of the cloud's storage in which jobs keep
+    their files, if they do.
     """
 
     store: Store
@@ -41,12 +42,15 @@ class ControllerParts:
     on_outcome: Callable[[], None] = lambda: None
     on_hand_over: Callable[[str], None] = lambda instance: None
     truth: Callable[[str], Truth | None] = lambda job: None
+    files_network: str | None = None
 
 
 def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller:
     """A controller on these parts, which has not ticked yet."""
     store, clock = parts.store, parts.clock
-    market = Market(parts.providers, settings.fleet_usd_per_hour, settings.discounts)
+    market = Market(
+        parts.providers, settings.fleet_usd_per_hour, settings.discounts, parts.files_network
+    )
     controller_id = store.settings.controller_id()
     calls = Calls(store, market, parts.lighthouses, parts.workers, parts.user_data, clock)
     calls.on_outcome = parts.on_outcome

@@ -2,55 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from autoscaler.controller.experience import in_steps
 from autoscaler.domain.job import JobRecord
-from autoscaler.domain.snapshot import JobSnapshot
+from autoscaler.domain.offer import Offer
+from autoscaler.domain.snapshot import JobSnapshot, Snapshot
+from autoscaler.economics.carrying import LEAST_SAVE_SECONDS, MOST_SAVE_SECONDS, upload_usd
 from autoscaler.economics.spot import checkpoint_interval_seconds
 from autoscaler.economics.supply import SECONDS_PER_HOUR
 
-# With less between them, what a reclaim loses is short beside the boot that follows it.
-_LEAST_SECONDS: Final = 30.0
-# Jobs fail for other reasons too.
-_MOST_SECONDS: Final = 3600.0
 # A checkpoint is written beside training, and to the same disk or network: a tenth of the time.
 _WRITES: Final = 10.0
 
 
 def checkpoint_intervals(
     jobs: Sequence[JobRecord],
-    snapshots: Iterable[JobSnapshot],
+    snapshot: Snapshot,
     at_risk: Collection[str] = (),
 ) -> dict[str, float]:
     """Seconds between two checkpoints of each job that is to be told, by its id.
 
     Told are jobs whose owner named none, of which a checkpoint was measured and that hold what
-    may be reclaimed. Jobs `at_risk`, with what its cloud would rather have back, save as often as
-    any does.
+    may be reclaimed, or from where a save is paid for by the gigabyte. Jobs `at_risk`, with what
+    its cloud would rather have back, save as often as any does.
     """
     records = {job.id: job for job in jobs}
+    offers = {offer.id: offer for offer in snapshot.offers}
     told = {
-        one.id: _interval_seconds(records[one.id], one, one.id in at_risk) for one in snapshots
+        one.id: _interval_seconds(
+            records[one.id], one, _upload_seconds(one, offers), one.id in at_risk
+        )
+        for one in snapshot.jobs
     }
     return {job: seconds for job, seconds in told.items() if seconds is not None}
 
 
-def _interval_seconds(record: JobRecord, job: JobSnapshot, is_at_risk: bool) -> float | None:
+def _upload_seconds(job: JobSnapshot, offers: Mapping[str, Offer]) -> float:
+    """For how long what is held could be had for what it costs to send a checkpoint."""
+    offer = None if job.held is None else offers.get(job.held.offer)
+    if job.held is None or offer is None or offer.is_paid:
+        return 0.0
+    usd_per_second = offer.usd_per_second * job.held.instances
+    return upload_usd(job.switching, offer) / usd_per_second
+
+
+def _interval_seconds(
+    record: JobRecord, job: JobSnapshot, upload_seconds: float, is_at_risk: bool
+) -> float | None:
     per_second = _restarts_per_second(job)
     paused_seconds = job.switching.checkpoint_seconds
     if record.spec.checkpoint.interval_seconds is not None:
         return None
-    if record.report is None or not paused_seconds or not per_second:
+    if record.report is None or not paused_seconds or not (per_second or upload_seconds):
         return None
-    best = float(checkpoint_interval_seconds(paused_seconds, np.array(per_second)))
+    cost_seconds = paused_seconds + upload_seconds
+    best = float(checkpoint_interval_seconds(cost_seconds, np.array(per_second)))
     best = 0.0 if is_at_risk else best
     written_seconds = record.report.checkpoint.seconds or 0.0
     best = in_steps(max(best, _WRITES * written_seconds))
-    return min(max(best, _LEAST_SECONDS), _MOST_SECONDS)
+    return min(max(best, LEAST_SAVE_SECONDS), MOST_SAVE_SECONDS)
 
 
 def _restarts_per_second(job: JobSnapshot) -> float:

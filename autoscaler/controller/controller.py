@@ -23,12 +23,13 @@ from autoscaler.controller.observation import Observed, Observer
 from autoscaler.controller.reversals import Reversals
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.snapshots import Snapshots
+from autoscaler.controller.starts import measure_starts
 from autoscaler.controller.studies import StudySnapshots
 from autoscaler.controller.study_spending import StudyBudgets, StudySpending
 from autoscaler.controller.study_troubles import StudyTroubles
 from autoscaler.controller.upkeep import Upkeep
 from autoscaler.domain.errors import CastorError
-from autoscaler.domain.instance import HANDED_OVER_FACT, HeldInstance, by_job
+from autoscaler.domain.instance import HeldInstance, by_job
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.lives import Lives
 from autoscaler.domain.offer import Limit, Offer
@@ -36,11 +37,7 @@ from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import Truth
 from autoscaler.policies.barriers import BesideBarriers
 from autoscaler.policies.base import Policy
-from autoscaler.store.measurements import (
-    HAND_OVER_DURATION,
-    REVERSED_DURATION,
-    START_DURATION,
-)
+from autoscaler.store.measurements import REVERSED_DURATION
 from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -154,7 +151,7 @@ class Controller:
         self._keep_up(observed.alive, now_seconds)
         jobs = self._store.jobs.alive()
         alive = self._store.instances.alive()
-        self._measure_starts(alive)
+        measure_starts(self._store, alive, self._ticked_seconds, now_seconds)
         planned = [
             job
             for job in jobs
@@ -187,19 +184,6 @@ class Controller:
             if job.id not in grouped:
                 self._safely(job.id, partial(self._upkeep.put_out, job))
 
-    def _measure_starts(self, alive: Sequence[HeldInstance]) -> None:
-        """Learn how long instances take to their first step, from launch or from another job."""
-        for held in alive:
-            training, launched = held.training_seconds, held.launched_seconds
-            if training is None or launched is None or training <= self._ticked_seconds:
-                continue
-            given = held.facts.get(HANDED_OVER_FACT)
-            what = START_DURATION if given is None else HAND_OVER_DURATION
-            since_seconds = launched if given is None else float(given)
-            self._store.measurements.add_duration(
-                held.job, held.offer, what, training - since_seconds
-            )
-
     def _plan(
         self, jobs: Sequence[JobRecord], alive: Sequence[HeldInstance], now_seconds: float
     ) -> tuple[Plan | None, tuple[Decision, ...]]:
@@ -212,7 +196,7 @@ class Controller:
         self.status.weights = {job.id: job.weight for job in snapshot.jobs}
         at_risk = self._market.at_risk
         self.status.checkpoint_intervals = checkpoint_intervals(
-            jobs, snapshot.jobs, {held.job for held in alive if held.cloud_id in at_risk}
+            jobs, snapshot, {held.job for held in alive if held.cloud_id in at_risk}
         )
         news = news_in(snapshot)
         is_news = self._settings.replan_on_news and news != self._news

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from autoscaler.controller.false_starts import false_starts, in_vain_everywhere
 from autoscaler.controller.lingering import Lingering
 from autoscaler.controller.market import Market
+from autoscaler.controller.networks import is_at_the_door
 from autoscaler.domain.allocation import Allocation, Placement
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
@@ -55,8 +56,12 @@ class Converging:
         for held in _first_to_go(alike)[: max(len(alike) - target.instances, 0)]:
             self._store.instances.release(held.id, now_seconds)
         others = [held for held in wanted if held.offer != target.offer]
-        training = [held for held in alike if held.phase is InstancePhase.TRAINING]
-        if decision.release_first or len(training) >= target.instances:
+        ready = [
+            held
+            for held in alike
+            if held.phase is InstancePhase.TRAINING or is_at_the_door(held, instances)
+        ]
+        if decision.release_first or len(ready) >= target.instances:
             for held in others:
                 self._store.instances.release(held.id, now_seconds)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from autoscaler.domain.errors import NotFound, ProviderError
 from autoscaler.domain.instance import CloudInstance, Interruption, LaunchRequest
 from autoscaler.domain.offer import Limit, LimitUnit, Offer
+from autoscaler.market.egress import egress_usd_per_gb
 from autoscaler.market.live_prices import live_price
 from autoscaler.market.prices import Discount, RefusedPrice
 from providers.base import Provider
@@ -26,17 +27,22 @@ class Listing:
 
 
 class Market:
-    """The providers of one deployment. What one of them fails at is not the others' trouble."""
+    """The providers of one deployment. What one of them fails at is not the others' trouble.
+
+    `files_network` is the network of where jobs keep their files; None where all see a disk.
+    """
 
     def __init__(
         self,
         providers: Mapping[str, Provider],
         fleet_usd_per_hour: float | None,
         discounts: Sequence[Discount] = (),
+        files_network: str | None = None,
     ) -> None:
         self._providers = providers
         self._fleet_usd_per_hour = fleet_usd_per_hour
         self._discounts = discounts
+        self._files_network = files_network
         self._told: dict[str, tuple[Offer, ...]] = {}
         self._offers: dict[str, tuple[Offer, ...]] = {}
         self._limits: dict[str, tuple[Limit, ...]] = {}
@@ -68,13 +74,22 @@ class Market:
             price = live_price(offer, self._discounts, now_seconds)
             if isinstance(price, RefusedPrice):
                 refused[offer.id] = price.reason
-            elif price.usd_per_hour == offer.usd_per_hour:
-                offers.append(offer)
-            else:
-                offers.append(
-                    replace(offer, usd_per_hour=price.usd_per_hour, price_source=price.source)
-                )
+                continue
+            if price.usd_per_hour != offer.usd_per_hour:
+                offer = replace(offer, usd_per_hour=price.usd_per_hour, price_source=price.source)
+            offers.append(self._with_ways(offer))
         self._offers[name], self._refused[name] = tuple(offers), refused
+
+    def _with_ways(self, offer: Offer) -> Offer:
+        """With what it costs to send jobs' files from there and back, if they lie elsewhere."""
+        home = self._files_network
+        if home is None or home == offer.network:
+            return offer
+        return replace(
+            offer,
+            upload_usd_per_gb=egress_usd_per_gb(offer.network, home),
+            download_usd_per_gb=egress_usd_per_gb(home, offer.network),
+        )
 
     @property
     def refused(self) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autoscaler.controller.crowds import Crowds
-from autoscaler.controller.experience import Experience, in_steps
+from autoscaler.controller.experience import Experience
 from autoscaler.controller.false_starts import false_starts
 from autoscaler.controller.market import Market
 from autoscaler.controller.models import Models
@@ -17,6 +17,7 @@ from autoscaler.controller.programs import Programs, informed
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.step_times import KnownStepTimes
 from autoscaler.controller.studies import StudySnapshots
+from autoscaler.controller.switching_costs import switching_costs
 from autoscaler.domain.allocation import Allocation, Placement
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase, by_job
@@ -27,26 +28,17 @@ from autoscaler.domain.snapshot import (
     JobSnapshot,
     Service,
     Snapshot,
-    SwitchingCosts,
     ThroughputModel,
     Truth,
 )
 from autoscaler.economics.shares import weights
 from autoscaler.ledger.ledger import Ledger
-from autoscaler.store.measurements import REVERSED_DURATION, START_DURATION, Mean, pause_name
 from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)
 
-# Before a job's own have been measured.
-_USUAL_PAUSE_SECONDS = 1.0
-_USUAL_START_SECONDS = 15.0
-_USUAL_RESTORE_SECONDS = 3.0
+# Before a job's own has been told.
 _USUAL_BATCH = 32
-# What is measured at a new size is told within a heartbeat and planned with a moment later.
-_MEASURE_SECONDS = 5.0
-
-_PAUSES = tuple(pause_name(kind) for kind in ("join", "drain"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +195,6 @@ def job_snapshot(
     away = false_starts(store, job.id, now_seconds)
     bounds = _elsewhere(spec.instances, offers, away, held) if away else spec.instances
     spent = Ledger(store.ledger.entries(job.id)).spent(job.id, now_seconds)
-    switching = _switching(
-        store.measurements.durations(job.id),
-        offers,
-        now_seconds - job.submitted_seconds,
-        {} if memory is None else memory.start_seconds,
-    )
-    paused_seconds = (report.checkpoint.pause_seconds if report else None) or 0.0
     snapshot = JobSnapshot(
         id=job.id,
         objective=spec.objective,
@@ -225,7 +210,13 @@ def job_snapshot(
         noise=report.noise if report else None,
         quality=report.quality if report else (),
         as_of_seconds=now_seconds,
-        switching=replace(switching, checkpoint_seconds=in_steps(paused_seconds)),
+        switching=switching_costs(
+            job,
+            store.measurements.durations(job.id),
+            offers,
+            now_seconds,
+            {} if memory is None else memory.start_seconds,
+        ),
         requested_devices=spec.requested_devices,
         study=spec.study,
         ordered_seconds=max(
@@ -354,41 +345,3 @@ def _as_held(bounds: InstanceBounds, held: Allocation | None) -> InstanceBounds:
         return bounds
     count = held.instances
     return replace(bounds, minimum=count, maximum=count, offers=(held.offer,), maxima=())
-
-
-def _switching(
-    durations: Mapping[tuple[str | None, str], Mean],
-    offers: Sequence[Offer],
-    age_seconds: float,
-    remembered: Mapping[str, float],
-) -> SwitchingCosts:
-    """Costs of changing, as measured; what was measured on one offer carries to the others.
-
-    `remembered` (offer id -> seconds) are the starts of earlier jobs.
-    """
-    pauses = [durations[None, name] for name in _PAUSES if (None, name) in durations]
-    count = sum(mean.count for mean in pauses)
-    pause_seconds = _USUAL_PAUSE_SECONDS
-    if count:
-        pause_seconds = sum(mean.seconds * mean.count for mean in pauses) / count
-    measured = {
-        offer.id: durations[offer.id, START_DURATION].seconds
-        for offer in offers
-        if (offer.id, START_DURATION) in durations
-    }
-    starts = {offer.id: remembered[offer.id] for offer in offers if offer.id in remembered}
-    measured = {**starts, **measured}
-    beyond_boot = [
-        measured[offer.id] - offer.boot_seconds for offer in offers if offer.id in measured
-    ]
-    usual = max(min(beyond_boot), 0.0) if beyond_boot else _USUAL_START_SECONDS
-    reversed_ = durations.get((None, REVERSED_DURATION))
-    return SwitchingCosts(
-        pause_seconds=pause_seconds,
-        restore_seconds=_USUAL_RESTORE_SECONDS,
-        start_seconds={
-            offer.id: measured.get(offer.id, offer.boot_seconds + usual) for offer in offers
-        },
-        dwell_seconds=age_seconds / reversed_.count if reversed_ else None,
-        measure_seconds=_MEASURE_SECONDS,
-    )

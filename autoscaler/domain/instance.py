@@ -11,6 +11,10 @@ CONTROLLER_TAG = "castor:controller"
 JOB_TAG = "castor:job"
 INSTANCE_TAG = "castor:instance"
 
+# A fact of an instance: the network of its offer, if that has one.
+NETWORK_FACT = "network"
+# When it could have trained, where it had to wait for those of another network to leave.
+READY_FACT = "ready"
 # Facts of an instance that an earlier job held: when it became this one's, and how long it took
 # from its launch to the first work that it did.
 HANDED_OVER_FACT = "handed over"
@@ -115,6 +119,11 @@ class HeldInstance:
     reclaim_seconds: float | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     extras_usd_per_hour: Decimal = Decimal(0)
+
+    @property
+    def network(self) -> str:
+        """Where it can train with others."""
+        return self.facts.get(NETWORK_FACT, "")
 
 
 def by_job(instances: Iterable[HeldInstance]) -> dict[str, list[HeldInstance]]:

@@ -43,6 +43,9 @@ class Offer:
     says where the price is from, if not from the provider itself, and `priced_seconds` of when
     it is; an offer is the same whatever they say. `extras_usd_per_hour` of `usd_per_hour` are for
     what is billed beside the instance as long as it is there, such as its volume and address.
+    Instances train together within one `network` only; between two a job moves by its checkpoint.
+    `upload_usd_per_gb` is for what such an instance sends to where jobs keep their files, and
+    `download_usd_per_gb` for what it fetches from there.
     """
 
     id: str
@@ -61,6 +64,9 @@ class Offer:
     fill_seconds: float = 0.0
     until_seconds: float | None = None
     extras_usd_per_hour: Decimal = Decimal(0)
+    network: str = ""
+    upload_usd_per_gb: Decimal = Decimal(0)
+    download_usd_per_gb: Decimal = Decimal(0)
     price_source: str = field(default="", compare=False)
     priced_seconds: float | None = field(default=None, compare=False)
 

@@ -71,7 +71,9 @@ class SwitchingCosts:
     `measure_seconds` is how long a new size trains until its step times are known.
     `dwell_seconds` is the job's age over how many of its changes a later one took back; None
     while none was. A checkpoint holds training up for `checkpoint_seconds`; it is taken every
-    `checkpoint_interval_seconds`, None where that is not the owner's word.
+    `checkpoint_interval_seconds`, None where that is not the owner's word. It has
+    `checkpoint_bytes`, as far as is known; a move by it to another network takes `carry_seconds`
+    beside a start.
     """
 
     pause_seconds: float
@@ -81,6 +83,8 @@ class SwitchingCosts:
     measure_seconds: float = 30.0
     checkpoint_seconds: float = 0.0
     checkpoint_interval_seconds: float | None = None
+    checkpoint_bytes: float = 0.0
+    carry_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

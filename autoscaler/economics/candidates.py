@@ -13,6 +13,7 @@ from autoscaler.domain.goodput import BatchBounds, NoiseScale
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.snapshot import JobSnapshot, SwitchingCosts, ThroughputModel
 from autoscaler.economics.ahead import pieces_ahead
+from autoscaler.economics.carrying import uploads_usd_per_second
 from autoscaler.economics.keeping import Kept, Same
 from autoscaler.economics.sizes import Sizes, permitted_sizes
 from autoscaler.economics.spot import (
@@ -59,7 +60,7 @@ class Candidates:
     Attributes:
         offers: those of the supply.
         sizes: A allocations of them.
-        usd_per_second: with the refills of spot, (A,).
+        usd_per_second: with the refills of spot and the way of checkpoints to storage, (A,).
         goodput: useful examples a second, with the reclaims of spot, (K, A); above 0.
         measured: whether step times of that size were measured on that kind of device, (A,).
         allowed: (A,); False only for what is held and may not be held on.
@@ -182,6 +183,8 @@ def costs_in_candidates(switching: SwitchingCosts) -> Hashable:
         switching.restore_seconds,
         switching.checkpoint_seconds,
         switching.checkpoint_interval_seconds,
+        switching.checkpoint_bytes,
+        switching.carry_seconds,
         tuple(switching.start_seconds.items()),
     )
 
@@ -266,7 +269,8 @@ def _price(job: JobSnapshot, supply: Supply, sizes: Sizes) -> FloatArray:
     count = sizes.instances.astype(np.float64)
     reclaims = _reclaims(job, supply, sizes.offer, sizes.instances)
     refill = billed_starts_seconds(job.switching, supply.offers)
-    return price_with_refills(unit[sizes.offer], count, reclaims, refill[sizes.offer])
+    price = price_with_refills(unit[sizes.offer], count, reclaims, refill[sizes.offer])
+    return price + uploads_usd_per_second(job.switching, supply.terms)[sizes.offer]
 
 
 def _reclaims(

@@ -22,6 +22,8 @@ class Change:
         value_of_time: $ per second.
         boot_seconds: until new instances train; 0 where there are none.
         cost_usd: of changing: boots, and the waiting and paying while nobody trains.
+        carried_usd: what of that is for the way of a checkpoint.
+        is_by_checkpoint: it goes to another network.
     """
 
     rate_before: float
@@ -32,6 +34,8 @@ class Change:
     boot_seconds: float
     works_on: bool
     cost_usd: float
+    carried_usd: float = 0.0
+    is_by_checkpoint: bool = False
 
     @property
     def rate(self) -> float:
@@ -83,6 +87,7 @@ class Change:
             "average_goodput_per_usd_per_hour": self.average,
             "boot_seconds": self.boot_seconds,
             "switch_usd": self.cost_usd,
+            **({"carried_usd": self.carried_usd} if self.is_by_checkpoint else {}),
             "payback_seconds": math.inf if payback_seconds is None else payback_seconds,
             **{name: value * SECONDS_PER_HOUR for name, value in per_hour.items()},
         }
@@ -97,6 +102,7 @@ def change_to(wish: Wish, target: int) -> Change:
     price = float(candidates.usd_per_second[target])
     idle_seconds = 0.0 if taken.works_on[target] else float(taken.ready_seconds[target])
     pause_usd = float(taken.pause_seconds[target]) * (price + value)
+    network = wish.at.network[candidates.sizes.offer]
     return Change(
         rate_before=0.0 if held is None else float(candidates.rate[held]),
         rate_after=float(candidates.rate[target]),
@@ -106,4 +112,6 @@ def change_to(wish: Wish, target: int) -> Change:
         boot_seconds=float(taken.ready_seconds[target]),
         works_on=bool(taken.works_on[target]),
         cost_usd=float(taken.boot_usd[target]) + idle_seconds * value + pause_usd,
+        carried_usd=float(taken.carried_usd[target]),
+        is_by_checkpoint=held is not None and bool(network[target] != network[held]),
     )

@@ -183,20 +183,24 @@ class Fleet:
     @cached_property
     def ends(self) -> End:
         """The candidates as ends of changes, (J, M)."""
-        lists, offers = self.lists, self.supply.offers
-        starts = billed_starts_of_jobs([job.switching for job in self.jobs], self.supply.terms)
+        lists, terms = self.lists, self.supply.terms
+        offers, instances = terms.offers, lists.instances
+        checkpoint = np.array([[job.switching.checkpoint_bytes] for job in self.jobs])
+        starts = billed_starts_of_jobs([job.switching for job in self.jobs], terms)
         billed = starts[np.arange(len(self.jobs))[:, None], lists.offer]
         fill = np.array([offer.fill_seconds for offer in offers])
         return End(
             offer=lists.offer,
-            instances=lists.instances,
+            instances=instances,
             devices_used=lists.devices_used,
             usd_per_second=lists.usd_per_second,
             rate=self.rate,
-            unit_usd_per_second=self.supply.terms.usd_per_second[lists.offer],
+            unit_usd_per_second=terms.usd_per_second[lists.offer],
             start_seconds=fill[lists.offer] + billed,
             billed_start_seconds=billed,
             is_sure=np.array([is_sure(offer) for offer in offers])[lists.offer],
+            network=terms.network[lists.offer],
+            download_usd=checkpoint * instances * terms.download_usd_per_byte[lists.offer],
         )
 
     @cached_property
@@ -207,9 +211,11 @@ class Fleet:
     @cached_property
     def halts(self) -> Halts:
         """Those of each job, (J, 1)."""
-        pause = [[job.switching.pause_seconds] for job in self.jobs]
+        costs = [job.switching for job in self.jobs]
         return Halts(
-            np.array(pause), np.array([[job.switching.restore_seconds] for job in self.jobs])
+            pause_seconds=np.array([[each.pause_seconds] for each in costs]),
+            restore_seconds=np.array([[each.restore_seconds] for each in costs]),
+            carry_seconds=np.array([[each.carry_seconds] for each in costs]),
         )
 
     @cached_property

@@ -100,6 +100,8 @@ def _changes(fleet: Fleet, columns: IntArray) -> Iterator[Change | None]:
         taken.ready_seconds[at].tolist(),
         works_on.tolist(),
         (taken.boot_usd[at] + idle_usd + paused_usd).tolist(),
+        taken.carried_usd[at].tolist(),
+        (has & (fleet.ends.network[at] != fleet.ends.network[:, 0])).tolist(),
         strict=True,
     )
     return (Change(*row) if exists else None for exists, *row in rows)

@@ -16,6 +16,7 @@ from autoscaler.economics.supply import Supply, fits
 from autoscaler.economics.wishes import Why
 from autoscaler.economics.wording import (
     duration,
+    money,
     number,
     per_hour,
     percent,
@@ -119,7 +120,15 @@ def _change(facts: Facts, given: Option, around: Surroundings, contest: Contest 
     move = _move(job.id, held, given)
     if given.change is None or (lost is not None and given.change.rate < 0):
         return f"{move}: {lost}"
-    return f"{move}: {_gain(given.change)}{_payback(facts, held, given, given.change)}"
+    gain = f"{move}: {_gain(given.change)}{_payback(facts, held, given, given.change)}"
+    return gain + _by_checkpoint(given.change)
+
+
+def _by_checkpoint(change: Change) -> str:
+    if not change.is_by_checkpoint:
+        return ""
+    paid = f", {money(change.carried_usd)} on the way" if change.carried_usd > 0 else ""
+    return f"; by its checkpoint{paid}"
 
 
 def _size(option: Option, beside: Offer | None = None) -> str:

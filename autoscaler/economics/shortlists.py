@@ -21,6 +21,7 @@ from autoscaler.economics.candidates import (
     candidates,
     held_size,
 )
+from autoscaler.economics.carrying import uploads_usd_per_second
 from autoscaler.economics.cohorts import Cohort
 from autoscaler.economics.keeping import with_rows
 from autoscaler.economics.narrowing import TIMES_BEST
@@ -147,6 +148,7 @@ class Screening:
             reclaims,
             refill,
         )
+        price = price + self._uploads()
         open_to_it = self._open() & self._runs & (kept > 0)
         probed = self._speeds.probed(self._rows)
         chosen = self._chosen(kept / probed[:, cohort.place], price, open_to_it)
@@ -166,6 +168,12 @@ class Screening:
         best = np.concatenate([np.maximum(self._held_at, 0)[:, None], best], axis=1)
         best = np.pad(best, ((0, 0), (0, _MOST - best.shape[1])))
         return self._listed(best, votes, (price, kept, seconds, columns))
+
+    def _uploads(self) -> FloatArray:
+        """$ per second for the way of checkpoints to storage, (J, A)."""
+        terms = self._cohort.like.terms
+        uploads = [uploads_usd_per_second(job.switching, terms) for job in self._jobs]
+        return np.array(uploads)[:, self._cohort.sizes.offer]
 
     def _reclaims(self) -> FloatArray:
         """Reclaims a second of all instances of each size together, (J, A)."""

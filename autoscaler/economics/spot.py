@@ -61,7 +61,7 @@ def goodput_with_restarts(
 
 
 def checkpoint_interval_seconds(
-    checkpoint_seconds: float, reclaims_per_second: FloatArray
+    checkpoint_seconds: float | FloatArray, reclaims_per_second: FloatArray
 ) -> FloatArray:
     """How long to train between two checkpoints so that least is lost.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -19,6 +20,7 @@ BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
 
 SECONDS_PER_HOUR = 3600.0
+BYTES_PER_GB = 1e9
 # With more jobs than this sizes are looked at more coarsely, and plans are followed by the next.
 FLEET_JOBS = 500
 # Sums of prices and devices are good to this share of a limit, and no better.
@@ -67,6 +69,21 @@ class Terms:
     def reclaims_per_hour(self) -> FloatArray:
         """Of one new instance of each offer, (O,)."""
         return np.array([offer.reclaims_per_hour for offer in self.offers], dtype=np.float64)
+
+    @cached_property
+    def network(self) -> IntArray:
+        """A number for the network of each offer, (O,)."""
+        return networks(self.offers)
+
+    @cached_property
+    def upload_usd_per_byte(self) -> FloatArray:
+        """From an instance of each offer to where jobs keep their files, (O,)."""
+        return usd_per_byte(offer.upload_usd_per_gb for offer in self.offers)
+
+    @cached_property
+    def download_usd_per_byte(self) -> FloatArray:
+        """From there to an instance of each offer, (O,)."""
+        return usd_per_byte(offer.download_usd_per_gb for offer in self.offers)
 
     @cached_property
     def of_kind(self) -> Mapping[str, BoolArray]:
@@ -197,6 +214,19 @@ def with_tolerance(room: FloatArray) -> FloatArray:
     """The most that sums of uses may come to, (R,)."""
     most: FloatArray = room + _TOLERANCE * np.maximum(np.abs(room), 1.0)
     return most
+
+
+def networks(offers: Iterable[Offer]) -> IntArray:
+    """A number for the network of each offer, (O,)."""
+    numbers: dict[str, int] = {}
+    return np.array(
+        [numbers.setdefault(offer.network, len(numbers)) for offer in offers], np.int64
+    )
+
+
+def usd_per_byte(usd_per_gb: Iterable[Decimal]) -> FloatArray:
+    """Of each, (O,)."""
+    return np.array([float(usd) / BYTES_PER_GB for usd in usd_per_gb], dtype=np.float64)
 
 
 def _is_permitted(offer: Offer, bounds: InstanceBounds) -> bool:

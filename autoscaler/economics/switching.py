@@ -16,7 +16,14 @@ import numpy as np
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.snapshot import JobSnapshot, SwitchingCosts
 from autoscaler.economics.candidates import Candidates, billed_starts_seconds, starts_seconds
-from autoscaler.economics.supply import BoolArray, IntArray, Supply, fits
+from autoscaler.economics.supply import (
+    BoolArray,
+    IntArray,
+    Supply,
+    fits,
+    networks,
+    usd_per_byte,
+)
 from autoscaler.goodput.throughput import FloatArray
 
 # A job of unknown length has an hour to go, or as long again as it has had.
@@ -30,7 +37,9 @@ class Switches:
     Attributes:
         ready_seconds: until the new instances can train, (B,).
         new_share: which share of the instances of each are new, (B,).
-        boot_usd: what is paid for the new ones until then, (B,).
+        boot_usd: what is paid for the new ones until then, the way of a checkpoint to them
+            included, (B,).
+        carried_usd: what of that is for the way of a checkpoint, (B,).
         works_on: whether the old ones train meanwhile, (B,); otherwise they are gone.
         pause_seconds: paid for at the new price while nobody trains, (B,).
     """
@@ -38,6 +47,7 @@ class Switches:
     ready_seconds: FloatArray
     new_share: FloatArray
     boot_usd: FloatArray
+    carried_usd: FloatArray
     works_on: BoolArray
     pause_seconds: FloatArray
 
@@ -61,6 +71,8 @@ class End:
         start_seconds: from the order of an instance to its first step.
         billed_start_seconds: from its launch to its first step.
         is_sure: whether instances come when they are ordered, as far as is known.
+        network: a number for where they can train together.
+        download_usd: for the way of a checkpoint to all of them.
     """
 
     offer: IntArray
@@ -72,6 +84,8 @@ class End:
     start_seconds: FloatArray
     billed_start_seconds: FloatArray
     is_sure: BoolArray
+    network: IntArray
+    download_usd: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +120,18 @@ class Ground:
         return np.array([is_sure(offer) for offer in self.candidates.offers])
 
     @cached_property
+    def download_usd(self) -> FloatArray:
+        """For the way of a checkpoint to an instance of each offer, (O,)."""
+        offers = self.candidates.offers
+        usd = usd_per_byte(offer.download_usd_per_gb for offer in offers)
+        return self.switching.checkpoint_bytes * usd
+
+    @cached_property
+    def network(self) -> IntArray:
+        """A number for the network of each offer, (O,)."""
+        return networks(self.candidates.offers)
+
+    @cached_property
     def _from_held(self) -> dict[float | None, Switches]:
         return {}
 
@@ -137,7 +163,7 @@ def switches(
     return between(
         _end(at, origin),
         new,
-        Halts(costs.pause_seconds, costs.restore_seconds),
+        Halts(costs.pause_seconds, costs.restore_seconds, costs.carry_seconds),
         _fit_beside(at, *np.broadcast_arrays(origin, target)),
         value_of_time,
     )
@@ -159,18 +185,25 @@ class WaysOn:
 
 @dataclass(frozen=True, slots=True)
 class Halts:
-    """Seconds that a change of membership takes, and that a start from a checkpoint adds."""
+    """Seconds that a change of membership takes, and that a start from a checkpoint adds.
+
+    Where that is one in another network, `carry_seconds` more.
+    """
 
     pause_seconds: float | FloatArray
     restore_seconds: float | FloatArray
+    carry_seconds: float | FloatArray
 
 
 def from_nothing(new: End, pause_seconds: float | FloatArray) -> Switches:
-    """A start of `new`, with what a start from a checkpoint takes."""
+    """A start of `new`, with what a start from a checkpoint takes, if it is one."""
+    carried_usd = np.where(np.asarray(pause_seconds) > 0.0, new.download_usd, 0.0)
+    boot_usd = new.unit_usd_per_second * new.instances * new.billed_start_seconds
     return Switches(
         ready_seconds=new.start_seconds,
         new_share=np.ones(new.offer.shape),
-        boot_usd=new.unit_usd_per_second * new.instances * new.billed_start_seconds,
+        boot_usd=boot_usd + carried_usd,
+        carried_usd=carried_usd,
         works_on=np.zeros(new.offer.shape, dtype=np.bool_),
         pause_seconds=np.broadcast_to(np.asarray(pause_seconds), new.offer.shape),
     )
@@ -183,24 +216,32 @@ def between(
     fits_beside: BoolArray,
     value_of_time: float | FloatArray | None,
 ) -> Switches:
-    """As `switches`, from `old` to `new`; `fits_beside`: there is room for both."""
+    """As `switches`, from `old` to `new`; `fits_beside`: there is room for both.
+
+    In another network the new ones start from the checkpoint that the old ones leave behind.
+    """
+    is_elsewhere = old.network != new.network
     is_worth_it: BoolArray = np.ones(1, dtype=np.bool_)
     if value_of_time is not None:
         paid = new.usd_per_second + value_of_time
         saved = new.start_seconds * (old.usd_per_second - old.rate * paid / new.rate)
-        is_worth_it = ~new.is_sure | (saved <= halts.restore_seconds * paid)
+        spared_usd = halts.restore_seconds * paid + new.download_usd
+        is_worth_it = ~new.is_sure | (saved <= np.where(is_elsewhere, 0.0, spared_usd))
     same_offer = old.offer == new.offer
     kept = np.where(same_offer, np.minimum(old.instances, new.instances), 0)
     extra = new.instances - kept
     as_used = old.devices_used == new.devices_used
     is_same = same_offer & (old.instances == new.instances) & as_used
     works_on = same_offer | (fits_beside & is_worth_it)
-    starts_again = ~works_on | (same_offer & ~as_used)
+    starts_again = ~works_on | (same_offer & ~as_used) | is_elsewhere
     pause = np.where(is_same, 0.0, halts.pause_seconds)
+    pause = pause + np.where(is_elsewhere, halts.carry_seconds, 0.0)
+    carried_usd = np.where(is_elsewhere | ~works_on, new.download_usd, 0.0)
     return Switches(
         ready_seconds=np.where(extra > 0, new.start_seconds, 0.0),
         new_share=extra / new.instances,
-        boot_usd=new.unit_usd_per_second * extra * new.billed_start_seconds,
+        boot_usd=new.unit_usd_per_second * extra * new.billed_start_seconds + carried_usd,
+        carried_usd=carried_usd,
         works_on=works_on,
         pause_seconds=pause + np.where(starts_again, halts.restore_seconds, 0.0),
     )
@@ -220,6 +261,8 @@ def _end(at: Ground, which: int | IntArray) -> End:
         start_seconds=at.start_seconds[offer],
         billed_start_seconds=at.billed_start_seconds[offer],
         is_sure=at.is_sure[offer],
+        network=at.network[offer],
+        download_usd=at.download_usd[offer] * sizes.instances[which],
     )
 
 

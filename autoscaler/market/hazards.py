@@ -62,7 +62,8 @@ class Hazard:
         total, alive = 0.0, 1.0
         for hazard, (first, last) in zip(self.per_second, _classes(), strict=True):
             lasts = _overlap(age_seconds, until, first, last)
-            total += alive * (-math.expm1(-hazard * lasts) / hazard if hazard > 0 else lasts)
+            alone = -math.expm1(-hazard * lasts) / hazard if hazard > 0 else lasts
+            total += alive * min(alone, lasts)  # a hazard of next to nothing has few digits
             alive *= math.exp(-hazard * lasts)
         return total
 

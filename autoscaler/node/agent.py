@@ -179,7 +179,7 @@ class Agent:
         elif self._is_due(wish):
             if self._ready is None:
                 self._prepare(wish)
-            elif self._heartbeats.reply is not None:  # only its reply says when to start
+            elif self._heartbeats.reply is not None and wish.may_start:  # only its reply says
                 self._start(self._ready, wish)
 
     def _is_due(self, wish: NodeReply) -> bool:
@@ -358,6 +358,8 @@ class Agent:
         if self._state.is_complete or self._drains:
             return InstancePhase.DRAINED
         if self._wish is None or not self._is_due(self._wish):
+            return InstancePhase.WAITING
+        if self._ready is not None and not self._wish.may_start:
             return InstancePhase.WAITING
         return InstancePhase.PREPARING if self._state.prepared is None else InstancePhase.STARTING
 

@@ -12,6 +12,7 @@ from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.finishing import COMPLETE_FACT, DONE_FACT
 from autoscaler.controller.leaving import script_seconds
 from autoscaler.controller.lingering import needs_light
+from autoscaler.controller.networks import waits_outside
 from autoscaler.domain.errors import (
     NotAllowed,
     NotFound,
@@ -256,7 +257,13 @@ class Nodes:
             throughput=model.point if model is not None and model.measured else None,
             checkpoint_interval_seconds=self._status.checkpoint_intervals.get(job.id),
             job=job.id,
+            may_start=self._may_start(held),
         )
+
+    def _may_start(self, held: HeldInstance) -> bool:
+        if not held.network or held.phase is InstancePhase.TRAINING:
+            return True
+        return not waits_outside(held, self._store.instances.of_job(held.job))
 
     def _drain_seconds(self, job: JobRecord) -> float:
         return script_seconds(self._store, job, self._least_drain_seconds)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.instance import (
     HANDED_OVER_FACT,
+    NETWORK_FACT,
     START_FACT,
     CloudInstance,
     CloudState,
@@ -31,6 +32,8 @@ _AT_WORK = (
     InstancePhase.TRAINING,
     InstancePhase.WAITING,
 )
+# What is to be known of an instance whatever job it works for.
+_FACTS_OF_INSTANCE = (START_FACT, NETWORK_FACT)
 _TOLD_BY_NODES = frozenset((*_AT_WORK, InstancePhase.DRAINING, InstancePhase.DRAINED))
 
 
@@ -114,6 +117,7 @@ def ordered(order: Order, phase: JobPhase, places: Iterable[Place]) -> Holding:
         phase=InstancePhase.REQUESTED,
         requested_seconds=order.now_seconds,
         extras_usd_per_hour=offer.extras_usd_per_hour,
+        facts={NETWORK_FACT: offer.network} if offer.network else {},
     )
     launch = _intent(IntentKind.LAUNCH, held.id, order.token_of(held.id), order.now_seconds)
     return Holding(held, offer.minimum_billed_seconds, launch)
@@ -178,12 +182,10 @@ def has_left(held: HeldInstance) -> bool:
 
 
 def _facts_of_instance(held: HeldInstance) -> dict[str, str]:
-    """What is to be known of it whatever job it works for."""
-    if START_FACT in held.facts:
-        return {START_FACT: held.facts[START_FACT]}
-    if held.training_seconds is None or held.launched_seconds is None:
-        return {}
-    return {START_FACT: str(held.training_seconds - held.launched_seconds)}
+    known = {fact: held.facts[fact] for fact in _FACTS_OF_INSTANCE if fact in held.facts}
+    if START_FACT in known or held.training_seconds is None or held.launched_seconds is None:
+        return known
+    return known | {START_FACT: str(held.training_seconds - held.launched_seconds)}
 
 
 def unwanted(held: HeldInstance, now_seconds: float) -> HeldInstance:

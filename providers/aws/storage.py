@@ -16,6 +16,7 @@ from botocore.config import Config
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import PermissionDenied
 from autoscaler.domain.storage import StorageGrant
+from autoscaler.market.egress import network_of
 from providers.aws.errors import CALL_ERRORS, Call, provider_error
 from providers.aws.settings import AwsSettings, Patience
 from providers.cloud.storage import (
@@ -65,7 +66,8 @@ class S3JobStorage(CloudJobStorage):
                 read_timeout=patience.answer_seconds,
             ),
         )
-        super().__init__(self._ground.place, clock)
+        network = network_of("aws", self._ground.region)
+        super().__init__(self._ground.place, network, clock)
 
     def _made(self, place: str, bundle: str | None) -> StorageGrant:
         role, region = self._ground.account, self._ground.region

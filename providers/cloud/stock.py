@@ -10,6 +10,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.market.catalogue import MINIMUM_BILLED_SECONDS
+from autoscaler.market.egress import network_of
 from autoscaler.market.prices import Price, RefusedPrice
 from providers.cloud.sales import PoolBounds, Sale
 
@@ -157,6 +158,7 @@ class Stock(Generic[Pool]):
             reclaims_per_hour=_USUAL_RECLAIMS_PER_HOUR if is_spot else 0.0,
             minimum_billed_seconds=MINIMUM_BILLED_SECONDS,
             extras_usd_per_hour=ware.pool.extras_usd_per_hour,
+            network=network_of(self._provider, ware.pool.region),
             price_source=price.source,
             priced_seconds=price.as_of_seconds,
         )

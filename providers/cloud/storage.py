@@ -34,8 +34,9 @@ class CloudJobStorage(JobStorage):
         NotFound: obstore is not installed.
     """
 
-    def __init__(self, place: str, clock: Clock) -> None:
+    def __init__(self, place: str, network: str, clock: Clock) -> None:
         self._clock = clock
+        self._network = network
         self._grants: dict[tuple[str, str | None], StorageGrant] = {}
         self._lock = threading.Lock()
         self._jobs = Objects(place, self._own, _PATIENCE_SECONDS)
@@ -68,6 +69,11 @@ class CloudJobStorage(JobStorage):
     def bundles(self) -> Objects:
         """What lies beside it, under `bundles`."""
         return self._bundles
+
+    @property
+    def network(self) -> str:
+        """That of the region that it is in."""
+        return self._network
 
     def grant(self, owner: str, bundle: str | None = None) -> StorageGrant:
         """Leave for one owner's prefix and one bundle; see `JobStorage`."""

@@ -15,6 +15,7 @@ from typing import Any, Final
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import NotFound, PermissionDenied, Unavailable
 from autoscaler.domain.storage import StorageGrant
+from autoscaler.market.egress import network_of
 from providers.cloud.storage import (
     GRANT_SECONDS,
     OWN_SECONDS,
@@ -63,7 +64,8 @@ class GcsJobStorage(CloudJobStorage):
         self._options: dict[str, str] = {}
         if session.endpoint_url is not None:
             self._options["base_url"] = session.endpoint_url
-        super().__init__(self._ground.place, clock)
+        network = network_of("gcp", self._ground.region)
+        super().__init__(self._ground.place, network, clock)
 
     def _made(self, place: str, bundle: str | None) -> StorageGrant:
         try:

@@ -20,7 +20,9 @@ from autoscaler.ledger.bill import amount
 from providers.base import Provider
 
 
-def offer(name: str = "small", devices: int = 1, usd_per_hour: str = "0.10") -> Offer:
+def offer(
+    name: str = "small", devices: int = 1, usd_per_hour: str = "0.10", network: str = ""
+) -> Offer:
     return Offer(
         id=name,
         provider="file",
@@ -32,6 +34,7 @@ def offer(name: str = "small", devices: int = 1, usd_per_hour: str = "0.10") -> 
         usd_per_hour=Decimal(usd_per_hour),
         boot_seconds=5.0,
         network_bytes_per_second=1e9,
+        network=network,
     )
 
 
@@ -42,7 +45,7 @@ class FileCloud(Provider):
         self._path = path
         self._clock = clock
         self._devices = devices
-        self._offers = (offer(), offer("large", 2, "0.19"))
+        self.sold = (offer(), offer("large", 2, "0.19"))
         self.before_call: Callable[[str], None] = lambda name: None
         self.after_call: Callable[[str], None] = lambda name: None
         self.refusals: list[ProviderError] = []
@@ -58,7 +61,7 @@ class FileCloud(Provider):
 
     def offers(self) -> Sequence[Offer]:
         self._must_answer()
-        return self._offers
+        return self.sold
 
     def limits(self) -> Sequence[Limit]:
         return (Limit("devices", LimitUnit.DEVICES, self._devices),)
@@ -112,7 +115,7 @@ class FileCloud(Provider):
     def billed_usd(self) -> Decimal:
         """What this cloud says it charged."""
         total = Decimal(0)
-        prices = {each.id: each.usd_per_hour for each in self._offers}
+        prices = {each.id: each.usd_per_hour for each in self.sold}
         for seen in self._all():
             ended = self._clock.now() if seen.ended_seconds is None else seen.ended_seconds
             total += amount(prices[seen.offer], ended - seen.launched_seconds)
@@ -130,7 +133,7 @@ class FileCloud(Provider):
             raise Unavailable("the cloud does not answer")
 
     def _check_room(self, offer_id: str, records: dict[str, Any]) -> None:
-        sizes = {each.id: each.devices for each in self._offers}
+        sizes = {each.id: each.devices for each in self.sold}
         if offer_id not in sizes:
             raise NotFound(f"no offer {offer_id}")
         used = sum(
@@ -145,7 +148,7 @@ class FileCloud(Provider):
         seen = CloudInstance(**{**record, "state": CloudState(record["state"])})
         if seen.ended_seconds is not None:
             return replace(seen, state=CloudState.TERMINATED)
-        boots = {each.id: each.boot_seconds for each in self._offers}
+        boots = {each.id: each.boot_seconds for each in self.sold}
         booted = self._clock.now() >= seen.launched_seconds + boots[seen.offer]
         return replace(seen, state=CloudState.RUNNING if booted else CloudState.PENDING)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
@@ -9,10 +10,11 @@ from autoscaler.controller.cadence import checkpoint_intervals
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.goodput import Batch, BatchBounds
 from autoscaler.domain.job import CheckpointSpec, InstanceBounds, JobPhase, JobRecord, JobSpec
+from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import CheckpointStatus, TrainingReport
-from autoscaler.domain.snapshot import JobSnapshot, SwitchingCosts
+from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts
 from tests.controller.world import World
-from tests.economics.cases import job
+from tests.economics.cases import NOW, job, offer
 
 BOUNDS = BatchBounds(32, 32, 32, False)
 
@@ -52,8 +54,15 @@ def on_spot(
 WRITTEN = CheckpointStatus(step=90, seconds=2.0, bytes=10, pause_seconds=1.0)
 
 
+NEAR = offer("spot", "0.36", reclaims_per_hour=0.5)
+
+
+def at(one: JobSnapshot, spot: Offer = NEAR) -> Snapshot:
+    return Snapshot(NOW, (spot,), (), (one,))
+
+
 def interval(one: JobSnapshot, written: CheckpointStatus = WRITTEN) -> float | None:
-    return checkpoint_intervals([record(written)], [one]).get("resnet")
+    return checkpoint_intervals([record(written)], at(one)).get("resnet")
 
 
 def test_it_is_the_square_root_of_twice_the_pause_and_the_life_to_a_part_of_a_doubling() -> None:
@@ -75,13 +84,13 @@ def test_nothing_is_told_without_a_hazard_a_measurement_or_where_the_owner_has_s
         assert interval(on_spot(per_hour)) is None
     assert interval(on_spot(0.5, pause_seconds=0.0)) is None
     unmeasured = replace(record(WRITTEN), report=None)
-    assert checkpoint_intervals([unmeasured], [on_spot(0.5)]) == {}
+    assert checkpoint_intervals([unmeasured], at(on_spot(0.5))) == {}
     own = record(WRITTEN, interval_seconds=900.0)
-    assert checkpoint_intervals([own], [on_spot(0.5)]) == {}
+    assert checkpoint_intervals([own], at(on_spot(0.5))) == {}
 
 
 def test_what_its_cloud_wants_back_has_it_save_as_often_as_any() -> None:
-    told = checkpoint_intervals([record(WRITTEN)], [on_spot(0.01)], {"resnet"})
+    told = checkpoint_intervals([record(WRITTEN)], at(on_spot(0.01)), {"resnet"})
     assert told == {"resnet": 30.0}
 
 
@@ -98,3 +107,17 @@ def test_a_controller_tells_nothing_of_what_is_not_reclaimed(world: World) -> No
     world.tick(6)
     assert world.training(name)
     assert world.controller.status.checkpoint_intervals == {}
+
+
+def test_what_is_sent_by_the_gigabyte_is_saved_less_often_and_no_longer_than_an_hour() -> None:
+    """10 GB at $0.12 are $1.20, for which the instance could be had for 12,000 s."""
+    far = replace(NEAR, upload_usd_per_gb=Decimal("0.12"))
+    big = on_spot(0.5)
+    big = replace(big, switching=replace(big.switching, checkpoint_bytes=10e9))
+    assert checkpoint_intervals([record(WRITTEN)], at(big, far)) == {"resnet": 3600.0}
+    small = replace(big, switching=replace(big.switching, checkpoint_bytes=10e6))
+    (near,) = checkpoint_intervals([record(WRITTEN)], at(small)).values()
+    (sent,) = checkpoint_intervals([record(WRITTEN)], at(small, far)).values()
+    assert sent == pytest.approx(near * math.sqrt(13), rel=0.1), "1 s more counts as 13"
+    firm = replace(big, held_reclaims_per_hour=0.0)
+    assert checkpoint_intervals([record(WRITTEN)], at(firm, far)) == {"resnet": 3600.0}

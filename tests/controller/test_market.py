@@ -104,7 +104,7 @@ def test_a_refused_price_is_told_once_each_time(tmp_path: Path) -> None:
     world = World(tmp_path, ControllerSettings(replan_seconds=0.0))
     absurd = replace(G5, usd_per_hour=Decimal(4000))
     for sold, times in ((absurd, 3), (G5, 2), (absurd, 2)):
-        world.cloud._offers = (sold, offer())
+        world.cloud.sold = (sold, offer())
         world.tick(times)
     told = [event for event in world.store.events.latest() if event.kind == "price refused"]
     assert len(told) == 2 and told[0].text.startswith("g5 is left out: $4000/h (file)")
@@ -125,12 +125,12 @@ def test_shares_of_users_are_in_what_is_planned_from(tmp_path: Path) -> None:
 def test_what_is_held_on_spot_is_billed_at_the_price_of_the_market(tmp_path: Path) -> None:
     world = World(tmp_path, ControllerSettings(replan_seconds=0.0))
     spot = replace(offer("spot"), purchase=Purchase.SPOT)
-    world.cloud._offers = (spot,)
+    world.cloud.sold = (spot,)
     job = world.submit()
     world.wish(job, 1, "spot")
     world.tick(4)
     (before,) = world.store.instances.alive()
-    world.cloud._offers = (replace(spot, usd_per_hour=spot.usd_per_hour * 2),)
+    world.cloud.sold = (replace(spot, usd_per_hour=spot.usd_per_hour * 2),)
     world.tick(2)
     (after,) = world.store.instances.alive()
     assert after.usd_per_hour == 2 * before.usd_per_hour
@@ -141,3 +141,26 @@ def test_what_is_held_on_spot_is_billed_at_the_price_of_the_market(tmp_path: Pat
         before.usd_per_hour,
         after.usd_per_hour,
     ]
+
+
+def test_files_that_lie_elsewhere_are_paid_for_on_their_way(shop: Shop) -> None:
+    """Both ways where each cloud takes its own toll, and nothing where they are at home."""
+    near = replace(offer("near"), network="aws/us-east-1")
+    region = replace(offer("region"), network="aws/eu-west-1")
+    far = replace(offer("far"), network="gcp/us-central1")
+    shop.sold = (near, region, far, offer("here"))
+    market = Market({"file": shop}, None, files_network="aws/us-east-1")
+    market.refresh(10.0)
+    ways = {
+        each.id: (str(each.upload_usd_per_gb), str(each.download_usd_per_gb))
+        for each in market.offers
+    }
+    assert ways == {
+        "near": ("0", "0"),
+        "region": ("0.02", "0.02"),
+        "far": ("0.12", "0.09"),
+        "here": ("0", "0.09"),
+    }
+    alone = Market({"file": shop}, None)
+    alone.refresh(10.0)
+    assert alone.offers == shop.sold, "without a storage all see one disk"

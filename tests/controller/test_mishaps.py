@@ -269,7 +269,7 @@ def test_instances_that_end_before_they_train_are_bought_ever_more_slowly(world:
 def test_what_dies_on_every_offer_is_bought_ever_more_slowly_on_all(world: World) -> None:
     """An image that does not boot, in a pool with many types and zones."""
     names = [f"kind-{number}" for number in range(20)]
-    world.cloud._offers = tuple(offer(name) for name in names)
+    world.cloud.sold = tuple(offer(name) for name in names)
     job, launched = world.submit(), 0
     for name in names:
         world.wish(job, 1, name)

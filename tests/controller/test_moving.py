@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from autoscaler.domain.instance import Desired
+from autoscaler.store.measurements import START_DURATION
+from tests.controller.cloud import offer
 from tests.controller.world import World
 
 
@@ -46,3 +50,59 @@ def test_a_move_that_stops_first_orders_at_once_and_trains_again(world: World) -
     assert [held.offer for held in world.training(job)] == ["large"]
     assert [held.offer for held in world.store.instances.of_job(job)] == ["large"]
     world.assert_nothing_leaked()
+
+
+@pytest.fixture
+def wide(world: World) -> World:
+    """With an offer in another network."""
+    world.cloud.sold = (*world.cloud.sold, offer("far", 1, "0.05", "elsewhere"))
+    return world
+
+
+def test_a_move_to_another_network_waits_at_the_door_until_the_old_have_left(
+    wide: World,
+) -> None:
+    job = wide.submit()
+    wide.wish(job, 2)
+    wide.tick(6)
+    wide.wish(job, 2, "far")
+    seen: list[tuple[int, int]] = []
+    for _ in range(10):
+        wide.tick(1)
+        training = [held.network for held in wide.training(job)]
+        assert len(set(training)) <= 1, "they can't reach each other"
+        seen.append((training.count(""), training.count("elsewhere")))
+    while_they_boot = sum(near == 2 for near, _ in seen)
+    assert while_they_boot >= 3, "the old ones train on until the new ones are at the door"
+    assert seen[-1] == (0, 2)
+    assert [held.offer for held in wide.store.instances.of_job(job)] == ["far", "far"]
+    wide.assert_nothing_leaked()
+    durations = wide.store.measurements.durations(job)
+    near, far = (durations[offer, START_DURATION].seconds for offer in ("small", "far"))
+    assert far == pytest.approx(near), "waiting at the door is no start"
+
+
+def test_one_that_boots_in_another_network_is_given_back_when_the_job_stays(wide: World) -> None:
+    job = wide.submit()
+    wide.wish(job, 1)
+    wide.tick(6)
+    wide.wish(job, 1, "far")
+    wide.tick(2)
+    wide.wish(job, 1)
+    wide.tick(8)
+    assert [held.offer for held in wide.training(job)] == ["small"]
+    assert [held.offer for held in wide.store.instances.of_job(job)] == ["small"]
+    wide.assert_nothing_leaked()
+
+
+def test_of_two_networks_that_boot_at_once_one_is_let_in(wide: World) -> None:
+    """Also where it was neither's turn yet: a job changes its mind before anything trains."""
+    job = wide.submit()
+    wide.wish(job, 1, "far")
+    wide.tick(1)
+    wide.wish(job, 1)
+    for _ in range(12):
+        wide.tick(1)
+        assert len({held.network for held in wide.training(job)}) <= 1
+    assert [held.offer for held in wide.training(job)] == ["small"]
+    wide.assert_nothing_leaked()

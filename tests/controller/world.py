@@ -14,6 +14,7 @@ from pathlib import Path
 from autoscaler.clock import VirtualClock
 from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.finishing import COMPLETE_FACT, DONE_FACT
+from autoscaler.controller.networks import waits_outside
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.instance import CloudState, Desired, HeldInstance, InstancePhase
@@ -144,8 +145,11 @@ class World:
         for held in self.store.instances.alive():
             if held.cloud_id is None or states.get(held.cloud_id) is not CloudState.RUNNING:
                 continue
-            leaves = held.desired is Desired.ABSENT
-            phase = InstancePhase.DRAINED if leaves else InstancePhase.TRAINING
+            phase = InstancePhase.TRAINING
+            if held.desired is Desired.ABSENT:
+                phase = InstancePhase.DRAINED
+            elif waits_outside(held, self.store.instances.of_job(held.job)):
+                phase = InstancePhase.WAITING
             self.store.instances.record_node(held.id, phase, self.clock.now())
 
     def do_part(self, held: HeldInstance) -> None:

@@ -52,7 +52,32 @@ def price(job: JobSnapshot, snapshot: Snapshot, allocation: Allocation) -> float
     """$ per second, with the refills of spot."""
     offer = offer_of(snapshot, allocation)
     refills = allocation.instances * offer.reclaims_per_hour / 3600 * offer.boot_seconds
-    return (allocation.instances + refills) * float(offer.usd_per_hour) / 3600
+    instances = (allocation.instances + refills) * float(offer.usd_per_hour) / 3600
+    return instances + uploads(job, offer)
+
+
+def uploads(job: JobSnapshot, offer: Offer) -> float:
+    """$ per second for checkpoints on their way to storage, by Young and Daly's equation 37."""
+    gigabytes = job.switching.checkpoint_bytes / 1e9
+    usd = gigabytes * float(offer.upload_usd_per_gb)
+    if usd == 0 or job.switching.checkpoint_interval_seconds is not None:
+        return usd / (job.switching.checkpoint_interval_seconds or 1.0)
+    if offer.reclaims_per_hour == 0:
+        return usd / 3600
+    seconds = job.switching.checkpoint_seconds + usd / (float(offer.usd_per_hour) / 3600)
+    life = 3600 / offer.reclaims_per_hour
+    if seconds >= 2 * life:
+        best = life
+    else:
+        half = seconds / (2 * life)
+        best = math.sqrt(2 * seconds * life) * (1 + math.sqrt(half) / 3 + half / 9) - seconds
+    return usd / min(max(best, 30.0), 3600.0)
+
+
+def download(job: JobSnapshot, offer: Offer, instances: int) -> float:
+    """$ for a checkpoint on its way to so many instances."""
+    gigabytes = job.switching.checkpoint_bytes / 1e9
+    return gigabytes * float(offer.download_usd_per_gb) * instances
 
 
 def cost(
@@ -66,8 +91,10 @@ def cost(
     unit = float(offer.usd_per_hour) / 3600
     if before is None:
         idle = offer.boot_seconds * (after.instances * unit + value)
-        pause = job.switching.restore_seconds if job.spent_usd > 0 else 0.0
-        return idle + pause * spent + work * rest
+        has_run = job.spent_usd > 0 and job.switching.restore_seconds > 0
+        pause = job.switching.restore_seconds if has_run else 0.0
+        fetched = download(job, offer, after.instances) if has_run else 0.0
+        return idle + fetched + pause * spent + work * rest
     if before == after:
         return work * rest
     kept = min(before.instances, after.instances) if before.offer == after.offer else 0
@@ -78,10 +105,17 @@ def cost(
         pause += job.switching.restore_seconds
     speed = goodput(job, snapshot, before)
     restore = job.switching.restore_seconds * spent
+    is_elsewhere = offer_of(snapshot, before).network != offer.network
+    boot = extra * unit * ready
+    if is_elsewhere:
+        boot += download(job, offer, after.instances)
+        pause += job.switching.restore_seconds + job.switching.carry_seconds
+        restore = 0.0
     if before.offer != after.offer and offer.purchase is not Purchase.SPOT:
         saved = ready * (price(job, snapshot, before) - speed * rest)
-        if saved > restore:
-            return extra * unit * ready + ready * value + pause * spent + restore + work * rest
+        fetched = 0.0 if is_elsewhere else download(job, offer, after.instances)
+        if saved > restore + fetched:
+            return boot + fetched + ready * value + pause * spent + restore + work * rest
     done = min(work, speed * ready)
     meanwhile = done / speed * (price(job, snapshot, before) + value)
-    return extra * unit * ready + meanwhile + pause * spent + (work - done) * rest
+    return boot + meanwhile + pause * spent + (work - done) * rest

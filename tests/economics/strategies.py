@@ -30,6 +30,18 @@ from autoscaler.domain.terms import (
 from tests.economics.cases import ALL, NOW, job, model, offer, valued
 
 KINDS = ("core", "card")
+# Beside where jobs keep their files, and far from it.
+_NETWORKS = st.sampled_from(
+    [
+        {},
+        {},
+        {
+            "network": "far",
+            "upload_usd_per_gb": Decimal("0.12"),
+            "download_usd_per_gb": Decimal("0.09"),
+        },
+    ]
+)
 
 
 @st.composite
@@ -53,6 +65,7 @@ def offers(draw: st.DrawFn, is_simple: bool = False) -> tuple[Offer, ...]:
             kind=draw(st.sampled_from(KINDS)),
             boot_seconds=0.0 if is_simple else draw(st.floats(0.0, 60.0)),
             reclaims_per_hour=draw(st.sampled_from([0.0, 0.0, 0.5])),
+            **({} if is_simple else draw(_NETWORKS)),
         )
         for index in range(count)
     )
@@ -127,7 +140,10 @@ def _job(
         remaining_examples=draw(st.floats(0.0, 1e6)),
         spent_usd=0.0 if held is None else 0.5,
         switching=SwitchingCosts(
-            pause_seconds=draw(st.floats(0.0, 5.0)), restore_seconds=draw(st.floats(0.0, 30.0))
+            pause_seconds=draw(st.floats(0.0, 5.0)),
+            restore_seconds=draw(st.floats(0.0, 30.0)),
+            checkpoint_bytes=draw(st.sampled_from([0.0, 1e6, 3e9])),
+            carry_seconds=draw(st.sampled_from([0.0, 60.0])),
         ),
         waited_seconds=draw(st.floats(0.0, 7200.0)),
     )

@@ -121,6 +121,26 @@ def test_move() -> None:
     )
 
 
+def test_move_to_another_cloud() -> None:
+    """What the checkpoint costs on its way is named, and counts before the move pays."""
+    far = replace(LARGE, id="far", usd_per_hour=Decimal("0.05"), zone="us-central1-a")
+    far = replace(far, network="gcp/us-central1", download_usd_per_gb=Decimal("0.09"))
+    costs = SwitchingCosts(0.05, 3.0, checkpoint_bytes=1e8, carry_seconds=10.0)
+    one = job(
+        held=Allocation("local-large", 1, 2),
+        instances=InstanceBounds(1, 1),
+        switching=costs,
+        remaining_examples=9e6,
+    )
+    assert said(one, snapshot(one, offers=(LARGE, far))) == (
+        "move resnet from 1 x local-large to 1 x local-large (us-central1-a): "
+        "-$0.14/h at the same goodput; pays back its 6 s boot in 245 s, for which nothing trains; "
+        "by its checkpoint, $0.009 on the way"
+    )
+    dear = replace(one, remaining_examples=9e3)
+    assert said(dear, snapshot(dear, offers=(LARGE, far))).startswith("hold resnet at 1 x")
+
+
 def test_more_devices_of_the_same_instance() -> None:
     one = job(held=Allocation("local-large", 1, 1), instances=InstanceBounds(1, 1))
     assert said(one, snapshot(one, offers=(LARGE,))) == (

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from autoscaler.economics.switching import (
     work_ahead,
 )
 from tests.economics import naive
-from tests.economics.cases import LARGE, NOW, SMALL, devices, job, snapshot
+from tests.economics.cases import LARGE, NOW, SMALL, devices, job, offer, snapshot
 from tests.economics.strategies import snapshots
 
 TWO = Allocation("local-small", 2, 1)
@@ -82,6 +83,33 @@ def test_moving_without_room_for_both_stands_still_and_starts_from_a_checkpoint(
     assert taken.lost_seconds == pytest.approx([9.05])
     # More of the same offer waits for room, and the job works on.
     assert figures(change(at, Allocation("local-small", 3, 1)))[2]
+
+
+def test_moving_to_another_network_goes_by_a_checkpoint_that_is_paid_for() -> None:
+    """1.5 GB to each of two instances at $0.09, 60 s on the way, and 3 s to start from it."""
+    far = offer("far", "0.05", network="gcp/us-central1", download_usd_per_gb=Decimal("0.09"))
+    costs = SwitchingCosts(0.05, 3.0, checkpoint_bytes=1.5e9, carry_seconds=60.0)
+    one = job(held=TWO, switching=costs)
+    at = ground_of(one, snapshot(one, offers=(SMALL, LARGE, far)))
+    to_far = Allocation("far", 2, 1)
+    taken = change(at, to_far)
+    assert figures(taken) == pytest.approx((6.0, 2 * 0.05 * 6 + 0.27 * 3600, True, 63.05))
+    assert taken.carried_usd == pytest.approx([0.27])
+    near = change(at, Allocation("local-large", 1, 2))
+    assert figures(near) == pytest.approx((6.0, 0.19 * 6, True, 0.05)), "nothing of it here"
+    home = ground_of(replace(one, held=to_far), snapshot(one, offers=(SMALL, LARGE, far)))
+    assert change(home, Allocation("far", 3, 1)).carried_usd == pytest.approx([0.0]), (
+        "one that joins gets the state from the others"
+    )
+
+
+def test_a_start_of_what_has_run_fetches_its_checkpoint() -> None:
+    far = offer("far", "0.05", network="gcp/us-central1", download_usd_per_gb=Decimal("0.09"))
+    costs = SwitchingCosts(0.05, 3.0, checkpoint_bytes=1e9)
+    for spent, carried in ((0.0, 0.0), (0.5, 0.09)):
+        one = job(switching=costs, spent_usd=spent)
+        at = ground_of(one, snapshot(one, offers=(far,)))
+        assert change(at, Allocation("far", 1, 1)).carried_usd == pytest.approx([carried])
 
 
 def test_other_jobs_take_room_too() -> None:
@@ -145,6 +173,12 @@ def test_the_old_instances_stop_at_once_exactly_where_working_on_is_dearer(
         common = float(taken.boot_usd[0]) + one.switching.pause_seconds * there
         works_on = ready * here + (work - before * ready) * there / after
         stops = ready * value + one.switching.restore_seconds * there + work * there / after
+        target, source = (every.offers[every.sizes.offer[each]] for each in (index, held))
+        if source.network == target.network:
+            stops += naive.download(one, target, int(every.sizes.instances[index]))
+        else:  # from a checkpoint in any case
+            works_on += one.switching.restore_seconds * there
+            common += one.switching.carry_seconds * there
         if every.offers[every.sizes.offer[index]].purchase is Purchase.SPOT:
             stops = math.inf
         assert cost[index] == pytest.approx(common + min(works_on, stops), rel=1e-9)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from autoscaler.market.hazards import (
@@ -38,6 +38,7 @@ def test_the_usual_hazard_has_the_mean_that_is_told_and_falls_with_age() -> None
     assert rare.ends_per_second(8 * HOUR, 4 * HOUR) < rare.ends_per_second(0.0, 4 * HOUR) / 2
 
 
+@example(Hazard((0.0, 0.0, 0.0, 0.0, 5e-324)), 1.0, 28800.5, 1.0)
 @given(hazards, seconds, seconds, seconds)
 def test_survival_goes_on_where_it_was(
     hazard: Hazard, age: float, first: float, second: float

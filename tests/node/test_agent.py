@@ -70,6 +70,21 @@ def test_a_script_that_ends_well_completes_the_job(site: Site) -> None:
     assert not controller.failures
 
 
+def test_all_is_ready_before_it_may_start(site: Site) -> None:
+    """Others of its job, which it can't reach, have to leave first."""
+    controller = site.serve(job(STEPS="10"))
+    controller.want(may_start=False)
+    instance = site.launch()
+    instance.wait_for(InstancePhase.WAITING)
+    heard = len(controller.reports)
+    wait_until(lambda: len(controller.reports) > heard + 2, "heartbeats while it waits")
+    assert controller.phases("job-0")[-1] is InstancePhase.WAITING
+    assert controller.log == ""
+    controller.want(may_start=True)
+    wait_until(lambda: instance.is_complete, "the end")
+    assert controller.log == "attempt on 0\n"
+
+
 @pytest.mark.parametrize("agent_dies", [False, True])
 def test_a_script_that_has_done_its_part_does_not_complete_the_job(
     site: Site, agent_dies: bool

@@ -80,6 +80,10 @@ class FolderStorage(JobStorage):
     def bundles(self) -> Objects:
         return self._objects("bundles")
 
+    @property
+    def network(self) -> str:
+        return ""
+
     def grant(self, owner: str, bundle: str | None = None) -> StorageGrant:
         if self.trouble is not None:
             raise self.trouble

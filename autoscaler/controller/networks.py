@@ -1,0 +1,33 @@
+"""Which of a job's instances may train: those of one network, for they can't reach the others.
+
+A job that moves to another network is handed on by its checkpoint. The new instances come as far
+as the door: all is laid out, and their scripts are started once the old ones have left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from autoscaler.domain.instance import HeldInstance, InstancePhase
+
+_IS_OUT: Final = (InstancePhase.DRAINED, InstancePhase.ENDED)
+
+
+def waits_outside(held: HeldInstance, own: Iterable[HeldInstance]) -> bool:
+    """Whether an instance has to wait until those of another network have left its job.
+
+    `own` are all of the job's. It is in the network of the one that joined first of those that
+    have not left, so that it is in one at any moment, whoever comes and goes.
+    """
+    inside = [
+        (each.joined_seconds, each.id, each.network)
+        for each in own
+        if each.joined_seconds is not None and each.phase not in _IS_OUT
+    ]
+    return bool(inside) and min(inside)[2] != held.network
+
+
+def is_at_the_door(held: HeldInstance, own: Iterable[HeldInstance]) -> bool:
+    """Whether it would train as soon as it may."""
+    return held.phase is InstancePhase.WAITING and waits_outside(held, own)
