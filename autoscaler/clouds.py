@@ -67,22 +67,18 @@ def open_providers(
 def open_storage(sources: Sequence[str], state: Path, clock: Clock) -> JobStorage | None:
     """Where jobs keep their files, if pools of a cloud are named: their instances share no disk.
 
+    A job may move between clouds, so that its files lie in one: that of the source named first.
     It stays for as long as the controller runs, whatever the pools become.
 
     Raises:
         SpecError: a source can't be read, or names no such place.
         ProviderError: the cloud does not give the pools, or there are no credentials.
     """
-    for source in sources:
-        if cloud_of(source) == AWS:
-            return _open_aws_storage(source, state / _KEPT, clock)
-    if sources:
-        raise SpecError(
-            f"{sources[0]}: jobs keep no files in Cloud Storage yet: name pools of AWS beside it, "
-            "whose bucket has those of both",
-            "--pools",
-        )
-    return None
+    if not sources:
+        return None
+    first = sources[0]
+    open_files = _open_gcp_storage if cloud_of(first) == GCP else _open_aws_storage
+    return open_files(first, state / _KEPT, clock)
 
 
 def cloud_of(source: str) -> str:
@@ -109,6 +105,15 @@ def _open_aws_storage(source: str, kept: Path, clock: Clock) -> JobStorage:
     endpoint_url = settings.endpoint_url or os.environ.get("AWS_ENDPOINT_URL")
     settings = settings.model_copy(update={"endpoint_url": endpoint_url})
     return S3JobStorage(settings, open_session(), clock)
+
+
+def _open_gcp_storage(source: str, kept: Path, clock: Clock) -> JobStorage:
+    from providers.gcp.reading import fetch_settings, parse_settings
+    from providers.gcp.session import open_session
+    from providers.gcp.storage import GcsJobStorage
+
+    settings = PoolsSource(source, kept, fetch_settings, parse_settings).read_or_recall()
+    return GcsJobStorage(settings, open_session(settings.endpoint_url), clock)
 
 
 def _open_aws(source: str, state: Path, host: str, controller: str, clock: Clock) -> Provider:

@@ -1,7 +1,8 @@
 """Objects in a cloud's storage, under one place; the only obstore.
 
-A place is a URL, such as ``s3://bucket/jobs/digits``, or ``file:///shared/jobs/digits`` for a
-directory that all see. An object is there as a whole or not at all, and is seen as soon as it is.
+A place is a URL, such as ``s3://bucket/jobs/digits`` or ``gs://bucket/jobs/digits``, or
+``file:///shared/jobs/digits`` for a directory that all see. An object is there as a whole or not
+at all, and is seen as soon as it is.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ _DENIED_WORDS: Final = (
     *("AccessDenied", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken"),
     *("SignatureDoesNotMatch", "403 Forbidden", "401 Unauthorized"),
 )
+
+_EXTRAS: Final = {"s3": "aws", "gs": "gcp"}
+# What S3 and Cloud Storage call where they are reached, if not where they always are.
+_ENDPOINTS: Final = ("endpoint", "base_url")
 
 Access = Callable[[], StorageGrant]
 
@@ -150,10 +155,11 @@ class Objects:
         try:
             from obstore.store import from_url
         except ModuleNotFoundError as error:
+            extra = _EXTRAS.get(self.place.partition(":")[0], "aws")
             raise NotFound(
                 f"{self.place} can't be reached without {error.name}: install "
-                "castor-autoscaler[training] on instances and castor-autoscaler[aws] beside the "
-                "controller"
+                f"castor-autoscaler[training] on instances and castor-autoscaler[{extra}] beside "
+                "the controller"
             ) from error
         grant, build = self._access(), cast(Callable[..., Any], from_url)
         if self.place.startswith("file:"):
@@ -162,7 +168,7 @@ class Objects:
         pause = timedelta(seconds=min(_LONGEST_PAUSE_SECONDS, self._patience_seconds))
         request = timedelta(seconds=min(_LONGEST_REQUEST_SECONDS, 5 * self._patience_seconds))
         options: dict[str, Any] = dict(grant.options)
-        is_plain = options.get("endpoint", "").startswith("http:")
+        is_plain = any(options.get(each, "").startswith("http:") for each in _ENDPOINTS)
         with self._named(""):
             return build(
                 self.place,
@@ -187,7 +193,7 @@ class Objects:
 
     @contextmanager
     def _told_missing(self, name: str) -> Iterator[None]:
-        """S3 refuses to say that an object is missing to who may list some prefixes only."""
+        """Clouds refuse to say that an object is missing to who may list some prefixes only."""
         try:
             yield
         except PermissionDenied as error:

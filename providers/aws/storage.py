@@ -7,31 +7,29 @@ A role that was assumed by a role lasts for an hour at most, so that is what a g
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import PermissionDenied, SpecError
+from autoscaler.domain.errors import PermissionDenied
 from autoscaler.domain.storage import StorageGrant
-from autoscaler.objects import Objects
 from providers.aws.errors import CALL_ERRORS, Call, provider_error
 from providers.aws.settings import AwsSettings, Patience
-from providers.storage import JobStorage
+from providers.cloud.storage import (
+    GRANT_SECONDS,
+    OWN_SECONDS,
+    CloudJobStorage,
+    bucket_and_name,
+    ground_of,
+)
 
-GRANT_SECONDS: Final = 3600
-_OWN_SECONDS: Final = 60.0
-# A grant is given again, to the next instance of its job, while so much of its time is left.
-_LEAST_LEFT: Final = 0.75
 _LONGEST_SESSION_NAME: Final = 64
-_STORAGE_PATIENCE_SECONDS: Final = 10.0
 
 
-class S3JobStorage(JobStorage):
+class S3JobStorage(CloudJobStorage):
     """The storage that `settings` name: that of the first region with `jobs`.
 
     `session` has the controller's credentials. Safe to share between threads.
@@ -49,15 +47,14 @@ class S3JobStorage(JobStorage):
         clock: Clock,
         patience: Patience = Patience(),
     ) -> None:
-        self._region, self._place, self._role = _chosen(settings)
+        self._ground = ground_of(settings.regions, lambda region: region.job_role, "job_role")
         self._session = session
-        self._clock = clock
-        self._options = {"region": self._region}
+        self._options = {"region": self._ground.region}
         if settings.endpoint_url is not None:
             self._options["endpoint"] = settings.endpoint_url
         self._tokens = session.client(
             "sts",
-            region_name=self._region,
+            region_name=self._ground.region,
             endpoint_url=settings.endpoint_url,
             config=Config(
                 retries={
@@ -68,76 +65,41 @@ class S3JobStorage(JobStorage):
                 read_timeout=patience.answer_seconds,
             ),
         )
-        self._grants: dict[tuple[str, str | None], StorageGrant] = {}
-        self._lock = threading.Lock()
-        self._jobs = Objects(self._place, self._own, _STORAGE_PATIENCE_SECONDS)
-        bundles = f"{self._place.rpartition('/')[0]}/bundles"
-        self._bundles = Objects(bundles, self._own, _STORAGE_PATIENCE_SECONDS)
+        super().__init__(self._ground.place, clock)
 
-    @property
-    def jobs(self) -> Objects:
-        """What lies under `regions.R.jobs`, with the controller's own credentials."""
-        return self._jobs
-
-    @property
-    def bundles(self) -> Objects:
-        """What lies beside it, under `bundles`."""
-        return self._bundles
-
-    def grant(self, owner: str, bundle: str | None = None) -> StorageGrant:
-        """Leave for one owner's prefix and one bundle; see `JobStorage`.
-
-        Raises:
-            PermissionDenied: the job role can't be assumed.
-            Throttled, Unavailable: not now.
-        """
-        known = self._known(owner, bundle)
-        if known is not None:
-            return known
-        granted = self._assumed(owner, bundle)
-        with self._lock:
-            now_seconds = self._clock.now()
-            alive = {key: each for key, each in self._grants.items() if _left(each, now_seconds)}
-            self._grants = {**alive, (owner, bundle): granted}
-        return granted
-
-    def _known(self, owner: str, bundle: str | None) -> StorageGrant | None:
-        with self._lock:
-            known = self._grants.get((owner, bundle))
-        return known if known is not None and _left(known, self._clock.now()) else None
-
-    def _assumed(self, owner: str, bundle: str | None) -> StorageGrant:
-        place = self.place(owner)
-        archive = None if bundle is None else f"{self._bundles.place}/{bundle}"
-        policy = session_policy(place, archive, self._region, _partition(self._role))
+    def _made(self, place: str, bundle: str | None) -> StorageGrant:
+        role, region = self._ground.account, self._ground.region
+        policy = session_policy(place, bundle, region, _partition(role))
+        owner = place.rpartition("/")[2]
         try:
             reply = self._tokens.assume_role(
-                RoleArn=self._role,
+                RoleArn=role,
                 RoleSessionName=f"castor-{owner}"[:_LONGEST_SESSION_NAME],
                 Policy=json.dumps(policy, separators=(",", ":")),
                 DurationSeconds=GRANT_SECONDS,
             )
         except CALL_ERRORS as error:
-            raise provider_error(error, Call(self._region, "AssumeRole")) from error
-        return _told(place, self._options, reply["Credentials"], archive)
+            raise provider_error(error, Call(region, "AssumeRole")) from error
+        return _told(place, self._options, reply["Credentials"], bundle)
 
     def _own(self) -> StorageGrant:
-        """The controller's own access, by what botocore has for it now."""
+        """By what botocore has for the controller now."""
+        place = self._ground.place
         try:
             credentials = self._session.get_credentials()
             found = None if credentials is None else credentials.get_frozen_credentials()
         except CALL_ERRORS as error:
-            raise provider_error(error, Call(self._region, "GetCredentials")) from error
+            raise provider_error(error, Call(self._ground.region, "GetCredentials")) from error
         if found is None:
             raise PermissionDenied(
-                f"{self._place}: no credentials: set AWS_PROFILE or AWS_ACCESS_KEY_ID, or run the "
+                f"{place}: no credentials: set AWS_PROFILE or AWS_ACCESS_KEY_ID, or run the "
                 "controller where its instance role is"
             )
         credential = {"access_key_id": found.access_key, "secret_access_key": found.secret_key}
         if found.token is not None:
             credential["token"] = found.token
-        until_seconds = self._clock.now() + _OWN_SECONDS
-        return StorageGrant(self._place, self._options, credential, until_seconds)
+        until_seconds = self._clock.now() + OWN_SECONDS
+        return StorageGrant(place, self._options, credential, until_seconds)
 
 
 def session_policy(
@@ -147,9 +109,11 @@ def session_policy(
 
     It bounds the job role: nothing is allowed that the role's own policy does not allow, too.
     """
-    bucket, prefix = _split(place)
+    bucket, prefix = bucket_and_name(place)
     arn = f"arn:{partition}:s3:::{bucket}"
-    readable = [] if bundle is None else [f"arn:{partition}:s3:::{'/'.join(_split(bundle))}"]
+    readable = (
+        [] if bundle is None else [f"arn:{partition}:s3:::{'/'.join(bucket_and_name(bundle))}"]
+    )
     return {
         "Version": "2012-10-17",
         "Statement": [
@@ -183,19 +147,6 @@ def session_policy(
     }
 
 
-def _chosen(settings: AwsSettings) -> tuple[str, str, str]:
-    """Region, place and role. A job's files lie in one place, wherever its instances are."""
-    for name, region in settings.regions.items():
-        if region.jobs is not None and region.job_role is not None:
-            return name, region.jobs, region.job_role
-    first = next(iter(settings.regions))
-    raise SpecError(
-        "no region says where jobs keep their files, and an instance's disk goes with it: apply "
-        "this release's Terraform module, or add jobs and job_role",
-        f"regions.{first}.jobs",
-    )
-
-
 def _told(
     place: str, options: Mapping[str, str], credentials: Mapping[str, Any], bundle: str | None
 ) -> StorageGrant:
@@ -205,17 +156,6 @@ def _told(
         "token": credentials["SessionToken"],
     }
     return StorageGrant(place, options, credential, credentials["Expiration"].timestamp(), bundle)
-
-
-def _left(grant: StorageGrant, now_seconds: float) -> bool:
-    """Most of its time is left."""
-    until_seconds = grant.expires_seconds or 0.0
-    return until_seconds - now_seconds > _LEAST_LEFT * GRANT_SECONDS
-
-
-def _split(place: str) -> tuple[str, str]:
-    parts = urlsplit(place)
-    return parts.netloc, parts.path.strip("/")
 
 
 def _partition(arn: str) -> str:

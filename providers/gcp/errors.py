@@ -93,6 +93,19 @@ _BY_STATUS: Final = {
     409: "conflict",
     429: "rateLimitExceeded",
 }
+# What the controller's account must have for a call, where its role is not all.
+_ALLOWING: Final = {
+    "serviceAccounts.generateAccessToken": (
+        "give the controller's service account roles/iam.serviceAccountTokenCreator on "
+        "regions.{region}.job_account, and enable iamcredentials.googleapis.com"
+    ),
+    "sts.token": "enable sts.googleapis.com in the project of regions.{region}.job_account",
+}
+# The setting that is wrong where a call is, whatever it says.
+_SETTING_OF: Final = {
+    "serviceAccounts.generateAccessToken": "regions.{region}.job_account",
+    "sts.token": "regions.{region}.jobs",
+}
 # The setting that what a message names stands in.
 _SETTINGS: Final = (
     ("instanceTemplate", "pools.{pool}.templates"),
@@ -143,10 +156,7 @@ def refusal(code: str, message: str, call: Call) -> ProviderError:
     if code == "authError":
         return PermissionDenied(f"{told}: these credentials do not hold: {WAY_TO_CREDENTIALS}")
     if code in _DENIED:
-        return PermissionDenied(
-            f"{told}: allow {call.action} to the controller's service account; its role is the "
-            "Terraform module's"
-        )
+        return PermissionDenied(f"{told}: {_allowing(call)}")
     if code in _THROTTLED:
         return Throttled(told, _RETRY_SECONDS)
     if code in _MISSING:
@@ -183,8 +193,20 @@ def is_taken(error: BaseException | None) -> bool:
     return error_code(error) in ALREADY_EXISTS
 
 
+def _allowing(call: Call) -> str:
+    if call.action in _ALLOWING:
+        return _ALLOWING[call.action].format(region=call.place)
+    return (
+        f"allow {call.action} to the controller's service account; its role is the Terraform "
+        "module's"
+    )
+
+
 def _setting(message: str, call: Call) -> str:
     region = call.place.rpartition("-")[0] if call.place.count("-") > 1 else call.place
+    if call.action in _SETTING_OF:
+        named = _SETTING_OF[call.action].format(region=region)
+        return f"correct {named}, or apply Terraform again"
     for word, setting in _SETTINGS:
         if word.lower() in message.lower() and (call.pool or "{pool}" not in setting):
             named = setting.format(region=region, pool=call.pool)

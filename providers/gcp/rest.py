@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from google.api_core.exceptions import from_http_response
+from google.api_core.exceptions import (
+    GoogleAPICallError,
+    from_http_response,
+    from_http_status,
+)
 
 from autoscaler.domain.errors import Unavailable
 from providers.gcp.errors import CALL_ERRORS, Call, provider_error
@@ -48,10 +52,23 @@ def _sent(
     try:
         reply = session.http.request(verb, url, timeout=answer_seconds, **options)
         if reply.status_code >= 400:
-            raise from_http_response(reply)
+            raise _refused(reply)
     except CALL_ERRORS as error:
         raise provider_error(error, call) from error
     return reply
+
+
+def _refused(reply: Any) -> GoogleAPICallError:
+    """The token service words refusals as OAuth does (RFC 6749, 5.2), all others as Google does."""
+    try:
+        told = reply.json()
+    except ValueError:
+        told = {}
+    code = told.get("error") if isinstance(told, dict) else None
+    if not isinstance(code, str):
+        return from_http_response(reply)
+    words = f"{code}: {told.get('error_description', '')}".rstrip(": ")
+    return from_http_status(reply.status_code, words)
 
 
 def _parsed(reply: Any, call: Call) -> object:

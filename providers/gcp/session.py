@@ -11,10 +11,11 @@ import google.auth
 from google.api_core.client_options import ClientOptions
 from google.auth.credentials import AnonymousCredentials
 from google.auth.exceptions import GoogleAuthError
-from google.auth.transport.requests import AuthorizedSession
+from google.auth.transport import DEFAULT_REFRESH_STATUS_CODES
+from google.auth.transport.requests import AuthorizedSession, Request
 
 from autoscaler.domain.errors import PermissionDenied
-from providers.gcp.errors import WAY_TO_CREDENTIALS
+from providers.gcp.errors import CALL_ERRORS, WAY_TO_CREDENTIALS, Call, provider_error
 
 _SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
 
@@ -25,9 +26,11 @@ class Session:
     def __init__(self, credentials: Any, endpoint_url: str | None = None) -> None:
         self.endpoint_url = endpoint_url
         self._credentials = credentials
+        self._is_anonymous = isinstance(credentials, AnonymousCredentials)
         self._clients: dict[type, Any] = {}
         self._local = threading.local()
         self._lock = threading.Lock()
+        self._refreshing = threading.Lock()
 
     def client(self, kind: type) -> Any:
         """The client of that class."""
@@ -41,8 +44,33 @@ class Session:
     def http(self) -> AuthorizedSession:
         """For what Google has no client of, over REST, that is light; each thread has its own."""
         if not hasattr(self._local, "http"):
-            self._local.http = AuthorizedSession(self._credentials)
+            # What was refused with a 401 is sent again with a new token, where there can be one.
+            again = () if self._is_anonymous else DEFAULT_REFRESH_STATUS_CODES
+            self._local.http = AuthorizedSession(self._credentials, refresh_status_codes=again)
         return self._local.http
+
+    @property
+    def without_credentials(self) -> Session:
+        """The same way, for the one service that takes no header of them."""
+        return Session(AnonymousCredentials(), self.endpoint_url)
+
+    def token(self, call: Call) -> str | None:
+        """A token of the credentials, for `call`; None where they have none.
+
+        It holds for some minutes.
+
+        Raises:
+            ProviderError: there is none to be had, or not now.
+        """
+        if self._is_anonymous:
+            return None
+        try:
+            with self._refreshing:
+                if not self._credentials.valid:
+                    self._credentials.refresh(Request())
+        except CALL_ERRORS as error:
+            raise provider_error(error, call) from error
+        return str(self._credentials.token)
 
     def base(self, service: str) -> str:
         """Where a service is, such as ``storage``."""

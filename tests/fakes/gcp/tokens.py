@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, unquote
 from tests.fakes.gcp.buckets import Bucket
 from tests.fakes.gcp.errors import Refusal
 from tests.fakes.gcp.exchange import (
+    Answer,
     Prepared,
     Request,
     in_json,
@@ -41,17 +42,24 @@ _GET, _LIST, _CREATE, _DELETE = (
     *("storage.objects.get", "storage.objects.list"),
     *("storage.objects.create", "storage.objects.delete"),
 )
-_ALL: Final = frozenset({_GET, _LIST, _CREATE, _DELETE})
-# What an action needs; one that overwrites an object may delete it, too.
+_PARTS, _ABORT = "storage.multipartUploads.create", "storage.multipartUploads.abort"
+_MAKES: Final = frozenset({_CREATE, _PARTS, _ABORT})
+_ALL: Final = _MAKES | {_GET, _LIST, _DELETE}
+# What an action needs, as https://cloud.google.com/storage/docs/access-control/iam-xml has it; one
+# that overwrites an object may delete it, too.
 _NEEDS: Final = {
-    "storage.objects.get": _GET,
-    "storage.objects.list": _LIST,
-    "storage.objects.delete": _DELETE,
+    "storage.objects.get": (_GET,),
+    "storage.objects.list": (_LIST,),
+    "storage.objects.delete": (_DELETE,),
+    "storage.multipart.abort": (_ABORT,),
+    "storage.multipart.complete": (_PARTS, _CREATE),
+    "storage.multipart.initiate": (_PARTS, _CREATE),
+    "storage.multipart.upload": (_PARTS, _CREATE),
 }
 _MAKING: Final = ("storage.objects.insert", "storage.objects.copy", "storage.multipart.complete")
 _ROLES: Final = {
     "roles/storage.objectViewer": frozenset({_GET, _LIST}),
-    "roles/storage.objectCreator": frozenset({_CREATE}),
+    "roles/storage.objectCreator": _MAKES,
     "roles/storage.objectUser": _ALL,
     "roles/storage.objectAdmin": _ALL,
 }
@@ -91,7 +99,9 @@ def prepared(request: Request, find: Find) -> Prepared | None:
     if bucket is None:
         return None
 
-    def serve(_: str) -> Any:
+    def serve(_: str) -> Answer:
+        if "authorization" in request.headers:
+            raise Refusal(400, "invalid_request", "This call takes no Authorization header.")
         if (told.get("grant_type"), told.get("requested_token_type")) != (_GRANT, _TOKEN):
             raise _invalid("grant_type or requested_token_type")
         now = bucket.project.clock.now()
@@ -107,7 +117,7 @@ def prepared(request: Request, find: Find) -> Prepared | None:
             }
         )
 
-    return Prepared("sts.token", bucket.project, {}, options, serve, refused_in_json)
+    return Prepared("sts.token", bucket.project, {}, options, serve, _refused)
 
 
 def check(bucket: Bucket, request: Request, action: str, place: str) -> None:
@@ -122,13 +132,21 @@ def check(bucket: Bucket, request: Request, action: str, place: str) -> None:
     boundary = bucket.project.tokens.get(token)
     if boundary is not None and bucket.project.clock.now() >= boundary.end_seconds:
         raise Refusal(401, "authError", "Invalid Credentials")
-    needed = [_NEEDS.get(action, _CREATE)]
+    needed = [*_NEEDS.get(action, (_CREATE,))]
     if action in _MAKING and place in bucket.objects:
         needed.append(_DELETE)
     rules = boundary.rules if boundary is not None and boundary.bucket == bucket.name else ()
     for permission in needed:
         if not any(rule.allows(permission, place) for rule in rules):
             raise Refusal(403, "forbidden", f"The caller does not have {permission} access.")
+
+
+def _refused(refusal: Refusal) -> Answer:
+    """What is wrong with the exchange itself is worded as OAuth has it."""
+    if refusal.status != 400:
+        return refused_in_json(refusal)
+    told = {"error": refusal.reason, "error_description": refusal.message}
+    return in_json(told, refusal.status)
 
 
 def _asked(request: Request) -> tuple[dict[str, str], Body]:

@@ -13,65 +13,87 @@ from botocore.session import Session as BotoSession
 
 from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.domain.errors import PermissionDenied, SpecError, Throttled, Unavailable
-from autoscaler.objects import Objects, always
 from providers.aws.reading import parse_settings
-from providers.aws.settings import AwsSettings
-from providers.aws.storage import GRANT_SECONDS, S3JobStorage, session_policy
-from tests.fakes.aws.faults import Fault
+from providers.aws.storage import S3JobStorage, session_policy
+from tests.conformance.storage import JobStorageConformance, Refusal
+from tests.fakes.aws.server import FakeAws
+from tests.fakes.faults import Fault
 from tests.providers.aws.cloud import QUICK, REGION, AwsWorld
 
 ROLE = "arn:aws:iam::123456789012:role/castor-test-job"
 SHA256 = "5" * 64
 
 
-def settings_of(world: AwsWorld, **region: str | None) -> AwsSettings:
-    bucket = world.document["regions"][REGION]["user_data"].split("/")[2]
-    told = {"jobs": f"s3://{bucket}/jobs", "job_role": ROLE, **region}
-    world.document["regions"][REGION].update({k: v for k, v in told.items() if v is not None})
-    return world.settings
+class S3Site(AwsWorld):
+    """For `tests.conformance.storage`."""
+
+    key = "job_role"
+    grant_actions = ("AssumeRole",)
+    refusals = (
+        Refusal(
+            Fault("AssumeRole", code="AccessDenied", status=403),
+            PermissionDenied,
+            "allow AssumeRole to the controller's role",
+        ),
+        Refusal(
+            Fault("AssumeRole", code="ExpiredToken", status=400),
+            PermissionDenied,
+            "these credentials do not hold",
+        ),
+        Refusal(
+            Fault("AssumeRole", code="Throttling", status=400),
+            Throttled,
+            "us-east-1: AssumeRole",
+        ),
+        Refusal(
+            Fault("AssumeRole", code="InternalFailure", status=500),
+            Unavailable,
+            "us-east-1: AssumeRole",
+        ),
+    )
+
+    def __init__(self, fake: FakeAws) -> None:
+        super().__init__(fake)
+        # moto goes by the real time.
+        self.clock = VirtualClock(SystemClock().now())
+        self.region: dict[str, Any] = self.document["regions"][REGION]
+        bucket = self.region["user_data"].split("/")[2]
+        self.region |= {"jobs": f"s3://{bucket}/jobs", "job_role": ROLE}
+
+    def connect(  # type: ignore[override]
+        self, session: boto3.session.Session | None = None
+    ) -> S3JobStorage:
+        return S3JobStorage(self.settings, session or self.session, self.clock, QUICK)
+
+    def calls(self) -> Mapping[str, int]:
+        return self.account.calls
+
+    def have_no_place(self) -> None:
+        del self.region["jobs"], self.region["job_role"]
+
+    def have_another_region_first(self, place: str | None) -> None:
+        other = {**self.region, "jobs": place}
+        if place is None:
+            del other["jobs"], other["job_role"]
+        self.document["regions"] = {"eu-west-1": other, REGION: self.region}
 
 
 @pytest.fixture
-def storage(world: AwsWorld) -> S3JobStorage:
-    return S3JobStorage(settings_of(world), world.session, SystemClock(), QUICK)
+def site(fake: FakeAws) -> S3Site:
+    return S3Site(fake)
 
 
-def session_of(world: AwsWorld) -> Mapping[str, str]:
-    """The parameters of the last AssumeRole."""
-    return [sent for action, sent in world.account.sent if action == "AssumeRole"][-1]
+class TestS3JobStorage(JobStorageConformance):
+    """What a grant is good for, the fake does not ask: the policy is looked at below."""
 
 
-def test_an_instance_writes_with_its_grant_and_the_controller_reads(
-    world: AwsWorld, storage: S3JobStorage
-) -> None:
-    grant = storage.grant("digits", f"{SHA256}.tar.gz")
-    assert grant.place == storage.place("digits") == f"{storage.jobs.place}/digits"
-    assert grant.bundle == f"{storage.bundles.place}/{SHA256}.tar.gz"
-    assert storage.bundles.place == storage.jobs.place.removesuffix("jobs") + "bundles"
+def test_the_role_is_assumed_under_a_policy(site: S3Site) -> None:
+    grant = site.connect().grant("digits", f"{SHA256}.tar.gz")
     assert grant.credential["access_key_id"].startswith("ASIA"), "not the controller's own"
-    assert grant.expires_seconds is not None
-    assert grant.expires_seconds - SystemClock().now() == pytest.approx(GRANT_SECONDS, abs=60)
-    Objects(grant.place, always(grant)).put("checkpoints/a", b"1")
-    assert storage.jobs.get("digits/checkpoints/a") == b"1"
-    sent = session_of(world)
+    sent = [sent for action, sent in site.account.sent if action == "AssumeRole"][-1]
     assert (sent["RoleArn"], sent["RoleSessionName"]) == (ROLE, "castor-digits")
     assert sent["DurationSeconds"] == "3600"
-    policy = session_policy(grant.place, grant.bundle, REGION)
-    assert json.loads(sent["Policy"]) == policy
-
-
-def test_the_next_instance_of_a_job_has_the_same_grant_while_most_of_it_is_left(
-    world: AwsWorld,
-) -> None:
-    clock = VirtualClock(SystemClock().now())
-    storage = S3JobStorage(settings_of(world), world.session, clock, QUICK)
-    first = storage.grant("digits")
-    assert storage.grant("digits") is first
-    assert storage.grant("digits", f"{SHA256}.tar.gz") is not first
-    assert storage.grant("letters") is not first
-    clock.advance(GRANT_SECONDS / 4 + 30.0)
-    assert storage.grant("digits") is not first
-    assert world.account.calls["AssumeRole"] == 4
+    assert json.loads(sent["Policy"]) == session_policy(grant.place, grant.bundle, REGION)
 
 
 def allows(policy: Mapping[str, Any], action: str, resource: str, prefix: str = "") -> bool:
@@ -141,50 +163,12 @@ def test_a_policy_has_room_in_a_session_whatever_the_names() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("code", "status", "error", "said"),
-    [
-        ("AccessDenied", 403, PermissionDenied, "allow AssumeRole to the controller's role"),
-        ("ExpiredToken", 400, PermissionDenied, "these credentials do not hold"),
-        ("Throttling", 400, Throttled, "us-east-1: AssumeRole"),
-        ("InternalFailure", 500, Unavailable, "us-east-1: AssumeRole"),
-    ],
-)
-def test_a_refused_grant_says_what_to_mend(
-    world: AwsWorld,
-    storage: S3JobStorage,
-    code: str,
-    status: int,
-    error: type[Exception],
-    said: str,
-) -> None:
-    world.account.faults.add(Fault("AssumeRole", code=code, status=status))
-    with pytest.raises(error, match=said):
-        storage.grant("digits")
-    assert storage.grant("digits").place == storage.place("digits")
-
-
 def test_without_credentials_nothing_is_reached(
-    world: AwsWorld, monkeypatch: pytest.MonkeyPatch
+    site: S3Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BotoSession, "get_credentials", lambda self: None)
-    session = boto3.session.Session(region_name=REGION)
     with pytest.raises(PermissionDenied, match=r"no credentials: set AWS_PROFILE"):
-        S3JobStorage(settings_of(world), session, SystemClock(), QUICK)
-
-
-def test_a_deployment_without_a_place_for_files_is_refused(world: AwsWorld) -> None:
-    with pytest.raises(SpecError, match=rf"regions\.{REGION}\.jobs: no region says where .* disk"):
-        S3JobStorage(world.settings, world.session, SystemClock(), QUICK)
-
-
-def test_files_lie_in_the_first_region_that_has_a_place(world: AwsWorld) -> None:
-    first = {**world.document["regions"][REGION], "user_data": "s3://other/user-data"}
-    settings_of(world)
-    here = world.document["regions"][REGION]
-    world.document["regions"] = {"eu-west-1": first, REGION: here}
-    storage = S3JobStorage(world.settings, world.session, SystemClock(), QUICK)
-    assert storage.jobs.place == here["jobs"]
+        site.connect(boto3.session.Session(region_name=REGION))
 
 
 @pytest.mark.parametrize(
@@ -197,13 +181,14 @@ def test_files_lie_in_the_first_region_that_has_a_place(world: AwsWorld) -> None
     ],
 )
 def test_what_is_wrong_with_the_keys_is_told(
-    world: AwsWorld, region: dict[str, str | None], said: str
+    site: S3Site, region: dict[str, str | None], said: str
 ) -> None:
+    told = {**site.region, **region}
+    site.document["regions"][REGION] = {k: v for k, v in told.items() if v is not None}
     with pytest.raises(SpecError, match=said):
-        settings_of(world, **region)
+        _ = site.settings
 
 
-def test_a_document_of_terraform_with_a_place_for_files_is_read(world: AwsWorld) -> None:
-    settings_of(world)
-    text = json.dumps(world.document)
+def test_a_document_of_terraform_with_a_place_for_files_is_read(site: S3Site) -> None:
+    text = json.dumps(site.document)
     assert parse_settings(text, "pools.json").regions[REGION].job_role == ROLE

@@ -145,9 +145,32 @@ def test_pools_of_a_file_are_opened(
     assert SMALL in {offer.id for offer in found["gcp"].offers()}
     with pytest.raises(SpecError, match="pools of gcp were named before"):
         open_providers(None, sources * 2, tmp_path, "127.0.0.1", "controller", clock)
-    with pytest.raises(SpecError, match="jobs keep no files in Cloud Storage yet"):
-        open_storage(sources, tmp_path, clock)
     del world.document["endpoint_url"]
     path.write_text(json.dumps(world.document))
     with pytest.raises(SpecError, match=r"instances can't reach 127\.0\.0\.1"):
         open_providers(None, sources, tmp_path, "127.0.0.1", "controller", clock)
+
+
+def test_jobs_keep_their_files_where_the_pools_named_first_do(
+    world: GcpWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    path, other = tmp_path / "pools.json", tmp_path / "none-such.json"
+    path.write_text(json.dumps(world.document))
+    sources, clock = [str(path), str(other)], VirtualClock(world.clock.now())
+    with pytest.raises(
+        SpecError, match=r"regions\.us-central1\.jobs: no region says .* job_account"
+    ):
+        open_storage(sources, tmp_path, clock)
+    account = f"castor-test-job@{world.name}.iam.gserviceaccount.com"
+    told = {"jobs": f"gs://{world.name}/jobs", "job_account": account}
+    world.document["regions"]["us-central1"].update(told)
+    path.write_text(json.dumps(world.document))
+    storage = open_storage(sources, tmp_path, clock)
+    assert storage is not None
+    storage.jobs.put("digits/log", b"1")
+    assert world.bucket.get("jobs/digits/log").content == b"1"
+    assert storage.grant("digits").place == f"gs://{world.name}/jobs/digits"
+    with pytest.raises(SpecError, match=r"none-such\.json"):
+        open_storage(list(reversed(sources)), tmp_path, clock)
+    assert open_storage([], tmp_path, clock) is None

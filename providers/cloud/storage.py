@@ -1,0 +1,141 @@
+"""What storages of clouds have in common: where files lie, and grants that are given again."""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from autoscaler.clock import Clock
+from autoscaler.domain.errors import SpecError
+from autoscaler.domain.storage import StorageGrant
+from autoscaler.objects import Objects
+from providers.storage import JobStorage
+
+GRANT_SECONDS: Final = 3600
+OWN_SECONDS: Final = 60.0
+"""For so long the controller's own access is not asked for again."""
+# A grant is given again, to the next instance of its job, while so much of its time is left.
+_LEAST_LEFT: Final = 0.75
+_PATIENCE_SECONDS: Final = 10.0
+
+
+class CloudJobStorage(JobStorage):
+    """Jobs' files under `place`, and bundles beside it. Safe to share between threads.
+
+    What a cloud does its own way are `_own` and `_made`; `_own` must be ready before this
+    constructor is called.
+
+    Raises:
+        ProviderError: `_own` did.
+        NotFound: obstore is not installed.
+    """
+
+    def __init__(self, place: str, clock: Clock) -> None:
+        self._clock = clock
+        self._grants: dict[tuple[str, str | None], StorageGrant] = {}
+        self._lock = threading.Lock()
+        self._jobs = Objects(place, self._own, _PATIENCE_SECONDS)
+        bundles = f"{place.rpartition('/')[0]}/bundles"
+        self._bundles = Objects(bundles, self._own, _PATIENCE_SECONDS)
+
+    @abstractmethod
+    def _own(self) -> StorageGrant:
+        """The controller's own access to all of it.
+
+        Raises:
+            ProviderError: it has none, or not now.
+        """
+
+    @abstractmethod
+    def _made(self, place: str, bundle: str | None) -> StorageGrant:
+        """A new grant for `place`, and to read `bundle`, for `GRANT_SECONDS`.
+
+        Raises:
+            PermissionDenied: the controller may not give it.
+            Throttled, Unavailable: not now.
+        """
+
+    @property
+    def jobs(self) -> Objects:
+        """What lies under `regions.R.jobs`, with the controller's own credentials."""
+        return self._jobs
+
+    @property
+    def bundles(self) -> Objects:
+        """What lies beside it, under `bundles`."""
+        return self._bundles
+
+    def grant(self, owner: str, bundle: str | None = None) -> StorageGrant:
+        """Leave for one owner's prefix and one bundle; see `JobStorage`."""
+        known = self._known(owner, bundle)
+        if known is not None:
+            return known
+        archive = None if bundle is None else f"{self._bundles.place}/{bundle}"
+        made = self._made(self.place(owner), archive)
+        with self._lock:
+            now_seconds = self._clock.now()
+            alive = {key: each for key, each in self._grants.items() if _left(each, now_seconds)}
+            self._grants = {**alive, (owner, bundle): made}
+        return made
+
+    def _known(self, owner: str, bundle: str | None) -> StorageGrant | None:
+        with self._lock:
+            known = self._grants.get((owner, bundle))
+        return known if known is not None and _left(known, self._clock.now()) else None
+
+
+class _Region(Protocol):
+    @property
+    def jobs(self) -> str | None: ...
+
+
+Region = TypeVar("Region", bound=_Region)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where jobs keep their files, in which region, and as whom instances get leave for them."""
+
+    region: str
+    place: str
+    account: str
+
+
+def ground_of(
+    regions: Mapping[str, Region], account_of: Callable[[Region], str | None], key: str
+) -> Ground:
+    """The first that a region has: a job's files lie in one place, wherever its instances are.
+
+    Args:
+        regions: the settings' own.
+        account_of: as whom leave is given in one of them.
+        key: what that is called in the settings.
+
+    Raises:
+        SpecError: no region has one.
+    """
+    for name, region in regions.items():
+        account = account_of(region)
+        if region.jobs is not None and account is not None:
+            return Ground(name, region.jobs, account)
+    raise SpecError(
+        "no region says where jobs keep their files, and an instance's disk goes with it: apply "
+        f"this release's Terraform module, or add jobs and {key}",
+        f"regions.{next(iter(regions))}.jobs",
+    )
+
+
+def bucket_and_name(place: str) -> tuple[str, str]:
+    """As ``castor`` and ``jobs/digits`` of ``s3://castor/jobs/digits``."""
+    parts = urlsplit(place)
+    return parts.netloc, parts.path.strip("/")
+
+
+def _left(grant: StorageGrant, now_seconds: float) -> bool:
+    """Most of its time is left."""
+    until_seconds = grant.expires_seconds or 0.0
+    return until_seconds - now_seconds > _LEAST_LEFT * GRANT_SECONDS

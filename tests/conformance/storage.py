@@ -1,0 +1,251 @@
+"""The contract of `providers.storage.JobStorage` as tests, for the storage of any cloud.
+
+Subclass `JobStorageConformance`, and `BoundedStorageConformance` where the fake cloud asks what a
+credential may do; give them a fixture `site`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from autoscaler.clock import VirtualClock
+from autoscaler.domain.errors import (
+    NotFound,
+    PermissionDenied,
+    ProviderError,
+    SpecError,
+    Throttled,
+    Unavailable,
+)
+from autoscaler.objects import Objects, always
+from providers.storage import JobStorage
+from tests.fakes.faults import Fault, Faults, When
+
+BUNDLE = f"{'5' * 64}.tar.gz"
+GRANT_SECONDS = 3600.0
+MOST_OF_IT_SECONDS = GRANT_SECONDS / 4 + 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A way in which the cloud refuses a grant, and what is to be told of it."""
+
+    fault: Fault
+    error: type[ProviderError]
+    said: str
+
+
+class StorageSite(Protocol):
+    """What the suite needs of a deployment beside the contract; its bucket is empty."""
+
+    clock: VirtualClock
+    faults: Faults
+    key: str
+    """What the settings call whose leave it is."""
+
+    grant_actions: Sequence[str]
+    """The calls of the cloud that one grant takes."""
+
+    refusals: Sequence[Refusal]
+    """Ways in which the cloud refuses a grant, as it words them."""
+
+    def connect(self) -> JobStorage:
+        """The storage, as after a start of the controller."""
+        ...
+
+    def calls(self) -> Mapping[str, int]:
+        """How often each call was made."""
+        ...
+
+    def have_no_place(self) -> None:
+        """Let the settings not say where jobs keep their files."""
+        ...
+
+    def have_another_region_first(self, place: str | None) -> None:
+        """Let the first region of the settings be another one, with files at `place`."""
+        ...
+
+
+class JobStorageConformance:
+    """Whatever a grant is checked for where it is used."""
+
+    def test_an_instance_writes_with_its_grant_and_the_controller_reads(
+        self, site: StorageSite
+    ) -> None:
+        storage = site.connect()
+        grant = storage.grant("digits", BUNDLE)
+        assert grant.place == storage.place("digits") == f"{storage.jobs.place}/digits"
+        assert grant.bundle == f"{storage.bundles.place}/{BUNDLE}"
+        assert storage.bundles.place == storage.jobs.place.removesuffix("jobs") + "bundles"
+        assert grant.expires_seconds is not None
+        left_seconds = grant.expires_seconds - site.clock.now()
+        assert left_seconds == pytest.approx(GRANT_SECONDS, abs=60)
+        mine = Objects(grant.place, always(grant))
+        mine.put("checkpoints/a", b"1")
+        assert storage.jobs.get("digits/checkpoints/a") == b"1"
+        storage.bundles.put(BUNDLE, b"packed")
+        assert storage.bundles.exists(BUNDLE) and not storage.bundles.exists("other")
+        assert bundle_of(storage).get(BUNDLE) == b"packed"
+        storage.jobs.remove(["digits/checkpoints/a"])
+        assert mine.listed() == []
+
+    def test_a_job_does_all_that_it_needs_with_its_grant(
+        self, site: StorageSite, tmp_path: Path
+    ) -> None:
+        mine = granted(site.connect(), "digits")
+        large = tmp_path / "large"
+        large.write_bytes(os.urandom((33 << 20) + 7))
+        mine.put("checkpoints/a/rest", large)
+        mine.download("checkpoints/a/rest", tmp_path / "back")
+        assert (tmp_path / "back").read_bytes() == large.read_bytes()
+        for content in (b"1", b"22"):  # what is there may be overwritten
+            mine.put("checkpoints/a/manifest", content)
+        assert [(one.name, one.bytes) for one in mine.listed("checkpoints")] == [
+            ("checkpoints/a/manifest", 2),
+            ("checkpoints/a/rest", len(large.read_bytes())),
+        ]
+        assert mine.folders("checkpoints") == ["a"]
+        assert mine.exists("checkpoints/a/rest") and not mine.exists("checkpoints/a/res")
+        for missing in ("checkpoints/b", "none"):
+            with pytest.raises(NotFound, match=f"digits/{missing}: there is no such object"):
+                mine.get(missing)
+        mine.remove(["checkpoints/a/rest", "none", "checkpoints/a/manifest"])
+        assert mine.listed() == []
+
+    def test_the_next_instance_has_the_same_grant_while_most_of_its_time_is_left(
+        self, site: StorageSite
+    ) -> None:
+        storage = site.connect()
+        first = storage.grant("digits")
+        assert storage.grant("digits") is first
+        assert storage.grant("digits", BUNDLE) is not first
+        assert storage.grant("letters") is not first
+        site.clock.advance(MOST_OF_IT_SECONDS)
+        second = storage.grant("digits")
+        assert second.expires_seconds is not None and first.expires_seconds is not None
+        assert second.expires_seconds > first.expires_seconds
+        assert {site.calls()[action] for action in site.grant_actions} == {4}
+
+    def test_a_grant_does_not_print_its_credential(self, site: StorageSite) -> None:
+        grant = site.connect().grant("digits")
+        assert grant.credential
+        assert not any(value in repr(grant) for value in grant.credential.values())
+
+    def test_a_refused_grant_says_what_to_mend(self, site: StorageSite) -> None:
+        storage = site.connect()
+        for refusal in site.refusals:
+            site.faults.add(replace(refusal.fault))
+            with pytest.raises(refusal.error, match=refusal.said) as told:
+                storage.grant("digits")
+            assert "\n" not in str(told.value)
+        assert storage.grant("digits").place == storage.place("digits"), "another time"
+
+    @pytest.mark.parametrize(
+        "way", [When.LOST_BEFORE, When.LOST_AFTER, When.MALFORMED, When.EMPTY]
+    )
+    def test_a_grant_that_can_not_be_read_is_none(self, site: StorageSite, way: When) -> None:
+        storage = site.connect()
+        for action in site.grant_actions:
+            site.faults.add(Fault(action, way))
+            with pytest.raises(Unavailable) as told:
+                storage.grant("digits")
+            assert "\n" not in str(told.value)
+        assert granted(storage, "digits").listed() == []
+
+    @pytest.mark.parametrize("status", [429, 503])
+    def test_what_is_refused_for_now_is_told_so(self, site: StorageSite, status: int) -> None:
+        storage = site.connect()
+        for action in site.grant_actions:
+            site.faults.add(Fault(action, code=busy(status), status=status))
+            with pytest.raises(Throttled if status == 429 else Unavailable):
+                storage.grant("digits")
+
+    def test_a_deployment_without_a_place_for_files_is_refused(self, site: StorageSite) -> None:
+        site.have_no_place()
+        said = rf"regions\.\S+\.jobs: no region says where .* disk .* add jobs and {site.key}"
+        with pytest.raises(SpecError, match=said):
+            site.connect()
+
+    def test_files_lie_in_the_first_region_that_has_a_place(self, site: StorageSite) -> None:
+        place = site.connect().jobs.place
+        site.have_another_region_first(None)
+        assert site.connect().jobs.place == place
+        other = f"{place.rpartition('/')[0]}/elsewhere/jobs"
+        site.have_another_region_first(other)
+        assert site.connect().jobs.place == other
+
+
+class BoundedStorageConformance:
+    """Where a credential is used the cloud asks what it is good for."""
+
+    def test_what_is_anothers_is_out_of_reach(self, site: StorageSite, tmp_path: Path) -> None:
+        storage = site.connect()
+        for owner in ("letters", "digits-2"):
+            storage.jobs.put(f"{owner}/log", b"theirs")
+        grant = storage.grant("digits", BUNDLE)
+        for place in ("letters", "digits-2"):
+            theirs = Objects(storage.place(place), always(grant))
+            refused(lambda theirs=theirs: theirs.get("log"))
+            refused(lambda theirs=theirs: theirs.download("log", tmp_path / "log"))
+            refused(lambda theirs=theirs: theirs.put("log", b"ours"))
+            refused(lambda theirs=theirs: theirs.put("new", b"ours"))
+            refused(lambda theirs=theirs: theirs.listed())
+            refused(lambda theirs=theirs: theirs.remove(["log"]))
+        everything = Objects(storage.jobs.place, always(grant))
+        refused(everything.listed)
+        refused(everything.folders)
+        assert {one.name for one in storage.jobs.listed()} == {"letters/log", "digits-2/log"}
+        assert storage.jobs.get("letters/log") == b"theirs"
+
+    def test_a_bundle_is_read_and_not_written(self, site: StorageSite) -> None:
+        storage = site.connect()
+        for name in (BUNDLE, "other.tar.gz"):
+            storage.bundles.put(name, b"packed")
+        bundles = bundle_of(storage)
+        assert bundles.get(BUNDLE) == b"packed"
+        refused(lambda: bundles.put(BUNDLE, b"ours"))
+        refused(lambda: bundles.remove([BUNDLE]))
+        refused(lambda: bundles.get("other.tar.gz"))
+        refused(bundles.listed)
+        assert storage.bundles.get(BUNDLE) == b"packed"
+        without = Objects(storage.bundles.place, always(storage.grant("letters")))
+        refused(lambda: without.get(BUNDLE))
+
+    def test_an_instance_goes_on_past_the_end_of_its_first_grant(self, site: StorageSite) -> None:
+        storage = site.connect()
+        old = granted(storage, "digits")
+        renewed = Objects(storage.place("digits"), lambda: storage.grant("digits"))
+        renewed.put("a", b"1")
+        for _ in range(3):
+            site.clock.advance(GRANT_SECONDS / 2)
+            renewed.put("a", b"2")
+        with pytest.raises(PermissionDenied, match="a: the credential .* or has expired"):
+            old.get("a")
+        assert renewed.get("a") == b"2"
+
+
+def granted(storage: JobStorage, owner: str) -> Objects:
+    """What an instance of `owner` has."""
+    grant = storage.grant(owner)
+    return Objects(grant.place, always(grant))
+
+
+def bundle_of(storage: JobStorage) -> Objects:
+    """Bundles, with the leave for one of them."""
+    return Objects(storage.bundles.place, always(storage.grant("digits", BUNDLE)))
+
+
+def refused(call: Callable[[], object]) -> None:
+    with pytest.raises(PermissionDenied, match="the credential does not allow it, or has expired"):
+        call()
+
+
+def busy(status: int) -> str:
+    """What either cloud calls it."""
+    return "ThrottlingException" if status == 429 else "ServiceUnavailable"
