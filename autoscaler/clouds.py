@@ -26,6 +26,7 @@ AWS: Final = "aws"
 GCP: Final = "gcp"
 _STORED_BY: Final = {"ssm:": AWS, "gs:": GCP}
 _KEPT: Final = "pools"
+_PLACE: Final = "place-of-jobs"
 
 
 def open_providers(
@@ -68,17 +69,20 @@ def open_storage(sources: Sequence[str], state: Path, clock: Clock) -> JobStorag
     """Where jobs keep their files, if pools of a cloud are named: their instances share no disk.
 
     A job may move between clouds, so that its files lie in one: that of the source named first.
-    It stays for as long as the controller runs, whatever the pools become.
+    It stays for as long as the controller runs, whatever the pools become; and from then on, for
+    what jobs have saved is looked for there.
 
     Raises:
-        SpecError: a source can't be read, or names no such place.
+        SpecError: a source can't be read, or names no such place, or another one than before.
         ProviderError: the cloud does not give the pools, or there are no credentials.
     """
     if not sources:
         return None
     first = sources[0]
     open_files = _open_gcp_storage if cloud_of(first) == GCP else _open_aws_storage
-    return open_files(first, state / _KEPT, clock)
+    storage = open_files(first, state / _KEPT, clock)
+    _require_place(storage.jobs.place, first, state / _PLACE)
+    return storage
 
 
 def cloud_of(source: str) -> str:
@@ -162,6 +166,20 @@ def _open_gcp(source: str, state: Path, host: str, controller: str, clock: Clock
 
     pools = PoolsSource(source, state / _KEPT, fetch_settings, parse_settings)
     return FollowingProvider(pools, connect, clock, patience.visible_seconds)
+
+
+def _require_place(place: str, source: str, kept: Path) -> None:
+    """Jobs that found nothing of what they saved would begin anew, and nobody would be told."""
+    before = kept.read_text().strip() if kept.exists() else ""
+    if before not in ("", place):
+        raise SpecError(
+            f"{source}: jobs have their files in {before}, and this says {place}: name the pools "
+            f"with the former first, or delete {kept} if no job is to go on",
+            "--pools",
+        )
+    if not before:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(f"{place}\n")
 
 
 def _require_reachable(host: str, endpoint_url: str | None) -> None:

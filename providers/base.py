@@ -84,9 +84,12 @@ class Provider(ABC):
         """Every instance that carries this deployment's ownership tag, and no other.
 
         Ended ones stay in the list, as `TERMINATED` with `ended_seconds`, for at least an hour.
+        Those of a part of the cloud that does not answer, such as a region, are as they were last
+        seen, and `condition` says so.
 
         Raises:
-            Unavailable: not known. Never an empty list in place of 'not known'.
+            Unavailable: not known, of all of it or of a part that has not answered yet. Never an
+                empty list in place of 'not known'.
         """
 
     @abstractmethod

@@ -71,7 +71,7 @@ class Ending:
             if known is None:
                 unknown.append(instance_id)
             elif not known.has_ended:
-                found[known.region].append(known)
+                found[known.scope].append(known)
         for region in self._calls if unknown else ():
             for known in self._find(region, unknown):
                 if not known.has_ended:

@@ -137,7 +137,7 @@ class Launching:
         found = self._look(sale.pool.region, request.token)
         if found is not None:
             self._mismatched_seconds.pop(request.token, None)
-            return self._register.add(sale.pool.region, found, self._clock.now())
+            return self._register.add(sale.scope, found, self._clock.now())
         if error_code(error.__cause__) == _ENDED:
             raise NotFound(f"{error}: it ended so long ago that EC2 no longer lists it")
         now_seconds = self._clock.now()

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
-from typing import Final
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import ProviderError
-from autoscaler.domain.offer import Limit, Offer, Purchase
-from autoscaler.market.catalogue import MINIMUM_BILLED_SECONDS
+from autoscaler.domain.offer import Limit, Purchase
 from autoscaler.market.price_table import PriceTable
-from autoscaler.market.prices import Price, RefusedPrice
 from providers.aws.calls import RegionCalls
 from providers.aws.kinds import Kind, kinds_of
 from providers.aws.prices import (
@@ -25,12 +21,9 @@ from providers.aws.prices import (
 from providers.aws.quotas import VcpuQuota, quota_limits, read_quotas
 from providers.aws.settings import AwsSale, AwsSettings, Patience, PoolForm
 from providers.cloud.facts import Remembered
-from providers.cloud.sales import Sale
+from providers.cloud.stock import AnyPrice, Stock, Ware
 
 _log = logging.getLogger(__name__)
-
-# AWS does not tell; what is seen takes its place.
-_USUAL_RECLAIMS_PER_HOUR: Final = 0.2
 
 
 class RegionOffering:
@@ -72,8 +65,19 @@ class RegionOffering:
         self._quotas: Remembered[list[VcpuQuota]] = Remembered(
             lambda: read_quotas(calls) if is_open else [], slow, retry, clock
         )
+        self._stock = Stock(
+            "aws",
+            self._pools,
+            lambda pool: pool.instance_types,
+            settings.zones_of,
+            lambda ware: ware.pool.region,
+        )
         self.closed: frozenset[str] = frozenset()
-        self.left_out: dict[str, str] = {}
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Why offers can't be bought, by offer."""
+        return self._stock.left_out
 
     def sales(self) -> list[AwsSale]:
         """What is sold now. What has no price that one may spend by is in `left_out`.
@@ -82,27 +86,14 @@ class RegionOffering:
             ProviderError: types or prices can't be had.
         """
         kinds, on_demand, spot = self._kinds.get(), self._on_demand.get(), self._spot.get()
-        sales, left_out = [], {}
-        for name, pool in self._pools.items():
-            for offer_id, kind_name, zone, purchase in self._places(name, pool):
-                kind = kinds.get(kind_name)
-                if kind is None or zone not in kind.zones:
-                    left_out[offer_id] = f"{kind_name} is not to be had in {zone}"
-                    continue
-                listed = on_demand[kind_name]
-                price = (
-                    price_of_spot(spot.get((kind_name, zone)), listed)
-                    if purchase is Purchase.SPOT
-                    else listed
-                )
-                if isinstance(price, RefusedPrice):
-                    left_out[offer_id] = price.reason
-                    continue
-                offer = self._offer(offer_id, kind, zone, purchase, price, pool)
-                most = _most(price, listed) + pool.extras_usd_per_hour
-                sales.append(Sale(offer, name, pool, most))
-        self._tell(left_out)
-        return sales
+
+        def prices(ware: Ware[PoolForm], kind: Kind) -> tuple[AnyPrice, AnyPrice]:
+            listed = on_demand[kind.name]
+            if ware.purchase is not Purchase.SPOT:
+                return listed, listed
+            return price_of_spot(spot.get((kind.name, ware.zone)), listed), listed
+
+        return self._stock.sales(kinds, prices)
 
     def limits(self, sales: Iterable[AwsSale]) -> list[Limit]:
         """The account's quotas; none where they can't be read, and EC2 refuses beyond them.
@@ -123,48 +114,3 @@ class RegionOffering:
         """The types that pools buy on such terms."""
         buying = [pool for pool in self._pools.values() if {*purchases} & {*pool.purchases}]
         return sorted({one for pool in buying for one in pool.instance_types})
-
-    def _places(self, name: str, pool: PoolForm) -> Iterable[tuple[str, str, str, Purchase]]:
-        for kind in pool.instance_types:
-            for zone in self._settings.zones_of(pool):
-                for purchase in pool.purchases:
-                    yield f"{name}/{kind}/{zone}/{purchase.value}", kind, zone, purchase
-
-    def _offer(
-        self,
-        offer_id: str,
-        kind: Kind,
-        zone: str,
-        purchase: Purchase,
-        price: Price,
-        pool: PoolForm,
-    ) -> Offer:
-        return Offer(
-            id=offer_id,
-            provider="aws",
-            instance_type=kind.name,
-            zone=zone,
-            purchase=purchase,
-            devices=kind.devices,
-            device_kind=kind.device_kind,
-            usd_per_hour=price.usd_per_hour + pool.extras_usd_per_hour,
-            boot_seconds=pool.boot,
-            network_bytes_per_second=kind.network_bytes_per_second,
-            reclaims_per_hour=_USUAL_RECLAIMS_PER_HOUR if purchase is Purchase.SPOT else 0.0,
-            minimum_billed_seconds=MINIMUM_BILLED_SECONDS,
-            extras_usd_per_hour=pool.extras_usd_per_hour,
-            price_source=price.source,
-            priced_seconds=price.as_of_seconds,
-        )
-
-    def _tell(self, left_out: dict[str, str]) -> None:
-        for offer_id in sorted(left_out.keys() - self.left_out):
-            _log.warning("%s is not offered: %s", offer_id, left_out[offer_id])
-        self.left_out = left_out
-
-
-def _most(price: Price, on_demand: Price | RefusedPrice) -> Decimal:
-    """Without a bid spot may come to cost what on-demand does, and never more."""
-    if isinstance(on_demand, Price):
-        return max(price.usd_per_hour, on_demand.usd_per_hour)
-    return price.usd_per_hour

@@ -14,7 +14,16 @@ from pydantic import AfterValidator, Field, model_validator
 
 from autoscaler.spec.forms import Form, one_or_many
 from autoscaler.spec.job_form import Count, Duration, Text
-from providers.cloud.forms import Bought, Money, MoneyOrNothing, Name, Schema, Url, matching
+from providers.cloud.forms import (
+    Bought,
+    Money,
+    MoneyOrNothing,
+    Name,
+    Schema,
+    Url,
+    matching,
+    require_ground,
+)
 from providers.cloud.sales import Sale
 
 _MOST_TAGS: Final = 40  # EC2 takes 50 of a resource; the rest are Castor's own
@@ -113,18 +122,11 @@ class AwsSettings(Form):
 
     @model_validator(mode="after")
     def _pools_have_ground(self) -> Self:
-        for name, pool in self.pools.items():
-            region = self.regions.get(pool.region)
-            if region is None:
-                known = ", ".join(self.regions)
-                raise ValueError(f"pools.{name}.region: {pool.region} is not in regions: {known}")
-            for zone in pool.zones or ():
-                if zone not in region.subnets:
-                    known = ", ".join(region.subnets)
-                    raise ValueError(
-                        f"pools.{name}.zones: {zone} has no subnet in regions.{pool.region}; "
-                        f"there are {known}"
-                    )
+        require_ground(
+            self.pools,
+            {name: region.subnets for name, region in self.regions.items()},
+            "has no subnet in regions.{region}",
+        )
         return self
 
     def zones_of(self, pool: PoolForm) -> tuple[str, ...]:

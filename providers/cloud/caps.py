@@ -26,7 +26,7 @@ from providers.cloud.tags import POOL_TAG
 class _Held:
     pool: str
     most_usd_per_hour: Decimal
-    region: str = ""
+    scope: str = ""
     until_seconds: float = math.inf
     may_be_there: bool = False
 
@@ -78,7 +78,7 @@ class Caps:
             self._on_the_way[token] = _Held(
                 sale.pool_name,
                 sale.most_usd_per_hour,
-                sale.pool.region,
+                sale.scope,
                 may_be_there=before is not None and before.may_be_there,
             )
 
@@ -121,7 +121,7 @@ class Caps:
         self._on_the_way = {
             token: held
             for token, held in self._on_the_way.items()
-            if held.until_seconds > self._register.asked_seconds(held.region)
+            if held.until_seconds > self._register.asked_seconds(held.scope)
         }
         alive = [one.instance for one in self._register.all() if not one.has_ended]
         listed = {instance.token for instance in alive} | {without_token}

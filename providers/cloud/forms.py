@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from decimal import Decimal
-from typing import Annotated, Final
+from typing import Annotated, Final, Protocol
 
 from pydantic import AfterValidator, BeforeValidator
 
@@ -12,6 +13,39 @@ from autoscaler.domain.offer import Purchase
 from autoscaler.spec.quantities import parse_money
 
 SCHEMA: Final = 1
+
+
+class PlacedPool(Protocol):
+    """One pool of the settings, and where its instances may be."""
+
+    @property
+    def region(self) -> str:
+        """Its region."""
+        ...
+
+    @property
+    def zones(self) -> tuple[str, ...] | None:
+        """The zones that it names, if it does."""
+        ...
+
+
+def require_ground(
+    pools: Mapping[str, PlacedPool], zones: Mapping[str, Collection[str]], lack: str
+) -> None:
+    """Pools may only be where regions have `zones`; `lack` says of a zone that it is not there.
+
+    Raises:
+        ValueError: one is elsewhere; the error names its key and what there is.
+    """
+    for name, pool in pools.items():
+        there = zones.get(pool.region)
+        if there is None:
+            known = ", ".join(zones)
+            raise ValueError(f"pools.{name}.region: {pool.region} is not in regions: {known}")
+        for zone in pool.zones or ():
+            if zone not in there:
+                lacks, known = lack.format(region=pool.region), ", ".join(there)
+                raise ValueError(f"pools.{name}.zones: {zone} {lacks}; there are {known}")
 
 
 def matching(pattern: str, example: str) -> AfterValidator:

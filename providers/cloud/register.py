@@ -20,10 +20,13 @@ _KEPT_SECONDS: Final = 7200.0
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """An instance that was seen with this deployment's tag, or launched with it."""
+    """An instance that was seen with this deployment's tag, or launched with it.
+
+    `scope` is the part of the cloud that lists it: a region of EC2, a zone of Compute Engine.
+    """
 
     instance: CloudInstance
-    region: str
+    scope: str
 
     @property
     def has_ended(self) -> bool:
@@ -42,39 +45,44 @@ class Register:
         self._asked_seconds: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def add(self, region: str, instance: CloudInstance, now_seconds: float) -> CloudInstance:
+    def add(self, scope: str, instance: CloudInstance, now_seconds: float) -> CloudInstance:
         """One that a launch yielded, whether it is listed yet or not; as known now."""
         with self._lock:
-            owned = self._owned[instance.id] = Owned(self._dated(instance, now_seconds), region)
+            owned = self._owned[instance.id] = Owned(self._dated(instance, now_seconds), scope)
             self._seen_seconds[instance.id] = now_seconds
             return owned.instance
 
     def take_in(
         self,
-        region: str,
+        scope: str,
         listed: Iterable[CloudInstance],
         asked_seconds: float,
         now_seconds: float,
     ) -> None:
-        """A complete list of a region, which was asked for at `asked_seconds`."""
+        """A complete list of a scope, which was asked for at `asked_seconds`."""
         with self._lock:
-            found = {seen.id: Owned(self._dated(seen, now_seconds), region) for seen in listed}
-            for known in [one for one in self._owned.values() if one.region == region]:
+            found = {seen.id: Owned(self._dated(seen, now_seconds), scope) for seen in listed}
+            for known in [one for one in self._owned.values() if one.scope == scope]:
                 if known.instance.id not in found and not self._is_kept(known, asked_seconds):
                     self._forget(known.instance.id)
             self._owned |= found
             self._seen_seconds |= dict.fromkeys(found, asked_seconds)
-            self._asked_seconds[region] = asked_seconds
+            self._asked_seconds[scope] = asked_seconds
 
     def ended_at(self, instance_id: str, ended_seconds: float) -> None:
         """When it ended, from another source than its list: the first that is heard counts."""
         with self._lock:
             self._ended_seconds.setdefault(instance_id, ended_seconds)
 
-    def asked_seconds(self, region: str) -> float:
-        """When the last complete list of the region was asked for; -inf if there was none."""
+    def asked_seconds(self, scope: str) -> float:
+        """When the last complete list of the scope was asked for; -inf if there was none."""
         with self._lock:
-            return self._asked_seconds.get(region, -math.inf)
+            return self._asked_seconds.get(scope, -math.inf)
+
+    def scopes(self) -> frozenset[str]:
+        """Those that were listed, or have an instance that counts."""
+        with self._lock:
+            return frozenset(self._asked_seconds) | {one.scope for one in self._owned.values()}
 
     def all(self) -> Sequence[Owned]:
         """Every instance that counts."""

@@ -15,7 +15,7 @@ class PoolBounds(Protocol):
 
     @property
     def region(self) -> str:
-        """Where its instances are: one list has those of a region."""
+        """Where its instances are."""
         ...
 
     @property
@@ -48,12 +48,16 @@ class Bounds(Protocol[AnyPool]):
 
 @dataclass(frozen=True, slots=True)
 class Sale(Generic[AnyPool]):
-    """An offer, the pool that it is bought for, and the most that an hour can cost, all told."""
+    """An offer, the pool that it is bought for, and the most that an hour can cost, all told.
+
+    `scope` is the part of the cloud whose list shows what was bought, such as a region.
+    """
 
     offer: Offer
     pool_name: str
     pool: AnyPool
     most_usd_per_hour: Decimal
+    scope: str
 
 
 AnySale = Sale[PoolBounds]

@@ -74,14 +74,14 @@ class ProjectCalls:
         call = Call(zone, "instances.insert", pool)
         told = compute_v1.InsertInstanceRequest(project=self.project, zone=zone, **request)
         insert = self._session.client(compute_v1.InstancesClient).insert_unary
-        return _named(self._make(insert, call, told, changes=True, can_wait=False), call)
+        return _named(self._make(insert, call, told, once=True, can_wait=False), call)
 
     def delete(self, zone: str, name: str) -> Any:
         """End an instance. Only `ending` calls this."""
         call = Call(zone, "instances.delete")
         told = compute_v1.DeleteInstanceRequest(project=self.project, zone=zone, instance=name)
         delete = self._session.client(compute_v1.InstancesClient).delete_unary
-        return self._make(delete, call, told, changes=True)
+        return self._make(delete, call, told, once=True)
 
     def instance(self, zone: str, name: str) -> Any:
         """One instance."""
@@ -96,6 +96,13 @@ class ProjectCalls:
         call = Call(self.project, "instances.aggregatedList")
         kind = compute_v1.AggregatedListInstancesRequest
         return self._pages(listing, call, kind, filter=wanted)
+
+    def instances_in(self, zone: str, wanted: str) -> Iterator[Any]:
+        """All pages of the instances of one zone, each asked for once."""
+        listing = self._session.client(compute_v1.InstancesClient).list
+        call = Call(zone, "instances.list")
+        kind = compute_v1.ListInstancesRequest
+        return self._pages(listing, call, kind, once=True, zone=zone, filter=wanted)
 
     def operation(self, zone: str, name: str) -> Any:
         """How far an operation is."""
@@ -185,12 +192,17 @@ class ProjectCalls:
                 raise Unavailable(f"{call}: its pages do not end")
 
     def _pages(
-        self, listing: Callable[..., Any], call: Call, kind: Any, **request: Any
+        self,
+        listing: Callable[..., Any],
+        call: Call,
+        kind: Any,
+        once: bool = False,
+        **request: Any,
     ) -> Iterator[Any]:
         token = ""
         while True:
             told = kind(project=self.project, max_results=PAGE, page_token=token, **request)
-            pager = self._make(listing, call, told)
+            pager = self._make(listing, call, told, once=once)
             page = next(iter(pager.pages))
             if not page.kind:  # an answer always says what it is
                 raise Unavailable(f"{call}: the reply can't be read: it is empty")
@@ -206,10 +218,10 @@ class ProjectCalls:
         method: Callable[..., Any],
         call: Call,
         request: Any,
-        changes: bool = False,
+        once: bool = False,
         can_wait: bool = True,
     ) -> Any:
-        retry = None if changes else self._again
+        retry = None if once else self._again
         answer_seconds = self._patience.answer_seconds
         self._permit(call, can_wait)
         try:

@@ -151,7 +151,7 @@ class Launching:
         ours = (request.tags[CONTROLLER_TAG], request.token)
         if (tags.get(CONTROLLER_TAG), seen.instance.token) != ours:
             raise PermissionDenied(f"{zone}: {name} is not this deployment's: delete or rename it")
-        return self._register.add(sale.pool.region, seen.instance, self._clock.now())
+        return self._register.add(sale.scope, seen.instance, self._clock.now())
 
     def _seen(self, zone: str, name: str) -> Seen | None:
         """As Compute Engine tells of it; None where it does not, or not yet."""
@@ -180,7 +180,7 @@ class Launching:
             )
         else:
             told = replace(seen.instance, token=request.token, offer=request.offer, tags=tags)
-        return self._register.add(sale.pool.region, told, self._clock.now())
+        return self._register.add(sale.scope, told, self._clock.now())
 
     def _wanted(self, request: LaunchRequest, sale: GcpSale, name: str) -> dict[str, Any]:
         """The parameters of the insert. All but these the template says."""

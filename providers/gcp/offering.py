@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
 from typing import Any, Final
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import NotFound, PermissionDenied, ProviderError
-from autoscaler.domain.offer import Limit, Offer, Purchase
-from autoscaler.market.catalogue import MINIMUM_BILLED_SECONDS
+from autoscaler.domain.offer import Limit, Purchase
 from autoscaler.market.price_table import PriceTable
-from autoscaler.market.prices import Price, RefusedPrice
+from autoscaler.market.prices import RefusedPrice
 from providers.cloud.facts import Remembered
-from providers.cloud.sales import Sale
+from providers.cloud.stock import AnyPrice, Stock, Ware
 from providers.gcp.calls import ProjectCalls
 from providers.gcp.kinds import Kind, kinds_of
 from providers.gcp.prices import PartPrices, part_prices, price_of
@@ -30,8 +28,6 @@ from providers.gcp.settings import (
 
 _log = logging.getLogger(__name__)
 
-# Google does not tell; what is seen takes its place.
-_USUAL_RECLAIMS_PER_HOUR: Final = 0.2
 _MODELS: Final = {Purchase.SPOT: "SPOT", Purchase.ON_DEMAND: "STANDARD"}
 
 
@@ -67,9 +63,16 @@ class Offering:
         self._quotas: Remembered[Quotas] = Remembered(
             lambda: read_quotas(calls, regions), slow, retry, clock
         )
+        self._stock = Stock(
+            "gcp", settings.pools, PoolForm.types, settings.zones_of, lambda ware: ware.zone
+        )
         self.closed: frozenset[str] = frozenset()
-        self.left_out: dict[str, str] = {}
         self.unpriced: str | None = None
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Why offers can't be bought, by offer."""
+        return self._stock.left_out
 
     def sales(self) -> list[GcpSale]:
         """What is sold now. What has no price that one may spend by is in `left_out`.
@@ -79,29 +82,19 @@ class Offering:
         """
         kinds, wrong = self._kinds.get(), self._templates.get()
         asked_seconds, parts = self._known_parts()
-        sales: list[GcpSale] = []
-        left_out = {}
-        for name, pool in self._settings.pools.items():
-            for offer_id, kind_name, zone, purchase in self._places(name, pool):
-                kind = kinds.get(kind_name)
-                if kind is None or zone not in kind.zones:
-                    left_out[offer_id] = f"{kind_name} is not to be had in {zone}"
-                    continue
-                if (name, purchase) in wrong:
-                    left_out[offer_id] = wrong[name, purchase]
-                    continue
-                price, listed = (
-                    price_of(kind, zone, region_of(zone), one, parts, self._table, asked_seconds)
-                    for one in (purchase, Purchase.ON_DEMAND)
-                )
-                if isinstance(price, RefusedPrice):
-                    left_out[offer_id] = price.reason
-                    continue
-                offer = self._offer(offer_id, kind, zone, purchase, price, pool)
-                most = _most(price, listed) + pool.extras_usd_per_hour
-                sales.append(Sale(offer, name, pool, most))
-        self._tell(left_out)
-        return sales
+
+        def price(ware: Ware[PoolForm], kind: Kind, purchase: Purchase) -> AnyPrice:
+            region = region_of(ware.zone)
+            return price_of(kind, ware.zone, region, purchase, parts, self._table, asked_seconds)
+
+        def prices(ware: Ware[PoolForm], kind: Kind) -> tuple[AnyPrice, AnyPrice]:
+            listed = price(ware, kind, Purchase.ON_DEMAND)
+            reason = wrong.get((ware.pool_name, ware.purchase))
+            if reason is not None:
+                return RefusedPrice(reason), listed
+            return price(ware, kind, ware.purchase), listed
+
+        return self._stock.sales(kinds, prices)
 
     def limits(self, sales: Iterable[GcpSale]) -> list[Limit]:
         """The project's quotas; none where they can't be read: a launch is refused beyond them.
@@ -150,45 +143,6 @@ class Offering:
                     wrong[name, purchase] = f"pools.{name}.templates.{purchase.value}: {reason}"
         return wrong
 
-    def _places(self, name: str, pool: PoolForm) -> Iterable[tuple[str, str, str, Purchase]]:
-        for machine_type in pool.machine_types:
-            kind = pool.instance_type(machine_type)
-            for zone in self._settings.zones_of(pool):
-                for purchase in pool.purchases:
-                    yield f"{name}/{kind}/{zone}/{purchase.value}", kind, zone, purchase
-
-    def _offer(
-        self,
-        offer_id: str,
-        kind: Kind,
-        zone: str,
-        purchase: Purchase,
-        price: Price,
-        pool: PoolForm,
-    ) -> Offer:
-        return Offer(
-            id=offer_id,
-            provider="gcp",
-            instance_type=kind.name,
-            zone=zone,
-            purchase=purchase,
-            devices=kind.devices,
-            device_kind=kind.device_kind,
-            usd_per_hour=price.usd_per_hour + pool.extras_usd_per_hour,
-            boot_seconds=pool.boot,
-            network_bytes_per_second=kind.network_bytes_per_second,
-            reclaims_per_hour=_USUAL_RECLAIMS_PER_HOUR if purchase is Purchase.SPOT else 0.0,
-            minimum_billed_seconds=MINIMUM_BILLED_SECONDS,
-            extras_usd_per_hour=pool.extras_usd_per_hour,
-            price_source=price.source,
-            priced_seconds=price.as_of_seconds,
-        )
-
-    def _tell(self, left_out: dict[str, str]) -> None:
-        for offer_id in sorted(left_out.keys() - self.left_out):
-            _log.warning("%s is not offered: %s", offer_id, left_out[offer_id])
-        self.left_out = left_out
-
 
 def _fault(scheduling: Any, purchase: Purchase) -> str | None:
     """What of a template would buy something else, or leave what is billed for nothing.
@@ -202,10 +156,3 @@ def _fault(scheduling: Any, purchase: Purchase) -> str | None:
     if purchase is Purchase.SPOT and scheduling.instance_termination_action != "DELETE":
         return "what is preempted would stay: instanceTerminationAction must be DELETE"
     return None
-
-
-def _most(price: Price, on_demand: Price | RefusedPrice) -> Decimal:
-    """Spot may come to cost what on-demand does, and never more."""
-    if isinstance(on_demand, Price):
-        return max(price.usd_per_hour, on_demand.usd_per_hour)
-    return price.usd_per_hour

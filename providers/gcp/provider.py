@@ -9,27 +9,22 @@ announcements from one subscription a region. Launches go through `launching`, e
 from __future__ import annotations
 
 import logging
-import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import NotFound, PermissionDenied, ProviderError, Unavailable
+from autoscaler.domain.errors import ProviderError
 from autoscaler.domain.instance import (
-    CONTROLLER_TAG,
     CloudInstance,
     CloudState,
     Interruption,
     LaunchRequest,
 )
-from autoscaler.domain.offer import Limit, Offer
+from autoscaler.domain.offer import Limit
 from autoscaler.market.price_table import PriceTable
-from providers.base import Condition, Provider
-from providers.cloud.budget import Rate
-from providers.cloud.caps import Caps
-from providers.cloud.register import Register
+from providers.base import Condition
+from providers.cloud.provider import Answer, CloudProvider
 from providers.cloud.replies import readable
 from providers.gcp.calls import ProjectCalls, call_budget
 from providers.gcp.ending import Ending
@@ -37,28 +32,21 @@ from providers.gcp.errors import is_gone
 from providers.gcp.history import Past, past_of
 from providers.gcp.identity import TokenVerifier
 from providers.gcp.launching import Launching
+from providers.gcp.listing import Listing
 from providers.gcp.notices import Notices
 from providers.gcp.offering import Offering
 from providers.gcp.records import Records
-from providers.gcp.replies import (
-    CONTROLLER_LABEL,
-    Seen,
-    label_value,
-    place_of,
-    told_instance,
-)
+from providers.gcp.replies import place_of, told_instance
 from providers.gcp.session import Session
-from providers.gcp.settings import GcpSale, GcpSettings, Patience, region_of
+from providers.gcp.settings import GcpSale, GcpSettings, Patience, PoolForm
 
 _log = logging.getLogger(__name__)
 
-_LAUNCHES: Final = "launches"
 # So many that a list leaves out are looked for at once; the others count as last seen meanwhile.
 _MOST_LOOKED_FOR: Final = 50
-_NOTHING_LISTED: Final = frozenset({"", "NO_RESULTS_ON_PAGE"})
 
 
-class GcpProvider(Provider):
+class GcpProvider(CloudProvider[PoolForm]):
     """Sells the instances of `settings` to the deployment whose controller is `controller`.
 
     `session` has the credentials, `records` are that controller's, `table` is the owner's price
@@ -76,19 +64,15 @@ class GcpProvider(Provider):
         patience: Patience = Patience(),
         table: PriceTable | None = None,
     ) -> None:
+        budget, visible_seconds = call_budget(clock), patience.visible_seconds
+        super().__init__(
+            "gcp", settings.project, settings, controller, budget, visible_seconds, clock
+        )
         self._settings = settings
-        self._controller = controller
-        self._clock = clock
         self._patience = patience
         self._records = records
-        self._budget = call_budget(clock)
-        rate = Rate(settings.launches_per_minute, settings.launches_per_minute / 60.0)
-        self._budget.limit(settings.project, _LAUNCHES, rate)
-        self._calls = ProjectCalls(settings.project, patience, session, self._budget)
-        visible_seconds = patience.visible_seconds
-        self._register = Register(visible_seconds)
+        self._calls = ProjectCalls(settings.project, patience, session, budget)
         self._offering = Offering(settings, self._calls, patience, table, clock)
-        self._caps = Caps("gcp", settings, self._register, visible_seconds, clock)
         self._ending = Ending(
             settings, controller, self._calls, self._register, visible_seconds, clock
         )
@@ -97,7 +81,7 @@ class GcpProvider(Provider):
             settings, self._calls, self._register, self._ending, records, patience, clock
         )
         self._identity = TokenVerifier(settings, session, patience, clock)
-        self._sales: Mapping[str, GcpSale] = {}
+        self._listing = Listing(settings, controller, self._calls)
         self._listed: set[str] = set()
         self._recall()
 
@@ -105,73 +89,6 @@ class GcpProvider(Provider):
     def identity(self) -> TokenVerifier:
         """What checks the identity tokens of instances."""
         return self._identity
-
-    def offers(self) -> Sequence[Offer]:
-        """Every type, zone and purchase of every pool that has a price.
-
-        Raises:
-            ProviderError: types can't be had; what was offered before may still be.
-        """
-        sold = self._offering.sales()
-        self._sales = {sale.offer.id: sale for sale in sold}
-        self._caps.learn(self._sales)
-        return [sale.offer for sale in sold]
-
-    def limits(self) -> Sequence[Limit]:
-        """The bounds of the settings, and the project's quotas."""
-        quotas = self._offering.limits(list(self._known_sales().values()))
-        return [*self._caps.limits(self._sales), *quotas]
-
-    def launch(self, request: LaunchRequest) -> CloudInstance:
-        """Launch one instance, or return the one of this token, which may have ended.
-
-        Raises:
-            PermissionDenied: the tags name another deployment, or Google does not allow it.
-            NotFound: there is no such offer, or not what the settings name.
-            InsufficientCapacity: Compute Engine has none of it now.
-            QuotaExceeded: a bound of the settings or a quota of the project leaves no room.
-            Throttled: too many launches or calls; the same call again.
-            Unavailable: not known what came of it; the same call again finds out.
-        """
-        if request.tags.get(CONTROLLER_TAG) != self._controller:
-            raise PermissionDenied(f"tags: {CONTROLLER_TAG} must be {self._controller}")
-        sale = self._known_sales().get(request.offer)
-        if sale is None:
-            reason = self._offering.left_out.get(request.offer, "no pool of the settings has it")
-            raise NotFound(f"offer {request.offer}: {reason}")
-        self._know_own()
-        known = self._register.of_token(request.token)
-        if known is not None:
-            return known.instance
-        self._caps.reserve(request.token, sale)
-        try:
-            self._budget.take(self._settings.project, _LAUNCHES)
-            launched = self._launching.launch(request, sale)
-        except Unavailable:
-            self._caps.unknown(request.token)
-            raise
-        except ProviderError:
-            self._caps.refused(request.token)
-            raise
-        self._caps.launched(request.token)
-        return launched
-
-    def terminate(self, instance_ids: Sequence[str]) -> None:
-        """End those of them that this deployment owns. Those that are gone count as done.
-
-        Raises:
-            PermissionDenied, Throttled, Unavailable: some may not have been told.
-        """
-        self._ending.end(instance_ids)
-
-    def instances(self) -> Sequence[CloudInstance]:
-        """What this deployment owns: ended ones for two hours, new ones from their launch on.
-
-        Raises:
-            ProviderError: of some zone it is not known.
-        """
-        self._list()
-        return [owned.instance for owned in self._register.all()]
 
     def interruptions(self) -> Sequence[Interruption]:
         """Announced reclaims and maintenances of instances that have not ended.
@@ -185,9 +102,10 @@ class GcpProvider(Provider):
         return self._notices.interruptions()
 
     def condition(self) -> Condition:
-        """Offers without a price, subscriptions that are not heard, and what can't be deleted."""
+        """Offers without a price, what is not listed or heard, and what can't be deleted."""
         deaf = self._notices.deaf
-        troubles = [f"{name}: no announcements: {why}" for name, why in deaf.items()]
+        troubles = self._silences
+        troubles += [f"{name}: no announcements: {why}" for name, why in deaf.items()]
         for name in sorted(self._offering.closed):
             troubles.append(f"{name}: the quota is too small for one: ask for more of it")
         if self._offering.unpriced is not None:
@@ -198,72 +116,58 @@ class GcpProvider(Provider):
             troubles.append(f"{dropped} messages could not be read since the start: see the log")
         return Condition(self._offering.left_out, tuple(troubles))
 
-    def _known_sales(self) -> Mapping[str, GcpSale]:
-        if not self._sales:
-            self.offers()
-        return self._sales
+    @property
+    def _left_out(self) -> Mapping[str, str]:
+        return self._offering.left_out
 
-    def _know_own(self) -> None:
-        """Nothing is bought or concluded before the cloud was asked what is there."""
-        if self._register.asked_seconds(next(iter(self._settings.regions))) == -math.inf:
-            self._list()
+    def _sold(self) -> Sequence[GcpSale]:
+        return self._offering.sales()
+
+    def _quotas(self, sales: Sequence[GcpSale]) -> Sequence[Limit]:
+        return self._offering.limits(sales)
+
+    def _send(self, request: LaunchRequest, sale: GcpSale) -> CloudInstance:
+        return self._launching.launch(request, sale)
+
+    def _end(self, instance_ids: Sequence[str]) -> None:
+        self._ending.end(instance_ids)
 
     def _recall(self) -> None:
         """What the last controller has known; a list says what of it there still is."""
         for instance in self._records.instances():
-            region = region_of(place_of(instance.id)[0])
-            self._register.add(region, instance, self._clock.now())
+            self._register.add(place_of(instance.id)[0], instance, self._clock.now())
 
-    def _list(self) -> None:
+    def _ask(self) -> dict[str, Answer]:
         asked_seconds = self._clock.now()
-        seen = self._seen()
+        answers = self._listing.answers(self._register.scopes())
+        silent = {
+            zone: answer for zone, answer in answers.items() if isinstance(answer, ProviderError)
+        }
+        seen = [one for told in answers.values() if isinstance(told, list) for one in told]
         found = {one.instance.id: one.instance for one in seen}
         self._listed |= found.keys()
-        found |= self._left_out(found, asked_seconds)
-        by_region: defaultdict[str, list[CloudInstance]] = defaultdict(list)
-        for one in found.values():
-            by_region[region_of(place_of(one.id)[0])].append(one)
-        now_seconds = self._clock.now()
-        for region in {*self._settings.regions, *by_region, *self._known_regions()}:
-            self._register.take_in(region, by_region[region], asked_seconds, now_seconds)
+        found |= self._missing(found, silent, asked_seconds)
         self._ending.sweep(one.instance for one in seen if one.is_at_rest)
+        by_zone: dict[str, list[CloudInstance]] = {zone: [] for zone in answers}
+        for one in found.values():
+            by_zone[place_of(one.id)[0]].append(one)
+        return {**by_zone, **silent}
+
+    def _list(self) -> None:
+        super()._list()
         owned = [one.instance for one in self._register.all()]
         self._listed &= {one.id for one in owned}
         self._ending.forget(one.id for one in owned if one.state is CloudState.TERMINATED)
         self._records.keep_instances(owned)
 
-    def _known_regions(self) -> set[str]:
-        return {owned.region for owned in self._register.all()}
-
-    def _seen(self) -> list[Seen]:
-        """The only way in which instances are looked for: among those with our label.
-
-        Raises:
-            Unavailable: a zone of ours does not answer: then nobody knows what is there.
-        """
-        wanted = f'labels.{CONTROLLER_LABEL} = "{label_value(self._controller)}"'
-        regions = {*self._settings.regions, *self._known_regions()}
-        found = []
-        for page in self._calls.instances(wanted):
-            with readable(f"{self._settings.project}: instances.aggregatedList"):
-                for scope, held in page.items.items():
-                    zone = scope.removeprefix("zones/")
-                    if held.warning.code not in _NOTHING_LISTED and region_of(zone) in regions:
-                        raise Unavailable(
-                            f"{zone}: instances.aggregatedList: {held.warning.code}: "
-                            f"{held.warning.message}"
-                        )
-                    found += [told_instance(told, zone) for told in held.instances]
-        return [one for one in found if one.instance.tags.get(CONTROLLER_TAG) == self._controller]
-
-    def _left_out(
-        self, found: Mapping[str, CloudInstance], asked_seconds: float
+    def _missing(
+        self, found: Mapping[str, CloudInstance], silent: Collection[str], asked_seconds: float
     ) -> dict[str, CloudInstance]:
         """What was there and is not in the list: Compute Engine lists what has ended no more."""
         missing = [
             one.instance
             for one in self._register.all()
-            if not one.has_ended and one.instance.id not in found
+            if not one.has_ended and one.scope not in silent and one.instance.id not in found
         ]
         due = [one for one in missing if self._is_due(one, asked_seconds)]
         looked_for = {one.id: self._looked_for(one) for one in due[:_MOST_LOOKED_FOR]}

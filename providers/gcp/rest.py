@@ -59,7 +59,7 @@ def _sent(
 
 
 def _refused(reply: Any) -> GoogleAPICallError:
-    """The token service words refusals as OAuth does (RFC 6749, 5.2), all others as Google does."""
+    """Google's own words, or those of OAuth (RFC 6749, 5.2), which the token service has."""
     try:
         told = reply.json()
     except ValueError:

@@ -17,7 +17,16 @@ from pydantic import AfterValidator, Field, model_validator
 from autoscaler.domain.offer import Purchase
 from autoscaler.spec.forms import Form, one_or_many
 from autoscaler.spec.job_form import Count, Duration, Text
-from providers.cloud.forms import Bought, Money, MoneyOrNothing, Name, Schema, Url, matching
+from providers.cloud.forms import (
+    Bought,
+    Money,
+    MoneyOrNothing,
+    Name,
+    Schema,
+    Url,
+    matching,
+    require_ground,
+)
 from providers.cloud.sales import Sale
 
 _MOST_LABELS: Final = 48  # Compute Engine takes 64 of a resource; the rest are Castor's own
@@ -110,6 +119,10 @@ class PoolForm(Form):
             raise ValueError(f"templates.{missing[0]} is missing: each of purchases needs one")
         return self
 
+    def types(self) -> tuple[str, ...]:
+        """The instance types, as the catalogue names them."""
+        return tuple(self.instance_type(machine) for machine in self.machine_types)
+
     def instance_type(self, machine_type: str) -> str:
         """As the catalogue names it: an n1 with its accelerators, any other by itself."""
         if self.accelerator is None:
@@ -144,18 +157,11 @@ class GcpSettings(Form):
 
     @model_validator(mode="after")
     def _pools_have_ground(self) -> Self:
-        for name, pool in self.pools.items():
-            region = self.regions.get(pool.region)
-            if region is None:
-                known = ", ".join(self.regions)
-                raise ValueError(f"pools.{name}.region: {pool.region} is not in regions: {known}")
-            for zone in pool.zones or ():
-                if zone not in region.zones:
-                    known = ", ".join(region.zones)
-                    raise ValueError(
-                        f"pools.{name}.zones: {zone} is not in regions.{pool.region}.zones; "
-                        f"there are {known}"
-                    )
+        require_ground(
+            self.pools,
+            {name: region.zones for name, region in self.regions.items()},
+            "is not in regions.{region}.zones",
+        )
         return self
 
     @property

@@ -74,7 +74,7 @@ class GcsJobStorage(CloudJobStorage):
         return StorageGrant(place, self._options, {"token": narrowed}, expires_seconds, bundle)
 
     def _token_of_account(self) -> tuple[str, float]:
-        """One that may do all that jobs may, and when it expires. It does not leave this object."""
+        """One that may do all that jobs may, and its end. It does not leave this object."""
         call = Call(self._ground.region, "serviceAccounts.generateAccessToken")
         account = f"projects/-/serviceAccounts/{self._ground.account}"
         url = f"{self._session.base('iamcredentials')}/v1/{account}:generateAccessToken"

@@ -225,7 +225,7 @@ class BoundedStorageConformance:
         for _ in range(3):
             site.clock.advance(GRANT_SECONDS / 2)
             renewed.put("a", b"2")
-        with pytest.raises(PermissionDenied, match="a: the credential .* or has expired"):
+        with pytest.raises(PermissionDenied, match=r"a: the credential .* or has expired"):
             old.get("a")
         assert renewed.get("a") == b"2"
 

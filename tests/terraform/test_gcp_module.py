@@ -266,6 +266,7 @@ def test_no_role_may_do_what_nobody_calls(outputs: dict[str, Any]) -> None:
         *("compute.subnetworks.use", "compute.resourcePolicies.use"),
         *("iam.serviceAccounts.actAs", "iam.serviceAccounts.getAccessToken"),
         *("pubsub.subscriptions.consume", "storage.objects.create", "storage.objects.delete"),
+        *("storage.multipartUploads.abort", "storage.multipartUploads.create"),
     }
 
 
@@ -301,6 +302,7 @@ def test_the_nodes_account_alone_is_acted_as(resources: list[dict[str, Any]]) ->
         ),
         ("job", "storage.objects.get", ["jobs/x", "bundles/x"], ["user-data/x", "pools.json"]),
         ("job", "storage.objects.delete", ["jobs/x"], ["bundles/x", "user-data/x", "wheels/x"]),
+        ("job", "storage.multipartUploads.create", ["jobs/x"], ["bundles/x", "wheels/x"]),
     ],
 )
 def test_each_has_its_part_of_the_bucket(

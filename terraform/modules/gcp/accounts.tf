@@ -37,7 +37,13 @@ locals {
       hear        = ["pubsub.subscriptions.consume"]
       read        = ["storage.objects.get"]
       list        = ["storage.objects.list"]
-      write       = ["storage.objects.create", "storage.objects.delete"]
+      # What is large is sent in parts, which has permissions of its own.
+      write = [
+        "storage.multipartUploads.abort",
+        "storage.multipartUploads.create",
+        "storage.objects.create",
+        "storage.objects.delete",
+      ]
     },
     length(google_compute_resource_policy.pool) == 0 ? {} : { placement = ["compute.resourcePolicies.use"] },
   )

@@ -35,10 +35,14 @@ _HTML = [("Content-Type", "text/xml")]
 
 @dataclass(slots=True)
 class Request:
-    """One call as it came in; the cloud's own meets no fault, sees all and is not counted."""
+    """One call as it came in; the cloud's own meets no fault, sees all and is not counted.
+
+    A fault may be of its `parameters` or, as ``region``, of where it is made.
+    """
 
     account: Account
     is_of_cloud: bool
+    region: str
     service: str
     action: str
     parameters: dict[str, str]
@@ -95,7 +99,8 @@ class FaultProxy:
         with account.lock:
             account.calls[request.action] += 1
             account.sent.append((request.action, dict(request.parameters)))
-        fault = account.faults.next(request.action, request.parameters)
+        told = {**request.parameters, "region": request.region}
+        fault = account.faults.next(request.action, told)
         if fault is None:
             return self._served(request)
         time.sleep(fault.delay_seconds)
@@ -106,7 +111,7 @@ class FaultProxy:
         length = -1 if is_chunked else int(environ.get("CONTENT_LENGTH") or 0)
         body = environ["wsgi.input"].read(length)
         found = CREDENTIAL.search(environ.get("HTTP_AUTHORIZATION", ""))
-        key, service = (found[1], found[3]) if found else ("anonymous", "")
+        key, region, service = found.groups() if found else ("anonymous", "", "")
         target = environ.get("HTTP_X_AMZ_TARGET", "")
         parameters = dict(parse_qsl(body.decode(errors="replace"))) if b"Action=" in body else {}
         action = parameters.get("Action") or target.rpartition(".")[2]
@@ -115,7 +120,15 @@ class FaultProxy:
         document = json.loads(body) if target and body else {}
         is_of_cloud = key.endswith(CLOUD_SUFFIX)
         return Request(
-            self.account(key), is_of_cloud, service, action, parameters, document, environ, body
+            account=self.account(key),
+            is_of_cloud=is_of_cloud,
+            region=region,
+            service=service,
+            action=action,
+            parameters=parameters,
+            document=document,
+            environ=environ,
+            body=body,
         )
 
     def _failed(self, request: Request, fault: Fault) -> Answer | None:

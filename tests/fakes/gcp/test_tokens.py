@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Any
 
@@ -112,6 +113,10 @@ def test_a_role_of_ones_own_may_make_and_not_overwrite(ground: Ground, bucket: B
     assert status(ground, bucket, token, "/jobs/ours/log", "PUT") == 403
     assert status(ground, bucket, token, "/jobs/ours/log") == 403
     assert bucket.get("jobs/ours/log").content == b"ours"
+    assert status(ground, bucket, token, "/jobs/ours/large?uploads", "POST") == 403
+    ground.project.roles[role].add("storage.multipartUploads.create")
+    token = exchanged(ground, narrow(bucket, "jobs/ours/", f"inRole:{role}"))
+    assert status(ground, bucket, token, "/jobs/ours/large?uploads", "POST") == 200
 
 
 def test_an_account_has_tokens_for_who_acts_as_it(ground: Ground) -> None:
@@ -129,6 +134,18 @@ def test_an_account_has_tokens_for_who_acts_as_it(ground: Ground) -> None:
     assert asked().status_code == 400
     assert asked(ground.name, scope=scope).status_code == 400
     assert ground.project.calls["iamcredentials.projects.serviceAccounts.generateAccessToken"] == 4
+
+
+def test_an_exchange_is_refused_in_words_of_oauth(ground: Ground, bucket: Bucket) -> None:
+    form = {"grant_type": GRANT, "options": json.dumps(narrow(bucket, "jobs/ours/"))}
+    url = f"{ground.fake.url}/v1/token"
+    reply = HTTP.post(url, data=form)
+    assert (reply.status_code, reply.json()["error"]) == (400, "invalid_request")
+    assert "requested_token_type" in reply.json()["error_description"]
+    form["requested_token_type"] = TOKEN
+    assert HTTP.post(url, data=form).json()["token_type"] == "Bearer"
+    reply = HTTP.post(url, data=form, headers={"Authorization": "Bearer any"})
+    assert "no Authorization header" in reply.json()["error_description"]
 
 
 def test_what_the_fake_can_not_judge_is_refused(ground: Ground, bucket: Bucket) -> None:

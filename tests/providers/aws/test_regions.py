@@ -6,6 +6,7 @@ import pytest
 
 from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.instance import CloudState
+from providers.base import Provider
 from tests.fakes.aws.faults import Fault
 from tests.providers.aws.cloud import SMALL, AwsWorld, error_of
 
@@ -59,14 +60,53 @@ def test_after_a_restart_an_end_finds_its_region(world: AwsWorld) -> None:
     assert len(world.account.alive()) == 1
 
 
-def test_a_list_without_one_of_the_regions_is_none_and_launches_go_on(world: AwsWorld) -> None:
+def test_a_region_that_does_not_answer_hides_no_other(world: AwsWorld) -> None:
+    """Its instances are as they were last seen, and launches go on."""
+    provider = world.connect()
+    east = provider.launch(world.request("1", SMALL)).id
+    west = provider.launch(world.request("2", SMALL_WEST)).id
+    world.wait_until(lambda: running(provider) == {east, west})
+    world.account.faults.add(silence("us-east-1"))
+    ended = world.client("ec2", WEST), world.client("ec2", "us-east-1")
+    for ec2, one in zip(ended, (west, east), strict=True):
+        ec2.terminate_instances(InstanceIds=[one])
+    world.pass_time(600.0)
+    assert running(provider) == {east}
+    (trouble,) = provider.condition().troubles
+    assert "instances of us-east-1 are as last seen: us-east-1: DescribeInstances" in trouble
+    provider.launch(world.request("3", SMALL_WEST))
+    world.account.faults.clear()
+    assert east not in running(provider)
+    assert provider.condition().troubles == ()
+
+
+def test_without_an_answer_of_any_region_nothing_is_known(world: AwsWorld) -> None:
     provider = world.connect()
     provider.instances()
-    own = {"Filter.1.Name": "tag:castor:controller"}
-    world.account.faults.add(Fault("DescribeInstances", matching=own, times=1))
+    world.account.faults.add(silence("us-east-1"), silence(WEST))
     assert isinstance(error_of(provider.instances), Unavailable)
-    provider.launch(world.request("1", SMALL))
-    assert len(world.account.alive()) == 1
+    world.account.faults.clear()
+    assert provider.instances() == []
+
+
+def test_a_region_that_has_not_answered_yet_is_not_empty(world: AwsWorld) -> None:
+    """Nothing is bought before it is known what there is."""
+    provider = world.connect()
+    world.account.faults.add(silence(WEST))
+    assert isinstance(error_of(provider.instances), Unavailable)
+    request = world.request("1", SMALL_WEST)
+    assert isinstance(error_of(lambda: provider.launch(request)), Unavailable)
+    assert world.account.alive() == []
+
+
+def silence(region: str) -> Fault:
+    """Until faults are cleared it tells nobody what it has."""
+    own = {"region": region, "Filter.1.Name": "tag:castor:controller"}
+    return Fault("DescribeInstances", matching=own, times=None)
+
+
+def running(provider: Provider) -> set[str]:
+    return {seen.id for seen in provider.instances() if seen.state is CloudState.RUNNING}
 
 
 def test_calls_are_counted_by_region(world: AwsWorld) -> None:

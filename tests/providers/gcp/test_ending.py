@@ -89,15 +89,6 @@ def test_what_is_stopped_and_can_not_be_deleted_is_told(world: GcpWorld) -> None
     assert provider.condition().troubles == ()
 
 
-def test_a_zone_that_does_not_answer_makes_it_no_list(world: GcpWorld) -> None:
-    provider = world.connect()
-    launch_running(world, provider, "1")
-    world.project.unreachable.add("us-central1-b")
-    assert isinstance(error_of(provider.instances), Unavailable)
-    world.project.unreachable.clear()
-    assert len(provider.instances()) == 1
-
-
 def test_pages_are_one_list(world: GcpWorld) -> None:
     world.project.page = 2
     provider = world.connect()

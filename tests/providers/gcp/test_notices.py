@@ -99,6 +99,7 @@ def test_what_is_nobodys_here_is_forgotten(world: GcpWorld) -> None:
 
 
 def test_without_a_list_nobody_knows_what_is_taken(world: GcpWorld) -> None:
-    world.faults.add(Fault("compute.instances.aggregatedList", code="backendError", status=503))
+    for action in ("compute.instances.aggregatedList", "compute.instances.list"):
+        world.faults.add(Fault(action, code="backendError", status=503, times=None))
     with pytest.raises(Unavailable):
         world.connect().interruptions()

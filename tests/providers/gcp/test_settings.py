@@ -174,3 +174,29 @@ def test_jobs_keep_their_files_where_the_pools_named_first_do(
     with pytest.raises(SpecError, match=r"none-such\.json"):
         open_storage(list(reversed(sources)), tmp_path, clock)
     assert open_storage([], tmp_path, clock) is None
+
+
+def test_jobs_keep_their_files_where_they_did_before(
+    world: GcpWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    path, clock = tmp_path / "pools.json", VirtualClock(world.clock.now())
+    region = world.document["regions"]["us-central1"]
+    region["job_account"] = f"castor-test-job@{world.name}.iam.gserviceaccount.com"
+
+    def opened(folder: str) -> str:
+        region["jobs"] = f"gs://{world.name}/{folder}"
+        path.write_text(json.dumps(world.document))
+        storage = open_storage([str(path)], tmp_path / "state", clock)
+        assert storage is not None
+        return storage.jobs.place
+
+    here = opened("jobs")
+    assert opened("jobs") == here
+    with pytest.raises(
+        SpecError, match=rf"have their files in {here}, and this says gs://.*/elsewhere"
+    ):
+        opened("elsewhere")
+    assert opened("jobs") == here
+    (tmp_path / "state" / "place-of-jobs").unlink()
+    assert opened("elsewhere") == f"gs://{world.name}/elsewhere"

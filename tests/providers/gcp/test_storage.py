@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from google.auth.exceptions import RefreshError
 from google.oauth2.credentials import Credentials
 
 from autoscaler.clock import SystemClock, VirtualClock
-from autoscaler.domain.errors import PermissionDenied, SpecError, Unavailable
+from autoscaler.domain.errors import PermissionDenied, ProviderError, SpecError, Unavailable
 from autoscaler.objects import Objects, always
 from providers.gcp.reading import parse_settings
 from providers.gcp.session import Session
@@ -25,9 +26,10 @@ from tests.conformance.storage import (
     JobStorageConformance,
     Refusal,
 )
-from tests.fakes.faults import Fault
+from tests.fakes.faults import Fault, When
 from tests.fakes.gcp.server import FakeGcp
 from tests.providers.gcp.cloud import QUICK, REGION, GcpWorld
+from tests.providers.gcp.ways import WAYS
 
 GENERATE = "iamcredentials.projects.serviceAccounts.generateAccessToken"
 EXCHANGE = "sts.token"
@@ -142,44 +144,98 @@ def test_a_boundary_is_as_google_words_it() -> None:
 
 
 class Lapsing(Credentials):
-    """Credentials that have to be renewed, and can't be after the first time."""
+    """Credentials that have to be renewed each time; `tokens` is what they get."""
 
-    def __init__(self) -> None:
+    def __init__(self, *tokens: str) -> None:
         super().__init__(token=None)
-        self.times = 0
+        self.left = list(tokens)
 
     @property
     def valid(self) -> bool:
         return False
 
     def refresh(self, request: Any) -> None:
-        self.times += 1
-        if self.times > 1:
+        if not self.left:
             raise RefreshError("Reauthentication is needed.")
-        self.token = "mine"
+        self.token = self.left.pop(0)
 
 
 def test_the_controller_reads_with_its_own_token(site: GcsSite) -> None:
-    credentials = Lapsing()
-    session = Session(credentials, site.fake.url)
-    assert session.without_credentials.http.credentials is not credentials
-    with pytest.raises(
-        PermissionDenied, match=rf"{REGION}: credentials: no credentials: .*gcloud"
-    ):
-        site.connect(session)
-    assert credentials.token == "mine"
-
-
-def test_an_answer_that_says_nothing_of_json_is_told(site: GcsSite) -> None:
-    storage = site.connect()
+    reader = site.connect().grant("digits").credential["token"]
     site.bucket.put("jobs/digits/a", b"1")
-    site.faults.add(Fault("storage.objects.get", code="forbidden", status=403))
-    grant = storage.grant("digits")
-    with pytest.raises(PermissionDenied, match=r"gs://.*/jobs/digits/a: the credential does not"):
-        Objects(grant.place, always(grant), 0.3).get("a")
-    site.faults.add(Fault("storage.objects.get", code="backendError", status=503, times=None))
-    with pytest.raises(Unavailable, match=r"gs://.*/jobs/digits/a: .*503"):
-        Objects(grant.place, always(grant), 0.3).get("a")
+    site.bucket.put("jobs/letters/a", b"1")
+    storage = site.connect(Session(Lapsing(*[reader] * 9), site.fake.url))
+    assert storage.jobs.get("digits/a") == b"1"
+    with pytest.raises(PermissionDenied, match="letters/a: the credential does not allow it"):
+        storage.jobs.get("letters/a")
+
+
+def test_credentials_that_can_not_be_renewed_say_how_to_mend_them(site: GcsSite) -> None:
+    said = rf"{REGION}: credentials: no credentials: Reauth.* is needed\.: run gcloud auth"
+    with pytest.raises(PermissionDenied, match=said):
+        site.connect(Session(Lapsing(), site.fake.url))
+    storage = site.connect(Session(Lapsing("any", "any"), site.fake.url))
+    with pytest.raises(ProviderError, match="Reauthentication is needed"):
+        storage.jobs.get("digits/a")
+
+
+def test_what_fails_for_now_is_tried_again(site: GcsSite) -> None:
+    grant = site.connect().grant("digits")
+    objects = Objects(grant.place, always(grant), 30.0)
+    site.faults.add(
+        Fault("storage.objects.insert", code="rateLimitExceeded", status=429),
+        Fault("storage.objects.insert", code="backendError", status=503),
+        Fault("storage.objects.insert", When.LOST_BEFORE),
+        Fault("storage.objects.insert", When.LOST_AFTER),
+    )
+    objects.put("a", b"1")
+    assert objects.get("a") == b"1"
+    assert site.calls()["storage.objects.insert"] == 5
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Fault("", code="backendError", status=503, times=None), Unavailable),
+        (Fault("", When.LOST_BEFORE, times=None), Unavailable),
+        (Fault("", code="forbidden", status=403), PermissionDenied),
+        (Fault("", code="authError", status=401), PermissionDenied),
+    ],
+)
+def test_a_failure_is_one_line_that_names_the_object(
+    site: GcsSite, fault: Fault, error: type[Exception]
+) -> None:
+    grant = site.connect().grant("digits")
+    objects = Objects(grant.place, always(grant), 0.3)
+    objects.put("some/name", b"1")
+    calls: dict[str, Callable[[], object]] = {
+        "insert": lambda: objects.put("some/name", b"1"),
+        "get": lambda: objects.get("some/name"),
+        "list": lambda: objects.listed("some/name"),
+        "delete": lambda: objects.remove(["some/name"]),
+    }
+    for action, call in calls.items():
+        site.faults.add(replace(fault, action=f"storage.objects.{action}"))
+        with pytest.raises(error) as told:
+            call()
+        assert str(told.value).startswith(f"{grant.place}/some/name: ")
+        assert "\n" not in str(told.value)
+        site.faults.clear()
+
+
+@pytest.mark.gcp
+@pytest.mark.parametrize("action", [GENERATE, EXCHANGE])
+@pytest.mark.parametrize(
+    "way", [way for way, fault in WAYS.items() if fault.when is not When.IN_REPLY]
+)
+def test_a_fault_costs_no_more_than_one_try(site: GcsSite, action: str, way: str) -> None:
+    storage = site.connect()
+    site.faults.add(replace(WAYS[way], action=action))
+    with pytest.raises(ProviderError) as told:
+        storage.grant("digits")
+    assert "\n" not in str(told.value)
+    assert str(told.value).startswith(f"{REGION}: ")
+    assert storage.grant("digits").credential["token"] in site.project.tokens
 
 
 @pytest.mark.parametrize(
