@@ -33,9 +33,9 @@ model = torch.nn.Linear(4, 1)
 data = TensorDataset(torch.randn(256, 4), torch.randn(256, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 with session(model, optimizer, data, batch_size=16) as job:
-    for x, y in job.batches(epochs=1000):
+    for x, y in job.batches(epochs=500):
         job.step((job.model(x) - y).square().mean())
-        time.sleep(0.0 if os.path.exists(sys.argv[1]) else 0.05)
+        time.sleep(0.0 if os.path.exists(sys.argv[1]) else 0.1)
 """
 
 JOB = """

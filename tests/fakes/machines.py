@@ -83,11 +83,15 @@ class Start:
 
 @dataclass
 class Machine:
-    """One instance's: its start, then the agent's unit, with the watch beside it."""
+    """One instance's: its start, then the agent's unit, with the watch beside it.
+
+    `was_cut` says that the cloud took its power while it was at work.
+    """
 
     root: Path
     environment: dict[str, str]
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    was_cut: bool = False
     _leaving: subprocess.Popen[bytes] | None = None
     _was_told: bool | None = None
 
@@ -280,6 +284,7 @@ class Machines(ABC):
     def _look_after(self, instance_id: str, machine: Machine, power: Power | None) -> None:
         if power is None:
             if machine.is_running:
+                machine.was_cut = True
                 machine.end()
         elif power is Power.GOING:
             machine.leave()
