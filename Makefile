@@ -41,13 +41,14 @@ test-kills: $(INSTALLED) ## Run the tests that take minutes: controllers killed 
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
 test-aws: $(INSTALLED) ## Run all tests of EC2, on a fake one: from Terraform to a job that trains, calls that fail.
-	@$(BIN)/python -m pytest -rs -n 2 --dist loadfile -m "aws or not aws" \
+	@$(BIN)/python -m pytest -rs -n 2 --dist loadfile -m "not gcp" \
 		tests/end_to_end tests/terraform tests/providers/aws $(ARGS)
 	@$(BIN)/python -m pytest -rs -m aws tests/node $(ARGS)
 
-test-gcp: $(INSTALLED) ## Run all tests of Compute Engine, on a fake one: launches, calls that fail in every way.
-	@$(BIN)/python -m pytest -rs -n 2 --dist loadfile -m "gcp or not gcp" \
-		tests/fakes/gcp tests/providers/gcp tests/providers/cloud $(ARGS)
+test-gcp: $(INSTALLED) ## Run all tests of Compute Engine, on a fake one: from its start to a job that trains, calls that fail.
+	@$(BIN)/python -m pytest -rs -n 2 --dist loadfile -m "not aws" \
+		tests/end_to_end tests/terraform/test_gcp_module.py tests/fakes/gcp tests/providers/gcp \
+		tests/providers/cloud $(ARGS)
 
 test-optuna: $(INSTALLED) ## Run the tests of studies with the oldest Optuna that does.
 	@$(PIP) install --quiet --no-deps --upgrade --target build/optuna optuna==$(OLDEST_OPTUNA)

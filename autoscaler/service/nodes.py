@@ -21,6 +21,7 @@ from autoscaler.domain.errors import (
     Unavailable,
 )
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
+from autoscaler.domain.intent import IntentKind
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import Failure, ReportOrigin
@@ -229,14 +230,21 @@ class Nodes:
     ) -> None:
         """What it tells whatever job it works for."""
         if report.reclaim_seconds is not None and held.reclaim_seconds is None:
-            self._store.instances.set_reclaim(held.id, report.reclaim_seconds)
-            self._store.instances.release(held.id, now_seconds)
-            left_seconds = max(report.reclaim_seconds - now_seconds, 0)
-            self._tell(
-                held, "reclaim", f"{held.id} is taken back in {left_seconds:.0f} s", now_seconds
-            )
+            self._take_back(held, report.reclaim_seconds, now_seconds)
         for note in report.notes:
             self._once(held, "note", f"{held.id}: {note}", now_seconds)
+
+    def _take_back(self, held: HeldInstance, reclaim_seconds: float, now_seconds: float) -> None:
+        """One that the controller has ended itself may hear no more than that its end is near."""
+        intents = self._store.intents.of_instance(held.id)
+        if any(intent.kind is IntentKind.TERMINATE for intent in intents):
+            return
+        self._store.instances.set_reclaim(held.id, reclaim_seconds)
+        self._store.instances.release(held.id, now_seconds)
+        left_seconds = max(reclaim_seconds - now_seconds, 0)
+        self._tell(
+            held, "reclaim", f"{held.id} is taken back in {left_seconds:.0f} s", now_seconds
+        )
 
     def _fail(self, held: HeldInstance, failure: Failure, now_seconds: float) -> None:
         """Keep a failed start of the job's script, and tell of it, once."""

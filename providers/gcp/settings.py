@@ -29,7 +29,7 @@ from providers.cloud.forms import (
 )
 from providers.cloud.sales import Sale
 
-_MOST_LABELS: Final = 40  # Compute Engine takes 64 of a resource; the rest are Castor's own
+_MOST_LABELS: Final = 48  # Compute Engine takes 64 of a resource; the rest are Castor's own
 _RESERVED: Final = ("castor", "goog")
 _LABEL: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE: Final = re.compile(r"[a-z0-9_-]{0,63}")
@@ -49,10 +49,11 @@ def _labels(labels: dict[str, str]) -> dict[str, str]:
 
 
 Project = Annotated[str, matching(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", "my-project-123")]
-# Names of instances begin with it, and conditions of IAM go by that: hence no hyphens.
-Deployment = Annotated[str, matching(r"[a-z][a-z0-9]{0,19}", "prod")]
-RegionName = Annotated[str, matching(r"[a-z]+-[a-z]+\d{1,2}", "us-central1")]
-ZoneName = Annotated[str, matching(r"[a-z]+-[a-z]+\d{1,2}-[a-z]", "us-central1-a")]
+# Names of instances begin with it, and conditions of IAM go by that: hence no hyphens. Ids of
+# service accounts, of which it is a part, have 30 characters: hence 12.
+Deployment = Annotated[str, matching(r"[a-z][a-z0-9]{0,11}", "prod")]
+RegionName = Annotated[str, matching(r"[a-z]+(-[a-z]+)+\d{1,2}", "us-central1")]
+ZoneName = Annotated[str, matching(r"[a-z]+(-[a-z]+)+\d{1,2}-[a-z]", "us-central1-a")]
 MachineType = Annotated[str, matching(r"[a-z]\w*(-\w+)+", "g2-standard-4")]
 AcceleratorType = Annotated[str, matching(r"nvidia-[a-z0-9-]+", "nvidia-tesla-t4")]
 TemplateLink = Annotated[

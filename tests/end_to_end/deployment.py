@@ -1,4 +1,4 @@
-"""`castor` on one deployment over the fake EC2, and what is seen of a job from all sides."""
+"""`castor` on one deployment over a fake cloud, and what is seen of a job from all sides."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from autoscaler.lighthouse.host import LighthouseHost
 from autoscaler.wire.client import Client
 from autoscaler.wire.connection import connect
 from autoscaler.wire.messages import JobView
-from tests.fakes.aws.machines import REGION, Machines
+from tests.fakes.machines import Machines
 from tests.training.fleet import wait_until
 
 # Slow until it is told to hurry, and then as fast as it can.
@@ -33,9 +33,9 @@ model = torch.nn.Linear(4, 1)
 data = TensorDataset(torch.randn(256, 4), torch.randn(256, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 with session(model, optimizer, data, batch_size=16) as job:
-    for x, y in job.batches(epochs=1000):
+    for x, y in job.batches(epochs=500):
         job.step((job.model(x) - y).square().mean())
-        time.sleep(0.0 if os.path.exists(sys.argv[1]) else 0.05)
+        time.sleep(0.0 if os.path.exists(sys.argv[1]) else 0.1)
 """
 
 JOB = """
@@ -48,20 +48,17 @@ checkpoint: {{interval: 2s}}
 
 
 class Deployment:
-    """`castor` on one deployment over the fake EC2."""
+    """`castor` with the pools of `source`; `environment` leads it to their cloud."""
 
-    def __init__(self, directory: Path, url: str, key: str, source: str) -> None:
+    def __init__(self, directory: Path, source: str, environment: Mapping[str, str]) -> None:
         self.state = directory / "state"
         self._directory = directory
         own = ("CASTOR_URL", "CASTOR_TOKEN", "CASTOR_STATE")
         self._environment = {
             **{name: os.environ[name] for name in os.environ if name not in own},
             "CASTOR_STATE": str(self.state),
-            "AWS_ENDPOINT_URL": url,
-            "AWS_REGION": REGION,
-            "AWS_ACCESS_KEY_ID": key,
-            "AWS_SECRET_ACCESS_KEY": "secret",
             "COLUMNS": "200",
+            **environment,
         }
         self._serve = ["serve", "--port", "0", "--pools", source]
         self._process: subprocess.Popen[bytes] | None = None
@@ -129,7 +126,6 @@ class Story:
     """What is seen of one job, from the controller and from the cloud."""
 
     def __init__(self, deployment: Deployment, machines: Machines, job: str) -> None:
-        self.account = machines.account
         self._deployment = deployment
         self._machines = machines
         self._job = job
@@ -152,7 +148,7 @@ class Story:
 
     def trains_on(self, count: int, without: str | None = None) -> None:
         def is_so() -> bool:
-            alive = self.account.alive()
+            alive = self._machines.alive()
             return len(self.training()) == count == len(alive) and without not in alive
 
         self.until(is_so, f"{count} instances train, and nothing else runs")

@@ -185,6 +185,15 @@ def test_a_reclaim_that_the_node_saw_releases_the_instance(api: Api) -> None:
     assert api.client.job("job").instances[0].reclaim_seconds == at
 
 
+def test_an_end_that_the_controller_asked_for_is_no_reclaim(api: Api) -> None:
+    """Machines of Compute Engine hear of any end by their power button."""
+    held, node = joined(api)
+    api.world.store.instances.request_termination(held.id, api.world.clock.now())
+    node.heartbeat(node_report(held, reclaim_seconds=api.world.clock.now() + 30))
+    assert api.world.store.instances.get(held.id).reclaim_seconds is None
+    assert "reclaim" not in [event.kind for event in api.client.job("job").events]
+
+
 def test_a_job_whose_end_nobody_is_left_to_tell_starts_again(api: Api) -> None:
     held, node = joined(api)
     node.heartbeat(node_report(held, is_done=True))

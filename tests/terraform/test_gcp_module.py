@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from providers.gcp.reading import parse_settings
-from tests.terraform.conftest import Terraform
+from providers.gcp.settings import Deployment, Project, RegionName, ZoneName
+from tests.end_to_end import gce_ground
+from tests.terraform.conftest import GCP_MODULE, Terraform
 
 INSTANCE = "compute.googleapis.com/Instance"
 DISK = "compute.googleapis.com/Disk"
@@ -151,6 +154,70 @@ def test_the_pools_are_what_the_provider_reads(outputs: dict[str, Any]) -> None:
     assert pools["near"]["zones"] == ["us-central1-b"]
     assert list(pools["near"]["templates"]) == ["on-demand"]
     assert "accelerator" not in pools["near"]
+
+
+def test_the_ground_of_tests_is_the_modules(
+    outputs: dict[str, Any], resources: list[dict[str, Any]]
+) -> None:
+    """What real jobs are run on where there is no Terraform."""
+    laid, made = gce_ground.pools("my-project"), json.loads(outputs["pools_json"])
+    assert laid.keys() == made.keys()
+    assert laid["audience"] == made["audience"]
+    assert laid["regions"].keys() == made["regions"].keys()
+    (region,), (own,) = made["regions"].values(), laid["regions"].values()
+    assert own.keys() == region.keys()
+    for key in ("zones", "user_data", "subscription", "jobs"):
+        assert own[key] == region[key], key
+    assert laid["pools"]["gpu"].keys() == made["pools"]["gpu"].keys() - {"accelerator"}
+    templates = values(resources, "google_compute_instance_template")
+    for purchase in ("spot", "on-demand"):
+        properties = gce_ground.template("my-project", purchase)
+        template = templates[f"gpu/{purchase}"]
+        told = {item["key"]: item["value"] for item in properties["metadata"]["items"]}
+        assert told == template["metadata"]
+        assert properties["labels"] == template["labels"]
+        (scheduling,) = template["scheduling"]
+        (longest,) = scheduling["max_run_duration"]
+        wanted = {
+            **properties["scheduling"],
+            "maxRunDuration": int(properties["scheduling"]["maxRunDuration"]["seconds"]),
+        }
+        assert wanted == {
+            "automaticRestart": scheduling["automatic_restart"],
+            "onHostMaintenance": scheduling["on_host_maintenance"],
+            "preemptible": scheduling["preemptible"],
+            "provisioningModel": scheduling["provisioning_model"],
+            "instanceTerminationAction": scheduling["instance_termination_action"],
+            "maxRunDuration": longest["seconds"],
+        }
+
+
+@pytest.mark.parametrize(
+    ("variable", "form", "names"),
+    [
+        ("deployment", Deployment, ["p", "prod2", 12 * "x", 13 * "x", "prod-1", "2x", "Prod", ""]),
+        ("project", Project, ["my-project-123", "short", 30 * "x", 31 * "x", "ends-", "x.com:y"]),
+        ("region", RegionName, ["us-central1", "europe-west12", "us-central", "us", "us-east-1"]),
+        ("zones", ZoneName, ["us-central1-a", "europe-west12-c", "us-central1", "us-central1-a1"]),
+    ],
+)
+def test_the_module_and_the_provider_take_the_same_names(
+    variable: str, form: Any, names: list[str]
+) -> None:
+    text = (GCP_MODULE / "variables.tf").read_text()
+    block = text.partition(f'variable "{variable}" ')[2].partition('\nvariable "')[0]
+    found = re.search(r'regex\("(.+?)", (?:var\.\w+|zone)\)', block)
+    assert found is not None
+    for name in names:
+        assert bool(re.search(found[1], name)) is _is_read(form, name), name
+
+
+def _is_read(form: Any, name: str) -> bool:
+    try:
+        TypeAdapter(form).validate_python(name)
+    except ValidationError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("kind", [INSTANCE, DISK])

@@ -17,9 +17,11 @@ import boto3
 
 from autoscaler.clock import SystemClock
 from tests.end_to_end.deployment import Deployment, Story
+from tests.end_to_end.ec2_ground import environment
 from tests.fakes.aws.identity import signer
-from tests.fakes.aws.machines import Machines, Teller
+from tests.fakes.aws.machines import AwsMachines
 from tests.fakes.aws.server import FakeAws
+from tests.fakes.machines import Teller
 from tests.terraform.conftest import Terraform, terraform_in
 
 REGION = "us-east-1"
@@ -176,8 +178,8 @@ def ground(tmp_path_factory: pytest.TempPathFactory, configuration: Path) -> Ite
 def test_the_ground_bears(ground: Ground, tmp_path: Path) -> None:
     """One story, for an apply takes most of a minute: a job trains, nothing changes, all goes."""
     source = ground.output("pools_source")
-    machines = Machines(ground.fake, KEY, tmp_path / "machines")
-    deployment = Deployment(tmp_path, ground.fake.url, KEY, source)
+    machines = AwsMachines(ground.fake, KEY, tmp_path / "machines")
+    deployment = Deployment(tmp_path, source, environment(ground.fake.url, KEY))
     try:
         deployment.start()
         deployment.submit("words")
@@ -195,7 +197,7 @@ def test_the_ground_bears(ground: Ground, tmp_path: Path) -> None:
         )
         assert code == 0, plan
 
-        (first,) = story.account.alive()
+        (first,) = machines.alive()
         machines.reclaim(first, NOTICE_SECONDS, Teller.EVENTS)
         story.trains_on(1, without=first)
         assert "trouble" not in deployment.castor("status")

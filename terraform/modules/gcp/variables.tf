@@ -196,8 +196,8 @@ variable "labels" {
   }
 
   validation {
-    condition     = alltrue([for key in keys(var.labels) : !startswith(key, "castor-") && !startswith(key, "goog-")])
-    error_message = "labels: keys that begin with castor- or goog- are reserved."
+    condition     = alltrue([for key in keys(var.labels) : !startswith(key, "castor") && !startswith(key, "goog")])
+    error_message = "labels: keys that begin with castor or goog are reserved."
   }
 }
 

@@ -28,7 +28,7 @@ class TokenSigner:
     """One key. Another of the same `name` is a forger's."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.name = name
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
     def token(self, project: Project, instance: Instance, audience: str, **changes: Any) -> str:
@@ -55,12 +55,12 @@ class TokenSigner:
             "iss": ISSUER,
             "sub": "100000000000000000001",
         } | changes
-        return jwt.encode(claims, self._key, algorithm="RS256", headers={"kid": self._name})
+        return jwt.encode(claims, self._key, algorithm="RS256", headers={"kid": self.name})
 
     def keys(self) -> dict[str, Any]:
         """What signatures are checked with, as a set of JWKs."""
         key = json.loads(RSAAlgorithm.to_jwk(self._key.public_key()))
-        return {"keys": [{**key, "kid": self._name, "alg": "RS256", "use": "sig"}]}
+        return {"keys": [{**key, "kid": self.name, "alg": "RS256", "use": "sig"}]}
 
 
 def service_account(project: Project, instance: Instance) -> str:

@@ -242,14 +242,17 @@ def stop(project: Project, instance: Instance, operation: Operation) -> None:
     project.agenda.at(now + project.delete_seconds, stopped)
 
 
-def preempt(project: Project, name: str) -> None:
-    """The cloud takes an instance back: told by its metadata server, then stopped or deleted."""
+def preempt(project: Project, name: str, ahead_seconds: float | None = None) -> None:
+    """The cloud takes an instance back: told by its metadata server, then stopped or deleted.
+
+    `ahead_seconds` is from that word to the ACPI signal, where the instance asks for none.
+    """
     instance = project.instance(name)
     with project.lock:
         now = project.clock.now()
         instance.preempted_seconds = now
         notice = instance.body.get("scheduling", {}).get("preemptionNoticeDuration", {})
-        signal_seconds = now + float(notice.get("seconds", 0))
+        signal_seconds = now + float(notice.get("seconds", ahead_seconds or 0.0))
 
         def signal(at: float) -> None:
             if instance.status not in ("RUNNING", "STAGING"):

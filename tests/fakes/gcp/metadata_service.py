@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tests.fakes.gcp.exchange import Answer, Request
-from tests.fakes.gcp.identity import service_account, signer
+from tests.fakes.gcp.identity import TokenSigner, service_account, signer
 from tests.fakes.gcp.project import Instance, Project
 
 _BELOW: Final = "/metadata/"
@@ -65,7 +65,8 @@ def _told(project: Project, name: str, path: str, request: Request) -> str | Non
         return None
     if path == "instance/service-accounts/default/identity":
         audience = request.first("audience")
-        return signer().token(project, instance, audience) if audience else None
+        whose: TokenSigner = project.signer or signer()
+        return whose.token(project, instance, audience) if audience else None
     found: Any = _tree(project, instance)
     is_folder = not path or path.endswith("/")
     for part in path.strip("/").split("/") if path.strip("/") else ():

@@ -107,6 +107,7 @@ class Project:
         page: the most that one reply lists; None leaves it to the caller.
         roles: the permissions of roles of one's own, ``projects/P/roles/R``.
         prices: what SKUs cost that cost something else than usually, by their description.
+        signer: whose signature is under the identity tokens of its instances, if not Google's.
     """
 
     id: str
@@ -141,6 +142,7 @@ class Project:
     tokens: dict[str, Any] = field(default_factory=dict)
     roles: dict[str, set[str]] = field(default_factory=dict)
     prices: dict[str, Decimal] = field(default_factory=dict)
+    signer: Any = None
     agenda: Agenda = field(default_factory=Agenda)
     most_alive: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)

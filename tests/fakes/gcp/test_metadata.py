@@ -12,7 +12,7 @@ import pytest
 
 from tests.fakes.gcp import lifecycle
 from tests.fakes.gcp.ground import HTTP, ZONE, Ground
-from tests.fakes.gcp.identity import KEYS_PATH, TokenSigner
+from tests.fakes.gcp.identity import KEYS_PATH, TokenSigner, signer
 
 FLAVOR = {"Metadata-Flavor": "Google"}
 AUDIENCE = "https://castor.example"
@@ -109,10 +109,11 @@ def test_an_instance_proves_who_it_is(ground: Ground) -> None:
 
 def test_a_forged_proof_is_found_out(ground: Ground) -> None:
     ground.running("one")
-    instance = ground.project.instance("one")
-    forged = TokenSigner("key-of-the-fake").token(ground.project, instance, AUDIENCE)
+    ground.project.signer = TokenSigner(signer().name)
+    forged = ask(ground, IDENTITY, audience=AUDIENCE).text
     with pytest.raises(jwt.InvalidSignatureError):
         claims(ground, forged)
+    ground.project.signer = None
     other = ask(ground, IDENTITY, audience="https://other.example").text
     with pytest.raises(jwt.InvalidAudienceError):
         claims(ground, other)

@@ -87,9 +87,11 @@ def test_without_its_own_action_a_preempted_instance_is_stopped(ground: Ground) 
     assert ground.project.alive() == []
 
 
-def test_a_longer_notice_goes_before_the_signal(ground: Ground) -> None:
-    ground.running("one", scheduling={"preemption_notice_duration": {"seconds": 120}})
-    lifecycle.preempt(ground.project, "one")
+@pytest.mark.parametrize("is_asked_for", [True, False])
+def test_a_longer_notice_goes_before_the_signal(ground: Ground, is_asked_for: bool) -> None:
+    asked = {"preemption_notice_duration": {"seconds": 120}} if is_asked_for else {}
+    ground.running("one", scheduling=asked)
+    lifecycle.preempt(ground.project, "one", ahead_seconds=None if is_asked_for else 120.0)
     assert ground.status("one") == "RUNNING"
     ground.clock.advance(121.0)
     assert ground.status("one") == "STOPPING"

@@ -60,6 +60,7 @@ def test_a_whole_document_is_read() -> None:
         ("schema", 2, "schema: this Castor reads schema 1, not 2"),
         ("cloud", "azure", "cloud"),
         ("deployment", "prod-1", 'deployment: "prod-1" is none: write it like prod'),
+        ("deployment", 13 * "p", "is none: write it like prod"),
         ("project", "My Project", "project: "),
         ("regions", {}, "regions"),
         ("regions.us-central1.zones", ["us-east1-b"], "us-east1-b is not in us-central1"),
@@ -79,7 +80,7 @@ def test_a_whole_document_is_read() -> None:
         ("max_instance", 3, 'unknown key "max_instance"'),
         ("labels", {"castor-job": "x"}, '"castor-job" begins with a reserved word'),
         ("labels", {"Team": "x"}, "lower-case letters"),
-        ("labels", {f"k{number}": "v" for number in range(41)}, "41 are too many"),
+        ("labels", {f"k{number}": "v" for number in range(49)}, "49 are too many"),
     ],
 )
 def test_what_is_wrong_is_named_with_the_way_out(path: str, value: object, said: str) -> None:

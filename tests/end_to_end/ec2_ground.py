@@ -18,6 +18,16 @@ SOURCE: Final = "ssm:/castor/prod/pools"
 _ZONES: Final = ("us-east-1a", "us-east-1b")
 
 
+def environment(url: str, key: str) -> dict[str, str]:
+    """What leads `castor` to that account of the fake AWS."""
+    return {
+        "AWS_ENDPOINT_URL": url,
+        "AWS_REGION": REGION,
+        "AWS_ACCESS_KEY_ID": key,
+        "AWS_SECRET_ACCESS_KEY": "secret",
+    }
+
+
 def lay_ground(fake: FakeAws, key: str) -> str:
     """Lay it in that account; returns what `castor serve --pools` takes."""
     session = boto3.session.Session(key, "secret", region_name=REGION)

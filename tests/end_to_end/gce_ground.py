@@ -1,0 +1,164 @@
+"""The ground of `terraform/modules/gcp` without Terraform: what there has to be of it.
+
+`tests/terraform/test_gcp_module.py` holds it against what the module makes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from tests.fakes.gcp.server import FakeGcp
+
+MODULE: Final = Path(__file__).parents[2] / "terraform" / "modules" / "gcp"
+DEPLOYMENT: Final = "prod"
+REGION: Final = "us-central1"
+ZONES: Final = ("us-central1-a", "us-central1-b")
+_PREFIX: Final = f"castor-{DEPLOYMENT}"
+_MODELS: Final = {"spot": "SPOT", "on-demand": "STANDARD"}
+_MACHINE_TYPES: Final = ("g2-standard-4",)
+_MOST_SECONDS: Final = 168 * 3600
+_SCOPE: Final = "https://www.googleapis.com/auth/devstorage.read_only"
+
+
+def environment(url: str, directory: Path) -> dict[str, str]:
+    """What leads `castor` to the fake, without credentials, whatever this machine has of them."""
+    return {
+        "STORAGE_EMULATOR_HOST": url,
+        "GOOGLE_APPLICATION_CREDENTIALS": "",
+        "CLOUDSDK_CONFIG": str(directory / "gcloud"),
+        "NO_GCE_CHECK": "true",
+    }
+
+
+def lay_ground(fake: FakeGcp, project: str) -> str:
+    """Lay it in that project; returns what `castor serve --pools` takes."""
+    bucket = bucket_of(project)
+    compute = f"{fake.url}/compute/v1/projects/{project}"
+    for purchase in _MODELS:
+        body = {"name": template_name(purchase), "properties": template(project, purchase)}
+        _send("POST", f"{compute}/global/instanceTemplates", json=body)
+    _send("POST", f"{fake.url}/storage/v1/b?project={project}", json={"name": bucket})
+    events = {"topic": f"projects/{project}/topics/{_PREFIX}-events", "ackDeadlineSeconds": 20}
+    _send("PUT", f"{fake.url}/v1/{_subscription(project)}", json=events)
+    document = {**pools(project), "endpoint_url": fake.url}
+    upload = f"{fake.url}/upload/storage/v1/b/{bucket}/o?uploadType=media&name=pools.json"
+    _send("POST", upload, content=json.dumps(document))
+    return f"gs://{bucket}/pools.json"
+
+
+def bucket_of(project: str) -> str:
+    """The bucket's name, as bucket.tf has it."""
+    return f"{_PREFIX}-{project}"
+
+
+def template_name(purchase: str) -> str:
+    """The name of the template of a purchase, with what Terraform adds to it."""
+    return f"{_PREFIX}-gpu-{purchase}-1"
+
+
+def pools(project: str) -> dict[str, Any]:
+    """The document, as pools.tf makes it."""
+    bucket = bucket_of(project)
+    link = f"projects/{project}/global/instanceTemplates"
+    region = {
+        "zones": list(ZONES),
+        "user_data": f"gs://{bucket}/user-data",
+        "subscription": _subscription(project),
+        "jobs": f"gs://{bucket}/jobs",
+        "job_account": _account(project, "job"),
+    }
+    gpu = {
+        "region": REGION,
+        "templates": {purchase: f"{link}/{template_name(purchase)}" for purchase in _MODELS},
+        "machine_types": list(_MACHINE_TYPES),
+        "purchases": list(_MODELS),
+        "max_instances": 2,
+        "max_usd_per_hour": 10,
+        "boot": "5s",
+        "extras_usd_per_hour": "0.028797",
+    }
+    return {
+        "schema": 1,
+        "cloud": "gcp",
+        "deployment": DEPLOYMENT,
+        "project": project,
+        "audience": _PREFIX,
+        "regions": {REGION: region},
+        "pools": {"gpu": gpu},
+        "max_usd_per_hour": 10,
+        "launches_per_minute": 60,
+        "labels": {"team": "vision"},
+    }
+
+
+def template(project: str, purchase: str) -> dict[str, Any]:
+    """The properties of an instance template, as pools.tf makes it."""
+    metadata = {
+        "block-project-ssh-keys": "TRUE",
+        "enable-oslogin": "TRUE",
+        "serial-port-enable": "FALSE",
+        "startup-script": node_start(bucket_of(project)),
+    }
+    disk = {
+        "sourceImage": f"projects/{project}/global/images/castor-7",
+        "diskType": "pd-balanced",
+        "diskSizeGb": "200",
+    }
+    return {
+        "machineType": _MACHINE_TYPES[0],
+        "canIpForward": False,
+        "labels": {"castor-deployment": DEPLOYMENT, "team": "vision"},
+        "metadata": {"items": [{"key": key, "value": told} for key, told in metadata.items()]},
+        "disks": [{"boot": True, "autoDelete": True, "initializeParams": disk}],
+        "networkInterfaces": [
+            {"subnetwork": f"projects/{project}/regions/{REGION}/subnetworks/{_PREFIX}"}
+        ],
+        "scheduling": scheduling(purchase),
+        "serviceAccounts": [{"email": _account(project, "node"), "scopes": [_SCOPE]}],
+    }
+
+
+def scheduling(purchase: str) -> dict[str, Any]:
+    """What of a template a purchase decides, and when its instances are deleted at the latest."""
+    return {
+        "automaticRestart": False,
+        "onHostMaintenance": "TERMINATE",
+        "preemptible": purchase == "spot",
+        "provisioningModel": _MODELS[purchase],
+        "instanceTerminationAction": "DELETE",
+        "maxRunDuration": {"seconds": str(_MOST_SECONDS)},
+    }
+
+
+def node_start(bucket: str) -> str:
+    """The start of an instance whose image has Castor, as pools.tf puts it together."""
+    variables = {
+        "bucket": bucket,
+        "python": "python3",
+        "wheels": "",
+        "has_index": "true",
+        "parcels": "user-data",
+        "audience": _PREFIX,
+        "boot_minutes": "20",
+    }
+    told = [f"{name}='{value}'" for name, value in variables.items()]
+    names = ("install.sh", "node.sh", "agent.sh")
+    scripts = [(MODULE / "files" / name).read_text() for name in names]
+    return "\n".join(["#!/bin/bash", *told, *scripts])
+
+
+def _account(project: str, name: str) -> str:
+    return f"{_PREFIX}-{name}@{project}.iam.gserviceaccount.com"
+
+
+def _subscription(project: str) -> str:
+    return f"projects/{project}/subscriptions/{_PREFIX}-events"
+
+
+def _send(verb: str, url: str, **options: Any) -> None:
+    answer = httpx.request(verb, url, trust_env=False, **options)
+    assert answer.is_success, answer.text

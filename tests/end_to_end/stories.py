@@ -1,0 +1,89 @@
+"""What becomes of a real job on a cloud, as a person would have it: from the shell.
+
+Subclass `Stories` and give it fixtures `machines` and `deployment`: of an account, or a project,
+that is new, with the ground that Terraform's module would lay.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import ClassVar, Final
+
+import pytest
+
+from autoscaler.domain.job import JobPhase
+from tests.end_to_end.deployment import Deployment, Story
+from tests.fakes.machines import Machines, Teller
+
+NOTICE_SECONDS: Final = 20.0
+
+
+class Stories:
+    """`storage` is what places of jobs begin with, `distrust` is said of a forger's word."""
+
+    storage: ClassVar[str]
+    distrust: ClassVar[str]
+
+    @pytest.mark.timeout(400)
+    def test_a_job_grows_is_reclaimed_shrinks_and_ends(
+        self, deployment: Deployment, machines: Machines
+    ) -> None:
+        hurry = deployment.submit("words")
+        story = Story(deployment, machines, "words")
+        story.trains_on(1)
+        deployment.castor("set", "words", "min=2", "max=2")
+        story.trains_on(2)
+
+        for told_by in Teller:
+            taken = machines.alive()[0]
+            machines.reclaim(taken, NOTICE_SECONDS, told_by)
+            story.trains_on(2, without=taken)
+            assert machines.machines[taken].was_told is (told_by is Teller.METADATA)
+
+        deployment.end(signal.SIGKILL)
+        deployment.start()
+        deployment.castor("set", "words", "min=1", "max=1")
+        story.trains_on(1)
+
+        hurry.touch()
+        story.until(lambda: story.job().phase.is_final, "the job ends")
+        story.until(lambda: not machines.remaining(), "everything is given back")
+        job = story.job()
+        assert job.phase is JobPhase.FINISHED, job.cause
+        assert job.attempt == 1, "no step was lost, and nothing was started again"
+        assert machines.launched == 2 + len(Teller)
+        assert job.checkpoint_directory.startswith(self.storage)
+        assert job.report is not None and job.report.checkpoint.step == job.report.step
+        assert deployment.castor("logs", "words").count("it begins") == 4, "from each instance"
+        assert not (deployment.state / "jobs").exists(), "nothing of it lies on a disk"
+
+    @pytest.mark.timeout(200)
+    def test_a_drain_leaves_nothing(self, deployment: Deployment, machines: Machines) -> None:
+        deployment.submit("words")
+        story = Story(deployment, machines, "words")
+        story.trains_on(1)
+        said = deployment.castor("drain", "--all")
+        assert said.endswith("nothing is left: no instance of this deployment runs\n")
+        assert machines.alive() == []
+        assert story.job().phase is JobPhase.STOPPED
+        story.until(lambda: not machines.remaining(), "it is gone")
+
+    @pytest.mark.timeout(300)
+    def test_an_instance_that_the_cloud_does_not_vouch_for_is_not_let_in(
+        self, deployment: Deployment, machines: Machines
+    ) -> None:
+        machines.forge(True)
+        deployment.submit("words")
+        story = Story(deployment, machines, "words")
+
+        def refused() -> list[str]:
+            return [each.text for each in story.job().events if each.kind == "join refused"]
+
+        story.until(refused, "a refusal")
+        assert self.distrust in refused()[0]
+        assert "join refused" in deployment.castor("status", "words")
+        first = next(iter(machines.machines))
+        story.until(lambda: first not in machines.alive(), "its end, by itself")
+        machines.forge(False)
+        story.trains_on(1)
+        deployment.castor("drain", "--all")

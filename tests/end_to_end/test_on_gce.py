@@ -1,0 +1,84 @@
+"""A real job on the fake Compute Engine through the whole path."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("googleapiclient", reason="google-api-python-client is not installed")
+pytest.importorskip("google.cloud.compute_v1", reason="the extra gcp is not installed")
+
+from autoscaler.clock import SystemClock
+from tests.end_to_end.deployment import Deployment, Story
+from tests.end_to_end.gce_ground import environment, lay_ground
+from tests.end_to_end.stories import Stories
+from tests.fakes.gcp import lifecycle
+from tests.fakes.gcp.machines import GcpMachines
+from tests.fakes.gcp.project import Project
+from tests.fakes.gcp.server import FakeGcp
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FakeGcp]:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    fake = FakeGcp(SystemClock())
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def project(server: FakeGcp) -> Project:
+    """A new one, in which nothing takes long."""
+    project = server.front.project(f"my-project-{next(_NUMBERS)}")
+    project.provision_seconds = 0.5
+    project.staging_seconds = 0.5
+    project.delete_seconds = 2.0
+    return project
+
+
+@pytest.fixture
+def machines(server: FakeGcp, project: Project, tmp_path: Path) -> Iterator[GcpMachines]:
+    machines = GcpMachines(server, project.id, tmp_path / "machines")
+    yield machines
+    machines.close()
+
+
+@pytest.fixture
+def deployment(server: FakeGcp, project: Project, tmp_path: Path) -> Iterator[Deployment]:
+    source = lay_ground(server, project.id)
+    deployment = Deployment(tmp_path, source, environment(server.url, tmp_path))
+    deployment.start()
+    yield deployment
+    deployment.end()
+    deployment.put_lights_out()
+
+
+@pytest.mark.gcp
+class TestOnGce(Stories):
+    storage = "gs://castor-prod-"
+    distrust = "the identity token does not hold"
+
+    @pytest.mark.timeout(200)
+    def test_a_preemption_that_all_hear_of_at_once_leaves_time_to_save(
+        self, deployment: Deployment, machines: GcpMachines
+    ) -> None:
+        """As it mostly is: the metadata server, the power button and the audit log together."""
+        deployment.submit("words")
+        story = Story(deployment, machines, "words")
+        story.trains_on(1)
+        (taken,) = machines.alive()
+        lifecycle.preempt(machines.project, taken.partition("/")[2])
+        machine = machines.machines[taken]
+        story.until(lambda: not machine.is_running, "it leaves")
+        assert not machine.was_cut
+        story.trains_on(1, without=taken)
+        job = story.job()
+        assert [event.kind for event in job.events].count("reclaim") == 1
+        assert job.report is not None and job.report.checkpoint.step > 0
