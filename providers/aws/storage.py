@@ -23,7 +23,7 @@ from providers.cloud.storage import (
     OWN_SECONDS,
     CloudJobStorage,
     bucket_and_name,
-    ground_of,
+    place_of_jobs,
 )
 
 _LONGEST_SESSION_NAME: Final = 64
@@ -47,14 +47,16 @@ class S3JobStorage(CloudJobStorage):
         clock: Clock,
         patience: Patience = Patience(),
     ) -> None:
-        self._ground = ground_of(settings.regions, lambda region: region.job_role, "job_role")
+        self._region, self._place, self._role = place_of_jobs(
+            settings.regions, lambda region: region.job_role, "job_role"
+        )
         self._session = session
-        self._options = {"region": self._ground.region}
+        self._options = {"region": self._region}
         if settings.endpoint_url is not None:
             self._options["endpoint"] = settings.endpoint_url
         self._tokens = session.client(
             "sts",
-            region_name=self._ground.region,
+            region_name=self._region,
             endpoint_url=settings.endpoint_url,
             config=Config(
                 retries={
@@ -65,41 +67,39 @@ class S3JobStorage(CloudJobStorage):
                 read_timeout=patience.answer_seconds,
             ),
         )
-        super().__init__(self._ground.place, clock)
+        super().__init__(self._place, clock)
 
     def _made(self, place: str, bundle: str | None) -> StorageGrant:
-        role, region = self._ground.account, self._ground.region
-        policy = session_policy(place, bundle, region, _partition(role))
+        policy = session_policy(place, bundle, self._region, _partition(self._role))
         owner = place.rpartition("/")[2]
         try:
             reply = self._tokens.assume_role(
-                RoleArn=role,
+                RoleArn=self._role,
                 RoleSessionName=f"castor-{owner}"[:_LONGEST_SESSION_NAME],
                 Policy=json.dumps(policy, separators=(",", ":")),
                 DurationSeconds=GRANT_SECONDS,
             )
         except CALL_ERRORS as error:
-            raise provider_error(error, Call(region, "AssumeRole")) from error
+            raise provider_error(error, Call(self._region, "AssumeRole")) from error
         return _told(place, self._options, reply["Credentials"], bundle)
 
     def _own(self) -> StorageGrant:
         """By what botocore has for the controller now."""
-        place = self._ground.place
         try:
             credentials = self._session.get_credentials()
             found = None if credentials is None else credentials.get_frozen_credentials()
         except CALL_ERRORS as error:
-            raise provider_error(error, Call(self._ground.region, "GetCredentials")) from error
+            raise provider_error(error, Call(self._region, "GetCredentials")) from error
         if found is None:
             raise PermissionDenied(
-                f"{place}: no credentials: set AWS_PROFILE or AWS_ACCESS_KEY_ID, or run the "
+                f"{self._place}: no credentials: set AWS_PROFILE or AWS_ACCESS_KEY_ID, or run the "
                 "controller where its instance role is"
             )
         credential = {"access_key_id": found.access_key, "secret_access_key": found.secret_key}
         if found.token is not None:
             credential["token"] = found.token
         until_seconds = self._clock.now() + OWN_SECONDS
-        return StorageGrant(place, self._options, credential, until_seconds)
+        return StorageGrant(self._place, self._options, credential, until_seconds)
 
 
 def session_policy(

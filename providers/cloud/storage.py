@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -96,19 +95,12 @@ class _Region(Protocol):
 Region = TypeVar("Region", bound=_Region)
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """Where jobs keep their files, in which region, and as whom instances get leave for them."""
-
-    region: str
-    place: str
-    account: str
-
-
-def ground_of(
+def place_of_jobs(
     regions: Mapping[str, Region], account_of: Callable[[Region], str | None], key: str
-) -> Ground:
-    """The first that a region has: a job's files lie in one place, wherever its instances are.
+) -> tuple[str, str, str]:
+    """In which region jobs keep their files, where, and as whom instances get leave for them.
+
+    A job's files lie in one place, wherever its instances are: the first that a region has.
 
     Args:
         regions: the settings' own.
@@ -121,7 +113,7 @@ def ground_of(
     for name, region in regions.items():
         account = account_of(region)
         if region.jobs is not None and account is not None:
-            return Ground(name, region.jobs, account)
+            return name, region.jobs, account
     raise SpecError(
         "no region says where jobs keep their files, and an instance's disk goes with it: apply "
         f"this release's Terraform module, or add jobs and {key}",

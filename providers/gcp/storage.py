@@ -20,7 +20,7 @@ from providers.cloud.storage import (
     OWN_SECONDS,
     CloudJobStorage,
     bucket_and_name,
-    ground_of,
+    place_of_jobs,
 )
 from providers.gcp.errors import Call
 from providers.gcp.rest import send
@@ -55,7 +55,7 @@ class GcsJobStorage(CloudJobStorage):
         clock: Clock,
         patience: Patience = Patience(),
     ) -> None:
-        self._ground = ground_of(
+        self._region, self._place, self._account = place_of_jobs(
             settings.regions, lambda region: region.job_account, "job_account"
         )
         self._session = session
@@ -63,7 +63,7 @@ class GcsJobStorage(CloudJobStorage):
         self._options: dict[str, str] = {}
         if session.endpoint_url is not None:
             self._options["base_url"] = session.endpoint_url
-        super().__init__(self._ground.place, clock)
+        super().__init__(self._place, clock)
 
     def _made(self, place: str, bundle: str | None) -> StorageGrant:
         try:
@@ -75,8 +75,8 @@ class GcsJobStorage(CloudJobStorage):
 
     def _token_of_account(self) -> tuple[str, float]:
         """One that may do all that jobs may, and its end. It does not leave this object."""
-        call = Call(self._ground.region, "serviceAccounts.generateAccessToken")
-        account = f"projects/-/serviceAccounts/{self._ground.account}"
+        call = Call(self._region, "serviceAccounts.generateAccessToken")
+        account = f"projects/-/serviceAccounts/{self._account}"
         url = f"{self._session.base('iamcredentials')}/v1/{account}:generateAccessToken"
         body = {"scope": [_SCOPE], "lifetime": f"{GRANT_SECONDS}s"}
         told = send(self._session, call, "POST", url, self._answer_seconds, json=body)
@@ -88,7 +88,7 @@ class GcsJobStorage(CloudJobStorage):
 
     def _narrowed(self, token: str, bounds: Mapping[str, Any]) -> str:
         """It expires when the other one does."""
-        call = Call(self._ground.region, "sts.token")
+        call = Call(self._region, "sts.token")
         form = {
             "grant_type": _EXCHANGE,
             "subject_token": token,
@@ -105,11 +105,10 @@ class GcsJobStorage(CloudJobStorage):
 
     def _own(self) -> StorageGrant:
         """By what google-auth has for the controller now."""
-        place = self._ground.place
-        token = self._session.token(Call(self._ground.region, "credentials"))
+        token = self._session.token(Call(self._region, "credentials"))
         until_seconds = self._clock.now() + OWN_SECONDS
         credential = {"token": token or _ANY}
-        return StorageGrant(place, self._options, credential, until_seconds)
+        return StorageGrant(self._place, self._options, credential, until_seconds)
 
 
 def boundary(place: str, bundle: str | None) -> Mapping[str, Any]:
