@@ -183,14 +183,19 @@ class CloudProvider(Provider, Generic[Pool]):
                 silent[scope] = answer
             else:
                 self._register.take_in(scope, answer, asked_seconds, now_seconds)
+        is_all_silent = len(silent) == len(answers)
+        for scope, error in silent.items():
+            if is_all_silent or not self._was_listed(scope):
+                self._silent = {}
+                raise error
+        self._tell(silent)
+        self._knows_own = True
+
+    def _tell(self, silent: Mapping[str, ProviderError]) -> None:
         for scope, error in silent.items():
             if scope not in self._silent:
                 _log.warning("%s is not listed: %s", scope, error)
         self._silent = {scope: str(error) for scope, error in silent.items()}
-        for scope, error in silent.items():
-            if len(silent) == len(answers) or not self._was_listed(scope):
-                raise error
-        self._knows_own = True
 
     def _was_listed(self, scope: str) -> bool:
         return self._register.asked_seconds(scope) > -math.inf

@@ -17,6 +17,8 @@ from tests.fakes.gcp.project import Body, Instance, Operation, Project
 
 DISCOUNTED: Final = frozenset({"SPOT", "FLEX_START"})
 _RETRY_SECONDS: Final = 5.0
+# What waits for capacity so long is in a queue, and its status says so.
+_QUEUE_SECONDS: Final = 90.0
 _SYSTEM: Final = "system"
 # How much of each metric of a quota one instance takes.
 Need = dict[str, float]
@@ -99,6 +101,8 @@ class Launch:
 def begin(project: Project, launch: Launch) -> None:
     """They exist from now on; whether there is capacity for them is known later."""
     for instance in launch.instances:
+        if launch.patience_seconds >= _QUEUE_SECONDS:
+            instance.status = "PENDING"
         project.instances[instance.zone, instance.name] = instance
         project.history.append(instance)
     project.count()

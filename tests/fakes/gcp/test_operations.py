@@ -145,7 +145,7 @@ def test_one_that_waits_for_capacity_gets_it_or_gives_up(ground: Ground) -> None
     ground.project.capacity[place] = 0
     made = [ground.insert(name, scheduling=flexible, params=patient) for name in ("a", "b")]
     ground.clock.advance(100.0)
-    assert [ground.status(name) for name in ("a", "b")] == ["PROVISIONING"] * 2
+    assert [ground.status(name) for name in ("a", "b")] == ["PENDING"] * 2
     ground.project.capacity[place] = 1
     ground.clock.advance(300.0)
     first, second = (ground.wait(one) for one in made)

@@ -42,3 +42,21 @@ def test_a_launch_that_fails_comes_right_through_a_restart(world: GceWorld, way:
 @pytest.mark.gcp
 class TestControllerOverCompute(ControllerOverCloud):
     pass
+
+
+def test_what_a_silent_zone_has_trains_on_and_is_given_back_when_it_answers(
+    world: GceWorld,
+) -> None:
+    """For longer than it takes until what lists leave out counts as ended."""
+    world.until(world.is_settled)
+    before = world.gcp.alive()
+    world.gcp.project.unreachable.add("us-central1-a")
+    world.tick(times=40, seconds=20.0)
+    assert 40 * 20.0 > world.settings.vanished_seconds
+    assert "instances of us-central1-a are as last seen" in str(world.controller.status.trouble)
+    assert world.is_settled() and world.gcp.alive() == before
+    world.wish(world.job, 0)
+    world.tick(times=10)
+    assert {held.cloud_id for held in world.store.instances.alive()} == set(before)
+    world.gcp.project.unreachable.clear()
+    world.give_up()

@@ -76,11 +76,14 @@ def test_each_zone_is_asked_once_where_all_at_once_fails(
 
 
 def test_without_an_answer_of_any_nothing_is_known(
-    world: GcpWorld, provider: GcpProvider, here: str
+    world: GcpWorld, provider: GcpProvider, here: str, there: str
 ) -> None:
+    provider.instances()
+    assert provider.condition().troubles
     for action in (LIST, LIST_ONE):
         world.faults.add(Fault(action, code="backendError", status=503, times=None))
     assert isinstance(error_of(provider.instances), Unavailable)
+    assert provider.condition().troubles == ()  # whoever asked has been told
 
 
 def test_a_zone_that_has_not_answered_yet_is_not_empty(world: GcpWorld, here: str) -> None:
