@@ -52,7 +52,7 @@ def test_what_a_silent_zone_has_trains_on_and_is_given_back_when_it_answers(
     before = world.gcp.alive()
     world.gcp.project.unreachable.add("us-central1-a")
     world.tick(times=40, seconds=20.0)
-    assert 40 * 20.0 > world.settings.vanished_seconds
+    assert world.settings.vanished_seconds < 40 * 20.0
     assert "instances of us-central1-a are as last seen" in str(world.controller.status.trouble)
     assert world.is_settled() and world.gcp.alive() == before
     world.wish(world.job, 0)
