@@ -32,8 +32,12 @@ torch.manual_seed(0)
 model = torch.nn.Linear(4, 1)
 data = TensorDataset(torch.randn(256, 4), torch.randn(256, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+is_first = True
 with session(model, optimizer, data, batch_size=16) as job:
     for x, y in job.batches(epochs=500):
+        if is_first:
+            print("goes on from", job.progress_examples, flush=True)
+        is_first = False
         job.step((job.model(x) - y).square().mean())
         time.sleep(0.0 if os.path.exists(sys.argv[1]) else 0.1)
 """
@@ -42,15 +46,15 @@ JOB = """
 name: {name}
 command: [python, train.py, {hurry}]
 objective: fastest
-instances: {{min: 1, max: 1}}
+instances: {{min: 1, max: 1{offers}}}
 checkpoint: {{interval: 2s}}
 """
 
 
 class Deployment:
-    """`castor` with the pools of `source`; `environment` leads it to their cloud."""
+    """`castor` with the pools of `sources`; `environment` leads it to their clouds."""
 
-    def __init__(self, directory: Path, source: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path, environment: Mapping[str, str], *sources: str) -> None:
         self.state = directory / "state"
         self._directory = directory
         own = ("CASTOR_URL", "CASTOR_TOKEN", "CASTOR_STATE")
@@ -60,7 +64,9 @@ class Deployment:
             "COLUMNS": "200",
             **environment,
         }
-        self._serve = ["serve", "--port", "0", "--pools", source]
+        self._serve = ["serve", "--port", "0"]
+        for source in sources:
+            self._serve += ["--pools", source]
         self._process: subprocess.Popen[bytes] | None = None
 
     def castor(self, *words: str | Path) -> str:
@@ -102,13 +108,17 @@ class Deployment:
     def log(self) -> str:
         return (self._directory / "controller.log").read_text()[-6000:]
 
-    def submit(self, name: str) -> Path:
-        """Submit a job; when the file that is returned appears, it hurries."""
+    def submit(self, name: str, offers: str = "") -> Path:
+        """Submit a job, for these types alone if they are named, by commas.
+
+        When the file that is returned appears, it hurries.
+        """
         directory = self._directory / name
         directory.mkdir()
         hurry = directory / "hurry"
         (directory / "train.py").write_text(TRAIN)
-        (directory / "job.yaml").write_text(JOB.format(name=name, hurry=hurry))
+        told = JOB.format(name=name, hurry=hurry, offers=f", offers: [{offers}]" if offers else "")
+        (directory / "job.yaml").write_text(told)
         self.castor("submit", directory / "job.yaml")
         return hurry
 

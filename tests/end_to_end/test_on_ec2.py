@@ -44,7 +44,7 @@ def machines(fake: FakeAws, tmp_path: Path) -> Iterator[AwsMachines]:
 @pytest.fixture
 def deployment(fake: FakeAws, tmp_path: Path) -> Iterator[Deployment]:
     source = lay_ground(fake, KEY)
-    deployment = Deployment(tmp_path, source, environment(fake.url, KEY))
+    deployment = Deployment(tmp_path, environment(fake.url, KEY), source)
     deployment.start()
     yield deployment
     deployment.end()

@@ -53,7 +53,7 @@ def machines(server: FakeGcp, project: Project, tmp_path: Path) -> Iterator[GcpM
 @pytest.fixture
 def deployment(server: FakeGcp, project: Project, tmp_path: Path) -> Iterator[Deployment]:
     source = lay_ground(server, project.id)
-    deployment = Deployment(tmp_path, source, environment(server.url, tmp_path))
+    deployment = Deployment(tmp_path, environment(server.url, tmp_path), source)
     deployment.start()
     yield deployment
     deployment.end()

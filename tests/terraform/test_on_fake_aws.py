@@ -179,7 +179,7 @@ def test_the_ground_bears(ground: Ground, tmp_path: Path) -> None:
     """One story, for an apply takes most of a minute: a job trains, nothing changes, all goes."""
     source = ground.output("pools_source")
     machines = AwsMachines(ground.fake, KEY, tmp_path / "machines")
-    deployment = Deployment(tmp_path, source, environment(ground.fake.url, KEY))
+    deployment = Deployment(tmp_path, environment(ground.fake.url, KEY), source)
     try:
         deployment.start()
         deployment.submit("words")

@@ -33,7 +33,7 @@ class AwsMachines(Machines):
     """Those of the account whose access key is `key`."""
 
     def __init__(self, fake: FakeAws, key: str, directory: Path) -> None:
-        self._fake = fake
+        self.fake = fake
         self._key = key
         self._cloud = boto3.session.Session(key + CLOUD_SUFFIX, "secret", region_name=REGION)
         self._ec2 = self._client("ec2")
@@ -74,10 +74,10 @@ class AwsMachines(Machines):
 
     @property
     def _account(self) -> Account:
-        return self._fake.proxy.account(self._key)
+        return self.fake.proxy.account(self._key)
 
     def _client(self, service: str) -> Any:
-        return self._cloud.client(service, endpoint_url=self._fake.url)
+        return self._cloud.client(service, endpoint_url=self.fake.url)
 
     def _pass_time(self) -> None:
         for instance_id in self.alive():
@@ -116,7 +116,7 @@ class AwsMachines(Machines):
     def _environment(self) -> dict[str, str]:
         """The role of an instance is in keys."""
         return {
-            "AWS_ENDPOINT_URL": self._fake.url,
+            "AWS_ENDPOINT_URL": self.fake.url,
             "AWS_REGION": REGION,
             "AWS_DEFAULT_REGION": REGION,
             "AWS_ACCESS_KEY_ID": self._key,

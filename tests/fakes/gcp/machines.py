@@ -21,14 +21,14 @@ class GcpMachines(Machines):
     """Those of one project. An instance's id is ``ZONE/NAME``."""
 
     def __init__(self, fake: FakeGcp, project: str, directory: Path) -> None:
-        self._fake = fake
+        self.fake = fake
         self._project = project
         self._reclaims: dict[str, float] = {}
         super().__init__(directory)
 
     @property
     def project(self) -> Project:
-        return self._fake.front.project(self._project)
+        return self.fake.front.project(self._project)
 
     def alive(self) -> list[str]:
         return sorted(_id(one) for one in self._existing() if one.ended_seconds is None)
@@ -77,7 +77,7 @@ class GcpMachines(Machines):
         metadata = {one["key"]: one["value"] for one in instance.body["metadata"]["items"]}
         return Start(
             metadata["startup-script"],
-            {_METADATA: self._fake.metadata_url(self._project, name), _STORAGE: self._fake.url},
+            {_METADATA: self.fake.metadata_url(self._project, name), _STORAGE: self.fake.url},
         )
 
     def _existing(self) -> list[Instance]:

@@ -73,9 +73,9 @@ class AwsWorld:
     end_action = "TerminateInstances"
     denied = ("UnauthorizedOperation", 403)
 
-    def __init__(self, fake: FakeAws, **pool: Any) -> None:
+    def __init__(self, fake: FakeAws, clock: VirtualClock | None = None, **pool: Any) -> None:
         self.url = fake.url
-        self.clock = VirtualClock(START_SECONDS)
+        self.clock = clock or VirtualClock(START_SECONDS)
         self.account = fake.proxy.renew(_KEY, self.clock)
         self.ec2, self.sqs, self.s3 = (self.client(name) for name in ("ec2", "sqs", "s3"))
         self.queue_url = self.sqs.create_queue(QueueName="castor")["QueueUrl"]

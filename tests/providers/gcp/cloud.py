@@ -63,11 +63,13 @@ class GcpWorld:
     end_action = "compute.instances.delete"
     denied = ("forbidden", 403)
 
-    def __init__(self, fake: FakeGcp, kept: Path, **pool: Any) -> None:
+    def __init__(
+        self, fake: FakeGcp, kept: Path, clock: VirtualClock | None = None, **pool: Any
+    ) -> None:
         self.fake = fake
         self.name = f"castor-test-{next(_NUMBERS)}"
         self.kept = kept / f"{self.name}.sqlite"
-        self.clock = VirtualClock(START_SECONDS)
+        self.clock = clock or VirtualClock(START_SECONDS)
         self.project = fake.front.renew(self.name, self.clock)
         self.project.subscriptions["events"] = Subscription("events", 20.0)
         self.bucket = self.project.buckets[self.name] = Bucket(self.name, self.project)
