@@ -164,6 +164,13 @@ class Agent:
     def _is_forsaken(self) -> bool:
         return self._heartbeats.silent_seconds > self._state.lease_seconds
 
+    @property
+    def _has_left(self) -> bool:
+        """We will be gone anyway, and all is told: a cloud may be waiting for the machine."""
+        standing = self._standing()
+        is_last = standing.phase is InstancePhase.DRAINED and self._reclaim_seconds is not None
+        return is_last and self._outbox.is_heard(standing)
+
     def _act(self, wish: NodeReply) -> None:
         """The next thing to do."""
         if self._trainer.is_alive:
@@ -172,7 +179,7 @@ class Agent:
             if self._drains:
                 self._preparation.stop()
         elif self._drains:
-            if self._is_forsaken:
+            if self._is_forsaken or self._has_left:
                 self._instance.power.press()
         elif self._is_another_s(wish):
             self._prepare(wish, self._state.prepared)

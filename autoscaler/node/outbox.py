@@ -44,6 +44,7 @@ class Outbox:
         self._instance = instance
         self._standing: Standing | None = None
         self._told: Standing | None = None
+        self._heard: Standing | None = None
         self._report: TrainingReport | None = None
         self._failure: Failure | None = None
         self._notes: list[str] = []
@@ -83,6 +84,12 @@ class Outbox:
         with self._lock:
             return self._standing != self._told or self._failure is not None
 
+    def is_heard(self, standing: Standing) -> bool:
+        """The controller has heard that things stand like this, and of all there was to tell."""
+        with self._lock:
+            waiting = (self._sent, self._report, self._failure, *self._notes)
+            return self._heard == standing and not any(waiting)
+
     @property
     def holds_failure(self) -> bool:
         """A failure was not answered yet."""
@@ -104,6 +111,7 @@ class Outbox:
         """The controller has taken in what was sent last."""
         with self._lock:
             self._sent = None
+            self._heard = self._told
 
     def refused(self) -> None:
         """The controller does not take what was sent last: of it, only a failure is told again."""

@@ -76,6 +76,8 @@ def pools(project: str) -> dict[str, Any]:
         "templates": {purchase: f"{link}/{template_name(purchase)}" for purchase in _MODELS},
         "machine_types": list(_MACHINE_TYPES),
         "purchases": list(_MODELS),
+        # All zones cost the same: where one has taken instances back, jobs would go to the next.
+        "zones": [ZONES[0]],
         "max_instances": 2,
         "max_usd_per_hour": 10,
         "boot": "5s",

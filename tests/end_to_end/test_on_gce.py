@@ -70,6 +70,7 @@ class TestOnGce(Stories):
         self, deployment: Deployment, machines: GcpMachines
     ) -> None:
         """As it mostly is: the metadata server, the power button and the audit log together."""
+        machines.project.delete_seconds = 60.0  # Compute Engine waits for the machine
         deployment.submit("words")
         story = Story(deployment, machines, "words")
         story.trains_on(1)

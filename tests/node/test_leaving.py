@@ -96,6 +96,18 @@ def test_a_reclaim_drains_without_being_told_to(site: Site) -> None:
     assert not controller.failures
 
 
+def test_what_is_taken_back_ends_by_itself_when_it_has_left_and_said_so(site: Site) -> None:
+    site.notice_seconds = 600.0
+    controller = site.serve(FOR_EVER)
+    instance = site.launch()
+    instance.wait_for(InstancePhase.TRAINING)
+    instance.reclaim()
+    wait_until(lambda: instance.is_off, "its end, long before the reclaim")
+    assert "left" in instance.trace()
+    assert instance.phase is InstancePhase.DRAINED
+    assert not controller.failures
+
+
 def test_a_script_may_use_all_of_a_reclaims_notice(site: Site) -> None:
     controller = site.serve(job(SAVE_SECONDS="1"))
     controller.want(drain_seconds=0.2)

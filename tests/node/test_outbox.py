@@ -89,6 +89,22 @@ def test_a_change_is_news_until_it_is_told(outbox: Outbox) -> None:
     assert outbox.next_report().phase is InstancePhase.DRAINING
 
 
+def test_nothing_is_heard_before_all_is_answered(outbox: Outbox) -> None:
+    outbox.next_report()
+    assert not outbox.is_heard(TRAINING), "it is on its way"
+    outbox.answered()
+    assert outbox.is_heard(TRAINING)
+    drained = replace(TRAINING, phase=InstancePhase.DRAINED)
+    outbox.stand(drained)
+    assert not outbox.is_heard(drained)
+    outbox.add_report(told(1))
+    outbox.next_report()
+    outbox.answered()
+    assert outbox.is_heard(drained)
+    outbox.add_notes(("a note",))
+    assert not outbox.is_heard(drained)
+
+
 def test_of_what_was_refused_only_a_failure_is_told_again(outbox: Outbox) -> None:
     outbox.add_report(told(1))
     outbox.add_failure(FAILURE)
