@@ -156,7 +156,11 @@ def _recover(directory: Path, mark: int) -> None:
     world.store.close()
 
 
-def test_killed_anywhere_nothing_is_leaked_doubled_or_lost(tmp_path: Path, template: Path) -> None:
+@pytest.mark.parametrize("each", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_anywhere_nothing_is_leaked_doubled_or_lost(
+    tmp_path: Path, template: Path, each: int
+) -> None:
+    """At every third place, or with the slow tests at every one."""
     directory = tmp_path / "live"
     directory.mkdir()
     world = World(directory, template=template)
@@ -168,7 +172,7 @@ def test_killed_anywhere_nothing_is_leaked_doubled_or_lost(tmp_path: Path, templ
     world.assert_nothing_leaked()
     assert marks.passed > 50
     assert len(images.marks) > 30
-    for mark in images.marks:
+    for mark in list(images.marks)[::each]:
         _recover(images.of(mark), mark)
 
 

@@ -211,12 +211,13 @@ def _told_of(store: Store, job: str) -> tuple[object, ...]:
 
 
 @pytest.mark.timeout(400)  # only a failure takes long: it is made small
-def test_both_say_the_same(template: Path) -> None:
+@pytest.mark.parametrize("examples", [5, pytest.param(50, marks=pytest.mark.slow)])
+def test_both_say_the_same(template: Path, examples: int) -> None:
     Twins.template = template
     run_state_machine_as_test(
         Twins,
         settings=settings(
-            max_examples=10,
+            max_examples=examples,
             stateful_step_count=100,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow],

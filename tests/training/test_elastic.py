@@ -96,7 +96,9 @@ def test_a_killed_peer_costs_one_step_and_its_successor_heals(fleet: Fleet) -> N
     assert len(lost) <= 2 * len(survivors), "more than the step in flight was lost"
 
 
-@pytest.mark.parametrize("loss", [Lighthouse.kill, Lighthouse.lose])
+@pytest.mark.parametrize(
+    "loss", [Lighthouse.kill, pytest.param(Lighthouse.lose, marks=pytest.mark.slow)]
+)
 def test_training_goes_on_without_the_lighthouse_and_grows_when_it_is_back(
     fleet: Fleet, loss: Callable[[Lighthouse], None]
 ) -> None:
