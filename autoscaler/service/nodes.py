@@ -269,9 +269,8 @@ class Nodes:
         )
 
     def _may_start(self, held: HeldInstance) -> bool:
-        if not held.network or held.phase is InstancePhase.TRAINING:
-            return True
-        return not waits_outside(held, self._store.instances.of_job(held.job))
+        has_begun = held.phase is InstancePhase.TRAINING
+        return has_begun or not waits_outside(held, self._store.instances.of_job(held.job))
 
     def _drain_seconds(self, job: JobRecord) -> float:
         return script_seconds(self._store, job, self._least_drain_seconds)

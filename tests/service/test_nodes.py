@@ -18,6 +18,7 @@ from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase, SecretReference
 from autoscaler.domain.report import Failure, MembershipPause, StepObservation
 from autoscaler.wire.messages import JoinRequest, Wanted
+from tests.controller.cloud import offer
 from tests.service.conftest import Api
 from tests.service.instances import SPEC, joined, launched, node_report, training_report
 
@@ -215,3 +216,23 @@ def test_logs_are_kept_once_and_outlive_the_instance(api: Api) -> None:
     (part,) = api.client.logs("job", {})
     assert (part.instance, part.text) == (held.id, "hello world\n")
     assert api.client.logs("job", {held.id: part.next_offset}) == ()
+
+
+def test_one_that_others_of_its_job_can_not_reach_starts_when_they_have_left(api: Api) -> None:
+    api.world.cloud.sold = (*api.world.cloud.sold, offer("far", 1, "0.05", "elsewhere"))
+    near, old = joined(api)
+    assert old.heartbeat(node_report(near)).may_start
+    api.world.wish("job", 1, "far")
+    api.world.tick(2, agents=False)
+    (far,) = (each for each in api.world.store.instances.of_job("job") if each.offer == "far")
+    api.authentication.issue(far)
+    new = api.node()
+    new.join(JoinRequest(api.authentication.join_token(far), far.id))
+    assert not new.heartbeat(node_report(far, phase=InstancePhase.STARTING)).may_start
+    assert old.heartbeat(node_report(near)).wanted is Wanted.RUN, "not at the door yet"
+    new.heartbeat(node_report(far, phase=InstancePhase.WAITING))
+    api.world.tick(1, agents=False)
+    assert old.heartbeat(node_report(near)).wanted is Wanted.DRAIN
+    assert not new.heartbeat(node_report(far, phase=InstancePhase.WAITING)).may_start
+    old.heartbeat(node_report(near, phase=InstancePhase.DRAINED))
+    assert new.heartbeat(node_report(far, phase=InstancePhase.WAITING)).may_start
