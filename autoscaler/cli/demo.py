@@ -34,7 +34,7 @@ from autoscaler.wire.client import Client
 from autoscaler.wire.messages import Change, JobView
 
 _EXAMPLES = Path(__file__).parents[2] / "examples"
-_PATIENCE_SECONDS = 240.0
+_PATIENCE_SECONDS = 600.0
 _POLL_SECONDS = 0.5
 _LOOK_SECONDS = 12.0
 _MOST_DEVICES = 4
