@@ -144,6 +144,11 @@ class Story:
     def job(self) -> JobView:
         return self._client.job(self._job)
 
+    def step(self) -> int:
+        """The last one that it told of; none is 0."""
+        report = self.job().report
+        return 0 if report is None else report.step
+
     def training(self) -> set[str]:
         """Those of its instances that train, by the controller's names."""
         instances = self.job().instances

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,12 +75,23 @@ class TestOnGce(Stories):
         deployment.submit("words")
         story = Story(deployment, machines, "words")
         story.trains_on(1)
+        story.until(lambda: story.step() > 0, "it steps")
         (taken,) = machines.alive()
+        step = story.step()
         lifecycle.preempt(machines.project, taken.partition("/")[2])
         machine = machines.machines[taken]
         story.until(lambda: not machine.is_running, "it leaves")
         assert not machine.was_cut
+        saved = max(saved_steps(machines.project))
+        assert saved >= step
         story.trains_on(1, without=taken)
-        job = story.job()
-        assert [event.kind for event in job.events].count("reclaim") == 1
-        assert job.report is not None and job.report.checkpoint.step > 0
+        story.until(lambda: story.step() > saved, "another one goes on")
+        assert [event.kind for event in story.job().events].count("reclaim") == 1
+
+
+def saved_steps(project: Project) -> list[int]:
+    """Of the checkpoints that are whole in the job's place."""
+    (bucket,) = project.buckets.values()
+    manifest = re.compile(r"jobs/words/checkpoints/step-(\d+)/manifest\.json")
+    found = (manifest.fullmatch(name) for name in list(bucket.objects))
+    return [int(one[1]) for one in found if one is not None]
