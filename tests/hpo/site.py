@@ -122,6 +122,7 @@ class Site:
             except NotAllowed:  # its job was stopped as it joined
                 return
             self._lines.append(line)
+            line.is_over = self._is_over  # also where that was said just before
             try:
                 run_trial(self.objective, line)
             except Died:
