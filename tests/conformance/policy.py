@@ -29,7 +29,7 @@ SURE = snapshots(jobs=4, is_limited=True, least_examples=1e5)
 SIMPLE = snapshots(jobs=4, is_limited=True, is_simple=True)
 shared_fixture = settings(
     deadline=None,
-    max_examples=30,
+    max_examples=20,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
         HealthCheck.differing_executors,
@@ -150,7 +150,7 @@ def assert_order_says_nothing(policy: Policy, moment: Snapshot, data: st.DataObj
 
 class PolicyConformance:
     @given(moment=FLEETS)
-    @settings(shared_fixture, max_examples=60)
+    @settings(shared_fixture, max_examples=30)
     def test_whatever_the_moment_the_plan_can_be_carried_out_and_read(
         self, policy: Policy, moment: Snapshot
     ) -> None:
