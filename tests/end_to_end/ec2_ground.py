@@ -97,8 +97,9 @@ def _user_data(bucket: str) -> str:
         "has_wheels": "false",
         "has_index": "true",
         "boot_minutes": "20",
+        "datasets": "",
     }
     told = [f"{name}='{value}'" for name, value in settings.items()]
-    names = ("install.sh", "node.sh", "agent.sh")
+    names = ("install.sh", "datasets.sh", "node.sh", "agent.sh")
     scripts = [(MODULE / "files" / name).read_text() for name in names]
     return "\n".join(["#!/bin/bash", *told, *scripts])

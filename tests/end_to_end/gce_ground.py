@@ -146,9 +146,10 @@ def node_start(bucket: str) -> str:
         "parcels": "user-data",
         "audience": _PREFIX,
         "boot_minutes": "20",
+        "datasets": "",
     }
     told = [f"{name}='{value}'" for name, value in variables.items()]
-    names = ("install.sh", "node.sh", "agent.sh")
+    names = ("install.sh", "datasets.sh", "node.sh", "agent.sh")
     scripts = [(MODULE / "files" / name).read_text() for name in names]
     return "\n".join(["#!/bin/bash", *told, *scripts])
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -24,13 +25,15 @@ WHEEL = "castor_autoscaler-1-py3-none-any.whl"
 class Cloud:
     """What a start finds on one cloud, and what it is told.
 
-    `asks` is the header without which nothing of `metadata` is told.
+    `asks` is the header without which nothing of `metadata` is told, `mounter` the program of its
+    images that mounts buckets.
     """
 
     module: Path
     instance: str
     proof: str
     services: tuple[str, ...]
+    mounter: str
     asks: tuple[str, str]
     metadata: Mapping[str, str]
     variables: Mapping[str, str]
@@ -41,6 +44,7 @@ EC2 = Cloud(
     instance="i-0123456789abcdef0",
     proof="signed\nby AWS",
     services=("http://169.254.169.254",),
+    mounter="mount-s3",
     asks=("X-aws-ec2-metadata-token", "session"),
     metadata={
         "/latest/meta-data/instance-id": "i-0123456789abcdef0",
@@ -57,6 +61,7 @@ GCE = Cloud(
     instance="castor-test-0a1b",
     proof="signed.by.Google",
     services=("http://169.254.169.254", "https://storage.googleapis.com"),
+    mounter="gcsfuse",
     asks=("Metadata-Flavor", "Google"),
     metadata={
         f"{GCE_METADATA}name": "castor-test-0a1b",
@@ -91,6 +96,7 @@ PROGRAMS = {
     "shutdown": "",
     "systemctl": "",
     "systemd-escape": "echo var-lib-castor.mount\n",
+    "journalctl": "printf 'Error: Failed to create S3 client\\nAccess Denied\\n'\n",
     "blkid": "",
     "mkfs.ext4": "",
     "install": 'exec /usr/bin/install "$@"\n',
@@ -117,6 +123,8 @@ class Machine:
     url: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
     failing: str = "nothing"
+    datasets: Mapping[str, str] = field(default_factory=dict)
+    has_mounter: bool = True
 
     def __post_init__(self) -> None:
         self.metadata |= self.cloud.metadata
@@ -125,7 +133,7 @@ class Machine:
         """A program of the module, with its paths and addresses here."""
         for service in self.cloud.services:
             text = text.replace(service, self.url)
-        text = re.sub(r"(?<![\w.])/(run|var|opt|etc)/", rf"{self.root}/\1/", text)
+        text = re.sub(r"(?<![\w.])/(run|var|opt|etc|datasets)/", rf"{self.root}/\1/", text)
         return text.replace("/dev/disk/", f"{self.root}/dev/disk/")
 
     def start(self, *files: str) -> int:
@@ -133,20 +141,27 @@ class Machine:
         programs = self.root / "bin"
         for path in (programs, self.root / "etc/systemd/system", self.root / "run"):
             path.mkdir(parents=True, exist_ok=True)
-        for name, does in PROGRAMS.items():
+        mounters = {self.cloud.mounter: ""} if self.has_mounter else {}
+        for name, does in {**PROGRAMS, **mounters}.items():
             (programs / name).write_text(
                 f'#!/bin/bash\n{CALLED}case "{name} $*" in *"$FAILING"*) exit 9 ;; esac\n{does}'
             )
             (programs / name).chmod(0o755)
-        variables = VARIABLES | dict(self.cloud.variables)
+        datasets = "\n".join(f"{path} {place}" for path, place in self.datasets.items())
+        variables = {**VARIABLES, **self.cloud.variables, "datasets": datasets}
         told = [f"{name}='{value}'" for name, value in variables.items()]
-        names = ("install.sh", *(files or ("node.sh", "agent.sh")))
+        names = ("install.sh", *(files or ("datasets.sh", "node.sh", "agent.sh")))
         texts = [(self.cloud.module / "files" / name).read_text() for name in names]
-        return self.run(["bash", "-c", self.place("\n".join([*told, *texts]))]).wait(60)
+        with (self.root / "console").open("w") as console:
+            whole = self.place("\n".join([*told, *texts]))
+            return self.run(["bash", "-c", whole], console).wait(60)
 
-    def run(self, command: list[str], **variables: str) -> subprocess.Popen[str]:
+    def run(
+        self, command: list[str], console: TextIO | None = None, **variables: str
+    ) -> subprocess.Popen[str]:
         return subprocess.Popen(
             command,
+            stderr=console,
             env={
                 **variables,
                 "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
@@ -155,6 +170,11 @@ class Machine:
             },
             text=True,
         )
+
+    @property
+    def console(self) -> list[str]:
+        """What the last start said of its failure."""
+        return (self.root / "console").read_text().splitlines()
 
     @property
     def calls(self) -> list[str]:

@@ -336,8 +336,54 @@ def test_lists_are_of_one_folder(outputs: dict[str, Any]) -> None:
 
 def test_every_grant_in_the_bucket_has_a_condition(resources: list[dict[str, Any]]) -> None:
     grants = values(resources, "google_storage_bucket_iam_member")
-    assert len(grants) == 15
+    assert len(grants) == 15, "and none beside, where there are no datasets"
     assert all(len(one["condition"]) == 1 for one in grants.values())
+
+
+@pytest.mark.parametrize(
+    ("bucket", "may", "may_not"),
+    [
+        ("my-data", ["vision/imagenet/", "vision/imagenet/train/"], ["", "vision/", "secrets/"]),
+        ("texts", ["", "any/"], []),
+        ("their-data", [], ["", "theirs/"]),  # it is their owner's to let instances in
+        ("castor-prod-my-project", [], ["", "jobs/"]),
+    ],
+)
+def test_instances_read_and_list_datasets_and_nothing_beside_them(
+    rendered: dict[str, Any], bucket: str, may: list[str], may_not: list[str]
+) -> None:
+    made = {name: told["value"] for name, told in rendered["datasets"]["outputs"].items()}
+    granted = [one for one in made["dataset_grants"].values() if one["bucket"] == bucket]
+    assert {tuple(made["roles"][one["role"]]) for one in granted} <= {
+        ("storage.objects.get",),
+        ("storage.objects.list",),
+    }
+    whole = f"projects/_/buckets/{bucket}"
+    for folder, expected in [*((one, True) for one in may), *((one, False) for one in may_not)]:
+        asked = {
+            "read": (OBJECT, f"{whole}/objects/{folder}x", ""),
+            "list": ("storage.googleapis.com/Bucket", whole, folder),
+        }
+        for role, request in asked.items():
+            conditions = [one["condition"] for one in granted if one["role"] == role]
+            found = any(one is None or holds(one, *request) for one in conditions)
+            assert found is expected, (role, folder)
+
+
+def test_a_dataset_that_is_mounted_as_a_whole_needs_no_uniform_access(
+    rendered: dict[str, Any],
+) -> None:
+    resources = rendered["datasets"]["root_module"]["resources"]
+    made = [one for one in resources if one["type"] == "google_storage_bucket_iam_member"]
+    conditions = {
+        one["index"]: len(one["values"]["condition"]) for one in made if one["name"] == "dataset"
+    }
+    assert conditions == {
+        "list /datasets/imagenet": 1,
+        "list /datasets/text/all": 0,
+        "read /datasets/imagenet": 1,
+        "read /datasets/text/all": 0,
+    }
 
 
 def test_preemptions_of_its_own_instances_are_heard_of(resources: list[dict[str, Any]]) -> None:
@@ -367,5 +413,6 @@ def test_the_start_of_an_instance_is_a_program(
         assert script.startswith("#!/bin/bash\n")
         assert "join_token" not in script
         assert "bucket='castor-prod-my-project'" in script
+    assert all("\ndatasets=''\n" in script for script in scripts[:-1])
     assert "--pools $pools" in scripts[-1]
     assert "pools='gs://castor-prod-my-project/pools.json'" in scripts[-1]

@@ -212,6 +212,33 @@ def test_instances_only_read_who_they_are(outputs: dict[str, Any]) -> None:
 
 
 @pytest.mark.aws
+def test_instances_read_and_list_datasets_and_nothing_beside_them(
+    rendered: dict[str, Any], outputs: dict[str, Any]
+) -> None:
+    policy = rendered["datasets"]["outputs"]["node_policy"]["value"]
+    before = json.loads(outputs["node_policy"])["Statement"]
+    added = [one for one in json.loads(policy)["Statement"] if one not in before]
+    assert {action for one in added for action in listed(one["Action"])} == {
+        *("s3:GetObject", "s3:ListBucket", "kms:Decrypt")
+    }
+    read = [arn for one in allowing(added, "s3:GetObject") for arn in listed(one["Resource"])]
+    assert sorted(read) == [
+        "arn:aws:s3:::my-data/vision/imagenet/*",
+        "arn:aws:s3:::my-data/wiki/date=2026-11-01/*",
+        "arn:aws:s3:::texts.example.com/*",
+    ]
+    assert {one["Resource"]: one.get("Condition") for one in allowing(added, "s3:ListBucket")} == {
+        "arn:aws:s3:::my-data": {
+            "StringLike": {"s3:prefix": ["vision/imagenet/*", "wiki/date=2026-11-01/*"]}
+        },
+        "arn:aws:s3:::texts.example.com": None,  # which is mounted as a whole
+    }
+    (decrypting,) = allowing(added, "kms:Decrypt")
+    assert [arn.split(":")[4] for arn in listed(decrypting["Resource"])] == ["999999999999"]
+    assert decrypting["Condition"] == {"StringLike": {"kms:ViaService": "s3.*.amazonaws.com"}}
+
+
+@pytest.mark.aws
 def test_nobody_else_reads_what_instances_find(
     rendered: dict[str, Any], outputs: dict[str, Any]
 ) -> None:
@@ -227,9 +254,11 @@ def test_nobody_else_reads_what_instances_find(
 
 @pytest.mark.aws
 def test_the_start_of_an_instance_is_a_program(rendered: dict[str, Any], tmp_path: Path) -> None:
-    resources = rendered["ground"]["root_module"]["resources"]
+    resources = [
+        one for run in ("ground", "datasets") for one in rendered[run]["root_module"]["resources"]
+    ]
     found = [one["values"] for one in resources if one["type"] == "aws_launch_template"]
-    assert len(found) == 2
+    assert len(found) == 4
     for values in found:
         path = tmp_path / "start"
         path.write_bytes(base64.b64decode(values["user_data"]))

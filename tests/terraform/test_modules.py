@@ -53,8 +53,9 @@ def test_programs_are_programs(module: Path) -> None:
 
 def test_the_agent_is_started_as_on_every_cloud(module: Path) -> None:
     """A copy in each, since a module has to work where it is the only one that was copied."""
+    for name in ("agent.sh", "datasets.sh"):
+        assert (module / "files" / name).read_text() == (MODULE / "files" / name).read_text()
     agent = (module / "files" / "agent.sh").read_text()
-    assert agent == (MODULE / "files" / "agent.sh").read_text()
     denied = re.search(r"^IPAddressDeny=(.*)$", agent, re.MULTILINE)
     assert denied is not None
     ec2, gce = {"169.254.169.254/32", "fd00:ec2::254/128"}, {"fd20:ce::254/128"}

@@ -7,6 +7,7 @@ systemd and the cloud can show is in the README of the module.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -19,6 +20,19 @@ import pytest
 from providers.metadata import identity_proof, read_metadata
 from tests.terraform.machine import CLOUDS, EC2, GCE, GCE_METADATA, Machine, started_on
 
+# What mounts a part of a bucket and a whole one, in the words of each cloud's program.
+MOUNTS = {
+    "mount-s3": (
+        "s3://my-data/",
+        "--read-only --allow-other --prefix=vision/2012/ my-data ",
+        "--read-only --allow-other my-data ",
+    ),
+    "gcsfuse": (
+        "gs://my-data/",
+        "-o ro -o allow_other --implicit-dirs --enable-hns=false --only-dir=vision/2012 my-data ",
+        "-o ro -o allow_other --implicit-dirs --enable-hns=false my-data ",
+    ),
+}
 RECLAIM = "/latest/meta-data/spot/instance-action"
 
 
@@ -98,6 +112,88 @@ def test_without_its_metadata_an_instance_ends(name: str, path: str, tmp_path: P
         del machine.metadata[path]
         assert machine.start() != 0
         assert machine.calls[-1] == "shutdown -h now castor: the start failed"
+
+
+def test_datasets_are_mounted_before_castor_is_installed_and_the_agent_started(
+    machine: Machine,
+) -> None:
+    bucket, part, whole = MOUNTS[machine.cloud.mounter]
+    machine.datasets = {
+        "/datasets/imagenet": f"{bucket}vision/2012/",
+        "/datasets/text/all": bucket,
+    }
+    assert machine.start() == 0
+    first, second = "castor-dataset-imagenet.service", "castor-dataset-text:all.service"
+    order = [call for call in machine.calls if call.startswith(("systemctl start", "pip install"))]
+    assert [call for call in order if not call.startswith("pip")] == [
+        f"systemctl start {first}",
+        f"systemctl start {second}",
+        "systemctl start castor-node.service",
+    ]
+    assert order[2].startswith("pip install")
+    mounter = machine.root / "bin" / machine.cloud.mounter
+    for name, options, path in ((first, part, "imagenet"), (second, whole, "text/all")):
+        where = machine.root / "datasets" / path
+        assert where.is_dir()
+        assert machine.unit(name)["ExecStart"] == f"{mounter} {options}{where}"
+
+
+def test_the_mount_of_a_dataset_outlives_its_program_and_the_agent(machine: Machine) -> None:
+    machine.datasets = {"/datasets/imagenet": f"{MOUNTS[machine.cloud.mounter][0]}vision/"}
+    assert machine.start() == 0
+    unit = machine.unit("castor-dataset-imagenet.service")
+    assert unit["Type"] == "forking", "it has started when it has mounted"
+    assert unit["Restart"] == "always" and unit["StartLimitIntervalSec"] == "0"
+    # What a program that died leaves behind is in the way of the next.
+    where = machine.root / "datasets/imagenet"
+    assert unit["ExecStopPost"] == f"-/bin/umount --lazy {where}"
+    assert unit["Before"] == "castor-node.service", "at the end the agent is stopped first"
+    assert "IPAddressDeny" not in unit, "it has the credentials of the instance"
+
+
+def test_images_need_no_program_where_there_are_no_datasets(machine: Machine) -> None:
+    machine.has_mounter = False
+    assert machine.start() == 0
+    assert not list((machine.root / "etc/systemd/system").glob("castor-dataset-*"))
+    assert not (machine.root / "datasets").exists()
+
+
+def test_an_image_that_can_not_mount_a_dataset_ends(machine: Machine) -> None:
+    mounter = machine.cloud.mounter
+    if shutil.which(mounter) is not None:
+        pytest.skip(f"{mounter} is installed here")
+    place = f"{MOUNTS[mounter][0]}vision/"
+    machine.datasets = {"/datasets/imagenet": place}
+    machine.has_mounter = False
+    assert machine.start() != 0
+    assert machine.console[-1] == (
+        f"castor: dataset {machine.root}/datasets/imagenet: the image lacks {mounter}, "
+        f"which mounts {place}: install it there"
+    )
+    assert machine.calls[-1] == "shutdown -h now castor: the start failed"
+    assert not [call for call in machine.calls if call.startswith(("pip", "systemctl start"))]
+
+
+@pytest.mark.parametrize(
+    ("failing", "said"),
+    [
+        ("start castor-dataset-", "Error: Failed to create S3 client Access Denied "),
+        ("castor-dataset-", "it did not say why"),  # nor does the journal say anything
+    ],
+)
+def test_a_dataset_that_can_not_be_mounted_ends_the_instance(
+    machine: Machine, failing: str, said: str
+) -> None:
+    place = f"{MOUNTS[machine.cloud.mounter][0]}vision/"
+    machine.datasets = {"/datasets/imagenet": place}
+    machine.failing = failing
+    assert machine.start() != 0
+    assert machine.console[-1] == (
+        f"castor: dataset {machine.root}/datasets/imagenet: {machine.cloud.mounter} could not "
+        f"mount {place}: {said}"
+    )
+    assert machine.calls[-1] == "shutdown -h now castor: the start failed"
+    assert not [call for call in machine.calls if call.startswith("pip")]
 
 
 def test_an_agent_that_dies_or_hangs_takes_the_instance_with_it(machine: Machine) -> None:

@@ -291,7 +291,7 @@ resource "aws_iam_role_policy" "controller" {
 
 resource "aws_iam_role" "node" {
   name                 = "${local.name}-node"
-  description          = "Castor ${var.deployment}: what an instance may do: find out who it is"
+  description          = "Castor ${var.deployment}: what an instance may do: find out who it is, and read datasets"
   path                 = var.iam_path
   permissions_boundary = var.permissions_boundary_arn
   assume_role_policy   = jsonencode({ Version = "2012-10-17", Statement = [local.assumed_by_ec2] })
@@ -301,7 +301,7 @@ resource "aws_iam_role" "node" {
 resource "aws_iam_role_policy" "node" {
   name   = "start"
   role   = aws_iam_role.node.id
-  policy = jsonencode({ Version = "2012-10-17", Statement = concat(local.node_statements, local.wheel_statements) })
+  policy = jsonencode({ Version = "2012-10-17", Statement = concat(local.node_statements, local.wheel_statements, local.dataset_statements) })
 }
 
 resource "aws_iam_role" "job" {

@@ -62,7 +62,9 @@ locals {
     "has_wheels='${var.wheels_directory != null}'",
     "has_index='${var.package_index}'",
     "boot_minutes='${var.boot_minutes}'",
+    "datasets='${local.datasets}'",
     file("${path.module}/files/install.sh"),
+    file("${path.module}/files/datasets.sh"),
     file("${path.module}/files/node.sh"),
     file("${path.module}/files/agent.sh"),
   ]) }
@@ -168,6 +170,10 @@ resource "aws_launch_template" "pool" {
     precondition {
       condition     = length(local.node_user_data[each.key]) <= 16384
       error_message = "pools.${each.key}: user data takes 16 KB at most."
+    }
+    precondition {
+      condition     = !contains(keys(local.dataset_prefixes), local.bucket_name)
+      error_message = "datasets: Castor's own bucket holds what instances join with and all jobs' files, which no job may read: name another bucket."
     }
     precondition {
       condition     = local.makes_network || length(var.subnets) > 0

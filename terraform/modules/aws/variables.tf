@@ -316,6 +316,46 @@ variable "lifecycle_days" {
   }
 }
 
+variable "datasets" {
+  description = "Datasets that instances mount read-only before jobs start, by path: `{ \"/datasets/imagenet\" = \"s3://my-data/imagenet/\" }`. Images need `mount-s3`; a bucket of another account has to let the role of instances in."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition = alltrue([for path in keys(var.datasets) :
+      length(path) <= 80 && can(regex("^/datasets(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+$", path))
+    ])
+    error_message = "datasets: paths under /datasets/, at most 80 long, with letters, digits and _.- in their names, such as /datasets/imagenet."
+  }
+
+  validation {
+    condition = alltrue([for path in keys(var.datasets) :
+      alltrue([for other in keys(var.datasets) : !startswith(other, "${path}/")])
+    ])
+    error_message = "datasets: one of the paths lies under another, where nothing can be mounted: put them side by side."
+  }
+
+  validation {
+    condition = alltrue([for place in values(var.datasets) :
+      can(regex("^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/([A-Za-z0-9_][A-Za-z0-9_.=+-]*/)*$", place))
+    ])
+    error_message = "datasets: places that end in /, with letters, digits and _.=+- in their names, such as s3://my-data/imagenet/, or s3://my-data/ for a whole bucket."
+  }
+}
+
+variable "dataset_kms_key_arns" {
+  description = "The keys that buckets of `datasets` are encrypted with, so that instances may decrypt with them. The policy of each has to let this account's IAM policies decide, or name the role of instances if it is another account's."
+  type        = set(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for arn in var.dataset_kms_key_arns : can(regex("^arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+$", arn))])
+    error_message = "dataset_kms_key_arns: ARNs of keys, not of aliases."
+  }
+}
+
 variable "permissions_boundary_arn" {
   description = "The permissions boundary of all roles."
   type        = string

@@ -1,6 +1,6 @@
 locals {
   accounts = {
-    node       = "what an instance may do: find out who it is"
+    node       = "what an instance may do: find out who it is, and read datasets"
     controller = "buys instances, and gives them back"
     job        = "what jobs may do with their files; the controller hands on parts of it"
   }

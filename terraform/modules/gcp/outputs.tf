@@ -58,6 +58,11 @@ output "bucket_grants" {
   value       = local.bucket_grants
 }
 
+output "dataset_grants" {
+  description = "What instances are granted in buckets of `datasets`: bucket, role and condition, null for none."
+  value       = local.dataset_grants
+}
+
 output "controller_instance" {
   description = "The controller's instance; null where it runs elsewhere."
   value       = one([for instance in google_compute_instance.controller : instance.name])

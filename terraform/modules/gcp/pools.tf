@@ -70,7 +70,9 @@ locals {
     "parcels='${local.parcels}'",
     "audience='${local.audience}'",
     "boot_minutes='${var.boot_minutes}'",
+    "datasets='${local.datasets}'",
     file("${path.module}/files/install.sh"),
+    file("${path.module}/files/datasets.sh"),
     file("${path.module}/files/node.sh"),
     file("${path.module}/files/agent.sh"),
   ]))
@@ -188,6 +190,14 @@ resource "google_compute_instance_template" "pool" {
     precondition {
       condition     = var.pools[each.value.pool].max_usd_per_hour <= var.max_usd_per_hour
       error_message = "pools.${each.value.pool}.max_usd_per_hour: more than max_usd_per_hour allows all pools together."
+    }
+    precondition {
+      condition     = !contains(local.dataset_buckets, local.bucket_name)
+      error_message = "datasets: Castor's own bucket holds what instances join with and all jobs' files, which no job may read: name another bucket."
+    }
+    precondition {
+      condition     = length(setsubtract(var.foreign_buckets, local.dataset_buckets)) == 0
+      error_message = "foreign_buckets: no dataset is in one of them: is its name as in datasets?"
     }
     precondition {
       condition     = length(local.node_start) <= 262144

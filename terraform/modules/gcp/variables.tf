@@ -341,6 +341,46 @@ variable "lifecycle_days" {
   }
 }
 
+variable "datasets" {
+  description = "Datasets that instances mount read-only before jobs start, by path: `{ \"/datasets/imagenet\" = \"gs://my-data/imagenet/\" }`. Images need `gcsfuse`, and buckets uniform access, unless they are mounted as a whole."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition = alltrue([for path in keys(var.datasets) :
+      length(path) <= 80 && can(regex("^/datasets(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+$", path))
+    ])
+    error_message = "datasets: paths under /datasets/, at most 80 long, with letters, digits and _.- in their names, such as /datasets/imagenet."
+  }
+
+  validation {
+    condition = alltrue([for path in keys(var.datasets) :
+      alltrue([for other in keys(var.datasets) : !startswith(other, "${path}/")])
+    ])
+    error_message = "datasets: one of the paths lies under another, where nothing can be mounted: put them side by side."
+  }
+
+  validation {
+    condition = alltrue([for place in values(var.datasets) :
+      can(regex("^gs://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]/([A-Za-z0-9_][A-Za-z0-9_.=+-]*/)*$", place))
+    ])
+    error_message = "datasets: places that end in /, with letters, digits and _.=+- in their names, such as gs://my-data/imagenet/, or gs://my-data/ for a whole bucket."
+  }
+}
+
+variable "foreign_buckets" {
+  description = "Buckets of `datasets` that are another project's. Nothing is granted in them from here: their owners let the account of instances (`output service_accounts`) read and list."
+  type        = set(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for bucket in var.foreign_buckets : can(regex("^[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]$", bucket))])
+    error_message = "foreign_buckets: names of buckets as in datasets, without gs://."
+  }
+}
+
 variable "soft_delete_days" {
   description = "For how many days what was deleted from the bucket can be restored, and is billed: none, or 7 to 90."
   type        = number

@@ -17,6 +17,10 @@ address=$(ask meta-data/local-ipv4)
 order=$(ask meta-data/tags/instance/castor:token)
 
 install -d -m 0711 /run/castor /var/lib/castor /var/lib/castor/instance /var/lib/castor/cache
+# What a dataset lacks is known before minutes are spent on Castor.
+mounter=mount-s3
+mounting() { echo "--read-only --allow-other ${2:+--prefix=$2 }$1 $3"; } # bucket, prefix, path
+mount_datasets
 (umask 077 && fetch "$parcels/$order" /run/castor/user-data)
 # AWS's word of which instance this is, which the controller checks before it lets the agent in.
 (umask 077 && ask dynamic/instance-identity/rsa2048 > /run/castor/identity)

@@ -236,6 +236,22 @@ run "controller_elsewhere" {
   }
 }
 
+run "datasets" {
+  variables {
+    datasets = {
+      "/datasets/imagenet"  = "s3://my-data/vision/imagenet/"
+      "/datasets/text/wiki" = "s3://my-data/wiki/date=2026-11-01/"
+      "/datasets/text/all"  = "s3://texts.example.com/"
+    }
+    dataset_kms_key_arns = ["arn:aws:kms:us-east-1:999999999999:key/00000000-0000-0000-0000-000000000001"]
+  }
+
+  assert {
+    condition     = alltrue([for template in aws_launch_template.pool : strcontains(base64decode(template.user_data), "\n/datasets/text/all s3://texts.example.com/\n")])
+    error_message = "Instances of all pools are told of the datasets."
+  }
+}
+
 run "many_pools_need_an_advanced_parameter" {
   variables {
     pools = { for number in range(18) : "pool-${number}" => {
@@ -304,6 +320,8 @@ run "refuses_what_can_not_be" {
     volume_kms_key_arn       = "alias/castor"
     bucket_name              = "Castor"
     lifecycle_days           = { "user-data/" = 3 }
+    datasets                 = { "/datasets/../etc" = "s3://my-data" }
+    dataset_kms_key_arns     = ["alias/data"]
     permissions_boundary_arn = "boundary"
     iam_path                 = "castor"
     controller_principals    = ["*"]
@@ -334,6 +352,7 @@ run "refuses_what_can_not_be" {
     var.lifecycle_days, var.permissions_boundary_arn, var.iam_path, var.controller_principals,
     var.controller_external_id, var.wheels_directory, var.python, var.boot_minutes, var.vpc_id,
     var.controller, var.pools, var.volume_usd_per_gb_month, var.address_usd_per_hour,
+    var.datasets, var.dataset_kms_key_arns,
   ]
 }
 
@@ -342,6 +361,46 @@ run "refuses_bounds_that_do_not_fit" {
 
   variables {
     max_usd_per_hour = 45
+  }
+
+  expect_failures = [aws_launch_template.pool]
+}
+
+run "refuses_a_dataset_that_is_not_under_datasets" {
+  command = plan
+
+  variables {
+    datasets = { "/home/imagenet" = "s3://my-data/imagenet/" }
+  }
+
+  expect_failures = [var.datasets]
+}
+
+run "refuses_a_dataset_under_another" {
+  command = plan
+
+  variables {
+    datasets = { "/datasets/a" = "s3://my-data/a/", "/datasets/a/b" = "s3://my-data/b/" }
+  }
+
+  expect_failures = [var.datasets]
+}
+
+run "refuses_a_place_with_a_wildcard" {
+  command = plan
+
+  variables {
+    datasets = { "/datasets/a" = "s3://my-data/*/" }
+  }
+
+  expect_failures = [var.datasets]
+}
+
+run "refuses_datasets_in_its_own_bucket" {
+  command = plan
+
+  variables {
+    datasets = { "/datasets/a" = "s3://castor-prod-123456789012-us-east-1/user-data/" }
   }
 
   expect_failures = [aws_launch_template.pool]

@@ -17,6 +17,11 @@ instance=$(ask instance/name)
 address=$(ask instance/network-interfaces/0/ip)
 
 install -d -m 0711 /run/castor /var/lib/castor /var/lib/castor/instance /var/lib/castor/cache
+# What a dataset lacks is known before minutes are spent on Castor. With support of hierarchical
+# buckets, older gcsfuse asks something of the whole bucket, which the account may not do.
+mounter=gcsfuse
+mounting() { echo "-o ro -o allow_other --implicit-dirs --enable-hns=false ${2:+--only-dir=${2%/} }$1 $3"; } # bucket, prefix, path
+mount_datasets
 (umask 077 && fetch "$parcels/$instance" /run/castor/user-data)
 install_castor training
 # Google's word of which instance this is, which the controller checks before it lets the agent in.

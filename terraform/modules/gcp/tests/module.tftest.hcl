@@ -205,6 +205,27 @@ run "controller_elsewhere" {
   }
 }
 
+run "datasets" {
+  variables {
+    datasets = {
+      "/datasets/imagenet" = "gs://my-data/vision/imagenet/"
+      "/datasets/text/all" = "gs://texts/"
+      "/datasets/theirs"   = "gs://their-data/theirs/"
+    }
+    foreign_buckets = ["their-data"]
+  }
+
+  assert {
+    condition     = alltrue([for template in google_compute_instance_template.pool : strcontains(template.metadata["startup-script"], "\n/datasets/text/all gs://texts/\n")])
+    error_message = "Instances of all pools are told of the datasets."
+  }
+
+  assert {
+    condition     = alltrue([for grant in google_storage_bucket_iam_member.dataset : grant.member == local.members["node"]])
+    error_message = "Instances read datasets, and nobody else."
+  }
+}
+
 run "pools_without_placement" {
   command = plan
 
@@ -277,6 +298,8 @@ run "refuses_what_can_not_be" {
     disk_kms_key          = "key"
     bucket_name           = "Castor"
     lifecycle_days        = { "user-data/" = 3 }
+    datasets              = { "/datasets/../etc" = "gs://my-data" }
+    foreign_buckets       = ["gs://my-data"]
     soft_delete_days      = 3
     controller_principals = ["allUsers"]
     wheels_directory      = "./examples"
@@ -306,7 +329,7 @@ run "refuses_what_can_not_be" {
     var.launches_per_minute, var.disk_usd_per_gb_month, var.labels, var.network, var.subnetwork, var.cidr,
     var.internet_access, var.egress_cidrs, var.client_cidrs, var.controller_cidrs, var.kms_key,
     var.disk_kms_key, var.bucket_name, var.lifecycle_days, var.soft_delete_days,
-    var.controller_principals,
+    var.controller_principals, var.datasets, var.foreign_buckets,
     var.wheels_directory, var.python, var.boot_minutes, var.controller, var.pools,
   ]
 }
@@ -336,6 +359,57 @@ run "refuses_a_zone_of_another_region" {
 
   variables {
     zones = ["us-central1-a", "us-central1-b", "europe-west4-a"]
+  }
+
+  expect_failures = [google_compute_instance_template.pool]
+}
+
+run "refuses_a_dataset_that_is_not_under_datasets" {
+  command = plan
+
+  variables {
+    datasets = { "/home/imagenet" = "gs://my-data/imagenet/" }
+  }
+
+  expect_failures = [var.datasets]
+}
+
+run "refuses_a_dataset_under_another" {
+  command = plan
+
+  variables {
+    datasets = { "/datasets/a" = "gs://my-data/a/", "/datasets/a/b" = "gs://my-data/b/" }
+  }
+
+  expect_failures = [var.datasets]
+}
+
+run "refuses_a_place_that_ends_a_text" {
+  command = plan
+
+  variables {
+    datasets = { "/datasets/a" = "gs://my-data/a\") || (true/" }
+  }
+
+  expect_failures = [var.datasets]
+}
+
+run "refuses_datasets_in_its_own_bucket" {
+  command = plan
+
+  variables {
+    datasets = { "/datasets/a" = "gs://castor-prod-my-project/user-data/" }
+  }
+
+  expect_failures = [google_compute_instance_template.pool]
+}
+
+run "refuses_a_foreign_bucket_without_dataset" {
+  command = plan
+
+  variables {
+    datasets        = { "/datasets/a" = "gs://my-data/a/" }
+    foreign_buckets = ["their-data"]
   }
 
   expect_failures = [google_compute_instance_template.pool]
