@@ -1,7 +1,7 @@
 """The Terraform module of GCP: its own tests, and what its conditions let through.
 
-Google's provider is a stand-in (google_provider.py); conditions are read here as the documentation
-of IAM has them. That Google does what it says is for a real project to show.
+Google's provider is a stand-in (google_provider.py). That Google does what its documentation says
+is for a real project to show.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from providers.gcp.reading import parse_settings
 from providers.gcp.settings import Deployment, Project, RegionName, ZoneName
 from tests.end_to_end import gce_ground
 from tests.terraform.conftest import GCP_MODULE, Terraform
+from tests.terraform.iam_conditions import holds
 
 INSTANCE = "compute.googleapis.com/Instance"
 DISK = "compute.googleapis.com/Disk"
@@ -28,50 +28,6 @@ OBJECTS = "projects/_/buckets/castor-prod-my-project/objects"
 
 # Terraform takes five seconds on a quiet machine, and its tests share one run.
 pytestmark = pytest.mark.timeout(300)
-
-
-@dataclass(frozen=True)
-class Text:
-    """A text in a condition."""
-
-    text: str
-
-    def __eq__(self, other: object) -> bool:
-        return self.text == (other.text if isinstance(other, Text) else other)
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
-    def startsWith(self, start: str) -> bool:
-        return self.text.startswith(start)
-
-    def extract(self, template: str) -> Text:
-        """What stands in the place of the one {name}: up to what follows it, or to the end."""
-        before, after = re.split(r"\{\w+\}", template)
-        _, found, rest = self.text.partition(before)
-        value, ends, _ = rest.partition(after) if after else (rest, "end", "")
-        return Text(value if found and ends else "")
-
-
-@dataclass(frozen=True)
-class Resource:
-    type: str
-    name: Text
-
-
-@dataclass(frozen=True)
-class Asked:
-    prefix: str
-
-    def getAttribute(self, name: str, default: str) -> Text:
-        assert name == "storage.googleapis.com/objectListPrefix"
-        return Text(self.prefix or default)
-
-
-def holds(condition: str, kind: str, name: str, prefix: str = "") -> bool:
-    """What IAM finds of a condition that is about this resource."""
-    expression = condition.replace("&&", "and").replace("||", "or")
-    return bool(eval(expression, {"resource": Resource(kind, Text(name)), "api": Asked(prefix)}))
 
 
 @pytest.fixture(scope="session")

@@ -345,7 +345,7 @@ variable "datasets" {
 }
 
 variable "dataset_kms_key_arns" {
-  description = "The keys that buckets of `datasets` are encrypted with, so that instances may decrypt with them. The policy of each has to let this account's IAM policies decide, or name the role of instances if it is another account's."
+  description = "The keys that buckets of `datasets` are encrypted with, so that instances may decrypt with them. The policy of each has to let this account's IAM policies decide; that of another account's key allows it to the role of instances."
   type        = set(string)
   default     = []
   nullable    = false
