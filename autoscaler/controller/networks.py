@@ -17,15 +17,17 @@ _IS_OUT: Final = (InstancePhase.DRAINED, InstancePhase.ENDED)
 def waits_outside(held: HeldInstance, own: Iterable[HeldInstance]) -> bool:
     """Whether an instance has to wait until those of another network have left its job.
 
-    `own` are all of the job's. It is in the network of the one that joined first of those that
-    have not left, so that it is in one at any moment, whoever comes and goes.
+    `own` are all of the job's. Of those that have not left, the one that came first says which
+    network it is in; before any that has not trained for it yet comes each that has.
     """
-    inside = [
-        (each.joined_seconds, each.id, each.network)
-        for each in own
-        if each.joined_seconds is not None and each.phase not in _IS_OUT
-    ]
-    return bool(inside) and min(inside)[2] != held.network
+    inside = [each for each in own if each.joined_seconds is not None and each.phase not in _IS_OUT]
+    return bool(inside) and min(inside, key=_turn).network != held.network
+
+
+def _turn(held: HeldInstance) -> tuple[bool, float, str]:
+    """Who was handed over had joined long before, for another job."""
+    came_seconds = max(held.joined_seconds or 0.0, held.requested_seconds)
+    return held.training_seconds is None, came_seconds, held.id
 
 
 def is_at_the_door(held: HeldInstance, own: Iterable[HeldInstance]) -> bool:
