@@ -16,6 +16,7 @@ DONE_FACT = "done"
 
 _AT_WORK = (
     InstancePhase.PREPARING,
+    InstancePhase.READY,
     InstancePhase.STARTING,
     InstancePhase.TRAINING,
     InstancePhase.WAITING,

@@ -31,5 +31,5 @@ def _turn(held: HeldInstance) -> tuple[bool, float, str]:
 
 
 def is_at_the_door(held: HeldInstance, own: Iterable[HeldInstance]) -> bool:
-    """Whether it would train as soon as it may."""
-    return held.phase is InstancePhase.WAITING and waits_outside(held, own)
+    """Whether it would train as soon as it may, and may not yet."""
+    return held.phase is InstancePhase.READY and waits_outside(held, own)

@@ -31,11 +31,15 @@ class CloudState(StrEnum):
 
 
 class InstancePhase(StrEnum):
-    """How far an instance is on its way from wish to work and back."""
+    """How far an instance is on its way from wish to work and back.
+
+    One that is `READY` lacks nothing but leave to start; one that is `WAITING` has no work now.
+    """
 
     REQUESTED = "requested"
     BOOTING = "booting"
     PREPARING = "preparing"
+    READY = "ready"
     STARTING = "starting"
     TRAINING = "training"
     WAITING = "waiting"

@@ -184,7 +184,7 @@ class Agent:
         elif self._is_another_s(wish):
             self._prepare(wish, self._state.prepared)
         elif self._is_due(wish):
-            if self._ready is None:
+            if self._ready is None or self._ready.attempt < wish.attempt:
                 self._prepare(wish)
             elif self._heartbeats.reply is not None and wish.may_start:  # only its reply says
                 self._start(self._ready, wish)
@@ -367,7 +367,7 @@ class Agent:
         if self._wish is None or not self._is_due(self._wish):
             return InstancePhase.WAITING
         if self._ready is not None and not self._wish.may_start:
-            return InstancePhase.WAITING
+            return InstancePhase.READY
         return InstancePhase.PREPARING if self._state.prepared is None else InstancePhase.STARTING
 
     def _note(self, **changes: Any) -> Start:

@@ -43,8 +43,9 @@ _PYTHON_IN_IMAGE = "python"
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The job's script can start. `notes` are for people."""
+    """The job's script can start its attempt. `notes` are for people."""
 
+    attempt: int
     assignment: Assignment
     prepared: Prepared
     notes: tuple[str, ...]
@@ -134,7 +135,7 @@ class Preparation:
         self._grants.take(assignment.job, assignment.grant)
         self.on_news()
         prepared = self._need.prepared or self._prepare_all(assignment)
-        return Ready(assignment, prepared, tuple(self._notes))
+        return Ready(self._need.attempt, assignment, prepared, tuple(self._notes))
 
     def _prepare_all(self, assignment: Assignment) -> Prepared:
         while self._process.is_alive:  # an earlier agent's

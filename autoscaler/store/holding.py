@@ -28,6 +28,7 @@ UNNUMBERED = 0
 
 _AT_WORK = (
     InstancePhase.PREPARING,
+    InstancePhase.READY,
     InstancePhase.STARTING,
     InstancePhase.TRAINING,
     InstancePhase.WAITING,

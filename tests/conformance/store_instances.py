@@ -111,6 +111,7 @@ class InstancesConformance:
         held = launch(store)
         steps = [
             (InstancePhase.PREPARING, InstancePhase.PREPARING),
+            (InstancePhase.READY, InstancePhase.READY),
             (InstancePhase.TRAINING, InstancePhase.TRAINING),
             (InstancePhase.WAITING, InstancePhase.WAITING),
             (InstancePhase.STARTING, InstancePhase.STARTING),

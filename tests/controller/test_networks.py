@@ -46,7 +46,7 @@ def inside(*own: HeldInstance) -> list[str]:
 
 def test_the_first_that_joined_says_where_the_job_is() -> None:
     near = held("near", "a", InstancePhase.PREPARING, 10.0)
-    far = held("far", "b", InstancePhase.WAITING, 20.0)
+    far = held("far", "b", InstancePhase.READY, 20.0)
     booting = held("booting", "b", InstancePhase.BOOTING, None)
     assert inside(near, far, booting) == ["near"]
     assert inside(booting, far) == ["booting", "far"]
@@ -70,6 +70,6 @@ def test_those_that_have_trained_come_before_one_that_has_not() -> None:
     """The first has left; the second booted for longer than the new one elsewhere."""
     first = held("first", "a", InstancePhase.DRAINED, 10.0, 20.0)
     second = held("second", "a", InstancePhase.TRAINING, 200.0, 210.0)
-    far = held("far", "b", InstancePhase.WAITING, 100.0)
+    far = held("far", "b", InstancePhase.READY, 100.0)
     assert inside(second, far) == ["second"]
     assert "far" not in inside(first, second, far)

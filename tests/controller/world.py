@@ -149,7 +149,7 @@ class World:
             if held.desired is Desired.ABSENT:
                 phase = InstancePhase.DRAINED
             elif waits_outside(held, self.store.instances.of_job(held.job)):
-                phase = InstancePhase.WAITING
+                phase = InstancePhase.READY
             self.store.instances.record_node(held.id, phase, self.clock.now())
 
     def do_part(self, held: HeldInstance) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -75,14 +76,38 @@ def test_all_is_ready_before_it_may_start(site: Site) -> None:
     controller = site.serve(job(STEPS="10"))
     controller.want(may_start=False)
     instance = site.launch()
-    instance.wait_for(InstancePhase.WAITING)
+    instance.wait_for(InstancePhase.READY)
     heard = len(controller.reports)
     wait_until(lambda: len(controller.reports) > heard + 2, "heartbeats while it waits")
-    assert controller.phases("job-0")[-1] is InstancePhase.WAITING
+    assert controller.phases("job-0")[-1] is InstancePhase.READY
     assert controller.log == ""
     controller.want(may_start=True)
     wait_until(lambda: instance.is_complete, "the end")
     assert controller.log == "attempt on 0\n"
+
+
+def test_what_was_ready_for_an_earlier_attempt_asks_for_its_work_again(site: Site) -> None:
+    """While it waited others of its job have failed; what they lacked may be there by now."""
+    controller = site.serve(job(STEPS="10"))
+    controller.want(may_start=False)
+    instance = site.launch()
+    instance.wait_for(InstancePhase.READY)
+    assert controller.assignments_asked == 0, "what it was told when it joined was of now"
+    controller.want(attempt=2)
+    wait_until(lambda: controller.assignments_asked == 1, "its work for the second attempt")
+    instance.wait_for(InstancePhase.READY)
+    controller.want(may_start=True)
+    wait_until(lambda: instance.is_complete, "the end")
+    assert controller.assignments_asked == 1
+    assert controller.reports[-1].attempt == 2
+
+
+def test_one_that_can_not_be_made_ready_is_not(site: Site) -> None:
+    controller = site.serve(replace(FOR_EVER, setup=("exit 3",)))
+    controller.want(may_start=False)
+    instance = site.launch()
+    assert the_failure(controller).exit_code == 3
+    instance.wait_for(InstancePhase.WAITING)
 
 
 @pytest.mark.parametrize("agent_dies", [False, True])

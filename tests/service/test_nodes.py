@@ -230,9 +230,13 @@ def test_one_that_others_of_its_job_can_not_reach_starts_when_they_have_left(api
     new.join(JoinRequest(api.authentication.join_token(far), far.id))
     assert not new.heartbeat(node_report(far, phase=InstancePhase.STARTING)).may_start
     assert old.heartbeat(node_report(near)).wanted is Wanted.RUN, "not at the door yet"
-    new.heartbeat(node_report(far, phase=InstancePhase.WAITING))
+    failure = Failure(far.id, 1, 1, "no module named 'foo'", "x", 0, during_setup=True)
+    new.heartbeat(node_report(far, phase=InstancePhase.WAITING, failure=failure))
+    api.world.tick(1, agents=False)
+    assert old.heartbeat(node_report(near)).wanted is Wanted.RUN, "it failed to get there"
+    new.heartbeat(node_report(far, phase=InstancePhase.READY))
     api.world.tick(1, agents=False)
     assert old.heartbeat(node_report(near)).wanted is Wanted.DRAIN
-    assert not new.heartbeat(node_report(far, phase=InstancePhase.WAITING)).may_start
+    assert not new.heartbeat(node_report(far, phase=InstancePhase.READY)).may_start
     old.heartbeat(node_report(near, phase=InstancePhase.DRAINED))
-    assert new.heartbeat(node_report(far, phase=InstancePhase.WAITING)).may_start
+    assert new.heartbeat(node_report(far, phase=InstancePhase.READY)).may_start

@@ -118,7 +118,7 @@ class BothClouds:
         if held.desired is Desired.ABSENT:
             phase = InstancePhase.DRAINED
         elif waits_outside(held, self.store.instances.of_job(self.job)):
-            phase = InstancePhase.WAITING
+            phase = InstancePhase.READY
         self.store.instances.record_node(held.id, phase, now_seconds)
         if phase is InstancePhase.TRAINING:
             kind = "t4" if held.network.startswith("aws") else "l4"
