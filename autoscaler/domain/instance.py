@@ -13,10 +13,12 @@ INSTANCE_TAG = "castor:instance"
 
 # A fact of an instance: the network of its offer, if that has one.
 NETWORK_FACT = "network"
-# When it could have trained, where it had to wait for those of another network to leave.
+# When it could have started, where it had to wait for those of another network to leave, and when
+# they had.
 READY_FACT = "ready"
+LET_IN_FACT = "let in"
 # Facts of an instance that an earlier job held: when it became this one's, and how long it took
-# from its launch to the first work that it did.
+# from its launch to the first work that it did; the latter also of one that had to wait.
 HANDED_OVER_FACT = "handed over"
 START_FACT = "start seconds"
 
