@@ -269,8 +269,11 @@ class Nodes:
         )
 
     def _may_start(self, held: HeldInstance) -> bool:
-        has_begun = held.phase is InstancePhase.TRAINING
-        return has_begun or not waits_outside(held, self._store.instances.of_job(held.job))
+        if held.phase is InstancePhase.TRAINING:
+            return True
+        own = self._store.instances.of_job(held.job)
+        is_complete = any(COMPLETE_FACT in each.facts for each in own)
+        return not is_complete and not waits_outside(held, own)
 
     def _drain_seconds(self, job: JobRecord) -> float:
         return script_seconds(self._store, job, self._least_drain_seconds)

@@ -14,9 +14,10 @@ from autoscaler.domain.errors import (
     NotFound,
     SpecError,
 )
-from autoscaler.domain.instance import InstancePhase
+from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, SecretReference
 from autoscaler.domain.report import Failure, MembershipPause, StepObservation
+from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import JoinRequest, Wanted
 from tests.controller.cloud import offer
 from tests.service.conftest import Api
@@ -218,7 +219,8 @@ def test_logs_are_kept_once_and_outlive_the_instance(api: Api) -> None:
     assert api.client.logs("job", {held.id: part.next_offset}) == ()
 
 
-def test_one_that_others_of_its_job_can_not_reach_starts_when_they_have_left(api: Api) -> None:
+def with_one_elsewhere(api: Api) -> tuple[tuple[HeldInstance, NodeClient], ...]:
+    """One that trains, and one in another network that has joined."""
     api.world.cloud.sold = (*api.world.cloud.sold, offer("far", 1, "0.05", "elsewhere"))
     near, old = joined(api)
     assert old.heartbeat(node_report(near)).may_start
@@ -228,6 +230,11 @@ def test_one_that_others_of_its_job_can_not_reach_starts_when_they_have_left(api
     api.authentication.issue(far)
     new = api.node()
     new.join(JoinRequest(api.authentication.join_token(far), far.id))
+    return (near, old), (far, new)
+
+
+def test_one_that_others_of_its_job_can_not_reach_starts_when_they_have_left(api: Api) -> None:
+    (near, old), (far, new) = with_one_elsewhere(api)
     assert not new.heartbeat(node_report(far, phase=InstancePhase.STARTING)).may_start
     assert old.heartbeat(node_report(near)).wanted is Wanted.RUN, "not at the door yet"
     failure = Failure(far.id, 1, 1, "no module named 'foo'", "x", 0, during_setup=True)
@@ -240,3 +247,10 @@ def test_one_that_others_of_its_job_can_not_reach_starts_when_they_have_left(api
     assert not new.heartbeat(node_report(far, phase=InstancePhase.READY)).may_start
     old.heartbeat(node_report(near, phase=InstancePhase.DRAINED))
     assert new.heartbeat(node_report(far, phase=InstancePhase.READY)).may_start
+
+
+def test_nobody_starts_what_another_has_completed(api: Api) -> None:
+    """It has left before the job is known to have ended."""
+    (near, old), (far, new) = with_one_elsewhere(api)
+    old.heartbeat(node_report(near, phase=InstancePhase.DRAINED, is_complete=True))
+    assert not new.heartbeat(node_report(far, phase=InstancePhase.READY)).may_start
