@@ -11,8 +11,7 @@ from autoscaler.controller.experience import in_steps
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.carrying import LEAST_SAVE_SECONDS, MOST_SAVE_SECONDS, upload_usd
-from autoscaler.economics.spot import checkpoint_interval_seconds
+from autoscaler.economics.carrying import bounded_seconds, save_interval_seconds, upload_usd
 from autoscaler.economics.supply import SECONDS_PER_HOUR
 
 # A checkpoint is written beside training, and to the same disk or network: a tenth of the time.
@@ -33,38 +32,36 @@ def checkpoint_intervals(
     records = {job.id: job for job in jobs}
     offers = {offer.id: offer for offer in snapshot.offers}
     told = {
-        one.id: _interval_seconds(
-            records[one.id], one, _upload_seconds(one, offers), one.id in at_risk
-        )
+        one.id: _interval_seconds(records[one.id], one, offers, one.id in at_risk)
         for one in snapshot.jobs
     }
     return {job: seconds for job, seconds in told.items() if seconds is not None}
 
 
-def _upload_seconds(job: JobSnapshot, offers: Mapping[str, Offer]) -> float:
-    """For how long what is held could be had for what it costs to send a checkpoint."""
-    offer = None if job.held is None else offers.get(job.held.offer)
-    if job.held is None or offer is None or offer.is_paid:
-        return 0.0
-    usd_per_second = offer.usd_per_second * job.held.instances
-    return upload_usd(job.switching, offer) / usd_per_second
-
-
 def _interval_seconds(
-    record: JobRecord, job: JobSnapshot, upload_seconds: float, is_at_risk: bool
+    record: JobRecord, job: JobSnapshot, offers: Mapping[str, Offer], is_at_risk: bool
 ) -> float | None:
-    per_second = _restarts_per_second(job)
-    paused_seconds = job.switching.checkpoint_seconds
+    per_second, paused_seconds = _restarts_per_second(job), job.switching.checkpoint_seconds
+    sent_usd, usd_per_second = _prices(job, offers)
     if record.spec.checkpoint.interval_seconds is not None:
         return None
-    if record.report is None or not paused_seconds or not (per_second or upload_seconds):
+    if record.report is None or not paused_seconds or not (per_second or sent_usd):
         return None
-    cost_seconds = paused_seconds + upload_seconds
-    best = float(checkpoint_interval_seconds(cost_seconds, np.array(per_second)))
+    costs = np.array(sent_usd), np.array(usd_per_second)
+    best = float(save_interval_seconds(paused_seconds, *costs, np.array(per_second)))
     best = 0.0 if is_at_risk else best
     written_seconds = record.report.checkpoint.seconds or 0.0
     best = in_steps(max(best, _WRITES * written_seconds))
-    return min(max(best, LEAST_SAVE_SECONDS), MOST_SAVE_SECONDS)
+    return float(bounded_seconds(np.array(best)))
+
+
+def _prices(job: JobSnapshot, offers: Mapping[str, Offer]) -> tuple[float, float]:
+    """$ to send a checkpoint from where it trains, and $ per second of what it trains on."""
+    trains_on = job.trained or job.held
+    offer = None if trains_on is None else offers.get(trains_on.offer)
+    if trains_on is None or offer is None:
+        return 0.0, 0.0
+    return upload_usd(job.switching, offer), offer.usd_per_second * trains_on.instances
 
 
 def _restarts_per_second(job: JobSnapshot) -> float:

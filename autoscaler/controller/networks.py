@@ -20,8 +20,9 @@ def waits_outside(held: HeldInstance, own: Iterable[HeldInstance]) -> bool:
     `own` are all of the job's. Of those that have not left, the one that came first says which
     network it is in; before any that has not trained for it yet comes each that has.
     """
-    inside = [each for each in own if each.joined_seconds is not None and each.phase not in _IS_OUT]
-    return bool(inside) and min(inside, key=_turn).network != held.network
+    joined = (each for each in own if each.joined_seconds is not None)
+    first = min((each for each in joined if each.phase not in _IS_OUT), key=_turn, default=held)
+    return first.network != held.network
 
 
 def _turn(held: HeldInstance) -> tuple[bool, float, str]:

@@ -13,7 +13,7 @@ from autoscaler.domain.goodput import BatchBounds, NoiseScale
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.snapshot import JobSnapshot, SwitchingCosts, ThroughputModel
 from autoscaler.economics.ahead import pieces_ahead
-from autoscaler.economics.carrying import uploads_usd_per_second
+from autoscaler.economics.carrying import carried_usd_per_second
 from autoscaler.economics.keeping import Kept, Same
 from autoscaler.economics.sizes import Sizes, permitted_sizes
 from autoscaler.economics.spot import (
@@ -60,7 +60,7 @@ class Candidates:
     Attributes:
         offers: those of the supply.
         sizes: A allocations of them.
-        usd_per_second: with the refills of spot and the way of checkpoints to storage, (A,).
+        usd_per_second: with the refills of spot and the ways of checkpoints, (A,).
         goodput: useful examples a second, with the reclaims of spot, (K, A); above 0.
         measured: whether step times of that size were measured on that kind of device, (A,).
         allowed: (A,); False only for what is held and may not be held on.
@@ -270,7 +270,9 @@ def _price(job: JobSnapshot, supply: Supply, sizes: Sizes) -> FloatArray:
     reclaims = _reclaims(job, supply, sizes.offer, sizes.instances)
     refill = billed_starts_seconds(job.switching, supply.offers)
     price = price_with_refills(unit[sizes.offer], count, reclaims, refill[sizes.offer])
-    return price + uploads_usd_per_second(job.switching, supply.terms)[sizes.offer]
+    return price + carried_usd_per_second(
+        job.switching, supply.terms, sizes, reclaims, job.instances.minimum
+    )
 
 
 def _reclaims(

@@ -200,6 +200,7 @@ class Fleet:
             billed_start_seconds=billed,
             is_sure=np.array([is_sure(offer) for offer in offers])[lists.offer],
             network=terms.network[lists.offer],
+            upload_usd=checkpoint * terms.upload_usd_per_byte[lists.offer],
             download_usd=checkpoint * instances * terms.download_usd_per_byte[lists.offer],
         )
 

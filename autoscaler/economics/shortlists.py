@@ -21,7 +21,7 @@ from autoscaler.economics.candidates import (
     candidates,
     held_size,
 )
-from autoscaler.economics.carrying import uploads_usd_per_second
+from autoscaler.economics.carrying import carried_usd_per_second
 from autoscaler.economics.cohorts import Cohort
 from autoscaler.economics.keeping import with_rows
 from autoscaler.economics.narrowing import TIMES_BEST
@@ -148,7 +148,7 @@ class Screening:
             reclaims,
             refill,
         )
-        price = price + self._uploads()
+        price = price + self._carried(reclaims)
         open_to_it = self._open() & self._runs & (kept > 0)
         probed = self._speeds.probed(self._rows)
         chosen = self._chosen(kept / probed[:, cohort.place], price, open_to_it)
@@ -169,11 +169,18 @@ class Screening:
         best = np.pad(best, ((0, 0), (0, _MOST - best.shape[1])))
         return self._listed(best, votes, (price, kept, seconds, columns))
 
-    def _uploads(self) -> FloatArray:
-        """$ per second for the way of checkpoints to storage, (J, A)."""
-        terms = self._cohort.like.terms
-        uploads = [uploads_usd_per_second(job.switching, terms) for job in self._jobs]
-        return np.array(uploads)[:, self._cohort.sizes.offer]
+    def _carried(self, reclaims: FloatArray) -> FloatArray:
+        """$ per second for the ways of checkpoints to storage and back, (J, A)."""
+        terms, minimum = self._cohort.like.terms, self._cohort.like.instances.minimum
+        if not terms.has_ways:
+            return np.zeros(1)
+        rows = zip(self._jobs, reclaims, strict=True)
+        return np.array(
+            [
+                carried_usd_per_second(job.switching, terms, self._cohort.sizes, row, minimum)
+                for job, row in rows
+            ]
+        )
 
     def _reclaims(self) -> FloatArray:
         """Reclaims a second of all instances of each size together, (J, A)."""

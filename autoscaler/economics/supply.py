@@ -86,6 +86,11 @@ class Terms:
         return usd_per_byte(offer.download_usd_per_gb for offer in self.offers)
 
     @cached_property
+    def has_ways(self) -> bool:
+        """Whether any of them is paid for."""
+        return bool(self.upload_usd_per_byte.any() or self.download_usd_per_byte.any())
+
+    @cached_property
     def of_kind(self) -> Mapping[str, BoolArray]:
         """By kind of device, which offers have it, (O,)."""
         kinds = np.array([offer.device_kind for offer in self.offers], dtype=object)

@@ -37,8 +37,7 @@ class Switches:
     Attributes:
         ready_seconds: until the new instances can train, (B,).
         new_share: which share of the instances of each are new, (B,).
-        boot_usd: what is paid for the new ones until then, the way of a checkpoint to them
-            included, (B,).
+        boot_usd: what is paid for the new ones until then, the way of a checkpoint included, (B,).
         carried_usd: what of that is for the way of a checkpoint, (B,).
         works_on: whether the old ones train meanwhile, (B,); otherwise they are gone.
         pause_seconds: paid for at the new price while nobody trains, (B,).
@@ -72,6 +71,7 @@ class End:
         billed_start_seconds: from its launch to its first step.
         is_sure: whether instances come when they are ordered, as far as is known.
         network: a number for where they can train together.
+        upload_usd: for the way of a checkpoint from one of them.
         download_usd: for the way of a checkpoint to all of them.
     """
 
@@ -85,6 +85,7 @@ class End:
     billed_start_seconds: FloatArray
     is_sure: BoolArray
     network: IntArray
+    upload_usd: FloatArray
     download_usd: FloatArray
 
 
@@ -118,6 +119,13 @@ class Ground:
     def is_sure(self) -> BoolArray:
         """Whether instances of each offer come when they are ordered, as far as is known, (O,)."""
         return np.array([is_sure(offer) for offer in self.candidates.offers])
+
+    @cached_property
+    def upload_usd(self) -> FloatArray:
+        """For the way of a checkpoint from an instance of each offer, (O,)."""
+        offers = self.candidates.offers
+        usd = usd_per_byte(offer.upload_usd_per_gb for offer in offers)
+        return self.switching.checkpoint_bytes * usd
 
     @cached_property
     def download_usd(self) -> FloatArray:
@@ -220,12 +228,13 @@ def between(
 
     In another network the new ones start from the checkpoint that the old ones leave behind.
     """
+    way_usd = old.upload_usd + new.download_usd
     is_elsewhere = old.network != new.network
     is_worth_it: BoolArray = np.ones(1, dtype=np.bool_)
     if value_of_time is not None:
         paid = new.usd_per_second + value_of_time
         saved = new.start_seconds * (old.usd_per_second - old.rate * paid / new.rate)
-        spared_usd = halts.restore_seconds * paid + new.download_usd
+        spared_usd = halts.restore_seconds * paid + way_usd
         is_worth_it = ~new.is_sure | (saved <= np.where(is_elsewhere, 0.0, spared_usd))
     same_offer = old.offer == new.offer
     kept = np.where(same_offer, np.minimum(old.instances, new.instances), 0)
@@ -236,7 +245,7 @@ def between(
     starts_again = ~works_on | (same_offer & ~as_used) | is_elsewhere
     pause = np.where(is_same, 0.0, halts.pause_seconds)
     pause = pause + np.where(is_elsewhere, halts.carry_seconds, 0.0)
-    carried_usd = np.where(is_elsewhere | ~works_on, new.download_usd, 0.0)
+    carried_usd = np.where(starts_again, way_usd, 0.0)
     return Switches(
         ready_seconds=np.where(extra > 0, new.start_seconds, 0.0),
         new_share=extra / new.instances,
@@ -262,6 +271,7 @@ def _end(at: Ground, which: int | IntArray) -> End:
         billed_start_seconds=at.billed_start_seconds[offer],
         is_sure=at.is_sure[offer],
         network=at.network[offer],
+        upload_usd=at.upload_usd[offer],
         download_usd=at.download_usd[offer] * sizes.instances[which],
     )
 

@@ -101,6 +101,24 @@ def test_it_stays_within_reason() -> None:
     assert interval(on_spot(5.0), slow) == pytest.approx(600.0, rel=0.1), "it has to be written"
 
 
+def test_until_a_move_has_come_about_its_saves_are_sent_from_where_it_trains() -> None:
+    """It has ordered what is far, and trains beside where its files lie."""
+    firm = offer("near")
+    far = offer("far", upload_usd_per_gb=Decimal("0.12"))
+    costs = SwitchingCosts(1.0, 3.0, checkpoint_seconds=1.0, checkpoint_bytes=10e9)
+    moves = job(
+        held=Allocation("far", 1, 1),
+        trained=Allocation("near", 1, 1),
+        held_reclaims_per_hour=0.0,
+        switching=costs,
+    )
+    moment = Snapshot(NOW, (firm, far), (), (moves,))
+    assert checkpoint_intervals([record(WRITTEN)], moment) == {}
+    there = replace(moves, trained=moves.held)
+    moment = Snapshot(NOW, (firm, far), (), (there,))
+    assert checkpoint_intervals([record(WRITTEN)], moment) == {"resnet": 3600.0}
+
+
 def test_a_controller_tells_nothing_of_what_is_not_reclaimed(world: World) -> None:
     name = world.submit()
     world.wish(name, 1)

@@ -53,25 +53,39 @@ def price(job: JobSnapshot, snapshot: Snapshot, allocation: Allocation) -> float
     offer = offer_of(snapshot, allocation)
     refills = allocation.instances * offer.reclaims_per_hour / 3600 * offer.boot_seconds
     instances = (allocation.instances + refills) * float(offer.usd_per_hour) / 3600
-    return instances + uploads(job, offer)
+    return instances + uploads(job, offer, allocation.instances) + fetches(job, offer, allocation)
 
 
-def uploads(job: JobSnapshot, offer: Offer) -> float:
+def fetches(job: JobSnapshot, offer: Offer, allocation: Allocation) -> float:
+    """$ per second for the checkpoints that it starts again from when one is lost."""
+    if allocation.instances > job.instances.minimum:
+        return 0.0
+    lost = allocation.instances * offer.reclaims_per_hour / 3600
+    return lost * download(job, offer, allocation.instances)
+
+
+def uploads(job: JobSnapshot, offer: Offer, instances: int) -> float:
     """$ per second for checkpoints on their way to storage, by Young and Daly's equation 37."""
-    gigabytes = job.switching.checkpoint_bytes / 1e9
-    usd = gigabytes * float(offer.upload_usd_per_gb)
+    usd = upload(job, offer)
     if usd == 0 or job.switching.checkpoint_interval_seconds is not None:
         return usd / (job.switching.checkpoint_interval_seconds or 1.0)
     if offer.reclaims_per_hour == 0:
         return usd / 3600
-    seconds = job.switching.checkpoint_seconds + usd / (float(offer.usd_per_hour) / 3600)
-    life = 3600 / offer.reclaims_per_hour
+    as_seconds = usd / (instances * float(offer.usd_per_hour) / 3600)
+    seconds = job.switching.checkpoint_seconds + as_seconds
+    count = instances if instances <= job.instances.minimum else 1
+    life = 3600 / (count * offer.reclaims_per_hour)
     if seconds >= 2 * life:
         best = life
     else:
         half = seconds / (2 * life)
         best = math.sqrt(2 * seconds * life) * (1 + math.sqrt(half) / 3 + half / 9) - seconds
     return usd / min(max(best, 30.0), 3600.0)
+
+
+def upload(job: JobSnapshot, offer: Offer) -> float:
+    """$ for a checkpoint on its way from an instance."""
+    return job.switching.checkpoint_bytes / 1e9 * float(offer.upload_usd_per_gb)
 
 
 def download(job: JobSnapshot, offer: Offer, instances: int) -> float:
@@ -101,19 +115,21 @@ def cost(
     extra = after.instances - kept
     ready = offer.boot_seconds if extra > 0 else 0.0
     pause = job.switching.pause_seconds
+    carried = download(job, offer, after.instances) + upload(job, offer_of(snapshot, before))
+    boot = extra * unit * ready
     if before.offer == after.offer and before.devices_used != after.devices_used:
         pause += job.switching.restore_seconds
+        boot += carried
     speed = goodput(job, snapshot, before)
     restore = job.switching.restore_seconds * spent
     is_elsewhere = offer_of(snapshot, before).network != offer.network
-    boot = extra * unit * ready
     if is_elsewhere:
-        boot += download(job, offer, after.instances)
+        boot += carried
         pause += job.switching.restore_seconds + job.switching.carry_seconds
         restore = 0.0
     if before.offer != after.offer and offer.purchase is not Purchase.SPOT:
         saved = ready * (price(job, snapshot, before) - speed * rest)
-        fetched = 0.0 if is_elsewhere else download(job, offer, after.instances)
+        fetched = 0.0 if is_elsewhere else carried
         if saved > restore + fetched:
             return boot + fetched + ready * value + pause * spent + restore + work * rest
     done = min(work, speed * ready)

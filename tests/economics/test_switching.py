@@ -103,6 +103,27 @@ def test_moving_to_another_network_goes_by_a_checkpoint_that_is_paid_for() -> No
     )
 
 
+def test_what_a_job_leaves_behind_is_sent_to_where_it_is_fetched_from() -> None:
+    """1.5 GB from where sending costs $0.12, and to where fetching costs $0.09, twice."""
+    far = offer("far", "0.05", network="b", upload_usd_per_gb=Decimal("0.12"))
+    farther = offer("farther", "0.05", network="c", download_usd_per_gb=Decimal("0.09"))
+    costs = SwitchingCosts(0.05, 3.0, checkpoint_bytes=1.5e9)
+    one = job(held=Allocation("far", 2, 1), switching=costs)
+    at = ground_of(one, snapshot(one, offers=(SMALL, far, farther)))
+    for target, usd in ((TWO, 0.18), (Allocation("farther", 2, 1), 0.18 + 0.27)):
+        assert change(at, target).carried_usd == pytest.approx([usd])
+    assert change(at, Allocation("far", 1, 1)).carried_usd == pytest.approx([0.0])
+
+
+def test_a_script_that_starts_on_other_devices_of_its_instance_does_so_from_storage() -> None:
+    ways = {"upload_usd_per_gb": Decimal("0.12"), "download_usd_per_gb": Decimal("0.09")}
+    far = offer("far", "0.19", devices=2, network="b", **ways)
+    costs = SwitchingCosts(0.05, 3.0, checkpoint_bytes=1e9)
+    one = job(held=Allocation("far", 1, 1), switching=costs)
+    at = ground_of(one, snapshot(one, offers=(far,)))
+    assert change(at, Allocation("far", 1, 2)).carried_usd == pytest.approx([0.21])
+
+
 def test_a_start_of_what_has_run_fetches_its_checkpoint() -> None:
     far = offer("far", "0.05", network="gcp/us-central1", download_usd_per_gb=Decimal("0.09"))
     costs = SwitchingCosts(0.05, 3.0, checkpoint_bytes=1e9)
@@ -176,6 +197,7 @@ def test_the_old_instances_stop_at_once_exactly_where_working_on_is_dearer(
         target, source = (every.offers[every.sizes.offer[each]] for each in (index, held))
         if source.network == target.network:
             stops += naive.download(one, target, int(every.sizes.instances[index]))
+            stops += naive.upload(one, source)
         else:  # from a checkpoint in any case
             works_on += one.switching.restore_seconds * there
             common += one.switching.carry_seconds * there
