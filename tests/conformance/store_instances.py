@@ -111,9 +111,9 @@ class InstancesConformance:
         held = launch(store)
         steps = [
             (InstancePhase.PREPARING, InstancePhase.PREPARING),
-            (InstancePhase.READY, InstancePhase.READY),
             (InstancePhase.TRAINING, InstancePhase.TRAINING),
             (InstancePhase.WAITING, InstancePhase.WAITING),
+            (InstancePhase.READY, InstancePhase.READY),
             (InstancePhase.STARTING, InstancePhase.STARTING),
             (InstancePhase.TRAINING, InstancePhase.TRAINING),
             (InstancePhase.DRAINING, InstancePhase.DRAINING),
@@ -125,8 +125,8 @@ class InstancesConformance:
             now = store.instances.record_node(held.id, told, NOW + second, {str(second): "x"})
             assert now.phase is expected
         assert (now.joined_seconds, now.training_seconds) == (NOW, NOW + 1)
-        assert now.seen_seconds == NOW + 8
-        assert now.facts == {str(second): "x" for second in range(9)}
+        assert now.seen_seconds == NOW + 9
+        assert now.facts == {str(second): "x" for second in range(10)}
 
     def test_a_node_can_not_tell_what_is_the_cloud_s_to_tell(self, store: Store) -> None:
         add_job(store)
