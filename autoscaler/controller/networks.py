@@ -17,18 +17,19 @@ _IS_OUT: Final = (InstancePhase.DRAINED, InstancePhase.ENDED)
 def waits_outside(held: HeldInstance, own: Iterable[HeldInstance]) -> bool:
     """Whether an instance has to wait until those of another network have left its job.
 
-    `own` are all of the job's. Of those that have not left, the one that came first says which
-    network it is in; before any that has not trained for it yet comes each that has.
+    `own` are all of the job's. Of those that have not left, one that has trained for it says which
+    network it is in, or else one whose script was started, or else any: that which came first.
     """
     joined = (each for each in own if each.joined_seconds is not None)
     first = min((each for each in joined if each.phase not in _IS_OUT), key=_turn, default=held)
     return first.network != held.network
 
 
-def _turn(held: HeldInstance) -> tuple[bool, float, str]:
+def _turn(held: HeldInstance) -> tuple[bool, bool, float, str]:
     """Who was handed over had joined long before, for another job."""
     came_seconds = max(held.joined_seconds or 0.0, held.requested_seconds)
-    return held.training_seconds is None, came_seconds, held.id
+    never_trained = held.training_seconds is None
+    return never_trained, held.phase is not InstancePhase.STARTING, came_seconds, held.id
 
 
 def is_at_the_door(held: HeldInstance, own: Iterable[HeldInstance]) -> bool:

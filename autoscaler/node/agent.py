@@ -368,7 +368,7 @@ class Agent:
             return InstancePhase.WAITING
         if self._ready is not None and not self._wish.may_start:
             return InstancePhase.READY
-        return InstancePhase.PREPARING if self._state.prepared is None else InstancePhase.STARTING
+        return InstancePhase.PREPARING
 
     def _note(self, **changes: Any) -> Start:
         """Write down what is new of the present start."""

@@ -344,7 +344,8 @@ class NodeReply:
     A script that was told to leave is ended after `drain_seconds`. `checkpoint_interval_seconds`
     is for now; None where that of the assignment stays. Where `job` is not the one that the agent
     works for, its instance goes on with that one, whose assignment is to be fetched. Before it
-    `may_start` it gets all ready and waits: others of its job, which it can't reach, still train.
+    `may_start` it gets all ready and waits: others of its job, which it can't reach, still train,
+    or one has completed it.
     """
 
     wanted: Wanted

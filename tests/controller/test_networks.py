@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autoscaler.controller.networks import waits_outside
 from autoscaler.domain.instance import (
@@ -73,3 +77,64 @@ def test_those_that_have_trained_come_before_one_that_has_not() -> None:
     far = held("far", "b", InstancePhase.READY, 100.0)
     assert inside(second, far) == ["second"]
     assert "far" not in inside(first, second, far)
+
+
+class Doorway:
+    """A job's instances, each of which takes its next step when it is its turn, or leaves."""
+
+    def __init__(self, networks: list[str]) -> None:
+        self.own = [
+            held(f"job-{index}", network, InstancePhase.BOOTING, None)
+            for index, network in enumerate(networks)
+        ]
+        self._let_in: set[str] = set()
+        self._now_seconds = 0.0
+
+    def step(self, index: int) -> None:
+        """As an agent goes on, and its heartbeat is answered."""
+        self._now_seconds += 1.0
+        one = self.own[index]
+        if one.phase is InstancePhase.BOOTING:
+            self._tell(index, phase=InstancePhase.PREPARING, joined_seconds=self._now_seconds)
+        elif one.phase is InstancePhase.PREPARING:
+            self._tell(index, phase=InstancePhase.READY)
+        elif one.phase is InstancePhase.READY:
+            if one.id in self._let_in:  # it was told so some time ago
+                self._tell(index, phase=InstancePhase.STARTING)
+            elif not waits_outside(one, self.own):
+                self._let_in.add(one.id)
+        elif one.phase is InstancePhase.STARTING:
+            self._tell(index, phase=InstancePhase.TRAINING, training_seconds=self._now_seconds)
+        elif one.phase is InstancePhase.DRAINING:
+            self._tell(index, phase=InstancePhase.DRAINED)
+
+    def release(self, index: int) -> None:
+        if self.own[index].phase not in (InstancePhase.BOOTING, InstancePhase.DRAINED):
+            self._tell(index, phase=InstancePhase.DRAINING)
+
+    def at_work(self) -> set[str]:
+        """The networks in which there are scripts that have been started."""
+        running = (InstancePhase.STARTING, InstancePhase.TRAINING)
+        return {each.network for each in self.own if each.phase in running}
+
+    def _tell(self, index: int, **changes: object) -> None:
+        self.own[index] = replace(self.own[index], **changes)  # type: ignore[arg-type]
+
+
+@given(
+    st.lists(st.sampled_from("ab"), min_size=2, max_size=5),
+    st.lists(st.tuples(st.sampled_from([False] * 5 + [True]), st.integers(0, 4)), max_size=60),
+)
+def test_scripts_run_in_one_network_whoever_comes_and_goes(
+    networks: list[str], events: list[tuple[bool, int]]
+) -> None:
+    door = Doorway(networks)
+    for leaves, index in events:
+        if index < len(networks):
+            door.release(index) if leaves else door.step(index)
+        assert len(door.at_work()) <= 1
+    for _ in range(8):
+        for index in range(len(networks)):
+            door.step(index)
+    stay = [each for each in door.own if each.phase is not InstancePhase.DRAINED]
+    assert not stay or door.at_work(), "somebody is let in"
