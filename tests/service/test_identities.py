@@ -55,7 +55,7 @@ def test_the_instance_that_was_launched_joins_and_once(api: Api, held: HeldInsta
         (None, "brings no proof of which instance it is: apply Terraform again"),
         ("unsigned", "the proof is not signed"),
         ("i-other 2000000", "i-other came for job-0-1, which is"),
-        ("{cloud_id} 990000", "is older than its launch"),
+        ("{cloud_id} 990000", "is older than its order"),
     ],
 )
 def test_another_one_is_refused_and_its_owner_told(
