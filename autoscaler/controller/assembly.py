@@ -28,7 +28,8 @@ class ControllerParts:
 
     `user_data` is what an instance finds at its start; `on_outcome` is called after each call
     to a cloud, `on_hand_over` with each instance that has become another job's, `on_capacity` with
-    each whose cloud has capacity for it after it waited in a queue. `truth` is what a simulation knows of a job. `files_network` is that of the cloud's storage in which jobs keep
+    each that has waited in its cloud's queue, when that has capacity for it. `truth` is what a
+    simulation knows of a job. `files_network` is that of the cloud's storage in which jobs keep
     their files, if they do.
     """
 

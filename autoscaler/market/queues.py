@@ -1,8 +1,8 @@
 """How long an order waits in a cloud's queue for its capacity, from the waits that were seen.
 
-Like an outage, a wait becomes the less likely to end the longer it has lasted: its hazard is learnt
-by classes of its age. One that is under way, or that nobody wanted to its end, says that it takes
-longer than that.
+Like an outage, a wait may become the less likely to end the longer it has lasted: its hazard is
+learnt by classes of its age. One that is under way, or that nobody wanted to its end, says that it
+takes longer than that.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from autoscaler.market.hazards import AGES_SECONDS, Hazard, Life, learnt_hazard
 from autoscaler.market.zones import HORIZON_SECONDS, MEMORY_SECONDS, Place
 
+# What is believed before any wait was seen, and nobody has told.
+USUAL_SECONDS = 600.0
 # An order that has waited longer than is usual is believed to have such a part of that before it.
 _LEAST_SHARE = 0.25
 

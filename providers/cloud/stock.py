@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Final, Generic, Protocol, TypeVar
 
 from autoscaler.domain.offer import Offer, Purchase
+from autoscaler.market import queues
 from autoscaler.market.catalogue import MINIMUM_BILLED_SECONDS
 from autoscaler.market.egress import network_of
 from autoscaler.market.prices import Price, RefusedPrice
@@ -18,7 +19,6 @@ _log = logging.getLogger(__name__)
 
 # Clouds do not tell; what is seen takes its place.
 _USUAL_RECLAIMS_PER_HOUR: Final = 0.2
-_USUAL_QUEUE_SECONDS: Final = 600.0
 
 
 class PoolTerms(PoolBounds, Protocol):
@@ -159,7 +159,7 @@ class Stock(Generic[Pool]):
             network_bytes_per_second=kind.network_bytes_per_second,
             reclaims_per_hour=_USUAL_RECLAIMS_PER_HOUR if is_spot else 0.0,
             minimum_billed_seconds=MINIMUM_BILLED_SECONDS,
-            fill_seconds=_USUAL_QUEUE_SECONDS if has_queue else 0.0,
+            fill_seconds=queues.USUAL_SECONDS if has_queue else 0.0,
             extras_usd_per_hour=ware.pool.extras_usd_per_hour,
             network=network_of(self._provider, ware.pool.region),
             price_source=price.source,

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
 from autoscaler.domain.offer import Purchase
 from autoscaler.market.catalogue import catalogue
 from autoscaler.market.price_table import PriceTable
-from autoscaler.market.prices import Price, Quote, RefusedPrice, checked, spot_price
+from autoscaler.market.prices import Price, Quote, RefusedPrice, at_most, checked, spot_price
 from providers.cloud.replies import readable
 from providers.gcp.calls import ProjectCalls
 from providers.gcp.kinds import Kind
@@ -107,8 +107,6 @@ def price_of(
     known = catalogue().get(kind.name)
     reference = None if known is None else known.price
     if table is not None and kind.name in table:
-        if purchase is Purchase.FLEX_START:
-            return _at_most(table.price(kind.name, zone, Purchase.ON_DEMAND, reference), purchase)
         return table.price(kind.name, zone, purchase, reference)
     told = _sum(kind, region, Purchase.ON_DEMAND, parts)
     on_demand: Price | RefusedPrice | None = None
@@ -120,18 +118,10 @@ def price_of(
         return on_demand or _unknown(kind, region)
     told = _sum(kind, region, purchase, parts)
     if told is None:
-        return _at_most(on_demand or _unknown(kind, region), purchase)
+        return at_most(on_demand or _unknown(kind, region), purchase)
     check = spot_price if purchase is Purchase.SPOT else checked
     quote = Quote(told, asked_seconds, _SOURCE)
     return check(quote, on_demand if isinstance(on_demand, Price) else None)
-
-
-def _at_most(on_demand: Price | RefusedPrice, purchase: Purchase) -> Price | RefusedPrice:
-    """As much as on demand, where nobody tells a price: spot and flex-start never cost more."""
-    if isinstance(on_demand, RefusedPrice):
-        return on_demand
-    source = f"on-demand, since no {purchase.value} price is known ({on_demand.source})"
-    return replace(on_demand, source=source)
 
 
 def _unknown(kind: Kind, region: str) -> RefusedPrice:
