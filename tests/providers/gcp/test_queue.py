@@ -75,7 +75,10 @@ def test_what_ran_while_nobody_looked_is_told_with_its_times(world: GcpWorld) ->
         Fault("compute.zoneOperations.list", code="backendError", status=503, times=1)
     )
     assert state(provider, launched.id) is CloudState.QUEUED, "nobody knows yet"
-    ended = find(world.connect(), launched.id)
+    restarted = world.connect()
+    restarted.instances()
+    world.pass_time(60.0)
+    ended = find(restarted, launched.id)
     assert ended is not None
     assert ended.state is CloudState.TERMINATED
     assert ended.launched_seconds is not None
