@@ -69,18 +69,15 @@ class Experience:
             for offer in offers
         )
 
-    def queue_seconds(
-        self, held: Collection[HeldInstance], now_seconds: float
-    ) -> dict[str, float]:
+    def queue_seconds(self, held: Collection[HeldInstance]) -> dict[str, float]:
         """What the orders of these that wait in a queue have yet to wait, by offer."""
-        found: dict[str, float] = {}
-        for each in held:
-            wanted = each.phase is InstancePhase.QUEUED and each.desired is Desired.PRESENT
-            if wanted and each.offer in self._waits:
-                waited_seconds = now_seconds - each.requested_seconds
-                left = in_steps(left_seconds(self._waits[each.offer], waited_seconds))
-                found[each.offer] = max(left, found.get(each.offer, 0.0))
-        return found
+        return {
+            each.offer: in_steps(left_seconds(self._waits[each.offer]))
+            for each in held
+            if each.phase is InstancePhase.QUEUED
+            and each.desired is Desired.PRESENT
+            and each.offer in self._waits
+        }
 
     def lives(self, offers: Sequence[Offer]) -> dict[str, Lives]:
         """The lives of instances of each offer that may be reclaimed, by its id."""

@@ -132,7 +132,7 @@ class Snapshots:
         if not around.anew and before is not None and before[0] == stands:
             return before[1]
         snapshot = job_snapshot(self._store, job, instances, offers, models, now_seconds, memory)
-        queue_seconds = self._experience.queue_seconds(instances, now_seconds)
+        queue_seconds = self._experience.queue_seconds(instances)
         snapshot = replace(
             snapshot,
             weight=around.weights[job.id],

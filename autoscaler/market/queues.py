@@ -1,24 +1,29 @@
 """How long an order waits in a cloud's queue for its capacity, from the waits that were seen.
 
-Like an outage, a wait may become the less likely to end the longer it has lasted: its hazard is
-learnt by classes of its age. One that is under way, or that nobody wanted to its end, says that it
-takes longer than that.
+Waits are taken as exponential, at a rate of which nothing is known but what was seen: so many
+orders got capacity in so much time waited by all (a gamma prior that counts for one). One that is
+under way, or that was given up, has waited, too: the longer it has been in vain, the longer it is
+believed to take yet.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autoscaler.market.hazards import AGES_SECONDS, Hazard, Life, learnt_hazard
-from autoscaler.market.zones import HORIZON_SECONDS, MEMORY_SECONDS, Place
+from autoscaler.market.zones import HORIZON_SECONDS, Place
 
 # What is believed before any wait was seen, and nobody has told.
 USUAL_SECONDS = 600.0
-# An order that has waited longer than is usual is believed to have such a part of that before it.
-_LEAST_SHARE = 0.25
+# Queues grow and shrink within hours: what was seen so long ago counts for a third.
+_MEMORY_SECONDS = 86400.0
+# The prior counts for so many orders.
+_PRIOR_ORDERS = 1.0
+# An order has its place in the queue, which a new one has not: clouds do not tell what that is
+# worth. Without it plans would go from queue to queue, and have a place in none.
+_AHEAD_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,35 +41,32 @@ def usual_waits(
     """For how many seconds a new order waits on average, at most `HORIZON_SECONDS`.
 
     What was seen of a type in all zones is the prior of each; that of a type is what its provider
-    tells, taken as if no wait became longer with age.
+    tells.
     """
-    lives = {place: _lives(seen.get(place, ()), now_seconds) for place in told_seconds}
-    of_type: defaultdict[object, list[Life]] = defaultdict(list)
-    for place, own in lives.items():
-        of_type[_type(place)] += own
+    of_type: defaultdict[object, list[Wait]] = defaultdict(list)
+    for place in told_seconds:
+        of_type[_type(place)] += seen.get(place, ())
     found = {}
     for place, told in told_seconds.items():
-        prior = Hazard((1.0 / told,) * len(AGES_SECONDS))
-        common = learnt_hazard(of_type[_type(place)], prior)
-        found[place] = learnt_hazard(lives[place], common).mean_seconds(0.0, HORIZON_SECONDS)
+        common = _mean_seconds(of_type[_type(place)], told, now_seconds)
+        own = _mean_seconds(seen.get(place, ()), common, now_seconds)
+        found[place] = min(own, HORIZON_SECONDS)
     return found
 
 
-def left_seconds(usual_seconds: float, waited_seconds: float) -> float:
-    """What an order that has waited has yet to wait: less than a new one, which is behind it."""
-    return max(usual_seconds - max(waited_seconds, 0.0), _LEAST_SHARE * usual_seconds)
+def left_seconds(usual_seconds: float) -> float:
+    """What an order has yet to wait where a new one would wait for `usual_seconds`."""
+    return _AHEAD_SHARE * usual_seconds
+
+
+def _mean_seconds(waits: Iterable[Wait], prior_seconds: float, now_seconds: float) -> float:
+    waited, filled = _PRIOR_ORDERS * prior_seconds, _PRIOR_ORDERS
+    for wait in waits:
+        weight = math.exp(-max(now_seconds - wait.to_seconds, 0.0) / _MEMORY_SECONDS)
+        waited += weight * max(wait.to_seconds - wait.from_seconds, 0.0)
+        filled += weight * wait.was_filled
+    return waited / filled
 
 
 def _type(place: Place) -> object:
     return place.provider, place.instance_type, place.purchase
-
-
-def _lives(waits: Sequence[Wait], now_seconds: float) -> list[Life]:
-    return [
-        Life(
-            max(wait.to_seconds - wait.from_seconds, 0.0),
-            wait.was_filled,
-            math.exp(-max(now_seconds - wait.to_seconds, 0.0) / MEMORY_SECONDS),
-        )
-        for wait in waits
-    ]

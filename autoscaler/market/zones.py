@@ -20,7 +20,7 @@ from autoscaler.market.hazards import Hazard, Life, learnt_hazard, usual_hazard
 # Over so long hazards are averaged, and no longer is waited: what a choice of today is about.
 HORIZON_SECONDS = 4 * 3600.0
 # What was seen so long ago counts for a third.
-MEMORY_SECONDS = 7 * 86400.0
+_MEMORY_SECONDS = 7 * 86400.0
 # A place that nobody asked for so long may have been back and gone again.
 _UNSEEN_SECONDS = 7200.0
 # Before any outage of a type was seen, and what nobody has told of reclaims once one was seen.
@@ -225,8 +225,8 @@ def _belief(reclaim: Hazard, outage: Hazard, known: _Outages, now_seconds: float
     """How likely a place that was out is back, as if the two took turns without memory."""
     if known.since_seconds is None:
         return Belief(reclaim, outage)
-    out_seconds = outage.mean_seconds(0.0, MEMORY_SECONDS)
-    there_seconds = reclaim.mean_seconds(0.0, MEMORY_SECONDS)
+    out_seconds = outage.mean_seconds(0.0, _MEMORY_SECONDS)
+    there_seconds = reclaim.mean_seconds(0.0, _MEMORY_SECONDS)
     usually_there = _usually_there(reclaim, outage)
     turns = (now_seconds - known.out_seconds) * (1.0 / out_seconds + 1.0 / there_seconds)
     there = usually_there * -math.expm1(-turns)
@@ -246,10 +246,10 @@ def _told_lives(reclaim: Hazard, belief: Belief) -> Lives | None:
 
 
 def _usually_there(reclaim: Hazard, outage: Hazard) -> float:
-    out_seconds = outage.mean_seconds(0.0, MEMORY_SECONDS)
-    there_seconds = reclaim.mean_seconds(0.0, MEMORY_SECONDS)
+    out_seconds = outage.mean_seconds(0.0, _MEMORY_SECONDS)
+    there_seconds = reclaim.mean_seconds(0.0, _MEMORY_SECONDS)
     return there_seconds / (out_seconds + there_seconds)
 
 
 def _weight(at_seconds: float, now_seconds: float) -> float:
-    return math.exp(-max(now_seconds - at_seconds, 0.0) / MEMORY_SECONDS)
+    return math.exp(-max(now_seconds - at_seconds, 0.0) / _MEMORY_SECONDS)
