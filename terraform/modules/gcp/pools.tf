@@ -166,7 +166,7 @@ resource "google_compute_instance_template" "pool" {
     }
   }
 
-  # What waits in a queue for capacity may not wait for a reservation's.
+  # Capacity of the queue is never a reservation's.
   dynamic "reservation_affinity" {
     for_each = each.value.purchase == "flex-start" ? ["NO_RESERVATION"] : []
 
