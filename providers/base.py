@@ -59,7 +59,7 @@ class Provider(ABC):
         """Launch one instance, or return the one that this token launched before.
 
         The instance is tagged with `request.tags` from its first moment. It is returned as soon
-        as the cloud has accepted it, usually `PENDING`; `QUEUED` where it has to wait for capacity.
+        as the cloud has accepted it, usually `PENDING`, or `QUEUED` where it waits for capacity.
 
         Raises:
             InsufficientCapacity, QuotaExceeded, PermissionDenied: nothing was launched.
@@ -73,7 +73,8 @@ class Provider(ABC):
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """Begin to end these instances, or take them out of the queue that they wait in.
 
-        Those that are gone already count as done. Returning means that the cloud was told, not that they have ended: `instances()` says so.
+        Those that are gone already count as done. Returning means that the cloud was told, not
+        that they have ended: `instances()` says so.
 
         Raises:
             PermissionDenied, Throttled, Unavailable: some may not have been told.
