@@ -158,6 +158,7 @@ class Deployment:
             user_data=lambda held: self._user_data(held, url),
             on_outcome=self.wake.set,
             on_hand_over=lambda instance: self._nodes.call(instance),
+            on_capacity=self.authentication.issue,
             files_network=None if self.storage is None else self.storage.network,
         )
         return assemble(parts, settings.controller)

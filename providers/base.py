@@ -59,7 +59,7 @@ class Provider(ABC):
         """Launch one instance, or return the one that this token launched before.
 
         The instance is tagged with `request.tags` from its first moment. It is returned as soon
-        as the cloud has accepted it, usually `PENDING`.
+        as the cloud has accepted it, usually `PENDING`, or `QUEUED` where it waits for capacity.
 
         Raises:
             InsufficientCapacity, QuotaExceeded, PermissionDenied: nothing was launched.
@@ -71,9 +71,10 @@ class Provider(ABC):
 
     @abstractmethod
     def terminate(self, instance_ids: Sequence[str]) -> None:
-        """Begin to end these instances. Those that are gone already count as done.
+        """Begin to end these instances, or take them out of the queue that they wait in.
 
-        Returning means that the cloud was told, not that they have ended: `instances()` says so.
+        Those that are gone already count as done. Returning means that the cloud was told, not
+        that they have ended: `instances()` says so.
 
         Raises:
             PermissionDenied, Throttled, Unavailable: some may not have been told.
@@ -83,6 +84,8 @@ class Provider(ABC):
     def instances(self) -> Sequence[CloudInstance]:
         """Every instance that carries this deployment's ownership tag, and no other.
 
+        What waits in a queue is among them, `QUEUED`, and costs nothing until it has a time of
+        launch, which it keeps. An order that the cloud gives up ends without one.
         Ended ones stay in the list, as `TERMINATED` with `ended_seconds`, for at least an hour.
         Those of a part of the cloud that does not answer, such as a region, are as they were last
         seen, and `condition` says so.

@@ -27,8 +27,9 @@ class ControllerParts:
     """What differs between deployments.
 
     `user_data` is what an instance finds at its start; `on_outcome` is called after each call
-    to a cloud, `on_hand_over` with each instance that has become another job's. `truth` is what
-    a simulation knows of a job. `files_network` is that of the cloud's storage in which jobs keep
+    to a cloud, `on_hand_over` with each instance that has become another job's, `on_capacity` with
+    each that has waited in its cloud's queue, when that has capacity for it. `truth` is what a
+    simulation knows of a job. `files_network` is that of the cloud's storage in which jobs keep
     their files, if they do.
     """
 
@@ -41,6 +42,7 @@ class ControllerParts:
     user_data: Callable[[HeldInstance], str]
     on_outcome: Callable[[], None] = lambda: None
     on_hand_over: Callable[[str], None] = lambda instance: None
+    on_capacity: Callable[[HeldInstance], None] = lambda held: None
     truth: Callable[[str], Truth | None] = lambda job: None
     files_network: str | None = None
 
@@ -63,11 +65,13 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
         lambda instance, offer: launch_token(controller_id, instance, offer),
     )
     converging.on_hand_over = parts.on_hand_over
+    observer = Observer(store, market, parts.workers, settings, clock)
+    observer.on_capacity = parts.on_capacity
     return Controller(
         store=store,
         market=market,
         policy=parts.policy,
-        observer=Observer(store, market, parts.workers, settings, clock),
+        observer=observer,
         upkeep=Upkeep(store, parts.lighthouses, parts.workers, settings, lingering),
         converging=converging,
         calls=calls,

@@ -56,6 +56,9 @@ class Converging:
         for held in _first_to_go(alike)[: max(len(alike) - target.instances, 0)]:
             self._store.instances.release(held.id, now_seconds)
         others = [held for held in wanted if held.offer != target.offer]
+        for held in others:
+            if held.phase is InstancePhase.QUEUED:  # it would be billed for nothing
+                self._store.instances.release(held.id, now_seconds)
         ready = [
             held
             for held in alike

@@ -1,7 +1,8 @@
 """What the instances of all jobs have taught of where they are sold.
 
 Learnt from what the store keeps of instances, so that a restart forgets nothing: how long spot
-lives until it is reclaimed, and which launches were refused. Refusals for other reasons than
+lives until it is reclaimed, how long orders wait in queues, and which launches were refused.
+Refusals for other reasons than
 capacity are few and over soon; they count as such.
 """
 
@@ -15,6 +16,7 @@ from autoscaler.domain.errors import InsufficientCapacity
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.lives import Lives
 from autoscaler.domain.offer import Offer, Purchase
+from autoscaler.market.queues import Wait, left_seconds, usual_waits
 from autoscaler.market.zones import (
     Ask,
     Belief,
@@ -31,6 +33,8 @@ _LOOK_AGAIN_SECONDS = 60.0
 _FORGOTTEN_SECONDS = 30 * 86400.0
 # Beliefs move by such a part of their doubling, or not at all: what is no news is planned once.
 _STEPS = 4
+# What has capacity at times: for that, what is believed of it changes.
+_LEARNT = (Purchase.SPOT, Purchase.FLEX_START)
 
 
 class Experience:
@@ -43,6 +47,7 @@ class Experience:
         self._looked_at: object = None
         self._looked_seconds = -math.inf
         self._beliefs: Mapping[str, Belief] = {}
+        self._waits: Mapping[str, float] = {}
 
     def believed(
         self, offers: Sequence[Offer], alive: Sequence[HeldInstance], now_seconds: float
@@ -50,7 +55,7 @@ class Experience:
         """The offers with the reclaims and the waiting for capacity to be expected now."""
         refusals = self._store.capacity.refusals()
         places = {offer.id: place for offer in offers if (place := _place(offer)) is not None}
-        if any(offer.purchase is Purchase.SPOT for offer in offers) or refusals:
+        if refusals or any(offer.purchase in _LEARNT for offer in offers):
             news = (tuple(offers), frozenset(held.id for held in alive), frozenset(refusals))
             waited_seconds = now_seconds - self._looked_seconds
             if news != self._looked_at or waited_seconds >= _LOOK_AGAIN_SECONDS:
@@ -63,6 +68,16 @@ class Experience:
             self._as_believed(offer, wait_seconds if offer.id in waited_for else 0.0)
             for offer in offers
         )
+
+    def queue_seconds(self, held: Collection[HeldInstance]) -> dict[str, float]:
+        """What the orders of these that wait in a queue have yet to wait, by offer."""
+        return {
+            each.offer: in_steps(left_seconds(self._waits[each.offer]))
+            for each in held
+            if each.phase is InstancePhase.QUEUED
+            and each.desired is Desired.PRESENT
+            and each.offer in self._waits
+        }
 
     def lives(self, offers: Sequence[Offer]) -> dict[str, Lives]:
         """The lives of instances of each offer that may be reclaimed, by its id."""
@@ -98,6 +113,8 @@ class Experience:
         return sum(belief.reclaims_per_hour(max(age, 0.0)) for belief, age in ages) / len(ages)
 
     def _as_believed(self, offer: Offer, wait_seconds: float) -> Offer:
+        if offer.id in self._waits:
+            return replace(offer, fill_seconds=in_steps(self._waits[offer.id]))
         belief = self._beliefs.get(offer.id)
         if belief is None:
             return offer
@@ -117,6 +134,12 @@ class Experience:
         }
         found = beliefs(seen, told, now_seconds)
         self._beliefs = {offer: found[place] for offer, place in places.items()}
+        queues = {offer.id: _place_of(offer) for offer in offers if _has_queue(offer)}
+        usual = {queues[offer.id]: offer.fill_seconds for offer in offers if offer.id in queues}
+        waits = usual_waits(
+            _waits(self._instances.values(), queues, now_seconds), usual, now_seconds
+        )
+        self._waits = {offer: waits[place] for offer, place in queues.items()}
 
     def _read(self, since_seconds: float) -> None:
         """Read what may have changed: at first all jobs, later those that had instances left."""
@@ -135,10 +158,37 @@ class Experience:
 
 
 def _place(offer: Offer) -> Place | None:
-    """Where it is sold; None for what is the owner's already."""
-    if offer.shared or offer.purchase is Purchase.RESERVED:
+    """Where it is sold; None for what is the owner's already, or is waited for in a queue."""
+    if offer.shared or offer.purchase is Purchase.RESERVED or _has_queue(offer):
         return None
+    return _place_of(offer)
+
+
+def _place_of(offer: Offer) -> Place:
     return Place(offer.provider, offer.instance_type, offer.zone, offer.purchase)
+
+
+def _has_queue(offer: Offer) -> bool:
+    return offer.purchase is Purchase.FLEX_START and offer.fill_seconds > 0
+
+
+def _waits(
+    instances: Collection[Sequence[HeldInstance]],
+    queues: Mapping[str, Place],
+    now_seconds: float,
+) -> dict[Place, list[Wait]]:
+    """Of all orders that their clouds took; those that were refused are none."""
+    found: dict[Place, list[Wait]] = {place: [] for place in queues.values()}
+    for of_job in instances:
+        for held in of_job:
+            place = queues.get(held.offer)
+            if place is None or held.cloud_id is None:
+                continue
+            ends = (held.launched_seconds, held.draining_seconds, held.ended_seconds, now_seconds)
+            until_seconds = next(end for end in ends if end is not None)
+            was_filled = held.launched_seconds is not None
+            found[place].append(Wait(held.requested_seconds, until_seconds, was_filled))
+    return found
 
 
 def _seen(

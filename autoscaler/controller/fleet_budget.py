@@ -39,7 +39,7 @@ class FleetBudget:
         """See to it; `jobs` have not ended, `held` is all that is paid for."""
         if self._budget_usd is None:
             return
-        usd_per_hour = sum((each.usd_per_hour for each in held), Decimal(0))
+        usd_per_hour = sum((each.costing_usd_per_hour for each in held), Decimal(0))
         leaving_seconds = max(map(usual_seconds, jobs), default=0.0) if held else 0.0
         spent_usd = self._spent(usd_per_hour, now_seconds)
         if spent_usd + _cost(usd_per_hour, leaving_seconds) < self._budget_usd:

@@ -79,6 +79,7 @@ class Observer:
         self._orphans: dict[str, float] = {}
         self._missing: dict[str, float] = {}
         self._refused: frozenset[str] = frozenset()
+        self.on_capacity: Callable[[HeldInstance], None] = lambda held: None
 
     def observe(self, now_seconds: float) -> Observed:
         """Ask the clouds, if it is time to, and bring the store up to date."""
@@ -139,14 +140,24 @@ class Observer:
         held = alive.get(seen.tags.get(INSTANCE_TAG, ""))
         if held is None or held.cloud_id not in (None, seen.id):
             self._take_in_ended(seen, now_seconds)
-        elif held.cloud_id is None or seen.state is CloudState.TERMINATED:
+        elif _is_news(held, seen):
+            if held.phase is InstancePhase.QUEUED and seen.launched_seconds is not None:
+                self.on_capacity(held)
             after = self._store.instances.observe_cloud(held.id, seen, now_seconds)
             if seen.state is CloudState.TERMINATED:
                 self._settled.add(seen.id)
             if after.phase is InstancePhase.ENDED and held.desired is Desired.PRESENT:
-                self._tell(now_seconds, "instance lost", f"{held.id} has ended", held.job)
+                self._tell_lost(after, now_seconds)
         elif held.desired is Desired.ABSENT:
             self._insist(held, now_seconds)
+
+    def _tell_lost(self, held: HeldInstance, now_seconds: float) -> None:
+        if held.launched_seconds is not None:
+            self._tell(now_seconds, "instance lost", f"{held.id} has ended", held.job)
+            return
+        waited_seconds = (held.ended_seconds or now_seconds) - held.requested_seconds
+        text = f"{held.id}: {held.offer} had no capacity for it in {waited_seconds:.0f} s"
+        self._tell(now_seconds, "order unfilled", text, held.job)
 
     def _take_in_ended(self, seen: CloudInstance, now_seconds: float) -> None:
         """An instance of ours that is not alive in the store: given up, buried, or nobody's."""
@@ -178,7 +189,8 @@ class Observer:
             self._orphans.pop(seen.id, None)
             return
         first_seconds = self._orphans.setdefault(seen.id, now_seconds)
-        old_enough = now_seconds - seen.launched_seconds >= self._settings.orphan_seconds
+        since_seconds = first_seconds if seen.launched_seconds is None else seen.launched_seconds
+        old_enough = now_seconds - since_seconds >= self._settings.orphan_seconds
         if first_seconds < now_seconds and old_enough:
             job = seen.tags.get(JOB_TAG)
             self._tell(now_seconds, "orphan", f"{seen.id} ({seen.offer}): nobody ordered it", job)
@@ -219,7 +231,7 @@ class Observer:
                 self._bury(held, now_seconds)
 
     def _bury(self, held: HeldInstance, now_seconds: float) -> None:
-        assert held.cloud_id is not None and held.launched_seconds is not None
+        assert held.cloud_id is not None, "it was listed before"
         ended = CloudInstance(
             id=held.cloud_id,
             token="",
@@ -227,10 +239,12 @@ class Observer:
             state=CloudState.TERMINATED,
             tags={},
             launched_seconds=held.launched_seconds,
-            ended_seconds=held.seen_seconds or held.launched_seconds,
+            ended_seconds=held.seen_seconds or held.launched_seconds or now_seconds,
         )
         self._store.instances.observe_cloud(held.id, ended, now_seconds)
-        text = f"{held.id}: its cloud no longer lists it; billed until it was last heard of"
+        is_billed = held.launched_seconds is not None
+        bill = "billed until it was last heard of" if is_billed else "it was in a queue, unbilled"
+        text = f"{held.id}: its cloud no longer lists it; {bill}"
         self._tell(now_seconds, "instance lost", text, held.job)
 
     def _check_agent(self, held: HeldInstance, now_seconds: float) -> None:
@@ -262,3 +276,9 @@ class Observer:
             take_in()
         except CastorError:
             _log.exception("an instance could not be taken in")
+
+
+def _is_news(held: HeldInstance, seen: CloudInstance) -> bool:
+    """Whether a cloud shows of an instance what the store does not know."""
+    has_capacity = held.launched_seconds is None and seen.launched_seconds is not None
+    return held.cloud_id is None or has_capacity or seen.state is CloudState.TERMINATED

@@ -132,9 +132,11 @@ class Snapshots:
         if not around.anew and before is not None and before[0] == stands:
             return before[1]
         snapshot = job_snapshot(self._store, job, instances, offers, models, now_seconds, memory)
+        queue_seconds = self._experience.queue_seconds(instances)
         snapshot = replace(
             snapshot,
             weight=around.weights[job.id],
+            switching=replace(snapshot.switching, fill_seconds=queue_seconds),
             held_reclaims_per_hour=self._experience.reclaims_per_hour(
                 _group_of(snapshot.held, instances), now_seconds
             ),
@@ -189,7 +191,9 @@ def job_snapshot(
     report, spec = job.report, job.spec
     total = total_examples(job)
     progress = report.progress_examples if report else 0.0
-    by_size = [each for each in instances if not _is_shared(each, offers)]
+    by_size = _counted(
+        [each for each in instances if not _is_shared(each, offers)], offers, models
+    )
     held = held_allocation(by_size)
     waits = job.retry_seconds is not None and job.retry_seconds > now_seconds
     away = false_starts(store, job.id, now_seconds)
@@ -229,6 +233,28 @@ def job_snapshot(
 
 def _is_shared(held: HeldInstance, offers: Sequence[Offer]) -> bool:
     return any(offer.shared and offer.id == held.offer for offer in offers)
+
+
+def _counted(
+    instances: Sequence[HeldInstance],
+    offers: Sequence[Offer],
+    models: Mapping[str, ThroughputModel],
+) -> Sequence[HeldInstance]:
+    """All but what waits in a queue: that is planned for as what could be ordered.
+
+    Where a part of an order has come, the rest counts as under way until that part is measured: or
+    a job would be settled on the first instance that the queue gives, and the others given up.
+    """
+    there = [each for each in instances if each.phase is not InstancePhase.QUEUED]
+    group = held_allocation(there)
+    if group is None or len(there) == len(instances):
+        return there
+    kinds = {offer.id: offer.device_kind for offer in offers}
+    model = models.get(kinds.get(group.offer, ""))
+    is_measured = model is not None and (group.instances, group.devices) in model.measured
+    if is_measured and trained_allocation(there) == group:
+        return there
+    return [each for each in instances if each in there or each.offer == group.offer]
 
 
 def total_examples(job: JobRecord) -> float | None:

@@ -96,7 +96,7 @@ class StudyBudgets:
         spent_usd = self._spending.spent(study, jobs, now_seconds)
         records = self._store.studies.trials(study)
         leaving_seconds = max(usual_seconds(job) for job in own) + _unit_seconds(records)
-        rate_usd_per_hour = float(sum(each.usd_per_hour for each in held))
+        rate_usd_per_hour = float(sum(each.costing_usd_per_hour for each in held))
         to_come_usd = Decimal(rate_usd_per_hour * leaving_seconds / 3600)
         if spent_usd + to_come_usd >= terms.objective.budget_usd:
             self._end(study, own, now_seconds)

@@ -24,7 +24,12 @@ from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)
 
-_NOT_AT_WORK = (InstancePhase.REQUESTED, InstancePhase.BOOTING, InstancePhase.DRAINED)
+_NOT_AT_WORK = (
+    InstancePhase.REQUESTED,
+    InstancePhase.QUEUED,
+    InstancePhase.BOOTING,
+    InstancePhase.DRAINED,
+)
 
 
 class Upkeep:
@@ -172,7 +177,7 @@ class Upkeep:
         if budget_usd is None or job.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
             return
         ledger = Ledger(self._store.ledger.entries(job.id))
-        rate_usd_per_hour = float(sum(held.usd_per_hour for held in instances))
+        rate_usd_per_hour = float(sum(held.costing_usd_per_hour for held in instances))
         leaving_usd = rate_usd_per_hour * usual_seconds(job) / 3600
         spent_usd = float(ledger.spent(job.id, now_seconds))
         if instances and spent_usd + leaving_usd >= float(budget_usd):

@@ -24,8 +24,12 @@ START_FACT = "start seconds"
 
 
 class CloudState(StrEnum):
-    """What the cloud says of an instance. Only the cloud may say `TERMINATED`."""
+    """What the cloud says of an instance. Only the cloud may say `TERMINATED`.
 
+    `QUEUED`: the order is taken, and there is no capacity for it yet. It costs nothing.
+    """
+
+    QUEUED = "queued"
     PENDING = "pending"
     RUNNING = "running"
     STOPPING = "stopping"
@@ -39,6 +43,7 @@ class InstancePhase(StrEnum):
     """
 
     REQUESTED = "requested"
+    QUEUED = "queued"
     BOOTING = "booting"
     PREPARING = "preparing"
     READY = "ready"
@@ -73,14 +78,18 @@ class LaunchRequest:
 
 @dataclass(frozen=True, slots=True)
 class CloudInstance:
-    """An instance as its cloud tells of it; times are the cloud's, and are what is billed."""
+    """An instance as its cloud tells of it; times are the cloud's, and are what is billed.
+
+    `launched_seconds` is when it got its capacity: None while it is `QUEUED`, and of one that
+    ended there, which is not billed. Of one that is `PENDING` or `RUNNING` it is known.
+    """
 
     id: str
     token: str
     offer: str
     state: CloudState
     tags: Mapping[str, str]
-    launched_seconds: float
+    launched_seconds: float | None
     ended_seconds: float | None = None
 
 
@@ -130,6 +139,11 @@ class HeldInstance:
     def network(self) -> str:
         """Where it can train with others."""
         return self.facts.get(NETWORK_FACT, "")
+
+    @property
+    def costing_usd_per_hour(self) -> Decimal:
+        """Its price, and nothing while it waits in a queue."""
+        return Decimal(0) if self.phase is InstancePhase.QUEUED else self.usd_per_hour
 
 
 def by_job(instances: Iterable[HeldInstance]) -> dict[str, list[HeldInstance]]:

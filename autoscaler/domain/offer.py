@@ -9,10 +9,15 @@ from enum import StrEnum
 
 
 class Purchase(StrEnum):
-    """On what terms an instance is held."""
+    """On what terms an instance is held.
+
+    An order on flex-start waits in its cloud's queue for capacity. Its instance is not taken back,
+    but ends by itself after its longest run.
+    """
 
     ON_DEMAND = "on-demand"
     SPOT = "spot"
+    FLEX_START = "flex-start"
     RESERVED = "reserved"
 
 
@@ -20,6 +25,7 @@ class Purchase(StrEnum):
 _FRESH_SECONDS = {
     Purchase.SPOT: 6 * 3600.0,
     Purchase.ON_DEMAND: 30 * 86400.0,
+    Purchase.FLEX_START: 30 * 86400.0,
     Purchase.RESERVED: math.inf,
 }
 
@@ -35,9 +41,10 @@ class Offer:
 
     What is `reserved` is paid for already and may cost nothing more. A `shared` offer is one
     machine that jobs share: an instance of it is as many of its devices as are used.
-    `boot_seconds`, `reclaims_per_hour` (0 for on-demand) and `network_bytes_per_second` are what
-    the provider says; what is measured on real instances takes their place, in a snapshot what is
-    believed now. `fill_seconds` is how long an order of now is believed to wait for capacity.
+    `boot_seconds`, `reclaims_per_hour` (0 but for spot), `fill_seconds` and
+    `network_bytes_per_second` are what the provider says; what is measured on real instances takes
+    their place, in a snapshot what is believed now. `fill_seconds` is how long an order of now is
+    believed to wait for capacity.
     Instances are billed by the started second, at least `minimum_billed_seconds` of them.
     After `until_seconds`, since the Unix epoch, there is no such offer any more. `price_source`
     says where the price is from, if not from the provider itself, and `priced_seconds` of when

@@ -65,7 +65,9 @@ class ThroughputModel:
 class SwitchingCosts:
     """What changing costs this job, measured where it has been.
 
-    `start_seconds` (offer id -> seconds) is from the launch call to the first step trained;
+    `start_seconds` (offer id -> seconds) is from the launch to the first step trained;
+    `fill_seconds` (likewise) is what the job's orders that wait in a queue have yet to wait, where
+    a new one would have to wait for the offer's;
     `pause_seconds` is what a change of membership takes from the running replicas;
     `restore_seconds` is what a start from a checkpoint adds, lost work included;
     `measure_seconds` is how long a new size trains until its step times are known.
@@ -85,6 +87,7 @@ class SwitchingCosts:
     checkpoint_interval_seconds: float | None = None
     checkpoint_bytes: float = 0.0
     carry_seconds: float = 0.0
+    fill_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +166,9 @@ class Service:
 @dataclass(frozen=True, slots=True)
 class JobSnapshot:
     """One job. `held` is what it holds or has ordered; `trained` what trains now.
+
+    Orders that wait in a cloud's queue are not held, for they cost nothing and are left at will:
+    but those of an offer that others of them have come of, until these are measured.
 
     `models` (device kind -> model) has one for each kind of device that the job may use; where
     nothing was measured, its draws are the prior's. A kind without one is never bought.

@@ -224,7 +224,8 @@ def _ahead(job: JobSnapshot, supply: Supply, sizes: Sizes) -> Ahead | None:
 
 def start_seconds(switching: SwitchingCosts, offer: Offer) -> float:
     """From the order of an instance to its first step, as long as it waits for capacity too."""
-    return offer.fill_seconds + billed_start_seconds(switching, offer)
+    fill_seconds = switching.fill_seconds.get(offer.id, offer.fill_seconds)
+    return fill_seconds + billed_start_seconds(switching, offer)
 
 
 def billed_start_seconds(switching: SwitchingCosts, offer: Offer) -> float:
@@ -243,6 +244,17 @@ def billed_starts_seconds(switching: SwitchingCosts, offers: Sequence[Offer]) ->
     So long it is, too, from a reclaim until another trains: that is ordered where there is room.
     """
     return np.array([billed_start_seconds(switching, offer) for offer in offers])
+
+
+def fills_of_jobs(some: Sequence[SwitchingCosts], terms: Terms) -> FloatArray:
+    """How long orders of J jobs wait for the capacity of each offer, (J, O)."""
+    usual = np.array([offer.fill_seconds for offer in terms.offers], dtype=np.float64)
+    found = np.tile(usual, (len(some), 1))
+    for row, switching in zip(found, some, strict=True):
+        for offer, seconds in switching.fill_seconds.items():
+            if offer in terms.index:
+                row[terms.index[offer]] = seconds
+    return found
 
 
 def billed_starts_of_jobs(some: Sequence[SwitchingCosts], terms: Terms) -> FloatArray:

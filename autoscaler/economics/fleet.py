@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from autoscaler.domain.snapshot import JobSnapshot
-from autoscaler.economics.candidates import billed_starts_of_jobs
+from autoscaler.economics.candidates import billed_starts_of_jobs, fills_of_jobs
 from autoscaler.economics.cohorts import Likeness, likeness
 from autoscaler.economics.exploration import SURE_SHARE
 from autoscaler.economics.objectives import price_range, value_of_time
@@ -187,8 +187,9 @@ class Fleet:
         offers, instances = terms.offers, lists.instances
         checkpoint = np.array([[job.switching.checkpoint_bytes] for job in self.jobs])
         starts = billed_starts_of_jobs([job.switching for job in self.jobs], terms)
-        billed = starts[np.arange(len(self.jobs))[:, None], lists.offer]
-        fill = np.array([offer.fill_seconds for offer in offers])
+        of_jobs = np.arange(len(self.jobs))[:, None]
+        billed = starts[of_jobs, lists.offer]
+        fill = fills_of_jobs([job.switching for job in self.jobs], terms)
         return End(
             offer=lists.offer,
             instances=instances,
@@ -196,7 +197,7 @@ class Fleet:
             usd_per_second=lists.usd_per_second,
             rate=self.rate,
             unit_usd_per_second=terms.usd_per_second[lists.offer],
-            start_seconds=fill[lists.offer] + billed,
+            start_seconds=fill[of_jobs, lists.offer] + billed,
             billed_start_seconds=billed,
             is_sure=np.array([is_sure(offer) for offer in offers])[lists.offer],
             network=terms.network[lists.offer],

@@ -102,7 +102,7 @@ def place(offer: Offer, beside: Offer | None = None) -> str:
     differs = beside is not None and beside.purchase is not offer.purchase
     if offer.is_paid:
         details.append("paid already")
-    elif offer.purchase is Purchase.SPOT or differs:
+    elif differs or offer.purchase in (Purchase.SPOT, Purchase.FLEX_START):
         details.append(offer.purchase.value)
     if offer.zone not in ("", "local"):
         details.append(offer.zone)

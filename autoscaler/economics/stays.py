@@ -102,10 +102,14 @@ class SpotField:
             for offer in sorted(alike, key=price)
         )
 
+    def _is_firm(self, offer: Offer) -> bool:
+        """Never reclaimed, and there without a wait in a queue."""
+        return offer.id not in self.snapshot.lives and offer.purchase is not Purchase.FLEX_START
+
     def _firm(self, index: int, then: Allocation, work: FloatArray) -> Firm | None:
         """What the job goes to where spot is out: `then`, or what is most like what it holds."""
         every, job = self.every, self.job
-        firm = [i for i in range(len(every)) if every.offer_of(i).id not in self.snapshot.lives]
+        firm = [i for i in range(len(every)) if self._is_firm(every.offer_of(i))]
         if not firm:
             return None
         price, rate = every.usd_per_second, every.rate

@@ -278,7 +278,8 @@ def _end(at: Ground, which: int | IntArray) -> End:
 
 def is_sure(offer: Offer) -> bool:
     """Whether an instance comes when it is ordered, as far as is known."""
-    return offer.purchase is not Purchase.SPOT and offer.fill_seconds == 0
+    has_capacity = offer.purchase not in (Purchase.SPOT, Purchase.FLEX_START)
+    return has_capacity and offer.fill_seconds == 0
 
 
 def _fit_beside(at: Ground, source: IntArray, target: IntArray) -> BoolArray:

@@ -12,7 +12,7 @@ from typing import Final
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.offer import Purchase
-from autoscaler.market.prices import Price, Quote, RefusedPrice, checked, spot_price
+from autoscaler.market.prices import Price, Quote, RefusedPrice, at_most, checked, spot_price
 
 _TYPE_COLUMNS: Final = ("instance_type", "machine_type")
 _ON_DEMAND_COLUMN: Final = "ondemand_usd_hr"
@@ -62,6 +62,8 @@ class PriceTable:
         on_demand = self._on_demand(rows, zone, reference)
         if purchase is Purchase.ON_DEMAND:
             return on_demand
+        if purchase is Purchase.FLEX_START:  # which no list has a column of
+            return at_most(on_demand, purchase)
         sold = [row for row in rows if row.covers(zone) and row.spot.usd_per_hour is not None]
         if not sold:
             return RefusedPrice(f"nobody sells spot in {zone}{_elsewhere(rows)}")

@@ -6,7 +6,7 @@ price is not bought.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Final
@@ -107,6 +107,14 @@ def spot_price(quote: Quote, on_demand: Price | None) -> Price | RefusedPrice:
                 "which is no market's price",
             )
     return price
+
+
+def at_most(on_demand: Price | RefusedPrice, purchase: Purchase) -> Price | RefusedPrice:
+    """As much as on demand, where nobody tells a price: spot and flex-start never cost more."""
+    if isinstance(on_demand, RefusedPrice):
+        return on_demand
+    source = f"on-demand, since no {purchase.value} price is known ({on_demand.source})"
+    return replace(on_demand, source=source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 import jwt
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import NotAllowed, SpecError, StoreError
+from autoscaler.domain.errors import NotAllowed, SpecError, StoreError, Unavailable
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.store.store import Store
 
@@ -132,8 +132,11 @@ class Authentication:
 
         Raises:
             NotAllowed: the token is another's, expired or used, or the instance has ended.
+            Unavailable: as far as is known its cloud has no capacity for it yet.
         """
         held = self.named(token, instance)
+        if held.phase is InstancePhase.QUEUED:
+            raise Unavailable(f"{instance} is in its cloud's queue, as far as its list says")
         if held.phase is InstancePhase.ENDED:
             raise NotAllowed(f"{instance} has been given up")
         if not self._store.tokens.is_good(digest(token), self._clock.now()):

@@ -42,8 +42,10 @@ class Identities:
             raise Unavailable(f"{held.id} is not in its cloud's list yet, which says who it is")
         if identity.instance != held.cloud_id:
             raise NotAllowed(f"{identity.instance} came for {held.id}, which is {held.cloud_id}")
-        if identity.started_seconds < held.launched_seconds - CLOCK_DIFFERENCE_SECONDS:
+        # What waits in a queue for its capacity is there, to its cloud, from its order on.
+        first_seconds = min(held.requested_seconds, held.launched_seconds)
+        if identity.started_seconds < first_seconds - CLOCK_DIFFERENCE_SECONDS:
             raise NotAllowed(
-                f"the proof of {held.cloud_id} is older than its launch: check the clock of the "
+                f"the proof of {held.cloud_id} is older than its order: check the clock of the "
                 "controller's host"
             )

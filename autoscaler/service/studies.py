@@ -146,7 +146,7 @@ class Studies:
             terms=terms,
             trials=trials or (),
             spent_usd=spent_usd,
-            usd_per_hour=sum((each.usd_per_hour for each in held), Decimal(0)),
+            usd_per_hour=sum((each.costing_usd_per_hour for each in held), Decimal(0)),
             trouble={**self._status.study_troubles, **troubles.by_study()}.get(study),
         )
 

@@ -23,7 +23,8 @@
 
 Of an offer: `id` is the type and the purchase unless given; `purchase` is on-demand unless it is
 spot, which needs `reclaims_per_hour` or, for simulations, `trace`, a file of how many there are
-when (`providers.simulated.capacity`), or reserved; `zone` is the catalogue's region; `provider`
+when (`providers.simulated.capacity`), or flex-start, whose orders wait for what a `trace` has, or
+reserved; `zone` is the catalogue's region; `provider`
 is the catalogue's or ``pool``; `boot` is 3m; `minimum_billed` is 60s of a type in the catalogue,
 else nothing; `max_instances` or `max_devices` bounds this offer alone; `profile` holds for every
 offer of the same kind of device.
@@ -53,6 +54,7 @@ from typing import Final, TypeVar
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.offer import Limit, LimitUnit, Offer, Purchase
+from autoscaler.market import queues
 from autoscaler.market.catalogue import (
     MINIMUM_BILLED_SECONDS,
     InstanceType,
@@ -219,7 +221,8 @@ class _PriceSources:
         if answers:
             prices = (answer for answer in answers if isinstance(answer, Price))
             return _accepted(next(prices, answers[0]), "zone")
-        if shape.list_price is None or purchase is Purchase.SPOT:
+        is_unlisted = purchase in (Purchase.SPOT, Purchase.FLEX_START)
+        if shape.list_price is None or is_unlisted:
             raise _Fault(
                 None,
                 f"no {purchase} price of {name} is known: give usd_per_hour, "
@@ -315,6 +318,7 @@ def _sale(form: OfferForm, prices: _PriceSources) -> _Sale:
         boot_seconds=form.boot or BOOT_SECONDS,
         network_bytes_per_second=shape.network_bytes_per_second,
         reclaims_per_hour=form.reclaims_per_hour or 0.0,
+        fill_seconds=queues.USUAL_SECONDS if form.purchase is Purchase.FLEX_START else 0.0,
         minimum_billed_seconds=shape.minimum_billed_seconds,
         until_seconds=form.until,
         price_source=price.source,

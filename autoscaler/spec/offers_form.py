@@ -89,7 +89,8 @@ class OfferForm(Form):
             raise ValueError(
                 "spot is taken back: write reclaims_per_hour, 0 if it never is, or a trace"
             )
-        if self.purchase is not Purchase.SPOT and self.trace is not None:
+        is_at_times = self.purchase in (Purchase.SPOT, Purchase.FLEX_START)
+        if self.trace is not None and not is_at_times:
             raise ValueError(f"{self.purchase} is always there: leave trace out")
         if self.purchase is not Purchase.SPOT and self.reclaims_per_hour:
             raise ValueError(

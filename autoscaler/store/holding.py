@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.instance import (
@@ -22,6 +21,7 @@ from autoscaler.domain.intent import Intent, IntentKind, IntentState
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.spending import EntryKind, LedgerEntry
+from autoscaler.store.places import Place, next_place
 
 # The id of an intent that the store has not numbered yet.
 UNNUMBERED = 0
@@ -36,14 +36,6 @@ _AT_WORK = (
 # What is to be known of an instance whatever job it works for.
 _FACTS_OF_INSTANCE = (START_FACT, NETWORK_FACT)
 _TOLD_BY_NODES = frozenset((*_AT_WORK, InstancePhase.DRAINING, InstancePhase.DRAINED))
-
-
-class Place(NamedTuple):
-    """A slot of a job, the generation that is or was there, and how far that is."""
-
-    slot: int
-    generation: int
-    phase: InstancePhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +73,6 @@ class Holding:
     new_lines: tuple[LedgerEntry, ...] = ()
 
 
-def places_of(job: str, instances: Iterable[tuple[str, str, Place]]) -> list[Place]:
-    """The places that a job has or ever had, from (id, job, place) of instances.
-
-    One that was handed over to another job has left its name behind, which is not used twice.
-    """
-    places = []
-    for name, holder, place in instances:
-        if holder == job:
-            places.append(place)
-        slot, _, generation = name.removeprefix(f"{job}-").partition("-")
-        if name.startswith(f"{job}-") and slot.isdecimal() and generation.isdecimal():
-            places.append(Place(int(slot), int(generation), InstancePhase.ENDED))
-    return places
-
-
 def ordered(order: Order, phase: JobPhase, places: Iterable[Place]) -> Holding:
     """The instance that an order makes; `places` are all there ever were of its job.
 
@@ -105,7 +82,7 @@ def ordered(order: Order, phase: JobPhase, places: Iterable[Place]) -> Holding:
     job, offer = order.job, order.offer
     if phase not in (JobPhase.PENDING, JobPhase.RUNNING):
         raise Conflict(f"job {job} is {phase}: nothing is ordered for it any more")
-    slot, generation = _next_place(list(places))
+    slot, generation = next_place(list(places))
     held = HeldInstance(
         id=f"{job}-{slot}-{generation}",
         job=job,
@@ -142,7 +119,7 @@ def handed_over(
     assert last is not None, "what was launched has a bill"
     # No two lines of a kind have the same time.
     at_seconds = max(order.now_seconds, math.nextafter(last.at_seconds, math.inf))
-    slot, generation = _next_place(list(places))
+    slot, generation = next_place(list(places))
     closed = replace(last, kind=EntryKind.CLOSE, at_seconds=at_seconds)
     # A moment later, less than is billed: should it have ended by then, it is closed at once.
     opened = replace(last, job=after.id, at_seconds=math.nextafter(at_seconds, math.inf))
@@ -243,6 +220,8 @@ def to_be_terminated(holding: Holding, now_seconds: float, facts: Mapping[str, s
 def seen_in_cloud(holding: Holding, seen: CloudInstance, now_seconds: float) -> Holding:
     """As its cloud shows it: launched at the first sight, then as long as it is not terminated.
 
+    One that waits in a queue for its capacity is not launched, and ends there without a bill.
+
     Raises:
         Conflict: it is another one in the cloud.
     """
@@ -252,8 +231,12 @@ def seen_in_cloud(holding: Holding, seen: CloudInstance, now_seconds: float) -> 
             f"instance {held.id} is {held.cloud_id} in the cloud, "
             f"and {seen.id} too: terminate {seen.id}"
         )
-    if held.launched_seconds is None:
-        holding = _launched(holding, seen, now_seconds)
+    if held.cloud_id is None:
+        holding = _known(holding, seen)
+    if held.launched_seconds is None and seen.launched_seconds is not None:
+        holding = _launched(holding, seen.launched_seconds)
+    if held.phase is InstancePhase.ENDED and held.launched_seconds is None:
+        holding = _with_termination(holding, now_seconds)
     if seen.state is not CloudState.TERMINATED:
         return holding
     return _ended(holding, now_seconds if seen.ended_seconds is None else seen.ended_seconds)
@@ -312,51 +295,54 @@ def refused(holding: Holding, error: str, now_seconds: float) -> Holding:
     )
 
 
-def _next_place(places: list[Place]) -> tuple[int, int]:
-    taken = {place.slot for place in places if place.phase is not InstancePhase.ENDED}
-    slot = next(slot for slot in range(len(taken) + 1) if slot not in taken)
-    return slot, 1 + max((place.generation for place in places if place.slot == slot), default=0)
-
-
 def _follows(phase: InstancePhase, known: InstancePhase) -> bool:
     if known is InstancePhase.DRAINED:
         return False
     return known is not InstancePhase.DRAINING or phase is InstancePhase.DRAINED
 
 
-def _launched(holding: Holding, seen: CloudInstance, now_seconds: float) -> Holding:
+def _known(holding: Holding, seen: CloudInstance) -> Holding:
+    """It is in its cloud, if only in a queue there."""
     held = holding.held
-    is_given_up = held.phase is InstancePhase.ENDED
-    phase = InstancePhase.BOOTING if held.phase is InstancePhase.REQUESTED else held.phase
+    phase = InstancePhase.QUEUED if held.phase is InstancePhase.REQUESTED else held.phase
+    return replace(
+        holding,
+        held=replace(held, phase=phase, cloud_id=seen.id),
+        launch=_settled(holding.launch, IntentState.DONE),
+    )
+
+
+def _launched(holding: Holding, launched_seconds: float) -> Holding:
+    held = holding.held
+    phase = InstancePhase.BOOTING if held.phase is InstancePhase.QUEUED else held.phase
     opened = LedgerEntry(
         kind=EntryKind.OPEN,
         instance=held.id,
         job=held.job,
         offer=held.offer,
         usd_per_hour=held.usd_per_hour,
-        at_seconds=seen.launched_seconds,
+        at_seconds=launched_seconds,
         minimum_billed_seconds=holding.minimum_billed_seconds,
         extras_usd_per_hour=held.extras_usd_per_hour,
     )
-    launched = replace(
-        _with_line(holding, opened),
-        held=replace(held, phase=phase, cloud_id=seen.id, launched_seconds=seen.launched_seconds),
-        launch=_settled(holding.launch, IntentState.DONE),
-    )
-    return _with_termination(launched, now_seconds) if is_given_up else launched
+    launched = replace(held, phase=phase, launched_seconds=launched_seconds)
+    return replace(_with_line(holding, opened), held=launched)
 
 
 def _ended(holding: Holding, ended_seconds: float) -> Holding:
-    last = holding.last_line
-    assert last is not None, "what has ended was launched, and its bill opened"
-    if last.kind is EntryKind.CLOSE:
-        return holding
-    termination = holding.termination
-    ended_seconds = max(ended_seconds, last.at_seconds)
-    closed = replace(last, kind=EntryKind.CLOSE, at_seconds=ended_seconds)
+    held, last, termination = holding.held, holding.last_line, holding.termination
+    if last is not None:
+        if last.kind is EntryKind.CLOSE:
+            return holding
+        ended_seconds = max(ended_seconds, last.at_seconds)
+        holding = _with_line(
+            holding, replace(last, kind=EntryKind.CLOSE, at_seconds=ended_seconds)
+        )
+    elif held.phase is InstancePhase.ENDED and held.ended_seconds is not None:
+        ended_seconds = held.ended_seconds
     return replace(
-        _with_line(holding, closed),
-        held=replace(holding.held, phase=InstancePhase.ENDED, ended_seconds=ended_seconds),
+        holding,
+        held=replace(held, phase=InstancePhase.ENDED, ended_seconds=ended_seconds),
         termination=termination and _settled(termination, IntentState.DONE),
     )
 

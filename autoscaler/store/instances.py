@@ -120,10 +120,11 @@ class Instances(ABC):
     ) -> HeldInstance:
         """Take over what the cloud says. The same news may come any number of times.
 
-        The first sight settles the launch and opens the bill at the cloud's time of launch;
-        `TERMINATED` ends the instance and closes the bill at the cloud's time of end. The ledger
-        follows the cloud alone: an instance whose launch was given up is billed if it is there
-        after all, and terminated.
+        The first sight settles the launch, and the first with a time of launch opens the bill at
+        that: what waits in a queue has none, and ends there without a bill. `TERMINATED` ends the
+        instance and closes the bill at the cloud's time of end. The ledger follows the cloud
+        alone: an instance whose launch was given up is billed if it is there after all, and
+        terminated.
 
         Raises:
             Conflict: another cloud instance is known under this id.

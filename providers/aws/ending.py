@@ -111,7 +111,7 @@ class Ending:
         """What is gone has ended. What is new is not gone but not known yet: EC2 tells of what has
         ended for an hour.
         """
-        age_seconds = self._clock.now() - ticket.owned.instance.launched_seconds
+        age_seconds = self._register.age_seconds(ticket.owned.instance, self._clock.now())
         if not is_gone(error.__cause__):
             ticket.done.set_exception(error)
         elif age_seconds < self._visible_seconds:

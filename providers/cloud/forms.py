@@ -67,10 +67,16 @@ def _schema(value: int) -> int:
     return value
 
 
-def _bought(value: Purchase) -> Purchase:
-    if value is Purchase.RESERVED:
-        raise ValueError("reserved is nothing to buy: write on-demand or spot")
-    return value
+def bought(*sold: Purchase) -> AfterValidator:
+    """One of the terms on which a cloud sells."""
+
+    def check(value: Purchase) -> Purchase:
+        if value not in sold:
+            known = " or ".join(one.value for one in sold)
+            raise ValueError(f"{value.value} is nothing to buy here: write {known}")
+        return value
+
+    return AfterValidator(check)
 
 
 def _money_or_nothing(value: object) -> Decimal:
@@ -86,7 +92,7 @@ def _money_or_nothing(value: object) -> Decimal:
 
 
 Schema = Annotated[int, AfterValidator(_schema)]
-Bought = Annotated[Purchase, AfterValidator(_bought)]
+Bought = Annotated[Purchase, bought(Purchase.ON_DEMAND, Purchase.SPOT)]
 Money = Annotated[Decimal, BeforeValidator(lambda value: parse_money(str(value)))]
 MoneyOrNothing = Annotated[Decimal, BeforeValidator(_money_or_nothing)]
 Name = Annotated[str, matching(r"[a-z0-9][a-z0-9-]{0,62}", "gpu-large")]

@@ -2,7 +2,8 @@
 
 Clouds' lists lag: what was launched a moment ago may be missing from them, and what has ended is
 dropped sooner or later. Here the first counts for a stated time as it was last seen, and the
-second stays for two hours. Nothing here ends an instance: only its cloud says that one has ended.
+second stays for two hours. What has left a queue was launched when that was first seen, if its
+cloud does not say when. Nothing here ends an instance: only its cloud says that one has ended.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Final
 from autoscaler.domain.instance import CloudInstance, CloudState
 
 _KEPT_SECONDS: Final = 7200.0
+_HAS_CAPACITY: Final = (CloudState.PENDING, CloudState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Register:
         self._visible_seconds = visible_seconds
         self._owned: dict[str, Owned] = {}
         self._seen_seconds: dict[str, float] = {}
+        self._first_seconds: dict[str, float] = {}
         self._ended_seconds: dict[str, float] = {}
         self._asked_seconds: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -100,13 +103,30 @@ class Register:
             found = (one for one in self._owned.values() if one.instance.token == token)
             return next(found, None)
 
+    def age_seconds(self, instance: CloudInstance, now_seconds: float) -> float:
+        """For how long its cloud has had it: since its launch, or since it was seen in a queue."""
+        since_seconds = instance.launched_seconds
+        if since_seconds is None:
+            with self._lock:
+                since_seconds = self._first_seconds.get(instance.id, now_seconds)
+        return now_seconds - since_seconds
+
     def _dated(self, instance: CloudInstance, now_seconds: float) -> CloudInstance:
-        """An ended one has its end: as its cloud said, or when that was first seen."""
+        """With its launch and its end: as its cloud said first, or when that was first seen."""
+        self._first_seconds.setdefault(instance.id, now_seconds)
+        known, launched_seconds = self._owned.get(instance.id), instance.launched_seconds
+        if known is not None and known.instance.launched_seconds is not None:
+            launched_seconds = known.instance.launched_seconds
+        elif launched_seconds is None and instance.state in _HAS_CAPACITY:
+            launched_seconds = now_seconds
+        dated = replace(instance, launched_seconds=launched_seconds)
         if instance.state is not CloudState.TERMINATED:
-            return instance
+            return dated
         told = now_seconds if instance.ended_seconds is None else instance.ended_seconds
         ended_seconds = self._ended_seconds.setdefault(instance.id, told)
-        return replace(instance, ended_seconds=max(ended_seconds, instance.launched_seconds))
+        if launched_seconds is not None:
+            ended_seconds = max(ended_seconds, launched_seconds)
+        return replace(dated, ended_seconds=ended_seconds)
 
     def _is_kept(self, known: Owned, asked_seconds: float) -> bool:
         """Whether one that a list leaves out counts nevertheless."""
@@ -117,4 +137,5 @@ class Register:
 
     def _forget(self, instance_id: str) -> None:
         del self._owned[instance_id], self._seen_seconds[instance_id]
+        self._first_seconds.pop(instance_id, None)
         self._ended_seconds.pop(instance_id, None)

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Final, Generic, Protocol, TypeVar
 
 from autoscaler.domain.offer import Offer, Purchase
+from autoscaler.market import queues
 from autoscaler.market.catalogue import MINIMUM_BILLED_SECONDS
 from autoscaler.market.egress import network_of
 from autoscaler.market.prices import Price, RefusedPrice
@@ -135,7 +136,7 @@ class Stock(Generic[Pool]):
             if isinstance(price, RefusedPrice):
                 left_out[ware.id] = price.reason
                 continue
-            most_usd = _most_usd(price, on_demand) + ware.pool.extras_usd_per_hour
+            most_usd = _most_usd(ware.purchase, price, on_demand) + ware.pool.extras_usd_per_hour
             offer = self._offer(ware, kind, price)
             scope = self._scope(ware)
             sales.append(Sale(offer, ware.pool_name, ware.pool, most_usd, scope))
@@ -144,6 +145,7 @@ class Stock(Generic[Pool]):
 
     def _offer(self, ware: Ware[Pool], kind: Kind, price: Price) -> Offer:
         is_spot = ware.purchase is Purchase.SPOT
+        has_queue = ware.purchase is Purchase.FLEX_START
         return Offer(
             id=ware.id,
             provider=self._provider,
@@ -157,6 +159,7 @@ class Stock(Generic[Pool]):
             network_bytes_per_second=kind.network_bytes_per_second,
             reclaims_per_hour=_USUAL_RECLAIMS_PER_HOUR if is_spot else 0.0,
             minimum_billed_seconds=MINIMUM_BILLED_SECONDS,
+            fill_seconds=queues.USUAL_SECONDS if has_queue else 0.0,
             extras_usd_per_hour=ware.pool.extras_usd_per_hour,
             network=network_of(self._provider, ware.pool.region),
             price_source=price.source,
@@ -169,8 +172,8 @@ class Stock(Generic[Pool]):
         self.left_out = left_out
 
 
-def _most_usd(price: Price, on_demand: AnyPrice) -> Decimal:
+def _most_usd(purchase: Purchase, price: Price, on_demand: AnyPrice) -> Decimal:
     """Without a bid spot may come to cost what on-demand does, and never more."""
-    if isinstance(on_demand, Price):
+    if purchase is Purchase.SPOT and isinstance(on_demand, Price):
         return max(price.usd_per_hour, on_demand.usd_per_hour)
     return price.usd_per_hour

@@ -113,6 +113,7 @@ class Ending:
         """What is gone has ended. What is new is not gone but not known yet."""
         if not is_gone(error.__cause__):
             raise error
-        if self._clock.now() - instance.launched_seconds < self._visible_seconds:
+        age_seconds = self._register.age_seconds(instance, self._clock.now())
+        if age_seconds < self._visible_seconds:
             reason = "it is too new for Compute Engine to know it everywhere: again"
             raise Unavailable(f"{error}: {reason}") from error

@@ -27,10 +27,11 @@ _ENDS: Final = frozenset(
 class Past:
     """What is known of an instance's end. Times are since the epoch, None where there is none.
 
-    `taken_seconds` is when the cloud took it back, `ended_seconds` when all else ended it;
-    `refusal` is why it never came to be.
+    `launched_seconds` is when it came to be, `taken_seconds` when the cloud took it back,
+    `ended_seconds` when all else ended it; `refusal` is why it never came to be.
     """
 
+    launched_seconds: float | None = None
     taken_seconds: float | None = None
     ended_seconds: float | None = None
     refusal: ProviderError | None = None
@@ -48,7 +49,9 @@ def past_of(calls: ProjectCalls, instance: str) -> Past:
         found = [one for page in calls.operations(zone, wanted) for one in page.items]
         taken = [_began(one) for one in found if one.operation_type in TAKEN_BACK]
         ended = [seconds_of(one.end_time) for one in found if _has_ended(one)]
+        made = [seconds_of(one.end_time) for one in found if _has_made(one)]
         return Past(
+            min(made, default=None),
             min(taken, default=None),
             min(ended, default=None),
             next((why for one in found if (why := _refusal(one, zone))), None),
@@ -62,6 +65,11 @@ def _began(operation: Any) -> float:
 def _has_ended(operation: Any) -> bool:
     is_end = operation.operation_type in _ENDS
     return is_end and bool(operation.end_time) and not operation.error.errors
+
+
+def _has_made(operation: Any) -> bool:
+    is_over = operation.operation_type == "insert" and bool(operation.end_time)
+    return is_over and not operation.error.errors
 
 
 def _refusal(operation: Any, zone: str) -> ProviderError | None:

@@ -24,6 +24,7 @@ from autoscaler.domain.errors import (
     Unavailable,
 )
 from autoscaler.domain.instance import CONTROLLER_TAG, CloudInstance, CloudState, LaunchRequest
+from autoscaler.domain.offer import Purchase
 from providers.cloud.register import Register
 from providers.cloud.replies import readable
 from providers.cloud.tags import DEPLOYMENT_TAG, OFFER_TAG, POOL_TAG, TOKEN_TAG
@@ -43,6 +44,8 @@ from providers.gcp.settings import GcpSale, GcpSettings, Patience, template_of
 _log = logging.getLogger(__name__)
 
 _MOST_ATTEMPTS_KNOWN: Final = 4096
+# For so long Compute Engine keeps an order in its queue; it takes no longer one.
+QUEUE_SECONDS: Final = 7200
 # Of Castor's request ids among all UUIDs of version 5.
 _REQUESTS: Final = uuid.UUID("6f0d3c1e-5a0f-4c5e-9b8e-2f6b6a1d7c55")
 
@@ -99,7 +102,7 @@ class Launching:
     ) -> CloudInstance:
         """Until there is capacity for it, or it is known that there is none, or for long enough.
 
-        What is not known by then a later list shows: as running, or as gone.
+        What is in a queue, or is not known by then, later lists show: as running, or as gone.
         """
         zone, name = sale.offer.zone, self.name_of(request)
         until_seconds = self._clock.monotonic() + self._patience.launch_seconds
@@ -109,7 +112,7 @@ class Launching:
             seen = self._seen(zone, name)
             is_decided = operation.status == compute_v1.Operation.Status.DONE.name
             is_late = self._clock.monotonic() >= until_seconds
-            if is_decided or is_late or (seen is not None and seen.has_capacity):
+            if is_decided or is_late or (seen is not None and seen.is_settled):
                 return self._registered(seen, request, sale, asked_seconds)
             self._clock.sleep(self._patience.look_seconds)
             try:
@@ -167,16 +170,17 @@ class Launching:
     def _registered(
         self, seen: Seen | None, request: LaunchRequest, sale: GcpSale, asked_seconds: float
     ) -> CloudInstance:
-        """As it was seen; pending from now on where it was not yet."""
+        """As it was seen; pending, or in its queue, from now on where it was not yet."""
         tags = self._tags(request, sale)
+        is_queued = sale.offer.purchase is Purchase.FLEX_START
         if seen is None:
             told = CloudInstance(
                 id=instance_id(sale.offer.zone, self.name_of(request)),
                 token=request.token,
                 offer=request.offer,
-                state=CloudState.PENDING,
+                state=CloudState.QUEUED if is_queued else CloudState.PENDING,
                 tags=tags,
-                launched_seconds=asked_seconds,
+                launched_seconds=None if is_queued else asked_seconds,
             )
         else:
             told = replace(seen.instance, token=request.token, offer=request.offer, tags=tags)
@@ -193,6 +197,9 @@ class Launching:
             machine_type=f"zones/{offer.zone}/machineTypes/{machine_type}",
             labels={**self._settings.labels, **labels_of(tags)},
         )
+        if offer.purchase is Purchase.FLEX_START:
+            wait = compute_v1.Duration(seconds=QUEUE_SECONDS)
+            resource.params = compute_v1.InstanceParams(request_valid_for_duration=wait)
         template = template_of(pool, offer.purchase)
         attempt = self._attempts.get(request.token, 0)
         body = compute_v1.Instance.to_json(resource, sort_keys=True)

@@ -28,7 +28,12 @@ from providers.gcp.settings import (
 
 _log = logging.getLogger(__name__)
 
-_MODELS: Final = {Purchase.SPOT: "SPOT", Purchase.ON_DEMAND: "STANDARD"}
+_MODELS: Final = {
+    Purchase.SPOT: "SPOT",
+    Purchase.ON_DEMAND: "STANDARD",
+    Purchase.FLEX_START: "FLEX_START",
+}
+_LONGEST_RUN_SECONDS: Final = 7 * 86400
 
 
 class Offering:
@@ -153,6 +158,13 @@ def _fault(scheduling: Any, purchase: Purchase) -> str | None:
     if model != _MODELS[purchase]:
         told = model or "preemptible, as it was before spot"
         return f"it buys {told}: provisioningModel must be {_MODELS[purchase]}"
-    if purchase is Purchase.SPOT and scheduling.instance_termination_action != "DELETE":
+    is_deleted = scheduling.instance_termination_action == "DELETE"
+    if purchase is Purchase.SPOT and not is_deleted:
         return "what is preempted would stay: instanceTerminationAction must be DELETE"
+    if purchase is Purchase.FLEX_START:
+        longest_seconds = scheduling.max_run_duration.seconds
+        if not is_deleted:
+            return "what has run its time would stay: instanceTerminationAction must be DELETE"
+        if not 0 < longest_seconds <= _LONGEST_RUN_SECONDS:
+            return f"it runs for {longest_seconds} s: maxRunDuration must be 7 days at most"
     return None

@@ -16,7 +16,7 @@ from typing import Any, Final
 from autoscaler.domain.offer import Purchase
 from autoscaler.market.catalogue import catalogue
 from autoscaler.market.price_table import PriceTable
-from autoscaler.market.prices import Price, Quote, RefusedPrice, checked, spot_price
+from autoscaler.market.prices import Price, Quote, RefusedPrice, at_most, checked, spot_price
 from providers.cloud.replies import readable
 from providers.gcp.calls import ProjectCalls
 from providers.gcp.kinds import Kind
@@ -29,6 +29,15 @@ _MACHINE: Final = re.compile(
 _ACCELERATOR: Final = re.compile(
     r"(?:Spot Preemptible )?(?:Nvidia )?(?:Tesla )?(\w+(?: (?:Mega|Plus))?(?: \d+GB)?) GPU"
     r"(?: attached to Spot Preemptible VMs)? running in .+",
+    re.IGNORECASE,
+)
+# What is bought on flex-start is sold as this, and as on demand by its usage type.
+_FLEX_MACHINE: Final = re.compile(
+    r"DWS Defined Duration (\w+)(?: Instance)? (Core|Ram) running in .+", re.IGNORECASE
+)
+_FLEX_ACCELERATOR: Final = re.compile(
+    r"(?:Nvidia )?(?:Tesla )?(\w+(?: (?:Mega|Plus))?(?: \d+GB)?) GPU"
+    r" attached to DWS Defined Duration VMs running in .+",
     re.IGNORECASE,
 )
 _GPUS: Final = {
@@ -107,25 +116,12 @@ def price_of(
         on_demand = known.price
     if purchase is Purchase.ON_DEMAND:
         return on_demand or _unknown(kind, region)
-    return _spot(kind, region, parts, on_demand, asked_seconds)
-
-
-def _spot(
-    kind: Kind,
-    region: str,
-    parts: PartPrices | None,
-    on_demand: Price | RefusedPrice | None,
-    asked_seconds: float,
-) -> Price | RefusedPrice:
-    """Where Cloud Billing tells none, as much as on demand: spot never costs more."""
-    listed = on_demand if isinstance(on_demand, Price) else None
-    told = _sum(kind, region, Purchase.SPOT, parts)
-    if told is not None:
-        return spot_price(Quote(told, asked_seconds, _SOURCE), listed)
-    if listed is None:
-        return _unknown(kind, region)
-    source = f"on-demand, since no spot price is known ({listed.source})"
-    return Price(listed.usd_per_hour, listed.as_of_seconds, source)
+    told = _sum(kind, region, purchase, parts)
+    if told is None:
+        return at_most(on_demand or _unknown(kind, region), purchase)
+    check = spot_price if purchase is Purchase.SPOT else checked
+    quote = Quote(told, asked_seconds, _SOURCE)
+    return check(quote, on_demand if isinstance(on_demand, Price) else None)
 
 
 def _unknown(kind: Kind, region: str) -> RefusedPrice:
@@ -152,8 +148,11 @@ def _sum(kind: Kind, region: str, purchase: Purchase, parts: PartPrices | None) 
 
 
 def _parts(sku: Mapping[str, Any], regions: frozenset[str]) -> Iterable[tuple[Part, Decimal]]:
-    purchase = _PURCHASES.get(sku["category"]["usageType"])
-    name = _part_name(str(sku["description"]))
+    usage, description = sku["category"]["usageType"], str(sku["description"])
+    purchase, name = _PURCHASES.get(usage), _part_name(description, _MACHINE, _ACCELERATOR)
+    if name is None and purchase is Purchase.ON_DEMAND:
+        purchase = Purchase.FLEX_START
+        name = _part_name(description, _FLEX_MACHINE, _FLEX_ACCELERATOR)
     places = regions & set(sku["serviceRegions"])
     if purchase is None or name is None or not places:
         return
@@ -163,11 +162,13 @@ def _parts(sku: Mapping[str, Any], regions: frozenset[str]) -> Iterable[tuple[Pa
             yield Part(name, region, purchase), usd
 
 
-def _part_name(description: str) -> str | None:
-    machine = _MACHINE.fullmatch(description)
+def _part_name(
+    description: str, machines: re.Pattern[str], accelerators: re.Pattern[str]
+) -> str | None:
+    machine = machines.fullmatch(description)
     if machine is not None:
         return f"{machine[2].lower()} {machine[1].lower()}"
-    accelerator = _ACCELERATOR.fullmatch(description)
+    accelerator = accelerators.fullmatch(description)
     return None if accelerator is None else _GPUS.get(accelerator[1].lower())
 
 

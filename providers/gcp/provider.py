@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import ProviderError
+from autoscaler.domain.errors import PermissionDenied, ProviderError
 from autoscaler.domain.instance import (
     CloudInstance,
     CloudState,
@@ -175,7 +175,7 @@ class GcpProvider(CloudProvider[PoolForm]):
 
     def _is_due(self, instance: CloudInstance, asked_seconds: float) -> bool:
         """What is new may not be listed yet."""
-        age_seconds = asked_seconds - instance.launched_seconds
+        age_seconds = self._register.age_seconds(instance, asked_seconds)
         return instance.id in self._listed or age_seconds >= self._patience.visible_seconds
 
     def _looked_for(self, instance: CloudInstance) -> CloudInstance:
@@ -189,17 +189,21 @@ class GcpProvider(CloudProvider[PoolForm]):
             if not is_gone(error.__cause__):
                 _log.info("%s is not in the list, and can't be asked about: %s", name, error)
                 return instance
-        ended_seconds = self._ended_seconds(instance)
-        return replace(instance, state=CloudState.TERMINATED, ended_seconds=ended_seconds)
-
-    def _ended_seconds(self, instance: CloudInstance) -> float:
-        """When it ended, as its operations say; now where they don't."""
-        now_seconds = self._clock.now()
         try:
             past = past_of(self._calls, instance.id)
         except ProviderError as error:
             _log.info("%s has ended, and it is not known when: %s", instance.id, error)
+            if instance.launched_seconds is None and not isinstance(error, PermissionDenied):
+                return instance  # what it ran for, if it did, must not be lost
             past = Past()
+        return self._ended(instance, past)
+
+    def _ended(self, instance: CloudInstance, past: Past) -> CloudInstance:
+        """With its end, as its operations say; now where they don't."""
+        now_seconds = self._clock.now()
+        launched_seconds = instance.launched_seconds
+        if launched_seconds is None:  # it may have left its queue while nobody looked
+            launched_seconds = past.launched_seconds
         if past.refusal is not None:
             _log.warning("%s never came to be: %s", instance.id, past.refusal)
         ends = [now_seconds]
@@ -207,4 +211,9 @@ class GcpProvider(CloudProvider[PoolForm]):
             ends.append(past.ended_seconds)
         if past.taken_seconds is not None:
             ends.append(past.taken_seconds + self._patience.notice_seconds)
-        return max(min(ends), instance.launched_seconds)
+        return replace(
+            instance,
+            state=CloudState.TERMINATED,
+            launched_seconds=launched_seconds,
+            ended_seconds=max(min(ends), launched_seconds or 0.0),
+        )

@@ -1,8 +1,8 @@
 """The project's quotas, as limits that a plan keeps to.
 
-Compute Engine counts accelerators by kind and region, those of spot apart where a project has a
-quota for them. Cores have quotas, too; these are left to the refusal of a launch, for which of
-them counts a machine differs from family to family.
+Compute Engine counts accelerators by kind and region, those of spot and flex-start apart where a
+project has a quota for them. Cores have quotas, too; these are left to the refusal of a launch,
+for which of them counts a machine differs from family to family.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ def quota_limits(
 
 
 def _of_purchase(quotas: Quotas, region: str, metric: str, purchase: Purchase) -> str:
-    """Spot counts against the quota of on-demand where it has none of its own."""
+    """Spot, and flex-start with it, against that of on-demand where it has none of its own."""
     own = f"PREEMPTIBLE_{metric}"
-    is_own = purchase is Purchase.SPOT and quotas.get((region, own), 0.0) > 0
-    return own if is_own else metric
+    is_apart = purchase in (Purchase.SPOT, Purchase.FLEX_START)
+    return own if is_apart and quotas.get((region, own), 0.0) > 0 else metric
 
 
 def _limit(

@@ -35,8 +35,10 @@ _STATES: Final = {
 }
 # It does not run, and its disks are billed until somebody deletes it.
 _AT_REST: Final = frozenset({"STOPPED", "SUSPENDED", "TERMINATED"})
-# There is capacity for what has come so far.
+# There is no capacity yet for what is no further than that: on flex-start it waits in a queue.
 _UNDECIDED: Final = frozenset({"PENDING", "PROVISIONING"})
+_IN_QUEUE: Final = "PENDING"
+_FLEX_START: Final = "FLEX_START"
 _VALUE: Final = re.compile(r"[a-z0-9_-]{1,63}")
 
 
@@ -44,12 +46,12 @@ _VALUE: Final = re.compile(r"[a-z0-9_-]{1,63}")
 class Seen:
     """An instance as Compute Engine tells of it.
 
-    `has_capacity` says that it is not waiting for any, `is_at_rest` that it is stopped and not
-    deleted.
+    `is_settled` says that what comes of its launch is for lists to tell: there is capacity, or it
+    is in a queue for it; `is_at_rest` that it is stopped and not deleted.
     """
 
     instance: CloudInstance
-    has_capacity: bool
+    is_settled: bool
     is_at_rest: bool
 
 
@@ -86,17 +88,25 @@ def told_instance(told: Any, zone: str) -> Seen:
         KeyError, ValueError, ...: see `providers.cloud.replies.readable`.
     """
     tags = _tags(told)
+    state = _STATES[told.status]
+    launched_seconds: float | None = seconds_of(told.creation_timestamp)
+    if told.scheduling.provisioning_model == _FLEX_START:
+        # Made is its place in the queue; it starts once it has left that.
+        started = told.last_start_timestamp
+        launched_seconds = seconds_of(started) if started else None
+        if told.status in _UNDECIDED:
+            state, launched_seconds = CloudState.QUEUED, None
     instance = CloudInstance(
         id=instance_id(zone, told.name),
         token=tags.get(TOKEN_TAG, ""),
         offer=tags.get(OFFER_TAG, ""),
-        state=_STATES[told.status],
+        state=state,
         tags=tags,
-        launched_seconds=seconds_of(told.creation_timestamp),
+        launched_seconds=launched_seconds,
     )
     return Seen(
         instance,
-        has_capacity=told.status not in _UNDECIDED,
+        is_settled=told.status not in _UNDECIDED or told.status == _IN_QUEUE,
         is_at_rest=told.status in _AT_REST,
     )
 

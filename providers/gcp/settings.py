@@ -18,12 +18,12 @@ from autoscaler.domain.offer import Purchase
 from autoscaler.spec.forms import Form, one_or_many
 from autoscaler.spec.job_form import Count, Duration, Text
 from providers.cloud.forms import (
-    Bought,
     Money,
     MoneyOrNothing,
     Name,
     Schema,
     Url,
+    bought,
     matching,
     require_ground,
 )
@@ -48,6 +48,7 @@ def _labels(labels: dict[str, str]) -> dict[str, str]:
     return labels
 
 
+Bought = Annotated[Purchase, bought(Purchase.ON_DEMAND, Purchase.SPOT, Purchase.FLEX_START)]
 Project = Annotated[str, matching(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", "my-project-123")]
 # Names of instances begin with it, and conditions of IAM go by that: hence no hyphens. Ids of
 # service accounts, of which it is a part, have 30 characters: hence 12.

@@ -18,7 +18,7 @@ from threading import Lock
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import InsufficientCapacity, NotFound, QuotaExceeded
 from autoscaler.domain.instance import CloudInstance, Interruption, LaunchRequest
-from autoscaler.domain.offer import LimitUnit, Offer
+from autoscaler.domain.offer import LimitUnit, Offer, Purchase
 from providers.simulated.capacity import CapacityTrace
 from providers.simulated.instance import SimulatedInstance
 from providers.simulated.settings import SimulatedSettings
@@ -68,6 +68,8 @@ class SimulatedCloud:
                 if instance is not None and instance.controller == controller:
                     instance.end_seconds = now_seconds
             self._close(now_seconds)
+            for offer_id in self.settings.capacity:
+                self._fill(offer_id, now_seconds)
 
     def reclaim(self, controller: str, instance_id: str) -> None:
         """Give notice to an instance now, and its end after the notice period.
@@ -121,6 +123,8 @@ class SimulatedCloud:
             if now_seconds > self._seen_seconds:
                 for offer_id, trace in self.settings.capacity.items():
                     self._reclaim_beyond(offer_id, trace, now_seconds)
+                    for seconds, _ in trace.changes(self._seen_seconds, now_seconds):
+                        self._fill(offer_id, seconds)
                 self._close(now_seconds)
                 self._seen_seconds = now_seconds
             yield now_seconds
@@ -153,23 +157,40 @@ class SimulatedCloud:
             known = ", ".join(self._offers)
             raise NotFound(f"offer {request.offer}: not sold here; there are {known}")
         self._check_limits(offer)
-        self._claim_capacity(offer, now_seconds)
+        has_queue = offer.purchase is Purchase.FLEX_START
+        waits = has_queue and self._free(offer.id, now_seconds) <= 0
+        if not waits:
+            self._claim_capacity(offer, now_seconds)
         ordinal = self._launches[offer.id]
-        end_seconds = now_seconds + self.settings.lifetime_seconds(offer, ordinal)
-        notice_seconds = max(end_seconds - self.settings.notice_period_seconds, now_seconds)
         instance = SimulatedInstance(
             id=f"{offer.provider}-{offer.id}-{ordinal}",
             controller=controller,
             request=replace(request, tags=dict(request.tags)),
             offer=offer,
-            launched_seconds=now_seconds,
-            notice_seconds=notice_seconds,
-            end_seconds=end_seconds,
         )
+        if not waits:
+            self._launch(instance, now_seconds)
         self._launches[offer.id] += 1
         self._by_token[controller, request.token] = instance
         self._alive[instance.id] = instance
         return instance
+
+    def _launch(self, instance: SimulatedInstance, seconds: float) -> None:
+        ordinal = int(instance.id.rpartition("-")[2])
+        lifetime_seconds = self.settings.lifetime_seconds(instance.offer, ordinal)
+        instance.launch(seconds, lifetime_seconds, self.settings.notice_period_seconds)
+
+    def _fill(self, offer_id: str, seconds: float) -> None:
+        """Give what is free at that moment to those that wait, the first come first."""
+        waiting = [one for one in self._alive.values() if one.offer.id == offer_id]
+        waiting = [one for one in waiting if one.launched_seconds is None]
+        for instance in waiting[: max(self._free(offer_id, seconds), 0) if waiting else 0]:
+            self._launch(instance, seconds)
+
+    def _free(self, offer_id: str, seconds: float) -> int:
+        """How many more there may be."""
+        trace = self.settings.capacity.get(offer_id)
+        return 1 if trace is None else trace.available(seconds) - len(self._held(offer_id))
 
     def _check_limits(self, offer: Offer) -> None:
         """Devices and instances are what exists, and come free; dollars are an account's quota."""
@@ -191,29 +212,31 @@ class SimulatedCloud:
         trace = self.settings.capacity.get(offer.id)
         if trace is None:
             return
-        available = trace.available(now_seconds)
-        if len(self._held(offer.id)) < available:
+        if self._free(offer.id, now_seconds) > 0:
             self._refused.discard(offer.id)
             return
         self._refused.add(offer.id)
         raise InsufficientCapacity(
-            f"{offer.id}: all of the {available} that exist now are held: "
+            f"{offer.id}: all of the {trace.available(now_seconds)} that exist now are held: "
             "take another offer or try again later"
         )
 
     def _held(self, offer_id: str) -> list[SimulatedInstance]:
-        """From the oldest to the youngest."""
-        return [one for one in self._alive.values() if one.offer.id == offer_id]
+        """From the oldest to the youngest; those in a queue are none."""
+        own = [one for one in self._alive.values() if one.offer.id == offer_id]
+        return [one for one in own if one.launched_seconds is not None]
 
     def _capacity_moments(self, now_seconds: float) -> Iterator[float]:
-        """When traces reclaim next, or have room again for what was refused.
+        """When traces reclaim next, or have room again for what was refused or waits.
 
         What is held may end before; that is an event of its own, after which this is asked anew.
         """
+        queues = {one.offer.id for one in self._alive.values() if one.launched_seconds is None}
         for offer_id, trace in self.settings.capacity.items():
             held = self._held(offer_id)
             staying = sum(one.is_spot and one.notice_seconds > now_seconds for one in held)
-            is_waiting = offer_id in self._refused and trace.available(now_seconds) <= len(held)
+            is_wanted = offer_id in self._refused or offer_id in queues
+            is_waiting = is_wanted and trace.available(now_seconds) <= len(held)
             if not staying and not is_waiting:
                 continue
             for seconds, available in trace.changes(

@@ -25,7 +25,7 @@ class SimulatedProvider(Provider):
     """Sells the instances of `cloud` to the deployment `controller`. Instances run nothing.
 
     They are billed from the launch; `terminate` ends them at once. A reclaimed one ends by itself
-    after its notice.
+    after its notice. Orders on flex-start wait in a queue while a trace has no capacity.
     """
 
     def __init__(self, cloud: SimulatedCloud, controller: str) -> None:
@@ -56,7 +56,8 @@ class SimulatedProvider(Provider):
         Raises:
             PermissionDenied: the tags name another deployment; nothing was launched.
             NotFound: there is no such offer; nothing was launched.
-            InsufficientCapacity: the trace, or a limit of devices or instances, leaves no room.
+            InsufficientCapacity: the trace, or a limit of devices or instances, leaves no room;
+                of a trace an order on flex-start waits for some.
             QuotaExceeded: a limit in US dollars an hour leaves none.
         """
         if request.tags.get(CONTROLLER_TAG) != self._controller:

@@ -18,10 +18,11 @@ from providers.simulated.lifetimes import ExponentialLifetimes, Lifetimes
 class SimulatedSettings:
     """Offers of one provider, and chance.
 
-    `lifetimes` and `capacity` go by offer id. A trace of capacity bounds what can be launched, and
-    spot instances beyond it are reclaimed. A spot offer with `lifetimes` has those; one with a
-    trace alone is reclaimed by it alone, any other at its own `reclaims_per_hour`. Notice is
-    given `notice_period_seconds` before the end, or at the launch if life is shorter.
+    `lifetimes` and `capacity` go by offer id. A trace of capacity bounds what can be launched:
+    on flex-start orders wait for some, all others are refused. Spot instances beyond it are
+    reclaimed. A spot offer with `lifetimes` has those; one with a trace alone is reclaimed by it
+    alone, any other at its own `reclaims_per_hour`. Notice is given `notice_period_seconds` before
+    the end, or at the launch if life is shorter.
 
     Raises:
         ValueError: offers, limits, lifetimes and capacity don't go together.

@@ -31,6 +31,7 @@ from tests.conformance.store_instances import (
 )
 from tests.conformance.store_jobs import JobsConformance, ReportsConformance
 from tests.conformance.store_programs import ProgramsConformance
+from tests.conformance.store_queue import QueueConformance
 from tests.conformance.store_records import (
     JournalConformance,
     LedgerConformance,
@@ -117,6 +118,7 @@ class StoreConformance(
     ReportsConformance,
     InstancesConformance,
     HandOverConformance,
+    QueueConformance,
     BillingConformance,
     IntentsConformance,
     CapacityConformance,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.domain.errors import NotAllowed, Unavailable
-from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.instance import CloudInstance, CloudState, HeldInstance
 from autoscaler.wire.messages import JoinRequest
 from providers.identity import IdentityVerifier, InstanceIdentity
 from tests.service.conftest import Api
@@ -55,7 +55,7 @@ def test_the_instance_that_was_launched_joins_and_once(api: Api, held: HeldInsta
         (None, "brings no proof of which instance it is: apply Terraform again"),
         ("unsigned", "the proof is not signed"),
         ("i-other 2000000", "i-other came for job-0-1, which is"),
-        ("{cloud_id} 990000", "is older than its launch"),
+        ("{cloud_id} 990000", "is older than its order"),
     ],
 )
 def test_another_one_is_refused_and_its_owner_told(
@@ -85,6 +85,28 @@ def test_one_whose_launch_was_not_answered_waits_until_the_cloud_shows_it(
     with pytest.raises(Unavailable, match="not in its cloud's list yet"):
         api.node().join(request(api, unseen, "i-1 2000000"))
     assert told(api) == [], "nobody has been refused"
+
+
+def test_one_that_waited_in_a_queue_joins_when_that_has_capacity(api: Api) -> None:
+    """However long: to its cloud it is as old as its order, and its token is issued anew."""
+    store, clock = api.world.store, api.world.clock
+    api.client.submit(SPEC)
+    offer = api.world.cloud.sold[0]
+    ordered_seconds = clock.now()
+    held = store.instances.order("job", offer, 1, lambda name: "token", ordered_seconds)
+    api.authentication.issue(held)
+    waiting = CloudInstance("i-9", "token", offer.id, CloudState.QUEUED, {}, None)
+    held = store.instances.observe_cloud(held.id, waiting, ordered_seconds)
+    api.verifiers["file"] = Words()
+    clock.advance(5000.0)
+    proof = f"i-9 {ordered_seconds}"
+    with pytest.raises(Unavailable, match="is in its cloud's queue"):
+        api.node().join(request(api, held, proof))
+    api.authentication.issue(held)
+    there = replace(waiting, state=CloudState.RUNNING, launched_seconds=clock.now())
+    held = store.instances.observe_cloud(held.id, there, clock.now())
+    assert api.node().join(request(api, held, proof)).assignment.job == "job"
+    assert told(api) == []
 
 
 def test_a_token_that_came_too_late_is_told_and_a_strangers_is_not(api: Api) -> None:

@@ -249,7 +249,7 @@ SPOT = "type: g5.12xlarge, purchase: spot, reclaims_per_hour: 0"
         ),
         (
             "offers: [{type: g5.12xlarge, purchase: rent}]",
-            "purchase: must be 'on-demand', 'spot' or 'reserved'",
+            "purchase: must be 'on-demand', 'spot', 'flex-start' or 'reserved'",
         ),
         ("offers: [{type: g5.12xlarge, purchase: spot}]", "offers.0: spot is taken back"),
         ("offers: [{type: g5.12xlarge, reclaims_per_hour: 1}]", "on-demand is not taken back"),

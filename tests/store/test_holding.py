@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autoscaler.domain.instance import InstancePhase
-from autoscaler.store.holding import Place, places_of
+from autoscaler.store.places import Place, places_of
 
 RUNS, ENDED = InstancePhase.TRAINING, InstancePhase.ENDED
 

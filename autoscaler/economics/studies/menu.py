@@ -18,6 +18,7 @@ from autoscaler.goodput.throughput import FloatArray
 
 # Of offers that differ in zone and price alone, so many of the cheapest are looked at.
 _ALIKE = 2
+_NOT_ALWAYS_THERE = (Purchase.SPOT, Purchase.FLEX_START)
 # Numbers of instances are all looked at up to here, and from there on each half as many more.
 _EVERY = 4
 _STEP = 1.5
@@ -127,7 +128,8 @@ def _cheapest(offers: Iterable[Offer]) -> list[Offer]:
     """Of each kind of instance and of purchase the cheapest."""
     alike: dict[object, list[Offer]] = defaultdict(list)
     for offer in offers:
-        alike[offer.device_kind, offer.devices, offer.purchase is Purchase.SPOT].append(offer)
+        terms = offer.purchase if offer.purchase in _NOT_ALWAYS_THERE else None
+        alike[offer.device_kind, offer.devices, terms].append(offer)
     kept = []
     for each in alike.values():
         kept += sorted(each, key=lambda one: (one.usd_per_second, one.id))[:_ALIKE]

@@ -10,13 +10,12 @@ from autoscaler.store.holding import (
     HandOver,
     Holding,
     Order,
-    Place,
     handed_over,
     ordered,
-    places_of,
 )
 from autoscaler.store.instances import Instances
 from autoscaler.store.memory.tables import Tables
+from autoscaler.store.places import Place, places_of
 
 
 class MemoryInstances(Instances):

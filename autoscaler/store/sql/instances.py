@@ -16,12 +16,11 @@ from autoscaler.store.holding import (
     HandOver,
     Holding,
     Order,
-    Place,
     handed_over,
     ordered,
-    places_of,
 )
 from autoscaler.store.instances import Instances, unknown_instance
+from autoscaler.store.places import Place, places_of
 from autoscaler.store.schema import InstanceRow, IntentRow, LedgerRow
 from autoscaler.store.sql.jobs import job_row
 

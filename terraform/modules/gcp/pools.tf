@@ -1,9 +1,11 @@
 locals {
-  # Spot and on demand differ in the scheduling of a template: one for each, so that a launch says
-  # nothing of it but which one.
+  # Purchases differ in the scheduling of a template: one for each, so that a launch says nothing of
+  # it but which one.
   templates = merge([for name, pool in var.pools : {
     for purchase in pool.purchases : "${name}/${purchase}" => { pool = name, purchase = purchase }
   }]...)
+
+  provisioning_models = { "spot" = "SPOT", "on-demand" = "STANDARD", "flex-start" = "FLEX_START" }
 
   hours_a_month = 730 # as Google counts them
 
@@ -156,11 +158,20 @@ resource "google_compute_instance_template" "pool" {
     automatic_restart           = false
     on_host_maintenance         = "TERMINATE"
     preemptible                 = each.value.purchase == "spot"
-    provisioning_model          = each.value.purchase == "spot" ? "SPOT" : "STANDARD"
+    provisioning_model          = local.provisioning_models[each.value.purchase]
     instance_termination_action = "DELETE"
 
     max_run_duration {
       seconds = var.pools[each.value.pool].max_run_hours * 3600
+    }
+  }
+
+  # Capacity of the queue is never a reservation's.
+  dynamic "reservation_affinity" {
+    for_each = each.value.purchase == "flex-start" ? ["NO_RESERVATION"] : []
+
+    content {
+      type = reservation_affinity.value
     }
   }
 

@@ -46,7 +46,7 @@ variable "zones" {
 }
 
 variable "pools" {
-  description = "Pools of instances by name: image, types, purchases, zones (all of `zones` unless given) and bounds. `accelerator` is for n1, for all other types with GPUs bring their own; `boot` is how long a start takes before any was measured; an instance is deleted `max_run_hours` after its start whatever happens; `secure_boot` needs an image whose NVIDIA driver is signed; `compact_placement` keeps a pool's instances close together and needs one zone."
+  description = "Pools of instances by name: image, types, purchases, zones (all of `zones` unless given) and bounds. `accelerator` is for n1, for all other types with GPUs bring their own; `boot` is how long a start takes before any was measured; an instance is deleted `max_run_hours` after its start whatever happens, on `flex-start` after 168 at most; `secure_boot` needs an image whose NVIDIA driver is signed; `compact_placement` keeps a pool's instances close together and needs one zone."
   type = map(object({
     image             = string
     machine_types     = list(string)
@@ -93,9 +93,9 @@ variable "pools" {
   validation {
     condition = alltrue([for pool in var.pools :
       length(pool.purchases) > 0 && length(distinct(pool.purchases)) == length(pool.purchases) &&
-      length(setsubtract(pool.purchases, ["spot", "on-demand"])) == 0
+      length(setsubtract(pool.purchases, ["spot", "on-demand", "flex-start"])) == 0
     ])
-    error_message = "pools.*.purchases: spot, on-demand or both."
+    error_message = "pools.*.purchases: of spot, on-demand and flex-start at least one, each once."
   }
 
   validation {
@@ -120,6 +120,11 @@ variable "pools" {
       pool.max_run_hours >= 1 && pool.max_run_hours <= 2880 && floor(pool.max_run_hours) == pool.max_run_hours
     ])
     error_message = "pools.*.max_run_hours: a whole number from 1 to 2880, which is 120 days."
+  }
+
+  validation {
+    condition     = alltrue([for pool in var.pools : !contains(pool.purchases, "flex-start") || pool.max_run_hours <= 168])
+    error_message = "pools.*.max_run_hours: on flex-start an instance runs for 168 hours at most, which is 7 days."
   }
 
   validation {

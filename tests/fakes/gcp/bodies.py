@@ -17,6 +17,8 @@ _TEMPLATE: Final = re.compile(
 _MACHINE_TYPE: Final = re.compile(_LINK + r"zones/(?P<zone>[^/]+)/machineTypes/(?P<name>[^/]+)")
 _POLICY: Final = re.compile(_LINK + r"regions/(?P<region>[^/]+)/resourcePolicies/(?P<name>[^/]+)")
 _RUN_SECONDS: Final = (30, 120 * 86_400)
+_FLEX_RUN_SECONDS: Final = (30, 7 * 86_400)
+_QUEUE_SECONDS: Final = (0, 7200)
 _NOTICE_SECONDS: Final = 120
 _MOST_LABELS: Final = 64
 _MOST_OF_VALUE: Final = 262_144
@@ -90,6 +92,9 @@ def check(project: Project, zone: str, kind: str, body: Body) -> None:
         raise required("resource.networkInterfaces")
     _check_accelerators(kind, body)
     _check_scheduling(body.get("scheduling") or {}, bool(accelerators(kind, body)))
+    wait = (body.get("params") or {}).get("requestValidForDuration")
+    if wait is not None:
+        _check_duration(wait, "resource.params.requestValidForDuration", *_QUEUE_SECONDS)
     check_labels(body.get("labels") or {})
     check_metadata(body.get("metadata") or {})
     _check_policies(project, zone, kind, body.get("resourcePolicies") or [])
@@ -168,7 +173,8 @@ def _check_scheduling(scheduling: Body, has_accelerators: bool) -> None:
     if model == "FLEX_START" and limit is None:
         raise required(f"{at}.maxRunDuration")
     if limit is not None:
-        _check_duration(limit, f"{at}.maxRunDuration", *_RUN_SECONDS)
+        bounds = _FLEX_RUN_SECONDS if model == "FLEX_START" else _RUN_SECONDS
+        _check_duration(limit, f"{at}.maxRunDuration", *bounds)
     if notice is not None:
         if model != "SPOT":
             raise invalid(f"{at}.preemptionNoticeDuration", notice, "Only spot VMs have one.")

@@ -24,12 +24,14 @@ class Part:
 
     Attributes:
         usd: an hour of one, or of one GiB, in the Americas: on demand and as spot.
+        flex: what it is called on flex-start, and what it costs; None where there is no such part.
     """
 
     title: str
     group: str
     unit: str
     usd: tuple[str, str]
+    flex: tuple[str, str] | None = None
 
 
 # Of the list of August 2026, spot as that month's; Europe is a tenth dearer here.
@@ -38,14 +40,23 @@ PARTS: Final = (
     Part("N1 Predefined Instance Ram", "N1Standard", "GiBy.h", ("0.004237", "0.000940")),
     Part("G2 Instance Core", "CPU", "h", ("0.024988", "0.014035")),
     Part("G2 Instance Ram", "RAM", "GiBy.h", ("0.002927", "0.001644")),
-    Part("A2 Instance Core", "CPU", "h", ("0.031611", "0.016611")),
-    Part("A2 Instance Ram", "RAM", "GiBy.h", ("0.004237", "0.002226")),
+    Part(
+        *("A2 Instance Core", "CPU", "h", ("0.031611", "0.016611")),
+        ("DWS Defined Duration A2 Core", "0.017390"),
+    ),
+    Part(
+        *("A2 Instance Ram", "RAM", "GiBy.h", ("0.004237", "0.002226")),
+        ("DWS Defined Duration A2 Ram", "0.002330"),
+    ),
     Part("A3 Instance Core", "CPU", "h", ("0.029323", "0.016771")),
     Part("A3 Instance Ram", "RAM", "GiBy.h", ("0.002553", "0.001460")),
     Part("Nvidia Tesla T4 GPU", "GPU", "h", ("0.35", "0.165")),
     Part("Nvidia Tesla V100 GPU", "GPU", "h", ("2.48", "1.24")),
     Part("Nvidia L4 GPU", "GPU", "h", ("0.560040", "0.314555")),
-    Part("Nvidia Tesla A100 GPU", "GPU", "h", ("2.933908", "1.541451")),
+    Part(
+        *("Nvidia Tesla A100 GPU", "GPU", "h", ("2.933908", "1.541451")),
+        ("Nvidia Tesla A100 GPU attached to DWS Defined Duration VMs", "1.613650"),
+    ),
     Part("Nvidia Tesla A100 80GB GPU", "GPU", "h", ("3.969178", "2.160000")),
     Part("Nvidia H100 80GB GPU", "GPU", "h", ("9.701500", "5.548000")),
 )
@@ -71,11 +82,14 @@ def skus_of(project: Project) -> Iterator[Body]:
     for region in regions():
         for part in PARTS:
             place = f"running in {_PLACES[region]}"
-            for usage, words, usd in (
+            sold = [
                 ("OnDemand", part.title, part.usd[0]),
                 ("Preemptible", f"Spot Preemptible {part.title}", part.usd[1]),
                 ("Commit1Yr", f"Commitment v1: {part.title}", part.usd[0]),
-            ):
+            ]
+            if part.flex is not None:
+                sold.append(("OnDemand", *part.flex))
+            for usage, words, usd in sold:
                 title = f"{words} {place}"
                 told = project.prices.get(title, Decimal(usd) * _DEARER[region])
                 yield _sku(title, part, usage, region, told)

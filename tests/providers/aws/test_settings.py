@@ -69,6 +69,11 @@ def test_a_whole_document_is_read(tmp_path: Path) -> None:
         ("pools.gpu.launch_template.id", "template", "pools.gpu.launch_template.id"),
         ("pools.gpu.launch_template.version", "$Latest", "pools.gpu.launch_template.version"),
         ("pools.gpu.instance_types", [], "pools.gpu.instance_types: is empty"),
+        (
+            "pools.gpu.purchases",
+            "flex-start",
+            "flex-start is nothing to buy here: write",
+        ),
         ("pools.gpu.purchases", "reserved", "pools.gpu.purchases: reserved is nothing to buy"),
         ("pools.gpu.max_instances", 0, "pools.gpu.max_instances: must be at least 1"),
         ("pools.gpu.extras_usd_per_hour", -0.1, "pools.gpu.extras_usd_per_hour: "),

@@ -34,6 +34,7 @@ REGION: Final = "us-central1"
 ZONES: Final = ("us-central1-a", "us-central1-b")
 SMALL: Final = "gpu/g2-standard-4/us-central1-a/on-demand"
 SMALL_SPOT: Final = "gpu/g2-standard-4/us-central1-a/spot"
+FLEX: Final = "gpu/g2-standard-4/us-central1-a/flex-start"
 NOTICE_SECONDS: Final = 30.0
 
 QUICK: Final = Patience(
@@ -45,6 +46,7 @@ QUICK: Final = Patience(
     read_seconds=0.0,
 )
 _NUMBERS: Final = itertools.count()
+_MODELS: Final = {"spot": "SPOT", "on-demand": "STANDARD", "flex-start": "FLEX_START"}
 
 
 @cache
@@ -112,9 +114,12 @@ class GcpWorld:
     def exhaust(self, provider: Provider) -> str:
         offer_id = order(provider, "any").offer
         _, kind, zone, purchase = offer_id.split("/")
-        model = "SPOT" if purchase == "spot" else "STANDARD"
-        self.project.capacity[kind, zone, model] = 0
+        self.project.capacity[kind, zone, _MODELS[purchase]] = 0
         return offer_id
+
+    def give_capacity(self, offer_id: str, count: int = 1) -> None:
+        _, kind, zone, purchase = offer_id.split("/")
+        self.project.capacity[kind, zone, _MODELS[purchase]] = count
 
     def reclaim(self, provider: Provider, instance_id: str) -> None:
         lifecycle.preempt(self.project, name_of(instance_id))
@@ -185,6 +190,9 @@ class GcpWorld:
                 "spot": self.lay_template("castor-gpu-spot", provisioningModel="SPOT", **ends),
                 "on-demand": self.lay_template(
                     "castor-gpu-on-demand", provisioningModel="STANDARD", **ends
+                ),
+                "flex-start": self.lay_template(
+                    "castor-gpu-flex-start", provisioningModel="FLEX_START", **ends
                 ),
             },
             "machine_types": ["g2-standard-4", "g2-standard-8"],

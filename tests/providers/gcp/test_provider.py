@@ -12,14 +12,40 @@ from autoscaler.domain.errors import Unavailable
 from providers.gcp.provider import GcpProvider
 from providers.gcp.settings import Patience
 from tests.conformance.provider import OURS, ProviderConformance
+from tests.conformance.queue import QueueConformance
 from tests.fakes.gcp.server import FakeGcp
-from tests.providers.gcp.cloud import QUICK, GcpWorld
+from tests.providers.gcp.cloud import FLEX, QUICK, GcpWorld
 
 
 class TestGcpProvider(ProviderConformance):
     @pytest.fixture
     def cloud(self, fake: FakeGcp, tmp_path: Path) -> GcpWorld:
         return GcpWorld(fake, tmp_path)
+
+
+class QueueWorld(GcpWorld):
+    """It sells on flex-start, too, and has no capacity for that."""
+
+    def __init__(self, fake: FakeGcp, kept: Path) -> None:
+        super().__init__(fake, kept, purchases=["on-demand", "flex-start"])
+        self.give_capacity(FLEX, 0)
+
+
+class TestGcpQueue(QueueConformance):
+    @pytest.fixture
+    def cloud(self, fake: FakeGcp, tmp_path: Path) -> QueueWorld:
+        return QueueWorld(fake, tmp_path)
+
+
+@pytest.mark.gcp
+class TestGcpQueueThatLags(QueueConformance):
+    @pytest.fixture
+    def cloud(self, fake: FakeGcp, tmp_path: Path) -> GcpWorld:
+        world = LaggingWorld(fake, tmp_path, purchases=["on-demand", "flex-start"])
+        world.give_capacity(FLEX, 0)
+        world.project.lag_seconds = 8.0
+        world.project.staging_seconds = 15.0
+        return world
 
 
 @pytest.mark.gcp

@@ -71,6 +71,7 @@ def test_a_whole_document_is_read() -> None:
         ("pools.gpu.zones", ["us-central1-f"], "us-central1-f is not in regions.us-central1"),
         ("pools.gpu.templates.spot", "castor-gpu", "pools.gpu.templates.spot"),
         ("pools.gpu.purchases", ["spot", "on-demand"], "templates.on-demand is missing"),
+        ("pools.gpu.purchases", "flex-start", "templates.flex-start is missing"),
         ("pools.gpu.purchases", "reserved", "pools.gpu.purchases: reserved is nothing to buy"),
         ("pools.gpu.machine_types", [], "pools.gpu.machine_types: is empty"),
         ("pools.gpu.accelerator", {"type": "t4", "count": 1}, "write it like nvidia-tesla-t4"),

@@ -74,6 +74,9 @@ class SimulatedWorld:
             provider.launch(order(provider, f"fill-{token}"))
         return order(provider, "any").offer
 
+    def give_capacity(self, offer_id: str) -> None:
+        """Its trace has some as time passes."""
+
     def reclaim(self, provider: Provider, instance_id: str) -> None:
         assert isinstance(provider, SimulatedProvider)
         provider.reclaim(instance_id)

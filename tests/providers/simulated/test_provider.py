@@ -8,16 +8,18 @@ import pytest
 
 from autoscaler.domain.errors import InsufficientCapacity, PermissionDenied, QuotaExceeded
 from autoscaler.domain.instance import CloudState
-from autoscaler.domain.offer import Limit, LimitUnit
+from autoscaler.domain.offer import Limit, LimitUnit, Purchase
 from autoscaler.ledger.bill import amount
 from providers.simulated.capacity import CapacityTrace
 from providers.simulated.lifetimes import LognormalLifetimes
 from providers.simulated.settings import SimulatedSettings
 from tests.conformance.provider import THEIRS, ProviderConformance, order
+from tests.conformance.queue import QueueConformance
 from tests.providers.simulated.cloud import (
     BOOT_SECONDS,
     FOUR_DEVICES,
     NOTICE_SECONDS,
+    START_SECONDS,
     SimulatedWorld,
     offer,
     spot,
@@ -25,12 +27,42 @@ from tests.providers.simulated.cloud import (
 )
 
 HOUR = 3600.0
+FLEX = offer("flex", Purchase.FLEX_START, usd_per_hour=Decimal("0.30"), fill_seconds=600.0)
 
 
 class TestSimulated(ProviderConformance):
     @pytest.fixture
     def cloud(self) -> SimulatedWorld:
         return SimulatedWorld(offer(), spot(), limits=(FOUR_DEVICES,))
+
+
+class TestSimulatedQueue(QueueConformance):
+    @pytest.fixture
+    def cloud(self) -> SimulatedWorld:
+        return SimulatedWorld(offer(), FLEX, capacity={"flex": trace(0, 0, 1)})
+
+
+def test_what_waits_costs_nothing_and_gets_what_there_is_in_turn() -> None:
+    world = SimulatedWorld(FLEX, capacity={"flex": trace(1, 1, 2)})
+    first, second, third = (world.launch("flex", token) for token in "abc")
+    states = {seen.id: seen.state for seen in world.ours.instances()}
+    assert [states[one] for one in (first, second, third)] == [
+        CloudState.PENDING,
+        CloudState.QUEUED,
+        CloudState.QUEUED,
+    ]
+    world.clock.advance(400.0)
+    assert world.ours.billed_usd() == amount(FLEX.usd_per_hour, 400.0, 0)
+    world.clock.advance(300.0)
+    launched = {seen.id: seen.launched_seconds for seen in world.ours.instances()}
+    assert launched[second] == START_SECONDS + 600.0, "the moment, not that of the look"
+    assert launched[third] is None
+    world.ours.terminate([first])
+    launched = {seen.id: seen.launched_seconds for seen in world.ours.instances()}
+    assert launched[third] == START_SECONDS + 700.0
+    world.ours.terminate([second, third])
+    usd = FLEX.usd_per_hour
+    assert world.ours.billed_usd() == amount(usd, 700.0, 0) + amount(usd, 100.0, 0)
 
 
 def test_the_tags_name_who_launches() -> None:

@@ -246,6 +246,53 @@ run "pools_without_placement" {
   }
 }
 
+run "queued_capacity" {
+  command = plan
+
+  variables {
+    pools = {
+      big = {
+        image            = "projects/my-project/global/images/castor-7"
+        machine_types    = ["a3-highgpu-8g"]
+        purchases        = ["flex-start", "on-demand"]
+        max_instances    = 1
+        max_usd_per_hour = 50
+      }
+    }
+  }
+
+  assert {
+    condition = alltrue([
+      google_compute_instance_template.pool["big/flex-start"].scheduling[0].provisioning_model == "FLEX_START",
+      !google_compute_instance_template.pool["big/flex-start"].scheduling[0].preemptible,
+      google_compute_instance_template.pool["big/flex-start"].scheduling[0].instance_termination_action == "DELETE",
+      google_compute_instance_template.pool["big/flex-start"].scheduling[0].max_run_duration[0].seconds == 604800,
+      google_compute_instance_template.pool["big/flex-start"].reservation_affinity[0].type == "NO_RESERVATION",
+      length(google_compute_instance_template.pool["big/on-demand"].reservation_affinity) == 0,
+    ])
+    error_message = "What waits in the queue runs for a week at most, and takes nobody's reservation."
+  }
+}
+
+run "refuses_more_than_a_week_on_flex_start" {
+  command = plan
+
+  variables {
+    pools = {
+      big = {
+        image            = "projects/my-project/global/images/castor-7"
+        machine_types    = ["a3-highgpu-8g"]
+        purchases        = ["flex-start"]
+        max_instances    = 1
+        max_usd_per_hour = 50
+        max_run_hours    = 169
+      }
+    }
+  }
+
+  expect_failures = [var.pools]
+}
+
 run "example_minimal" {
   command = plan
 
