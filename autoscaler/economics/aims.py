@@ -17,6 +17,7 @@ from autoscaler.economics.candidates import (
 )
 from autoscaler.economics.objectives import PriceRange, value_of_time, value_of_time_when_late
 from autoscaler.economics.price import hull, value_of_time_between
+from autoscaler.economics.remaining import knows_the_end
 from autoscaler.economics.stages import (
     CHECKPOINT_SECONDS,
     Ends,
@@ -25,7 +26,7 @@ from autoscaler.economics.stages import (
     plan_stages,
 )
 from autoscaler.economics.supply import BoolArray, Supply
-from autoscaler.economics.switching import Ground, knows_the_end
+from autoscaler.economics.switching import Ground
 from autoscaler.economics.wording import duration, money, percent
 
 # What is not in any draw, the turns of the controller above all, must not cost a deadline: of its

@@ -19,17 +19,10 @@ from autoscaler.economics.exploration import (
 )
 from autoscaler.economics.keeping import Kept, Same
 from autoscaler.economics.objectives import MOST_TIMES_DEAREST, PriceRange, price_range
+from autoscaler.economics.remaining import knows_the_end, remaining_work, unknown_work, work_ahead
 from autoscaler.economics.sequence import best_sequences, cost_of_changing_now, due_now
 from autoscaler.economics.supply import BoolArray, Supply
-from autoscaler.economics.switching import (
-    Ground,
-    cost_by_way_of,
-    cost_to_finish,
-    knows_the_end,
-    remaining_work,
-    unknown_work,
-    work_ahead,
-)
+from autoscaler.economics.switching import Ground, cost_by_way_of, cost_to_finish
 from autoscaler.goodput.throughput import FloatArray
 
 # So much is kept of wishes, each of about so many tables of a number for each draw and candidate.

@@ -15,8 +15,8 @@ import numpy as np
 from autoscaler.domain.snapshot import JobSnapshot, ThroughputModel
 from autoscaler.economics.fluid import FluidJob, finish_prices
 from autoscaler.economics.price import price_of_progress
+from autoscaler.economics.remaining import UNKNOWN_REMAINING_SECONDS, knows_the_end
 from autoscaler.economics.supply import IntArray
-from autoscaler.economics.switching import UNKNOWN_REMAINING_SECONDS, knows_the_end
 from autoscaler.goodput.batch import goodput_table
 from autoscaler.goodput.formulas import predictor_of
 from autoscaler.goodput.throughput import FloatArray

@@ -15,7 +15,8 @@ from autoscaler.economics.exploration import (
     ways_on,
     worth_starting_on,
 )
-from autoscaler.economics.switching import cost_by_way_of, cost_to_finish, unknown_work
+from autoscaler.economics.remaining import unknown_work
+from autoscaler.economics.switching import cost_by_way_of, cost_to_finish
 from tests.economics.cases import LARGE, SMALL, job, model, snapshot
 from tests.economics.strategies import snapshots
 from tests.economics.test_switching import ground_of

@@ -13,6 +13,7 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Purchase
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts
 from autoscaler.economics.candidates import candidates
+from autoscaler.economics.remaining import remaining_work, work_ahead
 from autoscaler.economics.supply import supply_of
 from autoscaler.economics.switching import (
     Ground,
@@ -20,9 +21,7 @@ from autoscaler.economics.switching import (
     WaysOn,
     cost_by_way_of,
     cost_to_finish,
-    remaining_work,
     switches,
-    work_ahead,
 )
 from tests.economics import naive
 from tests.economics.cases import LARGE, NOW, SMALL, devices, job, offer, snapshot
