@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective, Preference
+from autoscaler.domain.offer import Offer
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts
 from autoscaler.economics.supply import supply_of
 from autoscaler.economics.wishes import Why, Wish, wish
@@ -66,6 +67,16 @@ def test_a_first_start_with_a_deadline_does_not_wait_for_capacity() -> None:
     assert target_of(known, moment) == spot, "it can be told that there is time"
 
 
+def times(offer: Offer, factor: int) -> Offer:
+    """An offer at so many times its price, and those of the ways to and from it."""
+    return replace(
+        offer,
+        usd_per_hour=offer.usd_per_hour * factor,
+        upload_usd_per_gb=offer.upload_usd_per_gb * factor,
+        download_usd_per_gb=offer.download_usd_per_gb * factor,
+    )
+
+
 def alone(one: JobSnapshot, value_usd_per_hour: float) -> JobSnapshot:
     """A long job that holds nothing: its choice is by the price of progress alone."""
     return replace(
@@ -118,10 +129,7 @@ def test_scaling_every_price_and_the_value_of_time_changes_nothing(
     moment: Snapshot, value: float, factor: int
 ) -> None:
     one = moment.jobs[0]
-    dearer = replace(
-        moment,
-        offers=tuple(replace(o, usd_per_hour=o.usd_per_hour * factor) for o in moment.offers),
-    )
+    dearer = replace(moment, offers=tuple(times(each, factor) for each in moment.offers))
     before = target_of(replace(one, objective=valued(value)), moment)
     after = target_of(replace(one, objective=valued(value * factor)), dearer)
     if before != after:
