@@ -2,8 +2,7 @@
 
 Learnt from what the store keeps of instances, so that a restart forgets nothing: how long spot
 lives until it is reclaimed, how long orders wait in queues, and which launches were refused.
-Refusals for other reasons than
-capacity are few and over soon; they count as such.
+Refusals for other reasons than capacity are few and over soon; they count as such.
 """
 
 from __future__ import annotations

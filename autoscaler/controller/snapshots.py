@@ -246,8 +246,8 @@ def _counted(
     a job would be settled on the first instance that the queue gives, and the others given up.
     """
     there = [each for each in instances if each.phase is not InstancePhase.QUEUED]
-    group = held_allocation(there)
-    if group is None or len(there) == len(instances):
+    group = held_allocation(there) if len(there) < len(instances) else None
+    if group is None:
         return there
     kinds = {offer.id: offer.device_kind for offer in offers}
     model = models.get(kinds.get(group.offer, ""))
