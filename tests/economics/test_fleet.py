@@ -1,0 +1,80 @@
+"""Jobs of a fleet are looked at together as each would be by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.job import InstanceBounds
+from autoscaler.domain.snapshot import JobSnapshot, SwitchingCosts
+from autoscaler.economics.candidates import candidates
+from autoscaler.economics.fleet import fleets
+from autoscaler.economics.objectives import MOST_TIMES_DEAREST
+from autoscaler.economics.supply import supply_of
+from autoscaler.economics.switching import Ground
+from tests.economics.cases import LARGE, SMALL, job, offer, snapshot
+
+SENT = {"upload_usd_per_gb": Decimal("0.12"), "download_usd_per_gb": Decimal("0.09")}
+OFFERS = (
+    SMALL,
+    LARGE,
+    offer("far", "0.05", network="b", **SENT),
+    offer("far-spot", "0.02", reclaims_per_hour=0.4, network="b", **SENT),
+    offer("farther", "0.04", devices=2, network="c", **SENT),
+)
+
+
+def jobs() -> list[JobSnapshot]:
+    held = [None, *(Allocation(each.id, 2, each.devices) for each in OFFERS)]
+    return [
+        job(
+            f"job-{index}",
+            held=one,
+            instances=InstanceBounds(2, 4),
+            remaining_examples=1e7,
+            spent_usd=0.5 * (index % 2) if one is None else 0.5,
+            held_reclaims_per_hour=0.1 if one is not None and one.offer == "far-spot" else None,
+            switching=SwitchingCosts(
+                *(0.5, 3.0),
+                checkpoint_seconds=float(index % 2),
+                checkpoint_interval_seconds=interval_seconds,
+                checkpoint_bytes=gigabytes * 1e9,
+                carry_seconds=10.0 * gigabytes,
+            ),
+        )
+        for interval_seconds in (None, 600.0)
+        for gigabytes in (0.0, 2.0)
+        for index, one in enumerate(held)
+    ]
+
+
+def test_networks_cost_a_fleet_s_job_what_they_cost_one_alone() -> None:
+    some = [replace(one, id=f"job-{index}") for index, one in enumerate(jobs())]
+    moment = snapshot(*some, offers=OFFERS)
+    supply = supply_of(moment)
+    room = supply.maximum
+    compared = 0
+    for fleet in fleets(some, supply, room, MOST_TIMES_DEAREST):
+        taken = fleet.switches(None)
+        for row, one in enumerate(fleet.jobs):
+            every = candidates(one, supply)
+            alone = Ground(every, one.switching, room, one.spent_usd > 0).from_held(None)
+            for column in np.flatnonzero(fleet.lists.exists[row]).tolist():
+                at = every.sizes.index(
+                    int(fleet.lists.offer[row, column]),
+                    int(fleet.lists.instances[row, column]),
+                    int(fleet.lists.devices_used[row, column]),
+                )
+                assert fleet.lists.usd_per_second[row, column] == pytest.approx(
+                    every.usd_per_second[at]
+                )
+                for name in ("boot_usd", "carried_usd", "pause_seconds", "works_on"):
+                    assert getattr(taken, name)[row, column] == pytest.approx(
+                        getattr(alone, name)[at]
+                    ), (one.held, every.allocation(at or 0), name)
+                compared += bool(alone.carried_usd[at] > 0)
+    assert compared > 20
