@@ -34,8 +34,8 @@ setup: $(INSTALLED) ## Make .venv with everything in it, pinned.
 demo: $(INSTALLED) ## Watch two real training jobs share a small cloud on this machine.
 	@$(BIN)/castor demo $(ARGS)
 
-test: $(INSTALLED) ## Run the test suite: three at a time on two cores, for many wait.
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+test: $(INSTALLED) ## Run the test suite: four at a time on two cores, for many wait.
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
 
 test-kills: $(INSTALLED) ## Run the tests that take minutes: controllers killed at random.
 	@$(BIN)/python -m pytest -m slow $(ARGS)

@@ -27,7 +27,7 @@ OBJECT = "storage.googleapis.com/Object"
 OBJECTS = "projects/_/buckets/castor-prod-my-project/objects"
 
 # Terraform takes five seconds on a quiet machine, and its tests share one run.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.gcp, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="session")
