@@ -90,7 +90,7 @@ def open_session(endpoint_url: str | None = None) -> Session:
     except (GoogleAuthError, OSError, ValueError) as error:
         if endpoint_url is not None and _is_here(urlsplit(endpoint_url).hostname or ""):
             return Session(AnonymousCredentials(), endpoint_url)
-        words = " ".join(str(error).split())[:300]
+        words = " ".join(str(error).split())[:300].rstrip(".")
         raise PermissionDenied(f"no credentials: {words}: {WAY_TO_CREDENTIALS}") from error
     return Session(credentials, endpoint_url)
 
