@@ -5,12 +5,11 @@ A source of pools is a file, or where Terraform wrote them.
 
 from __future__ import annotations
 
-import ipaddress
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import SpecError
@@ -18,6 +17,7 @@ from autoscaler.spec.form_file import read_text
 from autoscaler.spec.located_yaml import read_yaml
 from providers.base import Provider
 from providers.cloud.following import FollowingProvider, PoolsSource
+from providers.cloud.hosts import is_any, is_here, is_url_here
 from providers.local.provider import LocalProvider
 from providers.local.settings import LocalSettings
 from providers.storage import JobStorage
@@ -102,8 +102,9 @@ def cloud_of(source: str) -> str:
 
 
 def _open_aws_storage(source: str, kept: Path, clock: Clock) -> JobStorage:
-    from providers.aws.reading import fetch_settings, open_session, parse_settings
-    from providers.aws.storage import S3JobStorage
+    with _with_extra(AWS):
+        from providers.aws.reading import fetch_settings, open_session, parse_settings
+        from providers.aws.storage import S3JobStorage
 
     settings = PoolsSource(source, kept, fetch_settings, parse_settings).read_or_recall()
     endpoint_url = settings.endpoint_url or os.environ.get("AWS_ENDPOINT_URL")
@@ -112,24 +113,21 @@ def _open_aws_storage(source: str, kept: Path, clock: Clock) -> JobStorage:
 
 
 def _open_gcp_storage(source: str, kept: Path, clock: Clock) -> JobStorage:
-    from providers.gcp.reading import fetch_settings, parse_settings
-    from providers.gcp.session import open_session
-    from providers.gcp.storage import GcsJobStorage
+    with _with_extra(GCP):
+        from providers.gcp.reading import fetch_settings, parse_settings
+        from providers.gcp.session import open_session
+        from providers.gcp.storage import GcsJobStorage
 
     settings = PoolsSource(source, kept, fetch_settings, parse_settings).read_or_recall()
     return GcsJobStorage(settings, open_session(settings.endpoint_url), clock)
 
 
 def _open_aws(source: str, state: Path, host: str, controller: str, clock: Clock) -> Provider:
-    try:
+    with _with_extra(AWS):
         from providers.aws.provider import AwsProvider
         from providers.aws.reading import fetch_settings, open_session, parse_settings
         from providers.aws.settings import AwsSettings, Patience
         from providers.cloud.price_list import read_price_table
-    except ModuleNotFoundError as error:
-        raise SpecError(
-            f"{error.name} is not installed: pip install castor-autoscaler[server,aws]", "--pools"
-        ) from error
     session, patience = open_session(), Patience()
 
     def connect(settings: AwsSettings) -> AwsProvider:
@@ -142,17 +140,13 @@ def _open_aws(source: str, state: Path, host: str, controller: str, clock: Clock
 
 
 def _open_gcp(source: str, state: Path, host: str, controller: str, clock: Clock) -> Provider:
-    try:
+    with _with_extra(GCP):
         from providers.cloud.price_list import read_price_table
         from providers.gcp.provider import GcpProvider
         from providers.gcp.reading import fetch_settings, parse_settings
         from providers.gcp.records import Records
         from providers.gcp.session import open_session
         from providers.gcp.settings import GcpSettings, Patience
-    except ModuleNotFoundError as error:
-        raise SpecError(
-            f"{error.name} is not installed: pip install castor-autoscaler[server,gcp]", "--pools"
-        ) from error
     patience = Patience()
     records = Records(state / "gcp.db", controller)
 
@@ -184,23 +178,20 @@ def _require_place(place: str, source: str, kept: Path) -> None:
 
 def _require_reachable(host: str, endpoint_url: str | None) -> None:
     """Instances that can't reach their controller would be paid for until they give up."""
-    elsewhere = endpoint_url is None or not _is_here(urlsplit(endpoint_url).hostname or "")
-    if _is_any(host) or (elsewhere and _is_here(host)):
+    if is_any(host) or (is_here(host) and not is_url_here(endpoint_url)):
         raise SpecError(
             f"instances can't reach {host}: name the address of this host in their network",
             "--host",
         )
 
 
-def _is_here(host: str) -> bool:
+@contextmanager
+def _with_extra(cloud: str) -> Iterator[None]:
+    """What is imported in here is installed with the extra that is called as its cloud."""
     try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name
-        return False
-
-
-def _is_any(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:  # a name
-        return False
+        yield
+    except ModuleNotFoundError as error:
+        raise SpecError(
+            f"{error.name} is not installed: pip install castor-autoscaler[server,{cloud}]",
+            "--pools",
+        ) from error

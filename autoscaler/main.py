@@ -107,8 +107,6 @@ class Deployment:
         self.store: Store = open_store(settings.store_url or f"sqlite:///{state / 'castor.db'}")
         self.authentication = Authentication(self.store, load_key(state / "secret.key"), clock)
         self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="castor-call")
-        # Without one all instances see the directory of jobs.
-        self.storage = open_storage(settings.pools, state, clock)
         self.controller = self._controller(policy, url)
         self.app = self._app()
 
@@ -143,6 +141,8 @@ class Deployment:
             self._clock,
         )
         self._verifiers = {name: provider.identity for name, provider in providers.items()}
+        # Without one all instances see the directory of jobs.
+        self.storage = open_storage(settings.pools, settings.state, self._clock)
         parts = ControllerParts(
             store=self.store,
             providers=providers,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from ipaddress import ip_address
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import google.auth
 from google.api_core.client_options import ClientOptions
@@ -15,6 +13,7 @@ from google.auth.transport import DEFAULT_REFRESH_STATUS_CODES
 from google.auth.transport.requests import AuthorizedSession, Request
 
 from autoscaler.domain.errors import PermissionDenied
+from providers.cloud.hosts import is_url_here
 from providers.gcp.errors import CALL_ERRORS, WAY_TO_CREDENTIALS, Call, provider_error
 
 _SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
@@ -88,15 +87,8 @@ def open_session(endpoint_url: str | None = None) -> Session:
     try:
         credentials, _ = google.auth.default(scopes=_SCOPES)
     except (GoogleAuthError, OSError, ValueError) as error:
-        if endpoint_url is not None and _is_here(urlsplit(endpoint_url).hostname or ""):
+        if is_url_here(endpoint_url):
             return Session(AnonymousCredentials(), endpoint_url)
         words = " ".join(str(error).split())[:300].rstrip(".")
         raise PermissionDenied(f"no credentials: {words}: {WAY_TO_CREDENTIALS}") from error
     return Session(credentials, endpoint_url)
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:  # a name
-        return False

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,19 @@ def test_a_policy_that_buys_nothing_does_not_serve(tmp_path: Path, policy: str) 
     with pytest.raises(SpecError, match=f"policy: .*{policy}"):
         serve(ServeSettings(state, port=0, policy=policy))
     assert not (state / "castor.db").exists()
+
+
+@pytest.mark.parametrize("cloud", ["aws", "gcp"])
+def test_pools_of_a_cloud_whose_extra_is_not_installed_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cloud: str
+) -> None:
+    monkeypatch.setitem(sys.modules, f"providers.{cloud}.reading", None)
+    pools = tmp_path / "pools.json"
+    pools.write_text(json.dumps({"cloud": cloud}))
+    state = tmp_path / "state"
+    with pytest.raises(SpecError, match=rf"pip install castor-autoscaler\[server,{cloud}\]"):
+        serve(ServeSettings(state, port=0, local=None, pools=(str(pools),)))
+    assert not (state / "place-of-jobs").exists(), "nothing is kept of pools that can't be used"
 
 
 def with_lease(lease: str) -> float:
