@@ -32,8 +32,6 @@ _LOOK_AGAIN_SECONDS = 60.0
 _FORGOTTEN_SECONDS = 30 * 86400.0
 # Beliefs move by such a part of their doubling, or not at all: what is no news is planned once.
 _STEPS = 4
-# What has capacity at times: for that, what is believed of it changes.
-_LEARNT = (Purchase.SPOT, Purchase.FLEX_START)
 
 
 class Experience:
@@ -54,7 +52,7 @@ class Experience:
         """The offers with the reclaims and the waiting for capacity to be expected now."""
         refusals = self._store.capacity.refusals()
         places = {offer.id: place for offer in offers if (place := _place(offer)) is not None}
-        if refusals or any(offer.purchase in _LEARNT for offer in offers):
+        if refusals or any(offer.purchase.is_at_times for offer in offers):
             news = (tuple(offers), frozenset(held.id for held in alive), frozenset(refusals))
             waited_seconds = now_seconds - self._looked_seconds
             if news != self._looked_at or waited_seconds >= _LOOK_AGAIN_SECONDS:

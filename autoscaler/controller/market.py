@@ -83,7 +83,7 @@ class Market:
     def _with_ways(self, offer: Offer) -> Offer:
         """With what it costs to send jobs' files from there and back, if they lie elsewhere."""
         home = self._files_network
-        if home is None or home == offer.network:
+        if home is None:
             return offer
         return replace(
             offer,

@@ -20,6 +20,11 @@ class Purchase(StrEnum):
     FLEX_START = "flex-start"
     RESERVED = "reserved"
 
+    @property
+    def is_at_times(self) -> bool:
+        """Whether it is to be expected that there is capacity for it at times only."""
+        return self in (Purchase.SPOT, Purchase.FLEX_START)
+
 
 # Spot prices move within hours, price lists a few times a year, what is paid not at all.
 _FRESH_SECONDS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -58,8 +58,8 @@ class Candidates:
     """A allocations of one job, and K equally likely draws of what each earns.
 
     Attributes:
-        offers: those of the supply.
-        sizes: A allocations of them.
+        terms: those of the supply.
+        sizes: A allocations of its offers.
         usd_per_second: with the refills of spot and the ways of checkpoints, (A,).
         goodput: useful examples a second, with the reclaims of spot, (K, A); above 0.
         measured: whether step times of that size were measured on that kind of device, (A,).
@@ -69,7 +69,7 @@ class Candidates:
         ahead: what is known of the rest of the job beyond what is measured now.
     """
 
-    offers: tuple[Offer, ...]
+    terms: Terms
     sizes: Sizes
     usd_per_second: FloatArray
     goodput: FloatArray
@@ -81,6 +81,11 @@ class Candidates:
 
     def __len__(self) -> int:
         return len(self.usd_per_second)
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """O offers in the order of their ids."""
+        return self.terms.offers
 
     @cached_property
     def seconds_per_example(self) -> FloatArray:
@@ -98,8 +103,7 @@ class Candidates:
     @cached_property
     def unit_usd_per_second(self) -> FloatArray:
         """The plain price of one instance, (A,)."""
-        prices = np.array([offer.usd_per_second for offer in self.offers])
-        return prices[self.sizes.offer]
+        return self.terms.usd_per_second[self.sizes.offer]
 
     def only(self, kept: IntArray) -> Candidates:
         """Those of these increasing indices, what is held among them."""
@@ -107,7 +111,7 @@ class Candidates:
         if ahead is not None:
             ahead = Ahead(ahead.work, ahead.seconds_per_example[:, :, kept])
         return Candidates(
-            offers=self.offers,
+            terms=self.terms,
             sizes=self.sizes.take(kept),
             usd_per_second=self.usd_per_second[kept],
             goodput=self.goodput[:, kept],
@@ -124,10 +128,9 @@ class Candidates:
 
     def index(self, allocation: Allocation | None) -> int | None:
         """Where that allocation stands."""
-        ids = [offer.id for offer in self.offers]
-        if allocation is None or allocation.offer not in ids:
+        offer = None if allocation is None else self.terms.index.get(allocation.offer)
+        if allocation is None or offer is None:
             return None
-        offer = ids.index(allocation.offer)
         return self.sizes.index(offer, allocation.instances, allocation.devices_used)
 
     def allocation(self, index: int) -> Allocation:
@@ -203,7 +206,7 @@ def _candidates(job: JobSnapshot, supply: Supply) -> Candidates:
     earns = np.asarray((goodput > 0).all(axis=0))
     sizes = sizes.take(earns)
     return Candidates(
-        offers=supply.offers,
+        terms=supply.terms,
         sizes=sizes,
         usd_per_second=_price(job, supply, sizes),
         goodput=goodput[:, earns],
@@ -248,23 +251,25 @@ def billed_starts_seconds(switching: SwitchingCosts, offers: Sequence[Offer]) ->
 
 def fills_of_jobs(some: Sequence[SwitchingCosts], terms: Terms) -> FloatArray:
     """How long orders of J jobs wait for the capacity of each offer, (J, O)."""
-    usual = np.array([offer.fill_seconds for offer in terms.offers], dtype=np.float64)
-    found = np.tile(usual, (len(some), 1))
-    for row, switching in zip(found, some, strict=True):
-        for offer, seconds in switching.fill_seconds.items():
-            if offer in terms.index:
-                row[terms.index[offer]] = seconds
-    return found
+    usual = [offer.fill_seconds for offer in terms.offers]
+    return _of_jobs(usual, [switching.fill_seconds for switching in some], terms)
 
 
 def billed_starts_of_jobs(some: Sequence[SwitchingCosts], terms: Terms) -> FloatArray:
     """`billed_starts_seconds` of J jobs, (J, O)."""
     boots = [offer.boot_seconds for offer in terms.offers]
-    found = np.tile(np.array(boots, dtype=np.float64), (len(some), 1))
-    for row, switching in zip(found, some, strict=True):
-        for offer, seconds in switching.start_seconds.items():
+    return _of_jobs(boots, [switching.start_seconds for switching in some], terms)
+
+
+def _of_jobs(
+    usual: Sequence[float], own: Sequence[Mapping[str, float]], terms: Terms
+) -> FloatArray:
+    """What each of J jobs knows itself of some offers, by their ids, else the usual, (J, O)."""
+    found = np.tile(np.array(usual, dtype=np.float64), (len(own), 1))
+    for row, known in zip(found, own, strict=True):
+        for offer, value in known.items():
             if offer in terms.index:
-                row[terms.index[offer]] = seconds
+                row[terms.index[offer]] = value
     return found
 
 

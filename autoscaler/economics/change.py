@@ -102,7 +102,7 @@ def change_to(wish: Wish, target: int) -> Change:
     price = float(candidates.usd_per_second[target])
     idle_seconds = 0.0 if taken.works_on[target] else float(taken.ready_seconds[target])
     pause_usd = float(taken.pause_seconds[target]) * (price + value)
-    network = wish.at.network[candidates.sizes.offer]
+    network = candidates.terms.network[candidates.sizes.offer]
     return Change(
         rate_before=0.0 if held is None else float(candidates.rate[held]),
         rate_after=float(candidates.rate[target]),

@@ -29,7 +29,6 @@ from autoscaler.economics.switching import (
     Switches,
     between,
     from_nothing,
-    is_sure,
     standing_usd,
 )
 from autoscaler.economics.wishes import Why
@@ -183,12 +182,12 @@ class Fleet:
     def ends(self) -> End:
         """The candidates as ends of changes, (J, M)."""
         lists, terms = self.lists, self.supply.terms
-        offers, instances = terms.offers, lists.instances
-        checkpoint = np.array([[job.switching.checkpoint_bytes] for job in self.jobs])
-        starts = billed_starts_of_jobs([job.switching for job in self.jobs], terms)
+        instances = lists.instances
+        costs = [job.switching for job in self.jobs]
+        checkpoint = np.array([[each.checkpoint_bytes] for each in costs])
         of_jobs = np.arange(len(self.jobs))[:, None]
-        billed = starts[of_jobs, lists.offer]
-        fill = fills_of_jobs([job.switching for job in self.jobs], terms)
+        billed = billed_starts_of_jobs(costs, terms)[of_jobs, lists.offer]
+        fill = fills_of_jobs(costs, terms)
         return End(
             offer=lists.offer,
             instances=instances,
@@ -198,7 +197,7 @@ class Fleet:
             unit_usd_per_second=terms.usd_per_second[lists.offer],
             start_seconds=fill[of_jobs, lists.offer] + billed,
             billed_start_seconds=billed,
-            is_sure=np.array([is_sure(offer) for offer in offers])[lists.offer],
+            is_sure=terms.is_sure[lists.offer],
             network=terms.network[lists.offer],
             upload_usd=checkpoint * terms.upload_usd_per_byte[lists.offer],
             download_usd=checkpoint * instances * terms.download_usd_per_byte[lists.offer],

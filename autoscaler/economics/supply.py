@@ -71,19 +71,26 @@ class Terms:
         return np.array([offer.reclaims_per_hour for offer in self.offers], dtype=np.float64)
 
     @cached_property
+    def is_sure(self) -> BoolArray:
+        """Whether instances of each offer come when they are ordered, as far as is known, (O,)."""
+        return np.array([is_sure(offer) for offer in self.offers], dtype=np.bool_)
+
+    @cached_property
     def network(self) -> IntArray:
         """A number for the network of each offer, (O,)."""
-        return networks(self.offers)
+        numbers: dict[str, int] = {}
+        found = [numbers.setdefault(offer.network, len(numbers)) for offer in self.offers]
+        return np.array(found, dtype=np.int64)
 
     @cached_property
     def upload_usd_per_byte(self) -> FloatArray:
         """From an instance of each offer to where jobs keep their files, (O,)."""
-        return usd_per_byte(offer.upload_usd_per_gb for offer in self.offers)
+        return _per_byte(offer.upload_usd_per_gb for offer in self.offers)
 
     @cached_property
     def download_usd_per_byte(self) -> FloatArray:
         """From there to an instance of each offer, (O,)."""
-        return usd_per_byte(offer.download_usd_per_gb for offer in self.offers)
+        return _per_byte(offer.download_usd_per_gb for offer in self.offers)
 
     @cached_property
     def has_ways(self) -> bool:
@@ -221,16 +228,12 @@ def with_tolerance(room: FloatArray) -> FloatArray:
     return most
 
 
-def networks(offers: Iterable[Offer]) -> IntArray:
-    """A number for the network of each offer, (O,)."""
-    numbers: dict[str, int] = {}
-    return np.array(
-        [numbers.setdefault(offer.network, len(numbers)) for offer in offers], np.int64
-    )
+def is_sure(offer: Offer) -> bool:
+    """Whether an instance comes when it is ordered, as far as is known."""
+    return not offer.purchase.is_at_times and offer.fill_seconds == 0
 
 
-def usd_per_byte(usd_per_gb: Iterable[Decimal]) -> FloatArray:
-    """Of each, (O,)."""
+def _per_byte(usd_per_gb: Iterable[Decimal]) -> FloatArray:
     return np.array([float(usd) / BYTES_PER_GB for usd in usd_per_gb], dtype=np.float64)
 
 

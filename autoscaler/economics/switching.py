@@ -12,16 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.snapshot import SwitchingCosts
 from autoscaler.economics.candidates import Candidates, billed_starts_seconds, starts_seconds
-from autoscaler.economics.supply import (
-    BoolArray,
-    IntArray,
-    fits,
-    networks,
-    usd_per_byte,
-)
+from autoscaler.economics.supply import BoolArray, IntArray, fits
 from autoscaler.goodput.throughput import FloatArray
 
 
@@ -109,30 +102,6 @@ class Ground:
     def billed_start_seconds(self) -> FloatArray:
         """From the launch of an instance of each offer to its first step, (O,)."""
         return billed_starts_seconds(self.switching, self.candidates.offers)
-
-    @cached_property
-    def is_sure(self) -> BoolArray:
-        """Whether instances of each offer come when they are ordered, as far as is known, (O,)."""
-        return np.array([is_sure(offer) for offer in self.candidates.offers])
-
-    @cached_property
-    def upload_usd(self) -> FloatArray:
-        """For the way of a checkpoint from an instance of each offer, (O,)."""
-        offers = self.candidates.offers
-        usd = usd_per_byte(offer.upload_usd_per_gb for offer in offers)
-        return self.switching.checkpoint_bytes * usd
-
-    @cached_property
-    def download_usd(self) -> FloatArray:
-        """For the way of a checkpoint to an instance of each offer, (O,)."""
-        offers = self.candidates.offers
-        usd = usd_per_byte(offer.download_usd_per_gb for offer in offers)
-        return self.switching.checkpoint_bytes * usd
-
-    @cached_property
-    def network(self) -> IntArray:
-        """A number for the network of each offer, (O,)."""
-        return networks(self.candidates.offers)
 
     @cached_property
     def _from_held(self) -> dict[float | None, Switches]:
@@ -252,8 +221,8 @@ def between(
 
 
 def _end(at: Ground, which: int | IntArray) -> End:
-    candidates = at.candidates
-    sizes = candidates.sizes
+    candidates, terms = at.candidates, at.candidates.terms
+    sizes, checkpoint_bytes = candidates.sizes, at.switching.checkpoint_bytes
     offer = sizes.offer[which]
     return End(
         offer=offer,
@@ -264,17 +233,13 @@ def _end(at: Ground, which: int | IntArray) -> End:
         unit_usd_per_second=candidates.unit_usd_per_second[which],
         start_seconds=at.start_seconds[offer],
         billed_start_seconds=at.billed_start_seconds[offer],
-        is_sure=at.is_sure[offer],
-        network=at.network[offer],
-        upload_usd=at.upload_usd[offer],
-        download_usd=at.download_usd[offer] * sizes.instances[which],
+        is_sure=terms.is_sure[offer],
+        network=terms.network[offer],
+        upload_usd=checkpoint_bytes * terms.upload_usd_per_byte[offer],
+        download_usd=(
+            checkpoint_bytes * terms.download_usd_per_byte[offer] * sizes.instances[which]
+        ),
     )
-
-
-def is_sure(offer: Offer) -> bool:
-    """Whether an instance comes when it is ordered, as far as is known."""
-    has_capacity = offer.purchase not in (Purchase.SPOT, Purchase.FLEX_START)
-    return has_capacity and offer.fill_seconds == 0
 
 
 def _fit_beside(at: Ground, source: IntArray, target: IntArray) -> BoolArray:

@@ -89,8 +89,7 @@ class OfferForm(Form):
             raise ValueError(
                 "spot is taken back: write reclaims_per_hour, 0 if it never is, or a trace"
             )
-        is_at_times = self.purchase in (Purchase.SPOT, Purchase.FLEX_START)
-        if self.trace is not None and not is_at_times:
+        if self.trace is not None and not self.purchase.is_at_times:
             raise ValueError(f"{self.purchase} is always there: leave trace out")
         if self.purchase is not Purchase.SPOT and self.reclaims_per_hour:
             raise ValueError(

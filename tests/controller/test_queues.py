@@ -20,7 +20,7 @@ from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.snapshot import JobSnapshot, ThroughputModel
 from autoscaler.economics.candidates import start_seconds
 from autoscaler.economics.reasons import place
-from autoscaler.economics.switching import is_sure
+from autoscaler.economics.supply import is_sure
 from autoscaler.store.memory.store import memory_store
 from autoscaler.store.store import Store
 from tests.controller.world import World

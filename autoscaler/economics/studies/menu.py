@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from autoscaler.domain.allocation import Allocation
-from autoscaler.domain.offer import Limit, Offer, Purchase
+from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.candidates import billed_start_seconds
 from autoscaler.economics.studies.rung import StudySupply, TrialSwitching
@@ -18,7 +18,6 @@ from autoscaler.goodput.throughput import FloatArray
 
 # Of offers that differ in zone and price alone, so many of the cheapest are looked at.
 _ALIKE = 2
-_NOT_ALWAYS_THERE = (Purchase.SPOT, Purchase.FLEX_START)
 # Numbers of instances are all looked at up to here, and from there on each half as many more.
 _EVERY = 4
 _STEP = 1.5
@@ -128,7 +127,7 @@ def _cheapest(offers: Iterable[Offer]) -> list[Offer]:
     """Of each kind of instance and of purchase the cheapest."""
     alike: dict[object, list[Offer]] = defaultdict(list)
     for offer in offers:
-        terms = offer.purchase if offer.purchase in _NOT_ALWAYS_THERE else None
+        terms = offer.purchase if offer.purchase.is_at_times else None
         alike[offer.device_kind, offer.devices, terms].append(offer)
     kept = []
     for each in alike.values():
