@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,16 @@ class Deployment:
             )
         self.client().close()
 
+    @contextmanager
+    def running(self) -> Iterator[Deployment]:
+        """Started, and ended with all that outlives its controller."""
+        try:
+            self.start()
+            yield self
+        finally:
+            self.end()
+            self._put_lights_out()
+
     def client(self) -> Client:
         return wait_until(self._connected, 60, "a controller that answers")  # type: ignore[no-any-return]
 
@@ -99,7 +109,7 @@ class Deployment:
             self._process.wait(60)
             self._process = None
 
-    def put_lights_out(self) -> None:
+    def _put_lights_out(self) -> None:
         """Lighthouses outlive their controller: those of a story that broke off."""
         lights = LighthouseHost(self.state / "lighthouses", "127.0.0.1", SystemClock())
         for job in lights.running():

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import httpx
 
+from tests.fakes.gcp.project import Project
 from tests.fakes.gcp.server import FakeGcp
 
 MODULE: Final = Path(__file__).parents[2] / "terraform" / "modules" / "gcp"
@@ -32,6 +33,14 @@ def environment(url: str, directory: Path) -> dict[str, str]:
         "CLOUDSDK_CONFIG": str(directory / "gcloud"),
         "NO_GCE_CHECK": "true",
     }
+
+
+def new_project(fake: FakeGcp, project: str) -> Project:
+    """One in which nothing takes long."""
+    found = fake.front.project(project)
+    found.provision_seconds = found.staging_seconds = 0.5
+    found.delete_seconds = 2.0
+    return found
 
 
 def lay_ground(fake: FakeGcp, project: str) -> str:

@@ -42,9 +42,7 @@ def compute(tmp_path: Path) -> Iterator[GcpMachines]:
     if which("curl") is None:
         pytest.skip("curl is not installed")
     fake = FakeGcp(SystemClock())
-    project = fake.front.project(PROJECT)
-    project.provision_seconds = project.staging_seconds = 0.5
-    project.delete_seconds = 2.0
+    gce_ground.new_project(fake, PROJECT)
     machines = GcpMachines(fake, PROJECT, tmp_path / "compute")
     yield machines
     machines.close()
@@ -59,11 +57,8 @@ def deployment(ec2: AwsMachines, compute: GcpMachines, tmp_path: Path) -> Iterat
         **ec2_ground.environment(ec2.fake.url, KEY),
         **gce_ground.environment(compute.fake.url, tmp_path),
     }
-    deployment = Deployment(tmp_path, environment, *sources)
-    deployment.start()
-    yield deployment
-    deployment.end()
-    deployment.put_lights_out()
+    with Deployment(tmp_path, environment, *sources).running() as deployment:
+        yield deployment
 
 
 @pytest.mark.gcp

@@ -44,11 +44,8 @@ def machines(fake: FakeAws, tmp_path: Path) -> Iterator[AwsMachines]:
 @pytest.fixture
 def deployment(fake: FakeAws, tmp_path: Path) -> Iterator[Deployment]:
     source = lay_ground(fake, KEY)
-    deployment = Deployment(tmp_path, environment(fake.url, KEY), source)
-    deployment.start()
-    yield deployment
-    deployment.end()
-    deployment.put_lights_out()
+    with Deployment(tmp_path, environment(fake.url, KEY), source).running() as deployment:
+        yield deployment
 
 
 @pytest.mark.aws

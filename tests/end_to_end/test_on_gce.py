@@ -15,7 +15,7 @@ pytest.importorskip("google.cloud.compute_v1", reason="the extra gcp is not inst
 
 from autoscaler.clock import SystemClock
 from tests.end_to_end.deployment import Deployment, Story
-from tests.end_to_end.gce_ground import environment, lay_ground
+from tests.end_to_end.gce_ground import environment, lay_ground, new_project
 from tests.end_to_end.stories import Stories
 from tests.fakes.gcp import lifecycle
 from tests.fakes.gcp.machines import GcpMachines
@@ -36,12 +36,7 @@ def server() -> Iterator[FakeGcp]:
 
 @pytest.fixture
 def project(server: FakeGcp) -> Project:
-    """A new one, in which nothing takes long."""
-    project = server.front.project(f"my-project-{next(_NUMBERS)}")
-    project.provision_seconds = 0.5
-    project.staging_seconds = 0.5
-    project.delete_seconds = 2.0
-    return project
+    return new_project(server, f"my-project-{next(_NUMBERS)}")
 
 
 @pytest.fixture
@@ -54,11 +49,8 @@ def machines(server: FakeGcp, project: Project, tmp_path: Path) -> Iterator[GcpM
 @pytest.fixture
 def deployment(server: FakeGcp, project: Project, tmp_path: Path) -> Iterator[Deployment]:
     source = lay_ground(server, project.id)
-    deployment = Deployment(tmp_path, environment(server.url, tmp_path), source)
-    deployment.start()
-    yield deployment
-    deployment.end()
-    deployment.put_lights_out()
+    with Deployment(tmp_path, environment(server.url, tmp_path), source).running() as deployment:
+        yield deployment
 
 
 @pytest.mark.gcp

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -180,8 +181,7 @@ def test_the_ground_bears(ground: Ground, tmp_path: Path) -> None:
     source = ground.output("pools_source")
     machines = AwsMachines(ground.fake, KEY, tmp_path / "machines")
     deployment = Deployment(tmp_path, environment(ground.fake.url, KEY), source)
-    try:
-        deployment.start()
+    with closing(machines), deployment.running():
         deployment.submit("words")
         story = Story(deployment, machines, "words")
         story.trains_on(1)
@@ -202,9 +202,5 @@ def test_the_ground_bears(ground: Ground, tmp_path: Path) -> None:
         story.trains_on(1, without=first)
         assert "trouble" not in deployment.castor("status")
         deployment.castor("drain", "--all")
-    finally:
-        deployment.end()
-        deployment.put_lights_out()
-        machines.close()
     ground.terraform.run("destroy", "-auto-approve", "-input=false")
     assert ground.states() == {"terminated"}

@@ -32,6 +32,7 @@ from tests.fakes.aws.server import FakeAws
 from tests.fakes.gcp.server import FakeGcp
 from tests.providers.aws.cloud import AwsWorld
 from tests.providers.cloud.world import FakeCloud
+from tests.providers.gcp.cloud import ZONES as GCP_ZONES
 from tests.providers.gcp.cloud import GcpWorld
 
 pytestmark = pytest.mark.gcp
@@ -100,6 +101,11 @@ class BothClouds:
         self.trained_in.append(frozenset(each.network for each in trained))
         self.controller.tick(self.clock.now())
 
+    def sell_out(self) -> None:
+        """Compute Engine has none of the type, in either zone."""
+        for zone in GCP_ZONES:
+            self.gcp.project.capacity["g2-standard-4", zone, "STANDARD"] = 0
+
     def learn(self, kind: str) -> None:
         """As measured by an earlier stretch of the job on devices of that kind."""
         seen = StepObservation(kind, 1, 1, BATCH, 0, STEPS[kind], 0.0, 500)
@@ -152,8 +158,7 @@ def test_a_job_moves_to_the_cloud_whose_progress_costs_less_by_its_checkpoint(
 ) -> None:
     both = BothClouds(clouds, tmp_path, checkpoint_bytes=2e9, examples=5e6)
     both.learn("t4")
-    both.gcp.project.capacity["g2-standard-4", "us-central1-a", "STANDARD"] = 0
-    both.gcp.project.capacity["g2-standard-4", "us-central1-b", "STANDARD"] = 0
+    both.sell_out()
     for _ in range(20):
         both.tick()
     assert both.trained_in[-1] == {"aws/us-east-1"}
@@ -179,8 +184,7 @@ def test_a_checkpoint_that_is_dear_to_carry_keeps_the_job_where_its_files_are(
     both = BothClouds(clouds, tmp_path, checkpoint_bytes=200e9, examples=5e6)
     both.learn("t4")
     both.learn("l4")
-    both.gcp.project.capacity["g2-standard-4", "us-central1-a", "STANDARD"] = 0
-    both.gcp.project.capacity["g2-standard-4", "us-central1-b", "STANDARD"] = 0
+    both.sell_out()
     for _ in range(20):
         both.tick()
     both.gcp.project.capacity.clear()
