@@ -9,12 +9,7 @@ import numpy as np
 from autoscaler.domain.objective import AfterDeadline
 from autoscaler.domain.offer import Purchase
 from autoscaler.domain.snapshot import JobSnapshot
-from autoscaler.economics.candidates import (
-    Candidates,
-    billed_start_seconds,
-    billed_starts_seconds,
-    start_seconds,
-)
+from autoscaler.economics.candidates import Candidates
 from autoscaler.economics.objectives import PriceRange, value_of_time, value_of_time_when_late
 from autoscaler.economics.price import hull, value_of_time_between
 from autoscaler.economics.remaining import knows_the_end
@@ -25,6 +20,7 @@ from autoscaler.economics.stages import (
     Stages,
     plan_stages,
 )
+from autoscaler.economics.starts import billed_start_seconds, billed_starts_seconds, start_seconds
 from autoscaler.economics.supply import BoolArray, Supply
 from autoscaler.economics.switching import Ground
 from autoscaler.economics.wording import duration, money, percent

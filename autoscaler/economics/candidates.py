@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -21,6 +21,7 @@ from autoscaler.economics.spot import (
     goodput_with_restarts,
     price_with_refills,
 )
+from autoscaler.economics.starts import billed_starts_seconds
 from autoscaler.economics.supply import SECONDS_PER_HOUR, BoolArray, IntArray, Supply, Terms
 from autoscaler.goodput.draws import noise_draws
 from autoscaler.goodput.prediction import ThroughputDraws, throughput_draws
@@ -223,54 +224,6 @@ def _ahead(job: JobSnapshot, supply: Supply, sizes: Sizes) -> Ahead | None:
         return None
     goodput = [_goodput(replace(job, noise=piece.noise), supply, sizes)[0] for piece in pieces]
     return Ahead(np.array([piece.work for piece in pieces]), 1.0 / np.array(goodput))
-
-
-def start_seconds(switching: SwitchingCosts, offer: Offer) -> float:
-    """From the order of an instance to its first step, as long as it waits for capacity too."""
-    fill_seconds = switching.fill_seconds.get(offer.id, offer.fill_seconds)
-    return fill_seconds + billed_start_seconds(switching, offer)
-
-
-def billed_start_seconds(switching: SwitchingCosts, offer: Offer) -> float:
-    """From the launch of an instance to its first step: as measured, or as the offer says."""
-    return switching.start_seconds.get(offer.id, offer.boot_seconds)
-
-
-def starts_seconds(switching: SwitchingCosts, offers: Sequence[Offer]) -> FloatArray:
-    """`start_seconds` of each offer, (O,)."""
-    return np.array([start_seconds(switching, offer) for offer in offers])
-
-
-def billed_starts_seconds(switching: SwitchingCosts, offers: Sequence[Offer]) -> FloatArray:
-    """`billed_start_seconds` of each offer, (O,).
-
-    So long it is, too, from a reclaim until another trains: that is ordered where there is room.
-    """
-    return np.array([billed_start_seconds(switching, offer) for offer in offers])
-
-
-def fills_of_jobs(some: Sequence[SwitchingCosts], terms: Terms) -> FloatArray:
-    """How long orders of J jobs wait for the capacity of each offer, (J, O)."""
-    usual = [offer.fill_seconds for offer in terms.offers]
-    return _of_jobs(usual, [switching.fill_seconds for switching in some], terms)
-
-
-def billed_starts_of_jobs(some: Sequence[SwitchingCosts], terms: Terms) -> FloatArray:
-    """`billed_starts_seconds` of J jobs, (J, O)."""
-    boots = [offer.boot_seconds for offer in terms.offers]
-    return _of_jobs(boots, [switching.start_seconds for switching in some], terms)
-
-
-def _of_jobs(
-    usual: Sequence[float], own: Sequence[Mapping[str, float]], terms: Terms
-) -> FloatArray:
-    """What each of J jobs knows itself of some offers, by their ids, else the usual, (J, O)."""
-    found = np.tile(np.array(usual, dtype=np.float64), (len(own), 1))
-    for row, known in zip(found, own, strict=True):
-        for offer, value in known.items():
-            if offer in terms.index:
-                row[terms.index[offer]] = value
-    return found
 
 
 def held_size(job: JobSnapshot, supply: Supply) -> tuple[int, int, int] | None:

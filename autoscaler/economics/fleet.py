@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from autoscaler.domain.snapshot import JobSnapshot
-from autoscaler.economics.candidates import billed_starts_of_jobs, fills_of_jobs
 from autoscaler.economics.cohorts import Likeness, likeness
 from autoscaler.economics.exploration import SURE_SHARE
 from autoscaler.economics.objectives import price_range, value_of_time
 from autoscaler.economics.remaining import UNKNOWN_REMAINING_SECONDS, knows_the_end
 from autoscaler.economics.remembered import Remembered, keep, remembered
+from autoscaler.economics.starts import billed_starts_of_jobs, fills_of_jobs
 from autoscaler.economics.supply import BoolArray, IntArray, Supply, fits
 from autoscaler.economics.surplus import LEAST_SECONDS
 from autoscaler.economics.switching import (

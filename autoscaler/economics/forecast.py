@@ -11,8 +11,9 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.candidates import Candidates, candidates, start_seconds
+from autoscaler.economics.candidates import Candidates, candidates
 from autoscaler.economics.stages import quantile
+from autoscaler.economics.starts import start_seconds
 from autoscaler.economics.supply import supply_of
 from autoscaler.goodput.throughput import FloatArray
 

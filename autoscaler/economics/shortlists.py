@@ -15,12 +15,7 @@ from typing import Any
 import numpy as np
 
 from autoscaler.domain.snapshot import JobSnapshot
-from autoscaler.economics.candidates import (
-    Candidates,
-    billed_starts_of_jobs,
-    candidates,
-    held_size,
-)
+from autoscaler.economics.candidates import Candidates, candidates, held_size
 from autoscaler.economics.carrying import carried_usd_per_second
 from autoscaler.economics.cohorts import Cohort
 from autoscaler.economics.keeping import with_rows
@@ -32,6 +27,7 @@ from autoscaler.economics.spot import (
     goodput_with_restarts,
     price_with_refills,
 )
+from autoscaler.economics.starts import billed_starts_of_jobs
 from autoscaler.economics.supply import SECONDS_PER_HOUR, BoolArray, IntArray, Supply
 from autoscaler.goodput.throughput import FloatArray
 

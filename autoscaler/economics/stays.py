@@ -10,10 +10,11 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.aims import margin_seconds
-from autoscaler.economics.candidates import Candidates, billed_start_seconds, candidates
+from autoscaler.economics.candidates import Candidates, candidates
 from autoscaler.economics.reclaims import Firm, Runs, Stay, Zone, runs_on_spot
 from autoscaler.economics.spot import checkpoint_interval_seconds
 from autoscaler.economics.stages import quantile
+from autoscaler.economics.starts import billed_start_seconds
 from autoscaler.economics.supply import SECONDS_PER_HOUR, supply_of
 from autoscaler.goodput.throughput import FloatArray
 

@@ -13,7 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from autoscaler.domain.snapshot import SwitchingCosts
-from autoscaler.economics.candidates import Candidates, billed_starts_seconds, starts_seconds
+from autoscaler.economics.candidates import Candidates
+from autoscaler.economics.starts import billed_starts_seconds, starts_seconds
 from autoscaler.economics.supply import BoolArray, IntArray, fits
 from autoscaler.goodput.throughput import FloatArray
 

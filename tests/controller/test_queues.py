@@ -18,8 +18,8 @@ from autoscaler.domain.instance import CloudInstance, CloudState, HeldInstance, 
 from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.snapshot import JobSnapshot, ThroughputModel
-from autoscaler.economics.candidates import start_seconds
 from autoscaler.economics.reasons import place
+from autoscaler.economics.starts import start_seconds
 from autoscaler.economics.supply import is_sure
 from autoscaler.store.memory.store import memory_store
 from autoscaler.store.store import Store

@@ -127,6 +127,8 @@ class Site:
                 run_trial(self.objective, line)
             except Died:
                 continue
+            except SystemExit:  # it left as a process does
+                return
         if line.is_over:
             return
         world = self.api.world

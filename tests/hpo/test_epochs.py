@@ -76,8 +76,8 @@ def training(dies_at: list[int]) -> Objective:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            counts["sum"] += float(loss)
-            trial.report(float(loss), epoch)
+            counts["sum"] += loss.item()
+            trial.report(loss.item(), epoch)
         return counts["sum"]
 
     return objective

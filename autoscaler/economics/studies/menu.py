@@ -11,7 +11,7 @@ import numpy as np
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.snapshot import JobSnapshot
-from autoscaler.economics.candidates import billed_start_seconds
+from autoscaler.economics.starts import billed_start_seconds
 from autoscaler.economics.studies.rung import StudySupply, TrialSwitching
 from autoscaler.economics.supply import BoolArray, Supply
 from autoscaler.goodput.throughput import FloatArray
