@@ -16,6 +16,7 @@ from rich.text import Text
 from autoscaler.cli.tables import (
     JobsTable,
     clock_time,
+    counted,
     instances_text,
     money,
     number,
@@ -24,10 +25,11 @@ from autoscaler.cli.tables import (
 )
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import Unavailable
+from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.training import Engine
 from autoscaler.goodput.draws import is_usable
 from autoscaler.spec.quantities import format_duration
-from autoscaler.wire.messages import DecisionView, FleetView, JobView
+from autoscaler.wire.messages import DecisionView, FleetView, InstanceView, JobView
 
 _REFRESH_SECONDS = 1.0
 _FILE_COLUMNS = 160
@@ -99,7 +101,7 @@ def job_detail(job: JobView, now_seconds: float) -> RenderableType:
     """One job: all that is known of it."""
     parts: list[RenderableType] = [_job_panel(job, now_seconds)]
     for instance in job.instances:
-        parts.append(Text(f"{instance.id}: {instance.offer}, {instance.phase}", style="dim"))
+        parts.append(_instance_line(instance, now_seconds))
     if job.decision is not None:
         parts.append(_decision_line(job.decision))
     if job.cause is not None:
@@ -111,6 +113,14 @@ def job_detail(job: JobView, now_seconds: float) -> RenderableType:
         parts.append(Text(f"{clock_time(event.at_seconds)}  {event.kind}: {event.text}"))
     parts.append(Text(f"checkpoints: {job.checkpoint_directory}", style="dim"))
     return Group(*parts)
+
+
+def _instance_line(instance: InstanceView, now_seconds: float) -> Text:
+    """One instance; of one that waits in a cloud's queue, for how long it does."""
+    text = f"{instance.id}: {instance.offer}, {instance.phase}"
+    if instance.phase is InstancePhase.QUEUED:
+        text += f" for {format_duration(now_seconds - instance.requested_seconds)}"
+    return Text(text, style="dim")
 
 
 def _job_panel(job: JobView, now_seconds: float) -> RenderableType:
@@ -170,7 +180,7 @@ def _decision_line(decision: DecisionView) -> Text:
 
 
 def _fleet_line(fleet: FleetView, now_seconds: float) -> Text:
-    text = f"fleet: {len(fleet.instances)} instances, ${fleet.usd_per_hour:.4f}/h"
+    text = f"fleet: {counted(len(fleet.instances), 'instance')}, ${fleet.usd_per_hour:.4f}/h"
     for name, price in fleet.shadow_prices_usd_per_hour.items():
         text += f"; one more of {name} would be worth ${price:.3g}/h"
     line = Text(text, style="dim")

@@ -50,6 +50,11 @@ def money(usd: Decimal | float) -> str:
     return f"${usd:,.4f}" if -1 < usd < 1 else f"${usd:,.2f}"
 
 
+def counted(count: int, what: str) -> str:
+    """So many of them, by the word for one."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def words_table(*columns: str, wraps: Collection[str] = (), right: Collection[str] = ()) -> Table:
     """A table of which the columns `wraps` give way where there is little room, the others never.
 

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from io import IncrementalNewlineDecoder
 
+from autoscaler.cli.tables import counted
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import Unavailable
 from autoscaler.wire.client import Client
@@ -66,7 +67,7 @@ def _left(fleet: FleetView) -> str:
     """What is left, in words; nothing if nothing is."""
     parts = []
     if fleet.instances:
-        parts.append(f"{len(fleet.instances)} instances")
+        parts.append(counted(len(fleet.instances), "instance"))
     if fleet.strays:
         parts.append(f"{', '.join(sorted(fleet.strays))}, which nobody ordered")
     if fleet.silent:

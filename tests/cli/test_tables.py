@@ -9,12 +9,13 @@ import pytest
 from rich.console import Console
 
 from autoscaler.cli.comparison import print_comparison
-from autoscaler.cli.live import print_whole
+from autoscaler.cli.live import job_detail, print_whole
 from autoscaler.cli.tables import JobsTable, objective_text
+from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobPhase
 from autoscaler.domain.objective import Objective
 from autoscaler.simulator.comparison import Estimate, Figure, Standing
-from autoscaler.wire.messages import JobView
+from autoscaler.wire.messages import InstanceView, JobView
 
 JOB = JobView(
     id="a-job-of-mine",
@@ -50,6 +51,16 @@ def test_columns_are_left_out_rather_than_cut_off(width: int) -> None:
     for word in ("a-job-of-mine", "finished", "$1.25"):
         assert word in lines[1]
     assert ("noise scale" in lines[0]) == (width >= 120)
+
+
+def test_how_long_an_order_is_in_a_queue_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    offer = "gpu/g2-standard-4/us-central1-a/flex-start"
+    queued = InstanceView("a-0-1", JOB.id, offer, InstancePhase.QUEUED, 1, Decimal("0.5"), 100.0)
+    trains = replace(queued, id="a-1-1", phase=InstancePhase.TRAINING)
+    print_whole(job_detail(replace(JOB, instances=(queued, trains)), 3_740.0))
+    told = capsys.readouterr().out
+    assert f"a-0-1: {offer}, queued for 1h\n" in told
+    assert f"a-1-1: {offer}, training\n" in told
 
 
 def test_an_ended_job_s_deadline_counts_from_its_end() -> None:
