@@ -99,7 +99,9 @@ def status(
     elif as_json:
         print_json(tuple[JobView, ...], client.jobs(include_ended=everything))
     elif job is not None:
-        show(lambda: job_detail(client.job(job), clock.now()), watch, clock)
+        show(
+            lambda: job_detail(client.job(job), client.fleet().trouble, clock.now()), watch, clock
+        )
     else:
         show(lambda: overview(client.jobs(everything), client.fleet(), clock.now()), watch, clock)
 

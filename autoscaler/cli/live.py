@@ -97,8 +97,8 @@ def panels(
     )
 
 
-def job_detail(job: JobView, now_seconds: float) -> RenderableType:
-    """One job: all that is known of it."""
+def job_detail(job: JobView, trouble: str | None, now_seconds: float) -> RenderableType:
+    """One job: all that is known of it; `trouble` is that of its fleet."""
     parts: list[RenderableType] = [_job_panel(job, now_seconds)]
     for instance in job.instances:
         parts.append(_instance_line(instance, now_seconds))
@@ -106,6 +106,8 @@ def job_detail(job: JobView, now_seconds: float) -> RenderableType:
         parts.append(_decision_line(job.decision))
     if job.cause is not None:
         parts.append(Text(job.cause, style="red"))
+    if trouble and not job.phase.is_final:
+        parts.append(Text(f"trouble: {trouble}", style="red"))
     if job.hands_off is not None:
         parts.append(Text(f"{job.hands_off}: nothing is bought or given back", style="yellow"))
     parts.extend(Text(f"  {line}", style="dim") for line in job.last_lines)

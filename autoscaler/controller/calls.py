@@ -41,9 +41,9 @@ _log = logging.getLogger(__name__)
 _NOTHING_LAUNCHED = (InsufficientCapacity, QuotaExceeded, PermissionDenied, NotFound)
 _FIRST_REFUSAL_SECONDS: dict[type[ProviderError], float] = {
     InsufficientCapacity: 15.0,
-    QuotaExceeded: 900.0,
-    PermissionDenied: 900.0,
-    NotFound: 900.0,
+    QuotaExceeded: 900.0,  # clouds take hours to grant more
+    PermissionDenied: 60.0,  # a role, or a template, may be mended any moment
+    NotFound: 60.0,
 }
 _LONGEST_REFUSAL_SECONDS = 1800.0
 # To ask is free, and spot that comes back may be gone again within half an hour.
@@ -177,7 +177,8 @@ class Calls:
             return
         first_seconds = _FIRST_REFUSAL_SECONDS[type(error)]
         known = self._store.capacity.refusals().get(held.offer)
-        doubled_seconds = first_seconds * 2.0 ** min(known.in_a_row if known else 0, 10)
+        waves = known.waves_before(now_seconds) if known else 0
+        doubled_seconds = first_seconds * 2.0 ** min(waves, 10)
         is_outage = isinstance(error, InsufficientCapacity)
         longest_seconds = _LONGEST_OUTAGE_SECONDS if is_outage else _LONGEST_REFUSAL_SECONDS
         wait_seconds = min(doubled_seconds, longest_seconds)

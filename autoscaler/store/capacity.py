@@ -20,6 +20,10 @@ class Refusal:
     until_seconds: float
     reason: str = ""
 
+    def waves_before(self, now_seconds: float) -> int:
+        """How many waves were over by now: what is refused while one is kept away is of that."""
+        return self.in_a_row - (self.until_seconds > now_seconds)
+
 
 class Capacity(ABC):
     """What is known of the capacity behind the offers."""
@@ -41,11 +45,10 @@ class Capacity(ABC):
         def refuse(known: Refusal | None) -> Refusal:
             if known is None:
                 return Refusal(offer, error_kind, 1, until_seconds, reason)
-            is_new_wave = known.until_seconds <= now_seconds
             return Refusal(
                 offer=offer,
                 error_kind=error_kind,
-                in_a_row=known.in_a_row + is_new_wave,
+                in_a_row=known.waves_before(now_seconds) + 1,
                 until_seconds=max(known.until_seconds, until_seconds),
                 reason=reason,
             )

@@ -6,6 +6,7 @@ code that nobody has listed is `Unavailable`: unknown is not 'no'.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -118,6 +119,8 @@ _SETTINGS: Final = (
 )
 _RETRY_SECONDS: Final = 2.0
 _MOST_CHARACTERS: Final = 300
+# What google-api-core puts before Google's own words. Its request ids make each refusal another.
+_REQUEST: Final = re.compile(r"^(GET|POST|PUT|PATCH|DELETE) \S+: ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,7 @@ class Call:
 def provider_error(error: Exception, call: Call) -> ProviderError:
     """What a failed call means."""
     if isinstance(error, GoogleAPICallError) and error.code is not None:
-        return refusal(error_code(error), str(error.message or ""), call)
+        return refusal(error_code(error), _REQUEST.sub("", str(error.message or "")), call)
     if isinstance(error, DefaultCredentialsError | RefreshError):
         words = " ".join(str(error).split())[:_MOST_CHARACTERS]
         return PermissionDenied(f"{call}: no credentials: {words}: {WAY_TO_CREDENTIALS}")

@@ -53,14 +53,16 @@ def test_columns_are_left_out_rather_than_cut_off(width: int) -> None:
     assert ("noise scale" in lines[0]) == (width >= 120)
 
 
-def test_how_long_an_order_is_in_a_queue_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_job_waits_for_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     offer = "gpu/g2-standard-4/us-central1-a/flex-start"
     queued = InstanceView("a-0-1", JOB.id, offer, InstancePhase.QUEUED, 1, Decimal("0.5"), 100.0)
     trains = replace(queued, id="a-1-1", phase=InstancePhase.TRAINING)
-    print_whole(job_detail(replace(JOB, instances=(queued, trains)), 3_740.0))
+    job = replace(JOB, phase=JobPhase.PENDING, instances=(queued, trains))
+    print_whole(job_detail(job, "gcp does not answer", 3_740.0))
     told = capsys.readouterr().out
     assert f"a-0-1: {offer}, queued for 1h\n" in told
     assert f"a-1-1: {offer}, training\n" in told
+    assert "trouble: gcp does not answer\n" in told
 
 
 def test_an_ended_job_s_deadline_counts_from_its_end() -> None:

@@ -232,6 +232,25 @@ def test_a_refusal_is_told_backed_off_from_and_costs_nothing(world: World, error
     assert error.__name__ in event.text and "no more of it" in event.text
 
 
+def test_what_is_refused_at_once_is_waited_for_once(world: World) -> None:
+    job = world.submit()
+    world.wish(job, 4)
+    world.cloud.refusals = [InsufficientCapacity("no more of it") for _ in range(4)]
+    world.tick(1)
+    told = world.store.events.latest(job)
+    assert len(told) == 4
+    assert all("not asked for again in 15 s" in event.text for event in told)
+
+
+def test_a_role_that_is_given_back_is_made_use_of_within_a_minute(world: World) -> None:
+    job = world.submit()
+    world.wish(job, 1)
+    world.cloud.refusals = [PermissionDenied("allow RunInstances to the controller's role")]
+    world.tick(1)
+    world.tick(7, seconds=10.0)
+    assert len(world.training(job)) == 1
+
+
 def test_what_is_not_known_is_asked_again_with_the_same_token(world: World) -> None:
     job = world.submit()
     world.wish(job, 1)

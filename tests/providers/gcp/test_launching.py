@@ -99,6 +99,16 @@ def test_settings_that_change_between_two_tries_launch_nothing_twice(world: GcpW
     assert len(world.project.history) == 1
 
 
+def test_a_role_that_lacks_something_is_told_in_the_same_words_each_time(world: GcpWorld) -> None:
+    """With the request's id in them, no two refusals would be of the same."""
+    world.faults.add(Fault(INSERT, code="forbidden", status=403, times=2))
+    provider = world.connect()
+    errors = [error_of(lambda slot=slot: provider.launch(world.request(slot))) for slot in "12"]
+    assert all(isinstance(error, PermissionDenied) for error in errors)
+    assert str(errors[0]) == str(errors[1])
+    assert "forbidden: injected: allow instances.insert" in str(errors[0])
+
+
 def test_a_name_that_somebody_else_has_is_not_ours(world: GcpWorld) -> None:
     provider = world.connect()
     launched = provider.launch(world.request("1"))
