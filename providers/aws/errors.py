@@ -7,6 +7,7 @@ The same refusal comes as an exception, or as one of `Errors` in a fleet's 200: 
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -134,7 +135,9 @@ _SETTINGS: Final = {
     "404": "regions.{region}.user_data",
 }
 _RETRY_SECONDS: Final = 2.0
-_MOST_CHARACTERS: Final = 300  # a refusal of IAM appends thousands, in a code of its own
+_MOST_CHARACTERS: Final = 300
+# A refusal of IAM appends thousands of characters, which make it another one each time.
+_ENCODED: Final = re.compile(r"\s*Encoded authorization failure message: \S*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,7 @@ def provider_error(error: Exception, call: Call) -> ProviderError:
 
 def refusal(code: str, message: str, call: Call) -> ProviderError:
     """What a code of AWS means."""
-    words = " ".join(message.split())[:_MOST_CHARACTERS]
+    words = " ".join(_ENCODED.sub("", message).split())[:_MOST_CHARACTERS]
     told = f"{call}: {code}: {words}".rstrip(": .")
     if code in _CAPACITY:
         return InsufficientCapacity(told)

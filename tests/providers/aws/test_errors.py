@@ -83,6 +83,16 @@ def test_an_error_names_what_to_mend(code: str, setting: str) -> None:
     assert setting in str(refusal(code, "", CALL))
 
 
+def test_what_differs_each_time_is_left_out() -> None:
+    """EC2 encodes the circumstances: the same refusal would be another each time."""
+    said = "You are not authorized. Encoded authorization failure message: {}"
+    first, second = (
+        str(refusal("UnauthorizedOperation", said.format(blob), CALL)) for blob in ("kX9", "p-_2")
+    )
+    assert first == second
+    assert "You are not authorized: allow CreateFleet" in first
+
+
 def test_a_region_that_is_none_is_told_with_what_is_like_it() -> None:
     error = EndpointConnectionError(endpoint_url="https://ec2.us-eas-1.amazonaws.com")
     told = provider_error(error, Call("us-eas-1", "DescribeInstances"))
