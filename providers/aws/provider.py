@@ -32,6 +32,7 @@ from providers.aws.parcels import BucketParcels
 from providers.aws.replies import instances_in, told_instance
 from providers.aws.settings import AwsSale, AwsSettings, Patience, PoolForm
 from providers.base import Condition
+from providers.cloud.asking import asked_at_once
 from providers.cloud.provider import Answer, CloudProvider
 from providers.cloud.register import Owned
 from providers.cloud.replies import readable
@@ -107,7 +108,8 @@ class AwsProvider(CloudProvider[PoolForm]):
             ProviderError: it is not known which instances there are.
         """
         self._know_own()
-        return [notice for region in self._notices.values() for notice in region.interruptions()]
+        heard = asked_at_once(Notices.interruptions, self._notices.values())
+        return [notice for of_region in heard for notice in of_region]
 
     def condition(self) -> Condition:
         """Offers without a price, what is not listed or heard, and what EC2 wants back soon."""
@@ -145,7 +147,7 @@ class AwsProvider(CloudProvider[PoolForm]):
         self._ending.end(instance_ids)
 
     def _ask(self) -> dict[str, Answer]:
-        return {region: self._answer(region) for region in self._calls}
+        return dict(zip(self._calls, asked_at_once(self._answer, self._calls), strict=True))
 
     def _answer(self, region: str) -> Answer:
         try:

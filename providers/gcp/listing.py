@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from autoscaler.domain.errors import ProviderError, Unavailable
 from autoscaler.domain.instance import CONTROLLER_TAG
+from providers.cloud.asking import asked_at_once
 from providers.cloud.replies import readable
 from providers.gcp.calls import ProjectCalls
 from providers.gcp.replies import CONTROLLER_LABEL, Seen, label_value, told_instance
@@ -22,7 +22,6 @@ from providers.gcp.settings import GcpSettings, region_of
 _log = logging.getLogger(__name__)
 
 _NOTHING_LISTED: Final = frozenset({"", "NO_RESULTS_ON_PAGE"})
-_MOST_AT_ONCE: Final = 8
 
 Answer = list[Seen] | ProviderError
 
@@ -48,8 +47,7 @@ class Listing:
             return self._of_all(zones)
         except Unavailable as error:
             _log.info("each zone is asked by itself: %s", error)
-        with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
-            return dict(zip(zones, pool.map(self._of_one, zones), strict=True))
+        return dict(zip(zones, asked_at_once(self._of_one, zones), strict=True))
 
     def _of_all(self, zones: Iterable[str]) -> dict[str, Answer]:
         found: defaultdict[str, list[Seen]] = defaultdict(list, {zone: [] for zone in zones})
