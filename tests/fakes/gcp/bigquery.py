@@ -29,7 +29,7 @@ class Job:
 
 def query(call: Call) -> Body:
     body = call.body
-    if body.get("useLegacySql", True):
+    if body.get("useLegacySql") is not False:
         raise Refusal(400, "invalidQuery", "This fake does not do legacy SQL.")
     # All else of this fake does without DuckDB.
     from tests.fakes.gcp.sql import carried_out
