@@ -42,7 +42,7 @@ _ADVICE: Final = {
     ),
     Verdict.LEDGER_HAS_MORE: (
         "The ledger has more ({difference}): look for instances without {tag}, agreed prices that "
-        "castor serve --fleet does not know, and {less}"
+        "castor serve --fleet does not know, {less}"
     ),
 }
 
