@@ -90,7 +90,7 @@ def aws_account() -> Account:
     Raises:
         SpecError: the extra aws is not installed.
     """
-    with _with_extra("aws"):
+    with _with_extra("aws", "name Google Cloud's export with --table"):
         from providers.aws.cost_report import CostReport, is_of_aws
     return Account(_AWS, is_of_aws, CostReport)
 
@@ -106,7 +106,7 @@ def gcp_account(table: str, payer: str | None, clock: Clock) -> Account:
     Raises:
         SpecError: the extra gcp is not installed, or one of these is none.
     """
-    with _with_extra("gcp"):
+    with _with_extra("gcp", "leave --table out to compare with AWS"):
         from providers.gcp.cost_report import is_of_gcp, open_report, parse_payer, parse_table
     export = parse_table(table)
     project = parse_payer(payer, export)
@@ -114,11 +114,13 @@ def gcp_account(table: str, payer: str | None, clock: Clock) -> Account:
 
 
 @contextmanager
-def _with_extra(cloud: str) -> Iterator[None]:
+def _with_extra(cloud: str, otherwise: str) -> Iterator[None]:
     """What is imported in here is installed with the extra that is called as its cloud."""
     try:
         yield
     except ModuleNotFoundError as error:
         raise SpecError(
-            f"{error.name} is not installed: pip install castor-autoscaler[{cloud}]", "reconcile"
+            f"{error.name} is not installed: pip install castor-autoscaler[{cloud}], or "
+            f"{otherwise}",
+            "reconcile",
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -167,6 +168,26 @@ def test_what_names_no_export_is_refused_before_anybody_is_asked(
     assert isinstance(error, SpecError)
     assert said in str(error) and "\n" not in str(error)
     assert not project.calls
+
+
+@pytest.mark.parametrize(
+    ("cloud", "words", "otherwise"),
+    [
+        ("aws", [], "or name Google Cloud's export with --table"),
+        ("gcp", ["--table", TABLE], "or leave --table out to compare with AWS"),
+    ],
+)
+def test_an_extra_that_is_missing_is_named(
+    ledger: ToldLedger,
+    monkeypatch: pytest.MonkeyPatch,
+    cloud: str,
+    words: list[str],
+    otherwise: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, f"providers.{cloud}.cost_report", None)
+    error = reconcile(*words).exception
+    assert isinstance(error, SpecError)
+    assert f"castor-autoscaler[{cloud}], {otherwise}" in str(error)
 
 
 def test_a_google_that_is_away_is_not_a_controller_that_is(
