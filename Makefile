@@ -97,7 +97,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 		rm -rf .venv && mkdir .venv && touch $(UNFINISHED) && "$(PYTHON)" -m venv .venv; \
 	fi
 	@touch $(UNFINISHED)
-	@echo 'set-up 2/4: the pinned packages, each checked against its hash: about 180 MB'
+	@echo 'set-up 2/4: the pinned packages, each checked against its hash: about 205 MB'
 	@$(PIP) install -qq --no-deps --require-hashes --only-binary :all: -r requirements.lock
 	@echo "set-up 3/4: torch $(TORCH) from $(or $(TORCH_INDEX),pip's own index)"
 	@$(BIN)/python -c 'import importlib.metadata as m; m.version("torch")' 2>/dev/null || \

@@ -1,4 +1,4 @@
-"""The ledger beside the account's own cost report: fetched, compared, and as people see it."""
+"""The ledger beside the cloud's own bill: fetched, compared, and as people see it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autoscaler.cli.bills import Account, BillWords
 from autoscaler.cli.live import print_whole
 from autoscaler.cli.output import print_json
 from autoscaler.cli.tables import money, words_table
@@ -34,19 +35,14 @@ _HEADINGS: Final = (
 _ADVICE: Final = {
     Verdict.AGREE: "Instances agree within {tolerated}.",
     Verdict.NOTHING_SETTLED: "No settled day has costs, in the ledger or in the account.",
-    Verdict.ACCOUNT_HAS_NOTHING: (
-        "The account knows no cost with {tag}: activate castor:deployment and "
-        "castor:controller-of as cost allocation tags (Billing, Cost allocation tags; they show "
-        "after a day, and can be backfilled), or name another deployment or AWS_PROFILE."
-    ),
+    Verdict.ACCOUNT_HAS_NOTHING: "The account knows no cost with {tag}: {nothing}",
     Verdict.ACCOUNT_HAS_MORE: (
         "The account has more ({difference}): look for instances with {tag} that castor status "
         "does not show (a leak, or another controller's), and at prices that were agreed on."
     ),
     Verdict.LEDGER_HAS_MORE: (
-        "The ledger has more ({difference}): look for instances without {tag}, days before the "
-        "tag was activated, agreed prices that castor serve --fleet does not know, and spot that "
-        "EC2 took back in its first hour, which is free."
+        "The ledger has more ({difference}): look for instances without {tag}, agreed prices that "
+        "castor serve --fleet does not know, {less}"
     ),
 }
 
@@ -61,11 +57,12 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of asking both, and what it cost to ask."""
+    """What came of asking both, what it cost to ask, and how the account's cloud speaks of it."""
 
     deployment: str
     reconciliation: Reconciliation
     asked_usd: Decimal
+    words: BillWords
 
 
 def parse_period(first: str | None, last: str | None, now_seconds: float) -> Period:
@@ -84,29 +81,23 @@ def parse_period(first: str | None, last: str | None, now_seconds: float) -> Per
     return Period(since, to)
 
 
-def reconcile_with_aws(
-    client: Client, deployment: str, period: Period, now_seconds: float
+def reconcile_with(
+    account: Account, client: Client, deployment: str, period: Period, now_seconds: float
 ) -> Report:
-    """The controller's ledger beside the bill of the account whose credentials are at hand.
+    """The controller's ledger beside the bill of an account.
 
     Raises:
-        SpecError: boto3 is not installed.
-        ProviderError: AWS does not tell; the ledger is asked first, for that costs nothing.
+        ProviderError: its cloud does not tell; the ledger is asked first, for that costs nothing.
     """
-    try:
-        from providers.aws.cost_report import USD_A_CALL, CostReport, is_of_aws
-    except ModuleNotFoundError as error:
-        raise SpecError(
-            f"{error.name} is not installed: pip install castor-autoscaler[aws]", "reconcile"
-        ) from error
     own = client.daily_costs(period.first, period.last)
     try:
-        report = CostReport()
-        account = report.costs(deployment, period.first, period.last)
+        bill = account.open_bill()
+        billed = bill.costs(deployment, period.first, period.last)
     except Unavailable as error:  # which for a command means that its controller is away
         raise ProviderError(str(error)) from error
-    ledger = [cost for cost in own if is_of_aws(cost.offer)]
-    return Report(deployment, reconcile(ledger, account, now_seconds), report.calls * USD_A_CALL)
+    ledger = [cost for cost in own if account.has(cost.offer)]
+    found = reconcile(ledger, billed, now_seconds)
+    return Report(deployment, found, bill.asked_usd, account.words)
 
 
 def print_report(report: Report, as_json: bool) -> None:
@@ -119,9 +110,9 @@ def print_report(report: Report, as_json: bool) -> None:
 
 def reconciliation_table(report: Report) -> RenderableType:
     """One row a day, what they come to, and what to look at."""
-    found = report.reconciliation
-    asked = Text(f"To ask Cost Explorer cost {money(report.asked_usd)}.", style="dim")
-    return Group(_table(found), *map(Text, _notes(found)), _advice(report), asked)
+    asked = Text(report.words.asked.format(usd=money(report.asked_usd)), style="dim")
+    table = _table(report.reconciliation)
+    return Group(table, *map(Text, _notes(report)), _advice(report), asked)
 
 
 def _table(found: Reconciliation) -> Table:
@@ -143,8 +134,9 @@ def _cells(instances: Comparison, extras: Comparison, beside_usd: Decimal) -> It
         yield f"{usd:,.2f}"
 
 
-def _notes(found: Reconciliation) -> Iterator[str]:
-    yield "Extras are volumes and addresses; beside is what the ledger does not know."
+def _notes(report: Report) -> Iterator[str]:
+    found, words = report.reconciliation, report.words
+    yield f"Extras are {words.extras}; beside is what the ledger does not know."
     if found.beside_usd:
         parts = ", ".join(f"{name} {money(usd)}" for name, usd in found.beside_usd.items())
         yield f"Beside: {parts}."
@@ -152,7 +144,8 @@ def _notes(found: Reconciliation) -> Iterator[str]:
         yield f"Open days ended less than {SETTLED_AFTER_HOURS} hours ago, and are in no sum."
     estimated = [day.day for day in found.days if day.is_settled and day.is_estimated]
     if estimated:
-        yield f"AWS calls its figures from {min(estimated)} on estimates, which may still move."
+        since = min(estimated)
+        yield f"{words.cloud} calls its figures from {since} on estimates, which may still move."
 
 
 def _advice(report: Report) -> Text:
@@ -160,7 +153,9 @@ def _advice(report: Report) -> Text:
     sign = "-" if instances.difference_usd < 0 else "+"
     style = {Verdict.AGREE: "green", Verdict.NOTHING_SETTLED: "yellow"}.get(verdict, "red")
     words = _ADVICE[verdict].format(
-        tag=f"castor:deployment={report.deployment}",
+        tag=report.words.tag.format(deployment=report.deployment),
+        nothing=report.words.nothing,
+        less=report.words.less,
         difference=f"{sign}{money(abs(instances.difference_usd))}",
         tolerated=f"{TOLERATED_SHARE:.0%}",
     )

@@ -9,32 +9,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final
 
 import boto3
 from botocore.config import Config
 
 from autoscaler.domain.errors import PermissionDenied, ProviderError, Unavailable
-from autoscaler.domain.offer import Purchase
 from autoscaler.domain.spending import AccountCost, BillPart
 from providers.aws.errors import CALL_ERRORS, Call, error_code, provider_error
 from providers.aws.reading import open_session
+from providers.aws.settings import REGION
+from providers.cloud.bills import HOST, Kind, amount_of, part_of
 from providers.cloud.replies import readable
-from providers.cloud.tags import DEPLOYMENT_TAG
+from providers.cloud.stock import is_ware
+from providers.cloud.tags import DEPLOYMENT_TAG, HOST_TAG
 
 USD_A_CALL: Final = Decimal("0.01")
-HOST_TAG: Final = "castor:controller-of"
-"""Of the controller's host, in place of `DEPLOYMENT_TAG`: what has that, it may end."""
-
-HOST: Final = "controller's host"
 _CALL: Final = Call("us-east-1", "GetCostAndUsage")  # one endpoint for all regions
 # What a use costs with the account's commitments spread over it. Credits hide what was used.
 _METRIC: Final = "AmortizedCost"
 _NO_USE: Final = ("Credit", "Refund", "Tax")
 _FAR_TOO_MANY_PAGES: Final = 200
 # By AWS's codes of usage, of which most begin with the region's: USW2-BoxUsage:g5.xlarge.
-_PARTS: Final = (
+_KINDS: Final[tuple[Kind, ...]] = (
     (re.compile(r"\b(Box|Spot|Dedicated)Usage\b"), BillPart.INSTANCES, "instances"),
     (re.compile(r"\bEBS:Volume"), BillPart.EXTRAS, "volumes"),
     (re.compile(r"\bPublicIPv4:"), BillPart.EXTRAS, "addresses"),
@@ -45,13 +43,12 @@ _PARTS: Final = (
 
 
 def is_of_aws(offer_id: str) -> bool:
-    """Whether the ledger's offer is one of EC2's: ``POOL/TYPE/ZONE/PURCHASE``."""
-    parts = offer_id.split("/")
-    return len(parts) == 4 and parts[3] in (Purchase.SPOT, Purchase.ON_DEMAND)
+    """Whether the ledger's offer is one of EC2's."""
+    return is_ware(offer_id, REGION)
 
 
 class CostReport:
-    """The account of `session`; `calls` counts those that are billed.
+    """The account of `session`; `asked_usd` is what its answers have cost so far.
 
     `endpoint_url` is where Cost Explorer is, if not at AWS; `attempts` how often botocore sends
     a call that fails.
@@ -69,7 +66,12 @@ class CostReport:
             endpoint_url=endpoint_url,
             config=Config(retries={"total_max_attempts": attempts, "mode": "standard"}),
         )
-        self.calls = 0
+        self._calls = 0
+
+    @property
+    def asked_usd(self) -> Decimal:
+        """What asking has cost so far."""
+        return self._calls * USD_A_CALL
 
     def costs(self, deployment: str, first: date, last: date) -> tuple[AccountCost, ...]:
         """What these days (UTC), the last one included, cost of what has the deployment's tags.
@@ -97,7 +99,7 @@ class CostReport:
         raise Unavailable(f"{_CALL}: its pages do not end")
 
     def _asked(self, query: Mapping[str, Any]) -> Mapping[str, Any]:
-        self.calls += 1
+        self._calls += 1
         try:
             reply: Mapping[str, Any] = self._client.get_cost_and_usage(**query)
         except CALL_ERRORS as error:
@@ -120,28 +122,15 @@ def _of_day(told: Mapping[str, Any]) -> Iterator[AccountCost]:
     day = date.fromisoformat(told["TimePeriod"]["Start"])
     for group in told["Groups"]:
         service, usage = group["Keys"]
-        part, name = _part(service, usage)
+        part, name = part_of(usage, service, _KINDS)
         usd = _usd(group["Metrics"][_METRIC])
         yield AccountCost(day, part, name, usd, bool(told.get("Estimated")))
-
-
-def _part(service: str, usage: str) -> tuple[BillPart, str]:
-    for pattern, part, name in _PARTS:
-        if pattern.search(usage):
-            return part, name
-    return BillPart.BESIDE, service
 
 
 def _usd(amount: Mapping[str, str]) -> Decimal:
     if amount["Unit"] != "USD":
         raise ValueError(f"the account is billed in {amount['Unit']}, the ledger in USD")
-    try:
-        usd = Decimal(amount["Amount"])
-    except InvalidOperation:
-        raise ValueError(f"{amount['Amount']} is no amount") from None
-    if not usd.is_finite():
-        raise ValueError(f"{usd} is no amount")
-    return usd
+    return amount_of(amount["Amount"])
 
 
 def _meant(error: Exception) -> ProviderError:

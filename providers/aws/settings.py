@@ -28,6 +28,7 @@ from providers.cloud.sales import Sale
 
 _MOST_TAGS: Final = 40  # EC2 takes 50 of a resource; the rest are Castor's own
 _RESERVED_TAGS: Final = ("aws:", "castor:")
+REGION: Final = r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}"
 
 
 def _tags(tags: dict[str, str]) -> dict[str, str]:
@@ -41,7 +42,7 @@ def _tags(tags: dict[str, str]) -> dict[str, str]:
     return tags
 
 
-RegionName = Annotated[str, matching(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}", "us-east-1")]
+RegionName = Annotated[str, matching(REGION, "us-east-1")]
 TemplateId = Annotated[str, matching(r"lt-[0-9a-f]{8,17}", "lt-0123456789abcdef0")]
 TemplateVersion = Annotated[
     str, matching(r"[1-9]\d*", "3: a number, since a retry has to launch the same")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -19,6 +20,7 @@ _log = logging.getLogger(__name__)
 
 # Clouds do not tell; what is seen takes its place.
 _USUAL_RECLAIMS_PER_HOUR: Final = 0.2
+_BOUGHT: Final = frozenset(one.value for one in Purchase) - {Purchase.RESERVED.value}
 
 
 class PoolTerms(PoolBounds, Protocol):
@@ -88,6 +90,15 @@ class Ware(Generic[Pool]):
     def id(self) -> str:
         """That of its offer."""
         return f"{self.pool_name}/{self.type}/{self.zone}/{self.purchase.value}"
+
+
+def is_ware(offer_id: str, region: str) -> bool:
+    """Whether an offer's id is that of a `Ware` of the cloud whose regions match `region`.
+
+    Zones are called by their regions, and no two clouds call these alike.
+    """
+    parts = offer_id.split("/")
+    return len(parts) == 4 and parts[3] in _BOUGHT and re.match(region, parts[2]) is not None
 
 
 class Stock(Generic[Pool]):

@@ -150,21 +150,26 @@ def provider_error(error: Exception, call: Call) -> ProviderError:
 
 def refusal(code: str, message: str, call: Call) -> ProviderError:
     """What a code of Google Cloud means: a reason, an operation's, or ``http`` and the status."""
-    words = " ".join(message.split())[:_MOST_CHARACTERS]
-    told = f"{call}: {code}: {words}".rstrip(": .")
+    words = told(code, message, call)
     if code in _CAPACITY or _STOCKOUT in message:
-        return InsufficientCapacity(told)
+        return InsufficientCapacity(words)
     if code in _QUOTA:
-        return QuotaExceeded(f"{told}: ask for more of it in IAM & Admin, Quotas")
+        return QuotaExceeded(f"{words}: ask for more of it in IAM & Admin, Quotas")
     if code == "authError":
-        return PermissionDenied(f"{told}: these credentials do not hold: {WAY_TO_CREDENTIALS}")
+        return PermissionDenied(f"{words}: these credentials do not hold: {WAY_TO_CREDENTIALS}")
     if code in _DENIED:
-        return PermissionDenied(f"{told}: {_allowing(call)}")
+        return PermissionDenied(f"{words}: {_allowing(call)}")
     if code in _THROTTLED:
-        return Throttled(told, _RETRY_SECONDS)
+        return Throttled(words, _RETRY_SECONDS)
     if code in _MISSING:
-        return NotFound(f"{told}: {_setting(message, call)}")
-    return Unavailable(told)
+        return NotFound(f"{words}: {_setting(message, call)}")
+    return Unavailable(words)
+
+
+def told(code: str, message: str, call: Call) -> str:
+    """A refusal in one line, without a way out."""
+    words = " ".join(message.split())[:_MOST_CHARACTERS]
+    return f"{call}: {code}: {words}".rstrip(": .")
 
 
 def error_code(error: BaseException | None) -> str:

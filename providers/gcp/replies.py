@@ -71,9 +71,14 @@ def label_value(text: str) -> str:
     return text if _VALUE.fullmatch(text) else hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
+def label_key(tag: str) -> str:
+    """A tag's key, as labels have it."""
+    return tag.replace(":", "-")
+
+
 def labels_of(tags: Mapping[str, str]) -> dict[str, str]:
     """Tags as labels."""
-    return {key.replace(":", "-"): label_value(value) for key, value in tags.items()}
+    return {label_key(key): label_value(value) for key, value in tags.items()}
 
 
 def description_of(tags: Mapping[str, str]) -> str:

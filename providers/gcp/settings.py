@@ -31,6 +31,8 @@ from providers.cloud.sales import Sale
 
 _MOST_LABELS: Final = 48  # Compute Engine takes 64 of a resource; the rest are Castor's own
 _RESERVED: Final = ("castor", "goog")
+REGION: Final = r"[a-z]+(-[a-z]+)+\d{1,2}"
+PROJECT: Final = r"[a-z][a-z0-9-]{4,28}[a-z0-9]"
 _LABEL: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE: Final = re.compile(r"[a-z0-9_-]{0,63}")
 
@@ -49,12 +51,12 @@ def _labels(labels: dict[str, str]) -> dict[str, str]:
 
 
 Bought = Annotated[Purchase, bought(Purchase.ON_DEMAND, Purchase.SPOT, Purchase.FLEX_START)]
-Project = Annotated[str, matching(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", "my-project-123")]
+Project = Annotated[str, matching(PROJECT, "my-project-123")]
 # Names of instances begin with it, and conditions of IAM go by that: hence no hyphens. Ids of
 # service accounts, of which it is a part, have 30 characters: hence 12.
 Deployment = Annotated[str, matching(r"[a-z][a-z0-9]{0,11}", "prod")]
-RegionName = Annotated[str, matching(r"[a-z]+(-[a-z]+)+\d{1,2}", "us-central1")]
-ZoneName = Annotated[str, matching(r"[a-z]+(-[a-z]+)+\d{1,2}-[a-z]", "us-central1-a")]
+RegionName = Annotated[str, matching(REGION, "us-central1")]
+ZoneName = Annotated[str, matching(rf"{REGION}-[a-z]", "us-central1-a")]
 MachineType = Annotated[str, matching(r"[a-z]\w*(-\w+)+", "g2-standard-4")]
 AcceleratorType = Annotated[str, matching(r"nvidia-[a-z0-9-]+", "nvidia-tesla-t4")]
 TemplateLink = Annotated[

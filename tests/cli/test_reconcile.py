@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import date, timedelta
 from decimal import Decimal
 
@@ -16,11 +16,11 @@ from click.testing import Result
 from rich.console import Console
 from typer.testing import CliRunner
 
-from autoscaler.cli import reconciliation
+from autoscaler.cli import bills, reconciliation
 from autoscaler.cli.app import app
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import PermissionDenied, ProviderError, SpecError, Unavailable
-from autoscaler.domain.spending import DailyCost
+from tests.cli.told_ledger import ToldLedger
 from tests.fakes.aws.account import Account
 from tests.fakes.aws.billing import Billed
 from tests.fakes.aws.faults import Fault
@@ -32,19 +32,6 @@ DAYS = ("--from", "2025-03-01", "--to", "2025-03-02")
 OWN = {"castor:deployment": "prod"}
 SPOT = "gpu/g5.xlarge/us-east-1a/spot"
 NOON_SECONDS = 1_740_830_400.0  # of FIRST
-
-
-class Ledger:
-    """What a controller answers."""
-
-    def __init__(self) -> None:
-        self.costs: list[DailyCost] = []
-
-    def daily_costs(self, first: date, last: date) -> Sequence[DailyCost]:
-        return [cost for cost in self.costs if first <= cost.day <= last]
-
-    def spend(self, usd: str, extras_usd: str = "0", offer: str = SPOT, day: date = FIRST) -> None:
-        self.costs.append(DailyCost(day, offer, Decimal(usd), Decimal(extras_usd)))
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +53,9 @@ def account(fake: FakeAws, monkeypatch: pytest.MonkeyPatch) -> Account:
 
 
 @pytest.fixture
-def ledger(monkeypatch: pytest.MonkeyPatch) -> Ledger:
-    found = Ledger()
-    monkeypatch.setattr("autoscaler.wire.connection.connect", lambda: found)
+def ledger(monkeypatch: pytest.MonkeyPatch) -> ToldLedger:
+    found = ToldLedger(SPOT, FIRST)
+    found.connect(monkeypatch)
     return found
 
 
@@ -88,9 +75,12 @@ def printed(*words: str) -> str:
     return " ".join(result.stdout.split())
 
 
-def test_days_are_compared_and_what_is_beside_is_shown(account: Account, ledger: Ledger) -> None:
+def test_days_are_compared_and_what_is_beside_is_shown(
+    account: Account, ledger: ToldLedger
+) -> None:
     ledger.spend("11.50", extras_usd="1.50")
     ledger.spend("3", offer="local-small")
+    ledger.spend("7", offer="gpu/g2-standard-4/us-central1-a/spot")
     bill(account, "10.20")
     bill(account, "1.44", "EBS:VolumeUsage.gp3")
     bill(account, "1.08", "NatGateway-Hours")
@@ -99,10 +89,12 @@ def test_days_are_compared_and_what_is_beside_is_shown(account: Account, ledger:
     assert "settled 10.00 10.20 +2.0% 1.50 1.44 1.08" in said
     assert "Beside: NAT gateways $1.08." in said
     assert "Instances agree within 3%" in said
+    assert "Extras are volumes and addresses;" in said
     assert "To ask Cost Explorer cost $0.0200" in said
+    assert "Google" not in said and "BigQuery" not in said
 
 
-def test_a_leak_is_told_with_what_to_look_for(account: Account, ledger: Ledger) -> None:
+def test_a_leak_is_told_with_what_to_look_for(account: Account, ledger: ToldLedger) -> None:
     ledger.spend("10")
     bill(account, "34.14")
     said = printed()
@@ -110,7 +102,7 @@ def test_a_leak_is_told_with_what_to_look_for(account: Account, ledger: Ledger) 
 
 
 def test_costs_that_are_missing_are_told_with_why_that_may_be(
-    account: Account, ledger: Ledger
+    account: Account, ledger: ToldLedger
 ) -> None:
     ledger.spend("10")
     bill(account, "4")
@@ -120,7 +112,7 @@ def test_costs_that_are_missing_are_told_with_why_that_may_be(
     assert "knows no cost with castor:deployment=prod: activate castor:deployment" in said
 
 
-def test_the_same_for_scripts(account: Account, ledger: Ledger) -> None:
+def test_the_same_for_scripts(account: Account, ledger: ToldLedger) -> None:
     ledger.spend("10")
     bill(account, "11", day=FIRST + timedelta(days=1))
     account.bill.closed_before = FIRST + timedelta(days=1)
@@ -133,7 +125,7 @@ def test_the_same_for_scripts(account: Account, ledger: Ledger) -> None:
 
 
 def test_figures_are_whole_at_eighty_columns(
-    account: Account, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    account: Account, ledger: ToldLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     ledger.spend("21234.56", extras_usd="1234.56")
@@ -146,13 +138,14 @@ def test_figures_are_whole_at_eighty_columns(
     assert "AWS calls its figures from 2025-03-01 on estimates" in said
 
 
-def test_a_day_that_is_not_settled_is_in_no_sum(account: Account, ledger: Ledger) -> None:
+def test_a_day_that_is_not_settled_is_in_no_sum(account: Account, ledger: ToldLedger) -> None:
     ledger.spend("10")
     ledger.spend("10", day=FIRST + timedelta(days=2))
     bill(account, "10")
     period = reconciliation.Period(FIRST, FIRST + timedelta(days=2))
     now_seconds = NOON_SECONDS + 3.5 * 86_400
-    found = reconciliation.reconcile_with_aws(ledger, "prod", period, now_seconds)  # type: ignore[arg-type]
+    account = bills.aws_account()
+    found = reconciliation.reconcile_with(account, ledger, "prod", period, now_seconds)  # type: ignore[arg-type]
     assert [day.is_settled for day in found.reconciliation.days] == [True, False]
     assert found.reconciliation.instances.difference_usd == 0
     console = Console(width=80, record=True)
@@ -183,7 +176,9 @@ def test_what_is_no_period_is_refused(first: str | None, last: str | None, said:
         reconciliation.parse_period(first, last, NOON_SECONDS)
 
 
-def test_an_aws_that_is_away_is_not_a_controller_that_is(account: Account, ledger: Ledger) -> None:
+def test_an_aws_that_is_away_is_not_a_controller_that_is(
+    account: Account, ledger: ToldLedger
+) -> None:
     """Exit statuses differ, and so does what to do."""
     account.faults.add(Fault("GetCostAndUsage", code="DataUnavailableException", status=400))
     error = reconcile(*DAYS).exception

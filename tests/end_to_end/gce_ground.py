@@ -114,15 +114,17 @@ def template(project: str, purchase: str) -> dict[str, Any]:
         "serial-port-enable": "FALSE",
         "startup-script": node_start(bucket_of(project)),
     }
+    labels = {"castor-deployment": DEPLOYMENT, "team": "vision"}
     disk = {
         "sourceImage": f"projects/{project}/global/images/castor-7",
         "diskType": "pd-balanced",
         "diskSizeGb": "200",
+        "labels": labels,
     }
     return {
         "machineType": _MACHINE_TYPES[0],
         "canIpForward": False,
-        "labels": {"castor-deployment": DEPLOYMENT, "team": "vision"},
+        "labels": labels,
         "metadata": {"items": [{"key": key, "value": told} for key, told in metadata.items()]},
         "disks": [{"boot": True, "autoDelete": True, "initializeParams": disk}],
         "networkInterfaces": [

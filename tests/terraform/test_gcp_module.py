@@ -133,6 +133,8 @@ def test_the_ground_of_tests_is_the_modules(
         told = {item["key"]: item["value"] for item in properties["metadata"]["items"]}
         assert told == template["metadata"]
         assert properties["labels"] == template["labels"]
+        (laid_disk,), (disk,) = properties["disks"], template["disk"]
+        assert laid_disk["initializeParams"]["labels"] == disk["labels"]
         (scheduling,) = template["scheduling"]
         (longest,) = scheduling["max_run_duration"]
         wanted = {
@@ -197,6 +199,21 @@ def test_only_its_own_are_made_and_ended(
     path = "projects/my-project/" + name.format("disks" if kind == DISK else "instances")
     assert holds(condition, kind, path) is is_own
     assert not holds(condition, "compute.googleapis.com/Snapshot", path)
+
+
+def test_all_that_is_billed_by_a_label_has_it(resources: list[dict[str, Any]]) -> None:
+    """Disks have their own in a bill. What Castor adds to instances, their templates know not."""
+    own, host = {"castor-deployment": "prod"}, {"castor-controller-of": "prod"}
+    for template in values(resources, "google_compute_instance_template").values():
+        for labels in (template["labels"], *(disk["labels"] for disk in template["disk"])):
+            assert own.items() <= labels.items() and not host.keys() & labels.keys()
+    for disk in values(resources, "google_compute_disk").values():
+        assert host.items() <= disk["labels"].items() and not own.keys() & disk["labels"].keys()
+    for controller in values(resources, "google_compute_instance").values():
+        (boot,) = controller["boot_disk"]
+        (made,) = boot["initialize_params"]
+        for labels in (controller["labels"], made["labels"]):
+            assert host.items() <= labels.items() and not own.keys() & labels.keys()
 
 
 def test_no_other_deployments_names_begin_with_its_prefix(outputs: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from tests.fakes.gcp import (
     accounts,
+    bigquery,
     catalogue,
     instances,
     making,
@@ -37,9 +38,13 @@ from tests.fakes.gcp.exchange import (
 )
 from tests.fakes.gcp.project import Body, KnownRequest, Operation, Project
 
-_APIS: Final = ("compute.v1", "pubsub.v1", "cloudbilling.v1", "iamcredentials.v1")
+_APIS: Final = (
+    *("compute.v1", "pubsub.v1", "cloudbilling.v1"),
+    *("iamcredentials.v1", "bigquery.v2"),
+)
 _HANDLERS: Final[dict[str, Handler]] = {
     **accounts.HANDLERS,
+    **bigquery.HANDLERS,
     **catalogue.HANDLERS,
     **instances.HANDLERS,
     **making.HANDLERS,
@@ -83,8 +88,9 @@ def _prepared(call: Call, request: Request) -> Prepared:
 
 def _owner(path: dict[str, str], request: Request) -> str:
     """The project of a call; one of no project's is whose quota it is to be counted against."""
-    if "project" in path:
-        return path["project"]
+    for name in ("project", "projectId"):
+        if name in path:
+            return path[name]
     owned = [found[1] or found[2] for text in path.values() if (found := _OWNED.fullmatch(text))]
     return owned[0] if owned else request.headers.get("x-goog-user-project", "nobody")
 

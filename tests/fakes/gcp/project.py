@@ -107,6 +107,8 @@ class Project:
         page: the most that one reply lists; None leaves it to the caller.
         roles: the permissions of roles of one's own, ``projects/P/roles/R``.
         prices: what SKUs cost that cost something else than usually, by their description.
+        tables: what queries that it pays for may read, by ``PROJECT.DATASET.TABLE``.
+        query_looks: so often a query is looked at before it is complete.
         signer: whose signature is under the identity tokens of its instances, if not Google's.
     """
 
@@ -142,6 +144,9 @@ class Project:
     tokens: dict[str, Any] = field(default_factory=dict)
     roles: dict[str, set[str]] = field(default_factory=dict)
     prices: dict[str, Decimal] = field(default_factory=dict)
+    tables: dict[str, Any] = field(default_factory=dict)
+    query_looks: int = 0
+    queries: dict[str, Any] = field(default_factory=dict)
     signer: Any = None
     agenda: Agenda = field(default_factory=Agenda)
     most_alive: int = 0

@@ -1,9 +1,9 @@
 """The fake Google Cloud as a server: in a test's thread, or ``-m tests.fakes.gcp.server PORT``.
 
-On one port: Compute Engine, Pub/Sub's subscriptions, the Cloud Billing catalogue, both APIs of
-Cloud Storage, tokens of service accounts and narrower ones of the Security Token Service,
-instances' metadata servers and the keys of their identity tokens. Every project is apart from the
-others; any token is good, but for those that were narrowed.
+On one port: Compute Engine, Pub/Sub's subscriptions, the Cloud Billing catalogue, BigQuery's
+queries, both APIs of Cloud Storage, tokens of service accounts and narrower ones of the Security
+Token Service, instances' metadata servers and the keys of their identity tokens. Every project is
+apart from the others; any token is good, but for those that were narrowed.
 
 What is known of the real ones from their discovery documents and from reports is done so. A guess
 is what is said of a request id that was used for another request (400), the code of a creation

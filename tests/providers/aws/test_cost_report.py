@@ -11,10 +11,10 @@ import pytest
 
 from autoscaler.domain.errors import PermissionDenied, Throttled, Unavailable
 from autoscaler.domain.spending import AccountCost, BillPart
-from providers.aws.cost_report import CostReport, is_of_aws
+from providers.aws.cost_report import CostReport
 from tests.fakes.aws.billing import Billed
 from tests.fakes.aws.faults import Fault, When
-from tests.providers.aws.cloud import SMALL, SMALL_SPOT, AwsWorld, error_of
+from tests.providers.aws.cloud import AwsWorld, error_of
 
 FIRST = date(2026, 11, 1)
 OWN = {"castor:deployment": "prod"}
@@ -81,7 +81,8 @@ def test_pages_are_read_to_the_end_and_each_is_counted(world: AwsWorld) -> None:
     world.account.bill.days_a_page = 1
     report = CostReport(world.session, world.url, attempts=1)
     assert [cost.day for cost in report.costs("prod", FIRST, days[-1])] == days
-    assert report.calls == world.account.calls["GetCostAndUsage"] == 6
+    assert world.account.calls["GetCostAndUsage"] == 6
+    assert report.asked_usd == Decimal("0.06")
 
 
 def test_what_is_not_final_is_called_so(world: AwsWorld) -> None:
@@ -125,8 +126,3 @@ def test_an_amount_that_is_no_dollars_is_none(world: AwsWorld, unit: str, usd: s
     world.account.bill.unit = unit
     world.account.bill.lines = [replace(USES[0], usd=usd)]
     assert isinstance(error_of(lambda: told(world)), Unavailable)
-
-
-def test_the_ledger_s_offers_of_ec2_are_known_by_their_names() -> None:
-    assert is_of_aws(SMALL) and is_of_aws(SMALL_SPOT)
-    assert not any(is_of_aws(one) for one in ("local-small", "a/b/c/d", "g5-reserved", "a/b/spot"))

@@ -22,8 +22,8 @@ IN_SUITE = ("timeout after applying", "no capacity in the operation")
 class GceWorld(ControlledWorld):
     """One deployment on Compute Engine."""
 
-    def __init__(self, fake: FakeGcp, kept: Path) -> None:
-        self.gcp = GcpWorld(fake, kept, max_instances=WANTED)
+    def __init__(self, fake: FakeGcp, kept: Path, **pool: str) -> None:
+        self.gcp = GcpWorld(fake, kept, max_instances=WANTED, **pool)
         super().__init__(self.gcp)
 
 

@@ -1,0 +1,137 @@
+"""BigQuery: one query, for the project that pays for it, and what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Final
+
+from autoscaler.clock import Clock
+from autoscaler.domain.errors import Unavailable
+from providers.cloud.replies import readable
+from providers.gcp.errors import Call
+from providers.gcp.rest import send
+from providers.gcp.session import Session
+
+Row = Mapping[str, str | None]
+"""By column, as BigQuery writes values; None is its NULL."""
+
+_LONGEST_SECONDS: Final = 300.0
+_LOOK_SECONDS: Final = 1.0
+_WAIT_SECONDS: Final = 10.0  # so long BigQuery waits for the end before it answers
+_ANSWER_SECONDS: Final = 30.0
+_FAR_TOO_MANY_PAGES: Final = 200
+_LEAST_BYTES: Final = 10 * 2**20  # of each table, however few are read
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is asked in GoogleSQL, where `@name` stands for a parameter.
+
+    It fails, and costs nothing, if it would read more than `most_bytes`.
+    """
+
+    text: str
+    parameters: Mapping[str, str | date]
+    most_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a query found, and how many bytes it is billed for."""
+
+    rows: Sequence[Row]
+    billed_bytes: int
+
+
+class BigQuery:
+    """Queries that `project` pays for."""
+
+    def __init__(self, project: str, session: Session, clock: Clock) -> None:
+        self._call = Call(project, "jobs.query")
+        self._session = session
+        self._clock = clock
+        self._url = f"{session.base('bigquery')}/bigquery/v2/projects/{project}/queries"
+
+    def find(self, query: Query) -> Found:
+        """All rows of a query.
+
+        Raises:
+            ProviderError: it is refused, takes too long, or its answer can't be read.
+        """
+        reply = self._send("POST", self._url, json=_request(query))
+        with readable(str(self._call)):
+            job = reply["jobReference"]
+            url, place = f"{self._url}/{job['jobId']}", {"location": job.get("location", "")}
+        reply = self._finished(reply, url, place)
+        with readable(str(self._call)):
+            billed_bytes = _billed_bytes(reply)
+        rows: list[Row] = []
+        for _ in range(_FAR_TOO_MANY_PAGES):
+            with readable(str(self._call)):
+                rows.extend(_rows(reply))
+                token = reply.get("pageToken")
+            if not token:
+                return Found(rows, billed_bytes)
+            reply = self._send("GET", url, params=place | {"pageToken": str(token)})
+        raise Unavailable(f"{self._call}: its pages do not end")
+
+    def _finished(
+        self, reply: Mapping[str, Any], url: str, place: Mapping[str, str]
+    ) -> Mapping[str, Any]:
+        """The first reply that has rows."""
+        asked = {**place, "timeoutMs": str(int(_WAIT_SECONDS * 1000))}
+        until_seconds = self._clock.monotonic() + _LONGEST_SECONDS
+        while not self._is_complete(reply):
+            if self._clock.monotonic() >= until_seconds:
+                raise Unavailable(
+                    f"{self._call}: it has not ended in {_LONGEST_SECONDS:.0f} s: ask again"
+                )
+            self._clock.sleep(_LOOK_SECONDS)
+            reply = self._send("GET", url, params=asked)
+        return reply
+
+    def _is_complete(self, reply: Mapping[str, Any]) -> bool:
+        with readable(str(self._call)):
+            return bool(reply["jobComplete"])
+
+    def _send(self, verb: str, url: str, **options: Any) -> Mapping[str, Any]:
+        return send(self._session, self._call, verb, url, _ANSWER_SECONDS, **options)
+
+
+def _request(query: Query) -> dict[str, Any]:
+    return {
+        "query": query.text,
+        "useLegacySql": False,
+        "parameterMode": "NAMED",
+        "queryParameters": [_parameter(*item) for item in query.parameters.items()],
+        "maximumBytesBilled": str(query.most_bytes),
+        "timeoutMs": int(_WAIT_SECONDS * 1000),
+    }
+
+
+def _parameter(name: str, value: str | date) -> dict[str, Any]:
+    kind = "DATE" if isinstance(value, date) else "STRING"
+    return {
+        "name": name,
+        "parameterType": {"type": kind},
+        "parameterValue": {"value": str(value)},
+    }
+
+
+def _rows(reply: Mapping[str, Any]) -> list[Row]:
+    names = [field["name"] for field in reply["schema"]["fields"]]
+    return [
+        dict(zip(names, [cell["v"] for cell in row["f"]], strict=True))
+        for row in reply.get("rows", ())
+    ]
+
+
+def _billed_bytes(reply: Mapping[str, Any]) -> int:
+    """Later replies tell only how many were read, of which the next whole MiB is billed."""
+    told = reply.get("totalBytesBilled")
+    if told is not None:
+        return int(told)
+    read_bytes = int(reply["totalBytesProcessed"])
+    return max(_LEAST_BYTES, -(-read_bytes // 2**20) * 2**20)

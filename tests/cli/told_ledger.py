@@ -1,0 +1,33 @@
+"""A controller that answers for its ledger what a test has told it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
+
+import pytest
+
+from autoscaler.domain.spending import DailyCost
+
+
+class ToldLedger:
+    """What `castor reconcile` asks a controller; lines are of `offer` and `day` unless told."""
+
+    def __init__(self, offer: str, day: date) -> None:
+        self.costs: list[DailyCost] = []
+        self._offer = offer
+        self._day = day
+
+    def daily_costs(self, first: date, last: date) -> Sequence[DailyCost]:
+        return [cost for cost in self.costs if first <= cost.day <= last]
+
+    def spend(
+        self, usd: str, extras_usd: str = "0", offer: str = "", day: date | None = None
+    ) -> None:
+        day, offer = day or self._day, offer or self._offer
+        self.costs.append(DailyCost(day, offer, Decimal(usd), Decimal(extras_usd)))
+
+    def connect(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """From now on a command finds this one."""
+        monkeypatch.setattr("autoscaler.wire.connection.connect", lambda: self)
