@@ -6,13 +6,14 @@ A source of pools is a file, or where Terraform wrote them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import SpecError
+from autoscaler.extras import from_extras
 from autoscaler.spec.form_file import read_text
 from autoscaler.spec.located_yaml import read_yaml
 from providers.base import Provider
@@ -102,7 +103,7 @@ def cloud_of(source: str) -> str:
 
 
 def _open_aws_storage(source: str, kept: Path, clock: Clock) -> JobStorage:
-    with _with_extra(AWS):
+    with _from_extra(AWS):
         from providers.aws.reading import fetch_settings, open_session, parse_settings
         from providers.aws.storage import S3JobStorage
 
@@ -113,7 +114,7 @@ def _open_aws_storage(source: str, kept: Path, clock: Clock) -> JobStorage:
 
 
 def _open_gcp_storage(source: str, kept: Path, clock: Clock) -> JobStorage:
-    with _with_extra(GCP):
+    with _from_extra(GCP):
         from providers.gcp.reading import fetch_settings, parse_settings
         from providers.gcp.session import open_session
         from providers.gcp.storage import GcsJobStorage
@@ -123,7 +124,7 @@ def _open_gcp_storage(source: str, kept: Path, clock: Clock) -> JobStorage:
 
 
 def _open_aws(source: str, state: Path, host: str, controller: str, clock: Clock) -> Provider:
-    with _with_extra(AWS):
+    with _from_extra(AWS):
         from providers.aws.provider import AwsProvider
         from providers.aws.reading import fetch_settings, open_session, parse_settings
         from providers.aws.settings import AwsSettings, Patience
@@ -140,7 +141,7 @@ def _open_aws(source: str, state: Path, host: str, controller: str, clock: Clock
 
 
 def _open_gcp(source: str, state: Path, host: str, controller: str, clock: Clock) -> Provider:
-    with _with_extra(GCP):
+    with _from_extra(GCP):
         from providers.cloud.price_list import read_price_table
         from providers.gcp.provider import GcpProvider
         from providers.gcp.reading import fetch_settings, parse_settings
@@ -185,13 +186,6 @@ def _require_reachable(host: str, endpoint_url: str | None) -> None:
         )
 
 
-@contextmanager
-def _with_extra(cloud: str) -> Iterator[None]:
-    """What is imported in here is installed with the extra that is called as its cloud."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise SpecError(
-            f"{error.name} is not installed: pip install castor-autoscaler[server,{cloud}]",
-            "--pools",
-        ) from error
+def _from_extra(cloud: str) -> AbstractContextManager[None]:
+    """What is imported in there comes with the extra that is called as its cloud."""
+    return from_extras(f"server,{cloud}", "--pools")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from typing import Final, Protocol
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import SpecError
 from autoscaler.domain.spending import AccountCost
+from autoscaler.extras import from_extras
 
 
 class Bill(Protocol):
@@ -90,7 +89,7 @@ def aws_account() -> Account:
     Raises:
         SpecError: the extra aws is not installed.
     """
-    with _with_extra("aws", "name Google Cloud's export with --table"):
+    with from_extras("aws", "reconcile", ", or name Google Cloud's export with --table"):
         from providers.aws.cost_report import CostReport, is_of_aws
     return Account(_AWS, is_of_aws, CostReport)
 
@@ -106,21 +105,8 @@ def gcp_account(table: str, payer: str | None, clock: Clock) -> Account:
     Raises:
         SpecError: the extra gcp is not installed, or one of these is none.
     """
-    with _with_extra("gcp", "leave --table out to compare with AWS"):
+    with from_extras("gcp", "--table", ", or leave it out to compare with AWS"):
         from providers.gcp.cost_report import is_of_gcp, open_report, parse_payer, parse_table
     export = parse_table(table)
     project = parse_payer(payer, export)
     return Account(_GCP, is_of_gcp, lambda: open_report(export, project, clock))
-
-
-@contextmanager
-def _with_extra(cloud: str, otherwise: str) -> Iterator[None]:
-    """What is imported in here is installed with the extra that is called as its cloud."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise SpecError(
-            f"{error.name} is not installed: pip install castor-autoscaler[{cloud}], or "
-            f"{otherwise}",
-            "reconcile",
-        ) from error

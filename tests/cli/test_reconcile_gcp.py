@@ -174,7 +174,7 @@ def test_what_names_no_export_is_refused_before_anybody_is_asked(
     ("cloud", "words", "otherwise"),
     [
         ("aws", [], "or name Google Cloud's export with --table"),
-        ("gcp", ["--table", TABLE], "or leave --table out to compare with AWS"),
+        ("gcp", ["--table", TABLE], "or leave it out to compare with AWS"),
     ],
 )
 def test_an_extra_that_is_missing_is_named(
@@ -187,7 +187,7 @@ def test_an_extra_that_is_missing_is_named(
     monkeypatch.setitem(sys.modules, f"providers.{cloud}.cost_report", None)
     error = reconcile(*words).exception
     assert isinstance(error, SpecError)
-    assert f"castor-autoscaler[{cloud}], {otherwise}" in str(error)
+    assert f"castor-autoscaler[{cloud}]', {otherwise}" in str(error)
 
 
 def test_a_google_that_is_away_is_not_a_controller_that_is(

@@ -27,7 +27,7 @@ def test_pools_of_a_cloud_whose_extra_is_not_installed_name_it(
     pools = tmp_path / "pools.json"
     pools.write_text(json.dumps({"cloud": cloud}))
     state = tmp_path / "state"
-    with pytest.raises(SpecError, match=rf"pip install castor-autoscaler\[server,{cloud}\]"):
+    with pytest.raises(SpecError, match=rf"pip install 'castor-autoscaler\[server,{cloud}\]"):
         serve(ServeSettings(state, port=0, local=None, pools=(str(pools),)))
     assert not (state / "place-of-jobs").exists(), "nothing is kept of pools that can't be used"
 
