@@ -138,7 +138,7 @@ class LaunchedInstance:
         instances = {each.id: each for each in self._provider.instances()}
         return instances[self.id].state is CloudState.TERMINATED
 
-    def wait_for(self, phase: InstancePhase, seconds: float = 20.0) -> None:
+    def wait_for(self, phase: InstancePhase, seconds: float = 60.0) -> None:
         try:
             wait_until(lambda: self.phase is phase, f"phase {phase}", seconds)
         except AssertionError as error:
