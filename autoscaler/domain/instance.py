@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 
+from autoscaler.domain.transfer import FREE, TransferAccount
+
 CONTROLLER_TAG = "castor:controller"
 JOB_TAG = "castor:job"
 INSTANCE_TAG = "castor:instance"
@@ -134,6 +136,7 @@ class HeldInstance:
     reclaim_seconds: float | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     extras_usd_per_hour: Decimal = Decimal(0)
+    transfer: TransferAccount = FREE
 
     @property
     def network(self) -> str:

@@ -9,10 +9,11 @@ from enum import StrEnum
 
 
 class EntryKind(StrEnum):
-    """A line opens an instance's bill at a price, or closes it."""
+    """A line opens an instance's bill at a price or closes it, or is for what was sent."""
 
     OPEN = "open"
     CLOSE = "close"
+    TRANSFER = "transfer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,9 @@ class LedgerEntry:
 
     `at_seconds` is the cloud's own time of launch or end. `job` is who pays. So much of
     `usd_per_hour` as `extras_usd_per_hour` is for what is billed beside the instance.
+
+    A TRANSFER is an amount of its own, `usd`, for `sent_bytes` and `fetched_bytes` between the
+    instance and where jobs keep their files; `at_seconds` is when the controller heard of them.
     """
 
     kind: EntryKind
@@ -31,19 +35,24 @@ class LedgerEntry:
     at_seconds: float
     minimum_billed_seconds: int = 0
     extras_usd_per_hour: Decimal = Decimal(0)
+    usd: Decimal = Decimal(0)
+    sent_bytes: int = 0
+    fetched_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class DailyCost:
     """What the instances of one offer cost on one day (UTC), by the ledger.
 
-    `extras_usd` of `usd` are for what is billed beside the instances.
+    `extras_usd` of `usd` are for what is billed beside the instances, and `transfer_usd` for jobs'
+    files on their way.
     """
 
     day: date
     offer: str
     usd: Decimal
     extras_usd: Decimal
+    transfer_usd: Decimal = Decimal(0)
 
 
 class BillPart(StrEnum):

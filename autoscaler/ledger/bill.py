@@ -27,7 +27,8 @@ def amount(usd_per_hour: Decimal, seconds: float, minimum_billed_seconds: int = 
 class Charge:
     """What one instance cost on one day (UTC) at one price: the atom of every total.
 
-    `extras_usd` of `usd` are for what is billed beside the instance.
+    `extras_usd` of `usd` are for what is billed beside the instance. What was sent and fetched is
+    a charge of its own, of no seconds, and all of its `usd` are `transfer_usd`.
     """
 
     instance: str
@@ -37,6 +38,7 @@ class Charge:
     seconds: int
     usd: Decimal
     extras_usd: Decimal = Decimal(0)
+    transfer_usd: Decimal = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +66,25 @@ class Bill:
     """
 
     stretches: tuple[Stretch, ...]
+    transfers: tuple[LedgerEntry, ...] = ()
 
     @classmethod
     def of(cls, lines: list[LedgerEntry]) -> Bill:
         """The bill that `lines`, all of one instance, make.
 
         They are taken in the order of their times; lines of one time in the order given. A CLOSE
-        that comes when nothing is open is passed over: the first end stands.
+        that comes when nothing is open is passed over: the first end stands. A TRANSFER may come
+        at any time, before the first OPEN and after the end as well.
 
         Raises:
             LedgerError: an OPEN while one is open, or a CLOSE before any OPEN.
         """
         stretches: list[Stretch] = []
+        transfers: list[LedgerEntry] = []
         for line in sorted(lines, key=lambda line: line.at_seconds):
+            if line.kind is EntryKind.TRANSFER:
+                transfers.append(line)
+                continue
             is_open = bool(stretches) and stretches[-1].closing is None
             if line.kind is EntryKind.OPEN:
                 if is_open:
@@ -86,7 +94,7 @@ class Bill:
                 stretches[-1] = Stretch(stretches[-1].opening, line)
             elif not stretches:
                 raise LedgerError(f"instance {line.instance} is closed but never opened: {line}")
-        return cls(tuple(stretches))
+        return cls(tuple(stretches), tuple(transfers))
 
     def charges(self, now_seconds: float) -> Iterator[Charge]:
         """The charges up to `now_seconds`, and at once the minimum that is owed in any case."""
@@ -99,6 +107,11 @@ class Bill:
                 total_seconds = max(total_seconds, stretch.opening.minimum_billed_seconds)
             yield from _by_day(stretch.opening, total_seconds - billed_seconds)
             billed_seconds = total_seconds
+        yield from self.transferred()
+
+    def transferred(self) -> Iterator[Charge]:
+        """Those of them that are for what was sent and fetched."""
+        return map(_of_transfer, self.transfers)
 
     def usd_per_hour(self, now_seconds: float, job: str | None = None) -> Decimal:
         """The price at which money runs at `now_seconds`; 0 once the instance is closed.
@@ -112,6 +125,12 @@ class Bill:
                 is_asked_for = job in (None, stretch.opening.job)
                 return stretch.opening.usd_per_hour if is_asked_for else Decimal(0)
         return Decimal(0)
+
+
+def _of_transfer(line: LedgerEntry) -> Charge:
+    day = datetime.fromtimestamp(line.at_seconds, UTC).date()
+    usd = line.usd.quantize(QUANTUM_USD, rounding=ROUND_HALF_EVEN)
+    return Charge(line.instance, line.job, line.offer, day, 0, usd, transfer_usd=usd)
 
 
 def _by_day(opening: LedgerEntry, seconds: int) -> Iterator[Charge]:

@@ -31,7 +31,7 @@ class Ledger:
         self.bills = tuple(Bill.of(of_instance) for of_instance in lines.values())
 
     def charges(self, now_seconds: float) -> tuple[Charge, ...]:
-        """Every charge, one for each instance, price and day."""
+        """Every charge: one for each instance, price and day, and one for each transfer."""
         return tuple(charge for bill in self.bills for charge in bill.charges(now_seconds))
 
     def total(self, now_seconds: float) -> Decimal:
@@ -59,13 +59,17 @@ class Ledger:
         return self.totals(lambda charge: charge.day, now_seconds)
 
     def daily(self, now_seconds: float) -> tuple[DailyCost, ...]:
-        """Spending of each day (UTC) on each offer, in their order, extras told apart."""
+        """Spending of each day (UTC) on each offer, in their order, its parts told apart."""
         costs: dict[tuple[date, str], DailyCost] = {}
         for charge in self.charges(now_seconds):
             key = charge.day, charge.offer
             cost = costs.get(key, DailyCost(*key, Decimal(0), Decimal(0)))
-            usd, extras_usd = cost.usd + charge.usd, cost.extras_usd + charge.extras_usd
-            costs[key] = DailyCost(*key, usd, extras_usd)
+            costs[key] = DailyCost(
+                *key,
+                cost.usd + charge.usd,
+                cost.extras_usd + charge.extras_usd,
+                cost.transfer_usd + charge.transfer_usd,
+            )
         return tuple(costs[key] for key in sorted(costs))
 
     def totals(self, key: Callable[[Charge], Key], now_seconds: float) -> Mapping[Key, Decimal]:
@@ -73,6 +77,17 @@ class Ledger:
         sums: dict[Key, Decimal] = defaultdict(Decimal)
         for charge in self.charges(now_seconds):
             sums[key(charge)] += charge.usd
+        return dict(sums)
+
+    def transfers(self, key: Callable[[Charge], Key]) -> Mapping[Key, Decimal]:
+        """What of it was for jobs' files on their way, likewise grouped; empty where nothing was.
+
+        It does not depend on the time: it is known when it is over.
+        """
+        sums: dict[Key, Decimal] = defaultdict(Decimal)
+        for bill in self.bills:
+            for charge in bill.transferred():
+                sums[key(charge)] += charge.usd
         return dict(sums)
 
     def paid_already(self) -> frozenset[str]:

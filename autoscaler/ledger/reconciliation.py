@@ -116,7 +116,9 @@ def _day(
     day: date, own: list[DailyCost], bill: list[AccountCost], is_settled: bool
 ) -> DayReconciled:
     extras_usd = sum((cost.extras_usd for cost in own), Decimal(0))
-    instances_usd = sum((cost.usd for cost in own), Decimal(0)) - extras_usd
+    # Nobody bills it with the instances: in the account it is among what is beside them.
+    transfer_usd = sum((cost.transfer_usd for cost in own), Decimal(0))
+    instances_usd = sum((cost.usd for cost in own), Decimal(0)) - extras_usd - transfer_usd
     billed_usd = dict.fromkeys(BillPart, Decimal(0))
     for line in bill:
         billed_usd[line.part] += line.usd

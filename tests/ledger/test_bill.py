@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -21,6 +22,19 @@ def opening(at_seconds: float, usd_per_hour: Decimal = PRICE, minimum: int = 0) 
 
 def closing(at_seconds: float) -> LedgerEntry:
     return LedgerEntry(EntryKind.CLOSE, "digits-0-1", "digits", "local-small", PRICE, at_seconds)
+
+
+def transfer(at_seconds: float, usd: str) -> LedgerEntry:
+    return LedgerEntry(
+        EntryKind.TRANSFER,
+        "digits-0-1",
+        "digits",
+        "local-small",
+        Decimal(0),
+        at_seconds,
+        usd=Decimal(usd),
+        sent_bytes=10**9,
+    )
 
 
 def cost(*lines: LedgerEntry, now_seconds: float = 1e6) -> Decimal:
@@ -114,3 +128,29 @@ def test_the_price_is_that_of_the_moment() -> None:
     bill = Bill.of([opening(100.0), closing(110.0), opening(110.0, PRICE * 2), closing(120.0)])
     prices = [bill.usd_per_hour(second) for second in (99.0, 100.0, 109.9, 110.0, 120.0)]
     assert prices == [0, PRICE, PRICE, PRICE * 2, 0]
+
+
+@pytest.mark.parametrize("at_seconds", [0.0, 100.0, 105.0, 110.0, 500.0])
+def test_what_was_sent_and_fetched_is_a_charge_of_its_own_whenever_it_comes(
+    at_seconds: float,
+) -> None:
+    bill = Bill.of([opening(100.0), transfer(at_seconds, "0.12"), closing(110.0)])
+    assert bill == Bill.of([transfer(at_seconds, "0.12"), opening(100.0), closing(110.0)])
+    held, sent = bill.charges(0.0)
+    assert (held.usd, held.transfer_usd, held.seconds) == (Decimal("0.01"), 0, 10)
+    assert (sent.usd, sent.transfer_usd, sent.seconds) == (Decimal("0.12"), Decimal("0.12"), 0)
+    assert bill.usd_per_hour(105.0) == PRICE
+
+
+def test_what_was_sent_belongs_to_the_day_on_which_it_was_heard_of() -> None:
+    lines = [transfer(MIDNIGHT - 0.5, "0.1"), transfer(MIDNIGHT, "0.2")]
+    days = [(charge.day, charge.usd) for charge in Bill.of(lines).charges(0.0)]
+    assert days == [(date(2026, 11, 30), Decimal("0.1")), (date(2026, 12, 1), Decimal("0.2"))]
+    assert Bill.of(lines).usd_per_hour(MIDNIGHT) == 0
+
+
+def test_an_amount_of_any_digits_is_rounded_once() -> None:
+    third = Decimal(1) / 3
+    lines = [replace(transfer(float(n), "0"), usd=third) for n in range(3)]
+    charges = list(Bill.of(lines).charges(0.0))
+    assert {charge.usd for charge in charges} == {Decimal("0.333333333333")}

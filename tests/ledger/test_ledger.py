@@ -14,11 +14,15 @@ from autoscaler.ledger.ledger import Ledger
 DAY = 86_400.0
 PRICES = st.decimals("0.0001", "99.9999", places=4)
 TIMES = st.floats(0.0, 5 * DAY)
+SENT_USD = st.decimals(0, 100, places=11)
 
 
 @st.composite
 def bills(draw: st.DrawFn) -> list[LedgerEntry]:
-    """The lines of up to eight instances, some repriced, some running, over five days."""
+    """The lines of up to eight instances, some repriced, some running, over five days.
+
+    What they sent may be told before, meanwhile and after, and for another job.
+    """
     lines = []
     for number in range(draw(st.integers(0, 8))):
         times = sorted(draw(st.lists(TIMES, min_size=1, max_size=4, unique=True)))
@@ -31,6 +35,11 @@ def bills(draw: st.DrawFn) -> list[LedgerEntry]:
                 lines.append(LedgerEntry(EntryKind.CLOSE, *common, price, at_seconds, minimum))
             if index + 1 < len(times) or draw(st.booleans()) or index == 0:
                 lines.append(LedgerEntry(EntryKind.OPEN, *common, price, at_seconds, minimum))
+        for at_seconds in draw(st.lists(TIMES, max_size=3)):
+            payer, usd = draw(st.sampled_from("ab")), draw(SENT_USD)
+            common = (f"{job}-{number}-1", payer, offer)
+            line = LedgerEntry(EntryKind.TRANSFER, *common, Decimal(0), at_seconds, usd=usd)
+            lines.insert(draw(st.integers(0, len(lines))), line)
     return lines
 
 
@@ -52,6 +61,24 @@ def test_every_grouping_adds_up_to_the_total(
     ledger = Ledger(lines)
     total = sum(ledger.totals(key, now_seconds).values(), Decimal(0))
     assert total == ledger.total(now_seconds)
+
+
+@given(lines=bills(), now_seconds=TIMES)
+def test_what_was_sent_is_told_apart_to_the_last_digit(
+    lines: list[LedgerEntry], now_seconds: float
+) -> None:
+    sent = [line for line in lines if line.kind is EntryKind.TRANSFER]
+    without = Ledger(line for line in lines if line.kind is not EntryKind.TRANSFER)
+    ledger, sent_usd = Ledger(lines), sum((line.usd for line in sent), Decimal(0))
+    assert ledger.total(now_seconds) == without.total(now_seconds) + sent_usd
+    assert sum((day.transfer_usd for day in ledger.daily(now_seconds)), Decimal(0)) == sent_usd
+    assert sum(day.usd for day in ledger.daily(now_seconds)) == ledger.total(now_seconds)
+    for job, usd in ledger.transfers(lambda charge: charge.job).items():
+        assert usd == sum(line.usd for line in sent if line.job == job)
+        own = without.spent(job, now_seconds) + usd
+        assert ledger.spent(job, now_seconds) == own
+    assert ledger.rate_usd_per_hour(now_seconds) == without.rate_usd_per_hour(now_seconds)
+    assert ledger.paid_already() == without.paid_already()
 
 
 @given(lines=bills(), now_seconds=TIMES, later_seconds=TIMES)

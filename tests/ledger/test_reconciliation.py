@@ -148,3 +148,14 @@ def test_the_ledger_tells_its_days_with_extras_apart() -> None:
         DailyCost(date(2026, 12, 1), SPOT, Decimal("1.10"), Decimal("0.10")),
         DailyCost(date(2026, 12, 2), SPOT, Decimal("2.20"), Decimal("0.20")),
     )
+
+
+def test_what_was_sent_is_in_no_comparison_of_instances() -> None:
+    """The account has it among what is beside them, and not by whom it was sent."""
+    sent = Decimal("0.50")
+    own = [DailyCost(OLD, SPOT, Decimal("3.60"), Decimal("0.10"), transfer_usd=sent)]
+    bill = [billed(OLD, "3.00"), billed(OLD, "0.10", BillPart.EXTRAS)]
+    found = reconcile(own, bill, NOON_SECONDS)
+    assert found.instances.ledger_usd == Decimal("3.00")
+    assert found.extras.ledger_usd == Decimal("0.10")
+    assert found.verdict is Verdict.AGREE
