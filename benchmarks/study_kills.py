@@ -211,7 +211,8 @@ def faults_of_bills(url: str) -> Iterator[str]:
         yield from (f"instance {held.id} is held" for held in store.instances.alive())
         opened: Counter[str] = Counter()
         for entry in store.ledger.entries():
-            opened[entry.instance] += 1 if entry.kind is EntryKind.OPEN else -1
+            if entry.kind is not EntryKind.TRANSFER:
+                opened[entry.instance] += 1 if entry.kind is EntryKind.OPEN else -1
         yield from (f"the bill of {name} is open" for name, count in opened.items() if count)
         print(f"{len(opened)} instances were paid")
 

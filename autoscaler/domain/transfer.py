@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
@@ -98,6 +98,13 @@ class TransferAccount:
         if count.begun_seconds < self.told.begun_seconds:
             return Transfer()
         return count.transfer.beyond(self.told.transfer)
+
+    def at(self, count: TransferCount) -> TransferAccount:
+        """With the count told that far, where it has news."""
+        if self.told is not None and self.told.begun_seconds == count.begun_seconds:
+            further = self.told.transfer.most(count.transfer)
+            count = replace(count, transfer=further)
+        return replace(self, told=count)
 
 
 FREE: Final = TransferAccount()

@@ -21,7 +21,9 @@ from autoscaler.domain.intent import Intent, IntentKind, IntentState
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.spending import EntryKind, LedgerEntry
+from autoscaler.domain.transfer import TransferAccount
 from autoscaler.store.places import Place, next_place
+from autoscaler.store.transfers import settled
 
 # The id of an intent that the store has not numbered yet.
 UNNUMBERED = 0
@@ -62,7 +64,8 @@ class HandOver:
 class Holding:
     """What changes together or not at all: an instance, the calls for it, its bill.
 
-    `last_line` is the line of its bill that was written last; `new_lines` are still to be written.
+    `last_line` is the one that opened or closed its bill last; `new_lines` are still to be
+    written.
     """
 
     held: HeldInstance
@@ -96,6 +99,7 @@ def ordered(order: Order, phase: JobPhase, places: Iterable[Place]) -> Holding:
         requested_seconds=order.now_seconds,
         extras_usd_per_hour=offer.extras_usd_per_hour,
         facts={NETWORK_FACT: offer.network} if offer.network else {},
+        transfer=TransferAccount(offer.upload_usd_per_gb, offer.download_usd_per_gb),
     )
     launch = _intent(IntentKind.LAUNCH, held.id, order.token_of(held.id), order.now_seconds)
     return Holding(held, offer.minimum_billed_seconds, launch)
@@ -106,7 +110,8 @@ def handed_over(
 ) -> Holding:
     """As an instance of another job of the same study; `places` are all that job ever had.
 
-    `jobs` are the one that holds it and the one that is to. Their bills meet in one moment.
+    `jobs` are the one that holds it and the one that is to. Their bills meet in one moment, and
+    what it owes for what it has sent is the first one's.
 
     Raises:
         Conflict: it is not to be had, or not for this job.
@@ -115,7 +120,8 @@ def handed_over(
     if before.id == after.id and not has_left(held):
         return holding
     _require_free(holding, before, after)
-    last = holding.last_line
+    holding = _with_transfer(holding, order.now_seconds)
+    held, last = holding.held, holding.last_line
     assert last is not None, "what was launched has a bill"
     # No two lines of a kind have the same time.
     at_seconds = max(order.now_seconds, math.nextafter(last.at_seconds, math.inf))
@@ -134,6 +140,7 @@ def handed_over(
         requested_seconds=order.now_seconds,
         training_seconds=None,
         draining_seconds=None,
+        transfer=replace(held.transfer, before=before.id),
         facts=_facts_of_instance(held) | {HANDED_OVER_FACT: str(order.now_seconds)},
     )
     return _with_line(_with_line(replace(holding, held=moved), closed), opened)
@@ -239,6 +246,7 @@ def seen_in_cloud(holding: Holding, seen: CloudInstance, now_seconds: float) -> 
         holding = _with_termination(holding, now_seconds)
     if seen.state is not CloudState.TERMINATED:
         return holding
+    holding = _with_transfer(holding, now_seconds)
     return _ended(holding, now_seconds if seen.ended_seconds is None else seen.ended_seconds)
 
 
@@ -286,9 +294,10 @@ def refused(holding: Holding, error: str, now_seconds: float) -> Holding:
         raise Conflict(f"instance {held.id} was launched: it is {held.cloud_id}")
     if held.phase is InstancePhase.ENDED:
         return holding
+    holding = _with_transfer(holding, now_seconds)  # its agent may have been heard all the same
     return replace(
         holding,
-        held=replace(held, phase=InstancePhase.ENDED, ended_seconds=now_seconds),
+        held=replace(holding.held, phase=InstancePhase.ENDED, ended_seconds=now_seconds),
         launch=_settled(holding.launch, IntentState.FAILED, error),
         termination=holding.termination
         and _settled(holding.termination, IntentState.FAILED, error),
@@ -349,6 +358,12 @@ def _ended(holding: Holding, ended_seconds: float) -> Holding:
 
 def _with_line(holding: Holding, line: LedgerEntry) -> Holding:
     return replace(holding, last_line=line, new_lines=(*holding.new_lines, line))
+
+
+def _with_transfer(holding: Holding, now_seconds: float) -> Holding:
+    """With a line for what it owes for what it has sent and fetched, if it does."""
+    lined = settled(holding.held, now_seconds)
+    return replace(holding, held=lined.held, new_lines=(*holding.new_lines, *lined.new_lines))
 
 
 def _with_termination(holding: Holding, now_seconds: float, again: bool = False) -> Holding:

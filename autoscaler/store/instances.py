@@ -13,6 +13,7 @@ from dataclasses import replace
 from autoscaler.domain.errors import UnknownInstance
 from autoscaler.domain.instance import CloudInstance, HeldInstance, InstancePhase
 from autoscaler.domain.offer import Offer
+from autoscaler.domain.transfer import TransferCount
 from autoscaler.store.holding import (
     HandOver,
     Holding,
@@ -26,6 +27,7 @@ from autoscaler.store.holding import (
     to_be_terminated,
     unwanted,
 )
+from autoscaler.store.transfers import Lined, transferred
 
 
 class Instances(ABC):
@@ -186,11 +188,16 @@ class Instances(ABC):
         now_seconds: float,
         facts: Mapping[str, str] | None = None,
         job: str | None = None,
+        transfer: TransferCount | None = None,
     ) -> HeldInstance:
         """Take over what a node says of its instance; `facts` are added to those known.
 
         It says so of its work for `job`: where the instance has become another's since, only that
         it was heard is kept. None is whatever job it is.
+
+        `transfer` is what it has counted so far. The ledger has lines for it, now and then, where
+        that costs something; nothing of it counts twice, however often and late it is told, and
+        what it sent for a job that it has left is that job's to pay.
 
         The phases of work follow each other in any order, as a script is started again. An
         instance that drains only gets on to `DRAINED`, and one that has ended hears nothing
@@ -206,7 +213,12 @@ class Instances(ABC):
                 return heard(held, phase, now_seconds, facts or {})
             return replace(held, seen_seconds=max(now_seconds, held.seen_seconds or now_seconds))
 
-        return self._change(instance, hear)
+        def hear_all(held: HeldInstance) -> Lined:
+            if transfer is None:
+                return Lined(hear(held))
+            return transferred(hear(held), transfer, job, now_seconds)
+
+        return self._change_lined(instance, hear_all)
 
     def note(self, instance: str, facts: Mapping[str, str]) -> HeldInstance:
         """Add facts to those known of an instance.
@@ -240,11 +252,17 @@ class Instances(ABC):
     def _move(self, instance: str, order: HandOver) -> Holding:
         """Keep what `handed_over` makes of an instance and two jobs; nothing if it raises."""
 
-    @abstractmethod
     def _change(
         self, instance: str, change: Callable[[HeldInstance], HeldInstance]
     ) -> HeldInstance:
         """Keep what `change` makes of an instance; nothing if it raises."""
+        return self._change_lined(instance, lambda held: Lined(change(held)))
+
+    @abstractmethod
+    def _change_lined(
+        self, instance: str, change: Callable[[HeldInstance], Lined]
+    ) -> HeldInstance:
+        """Keep what `change` makes of an instance, and its lines; nothing if it raises."""
 
     @abstractmethod
     def _change_holding(self, instance: str, change: Callable[[Holding], Holding]) -> Holding:

@@ -31,6 +31,7 @@ from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.report import Failure, TrainingReport
 from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.domain.spending import EntryKind
+from autoscaler.domain.transfer import TransferAccount
 from autoscaler.store.columns import Document, Money, word
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ class InstanceRow(Table):
     report_started_seconds: Mapped[float | None]
     report_step: Mapped[int | None]
     extras_usd_per_hour: Mapped[Decimal]
+    transfer: Mapped[TransferAccount] = mapped_column(Document(TypeAdapter(TransferAccount)))
 
 
 class IntentRow(Table):
@@ -203,6 +205,9 @@ class LedgerRow(Table):
     at_seconds: Mapped[float]
     minimum_billed_seconds: Mapped[int]
     extras_usd_per_hour: Mapped[Decimal]
+    usd: Mapped[Decimal]
+    sent_bytes: Mapped[int]
+    fetched_bytes: Mapped[int]
 
 
 class ObservationRow(Table):

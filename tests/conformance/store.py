@@ -38,6 +38,7 @@ from tests.conformance.store_records import (
     MeasurementsConformance,
     TokensConformance,
 )
+from tests.conformance.store_transfers import TransfersConformance
 from tests.conformance.store_trials import TrialsConformance
 
 
@@ -88,7 +89,9 @@ class ProcessesConformance:
         lines = [(entry.instance, entry.kind) for entry in store.ledger.entries()]
         for held in kept:
             assert len(store.intents.of_instance(held.id)) == 1
-            opened, closed = (lines.count((held.id, kind)) for kind in EntryKind)
+            opened, closed = (
+                lines.count((held.id, kind)) for kind in (EntryKind.OPEN, EntryKind.CLOSE)
+            )
             assert opened == (held.launched_seconds is not None)
             assert closed == (held.ended_seconds is not None)
 
@@ -120,6 +123,7 @@ class StoreConformance(
     HandOverConformance,
     QueueConformance,
     BillingConformance,
+    TransfersConformance,
     IntentsConformance,
     CapacityConformance,
     MeasurementsConformance,

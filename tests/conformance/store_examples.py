@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 
 from sqlalchemy import create_engine, text
@@ -82,8 +83,16 @@ def add_job(store: Store, name: str = "digits") -> str:
     return store.jobs.add(spec(name), NOW).id
 
 
-def order(store: Store, job: str = "digits", now_seconds: float = NOW) -> HeldInstance:
-    return store.instances.order(job, offer(), 1, "token of {}".format, now_seconds)
+def far_offer() -> Offer:
+    """An offer away from where jobs keep their files."""
+    away = {"upload_usd_per_gb": Decimal("0.12"), "download_usd_per_gb": Decimal("0.09")}
+    return replace(offer(), network="gcp/us-central1", **away)  # type: ignore[arg-type]
+
+
+def order(
+    store: Store, job: str = "digits", now_seconds: float = NOW, of: Offer | None = None
+) -> HeldInstance:
+    return store.instances.order(job, of or offer(), 1, "token of {}".format, now_seconds)
 
 
 def seen(
@@ -104,9 +113,9 @@ def seen(
     )
 
 
-def launch(store: Store, job: str = "digits") -> HeldInstance:
+def launch(store: Store, job: str = "digits", of: Offer | None = None) -> HeldInstance:
     """Order an instance, and see it run."""
-    held = order(store, job)
+    held = order(store, job, of=of)
     return store.instances.observe_cloud(held.id, seen(held.id), NOW + 1)
 
 

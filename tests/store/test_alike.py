@@ -18,6 +18,7 @@ from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.report import Failure, ReportOrigin
 from autoscaler.domain.spending import EntryKind
+from autoscaler.domain.transfer import Transfer, TransferCount
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.memory.store import memory_store
 from autoscaler.store.opening import open_store
@@ -26,6 +27,7 @@ from tests.conformance.store_examples import (
     NOW,
     add_job,
     end,
+    far_offer,
     observation,
     order,
     report,
@@ -83,7 +85,7 @@ class Twins(RuleBasedStateMachine):
     def order(self, name: str) -> None:
         job = self.job(name)
         taken = {held.slot for held in self.memory.instances.of_job(job)}
-        held = self.both(lambda store: order(store, job, self.now_seconds))
+        held = self.both(lambda store: order(store, job, self.now_seconds, far_offer()))
         if held is None:
             return
         assert held.slot == min(set(range(len(taken) + 1)) - taken)
@@ -120,6 +122,16 @@ class Twins(RuleBasedStateMachine):
     def hear(self, which: int, phase: InstancePhase) -> None:
         instance = self.any_instance(which)
         self.both(lambda store: store.instances.record_node(instance, phase, self.now_seconds))
+
+    @rule(which=FEW, life=integers(0, 2), sent=FEW, fetched=FEW, name=sampled_from(NAMES))
+    def transfer(self, which: int, life: int, sent: int, fetched: int, name: str) -> None:
+        instance, phase = self.any_instance(which), InstancePhase.TRAINING
+        count = TransferCount(NOW + life, Transfer(sent * 5_000_000, fetched * 5_000_000))
+        self.both(
+            lambda store: store.instances.record_node(
+                instance, phase, self.now_seconds, None, self.job(name), count
+            )
+        )
 
     @rule(which=FEW, retry_seconds=none() | sampled_from((NOW, NOW + 30)))
     def fail_call(self, which: int, retry_seconds: float | None) -> None:

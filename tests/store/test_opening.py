@@ -37,7 +37,7 @@ class Migrations:
     def test_a_store_is_migrated_once_by_all_who_open_it(self, url: str) -> None:
         with ThreadPoolExecutor(4) as pool:
             stores = list(pool.map(lambda _: open_store(url), range(4)))
-        assert {store.version for store in stores} == {"0006"}
+        assert {store.version for store in stores} == {"0007"}
         assert len({store.settings.controller_id() for store in stores}) == 1
         for store in stores:
             store.close()
@@ -45,7 +45,7 @@ class Migrations:
     def test_a_store_of_a_newer_version_is_left_alone(self, url: str) -> None:
         open_store(url).close()
         execute(url, "UPDATE alembic_version SET version_num = '0999'")
-        with pytest.raises(StoreError, match=r"version 0999.* up to 0006.*newer Castor"):
+        with pytest.raises(StoreError, match=r"version 0999.* up to 0007.*newer Castor"):
             open_store(url)
         assert execute(url, "SELECT version_num FROM alembic_version") == "0999"
 

@@ -16,6 +16,7 @@ from autoscaler.store.holding import (
 from autoscaler.store.instances import Instances
 from autoscaler.store.memory.tables import Tables
 from autoscaler.store.places import Place, places_of
+from autoscaler.store.transfers import Lined
 
 
 class MemoryInstances(Instances):
@@ -69,13 +70,15 @@ class MemoryInstances(Instances):
             places = self._places(order.job)
             return self._keep(handed_over(self._holding(instance), order, (before, after), places))
 
-    def _change(
-        self, instance: str, change: Callable[[HeldInstance], HeldInstance]
+    def _change_lined(
+        self, instance: str, change: Callable[[HeldInstance], Lined]
     ) -> HeldInstance:
         with self._tables.lock:
-            held = change(self._tables.instance(instance))
-            self._tables.keep_instance(held)
-            return held
+            lined = change(self._tables.instance(instance))
+            self._tables.keep_instance(lined.held)
+            for line in lined.new_lines:
+                self._tables.add_line(line)
+            return lined.held
 
     def _change_holding(self, instance: str, change: Callable[[Holding], Holding]) -> Holding:
         with self._tables.lock:

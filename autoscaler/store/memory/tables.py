@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.intent import Intent, IntentState
 from autoscaler.domain.job import JobRecord
-from autoscaler.domain.spending import LedgerEntry
+from autoscaler.domain.spending import EntryKind, LedgerEntry
 from autoscaler.store.holding import UNNUMBERED
 from autoscaler.store.instances import unknown_instance
 from autoscaler.store.jobs import unknown_job
@@ -153,7 +153,8 @@ class Tables:
         self._lines_of_instance[line.instance].append(len(self.lines))
         self.lines.append(line)
         self._paid_by_job[line.job][line.instance] = None
-        self.last_lines[line.instance] = line
+        if line.kind is not EntryKind.TRANSFER:
+            self.last_lines[line.instance] = line
 
     def lines_of(self, job: str) -> list[LedgerEntry]:
         """The lines of the instances that a job has ever paid for, in order."""

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session, aliased
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.intent import Intent, IntentKind
 from autoscaler.domain.job import JobRecord
-from autoscaler.domain.spending import LedgerEntry
+from autoscaler.domain.spending import EntryKind, LedgerEntry
 from autoscaler.store.database import Database
 from autoscaler.store.holding import (
     HandOver,
@@ -23,6 +23,7 @@ from autoscaler.store.instances import Instances, unknown_instance
 from autoscaler.store.places import Place, places_of
 from autoscaler.store.schema import InstanceRow, IntentRow, LedgerRow
 from autoscaler.store.sql.jobs import job_row
+from autoscaler.store.transfers import Lined
 
 _Other = aliased(InstanceRow)
 _TRAINED_SECONDS = (
@@ -90,14 +91,16 @@ class SqlInstances(Instances):
                 lambda holding: handed_over(holding, order, (before, after), places),
             )
 
-    def _change(
-        self, instance: str, change: Callable[[HeldInstance], HeldInstance]
+    def _change_lined(
+        self, instance: str, change: Callable[[HeldInstance], Lined]
     ) -> HeldInstance:
         with self._database.write() as session:
             row = instance_row(session, instance)
-            held = change(row.to(HeldInstance))
-            row.take(held)
-            return held
+            lined = change(row.to(HeldInstance))
+            row.take(lined.held)
+            for line in lined.new_lines:
+                _add_line(session, line)
+            return lined.held
 
     def _change_holding(self, instance: str, change: Callable[[Holding], Holding]) -> Holding:
         with self._database.write() as session:
@@ -145,7 +148,9 @@ def _places(session: Session, job: str) -> list[Place]:
 
 
 def _last_line(session: Session, instance: str) -> LedgerEntry | None:
-    lines = select(LedgerRow).where(LedgerRow.instance == instance)
+    lines = select(LedgerRow).where(
+        LedgerRow.instance == instance, LedgerRow.kind != EntryKind.TRANSFER
+    )
     last = session.scalars(lines.order_by(LedgerRow.id.desc()).limit(1)).first()
     return None if last is None else last.to(LedgerEntry)
 
