@@ -16,10 +16,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final, cast
+from uuid import uuid4
 
 from autoscaler.domain.errors import NotFound, PermissionDenied, Unavailable
 from autoscaler.domain.storage import StorageGrant
+from autoscaler.domain.transfer import MeterReading, Transfer
 
 _PART_BYTES: Final = 16 << 20
 _PARTS_AT_ONCE: Final = 4
@@ -49,6 +52,32 @@ class StoredObject:
     modified_seconds: float
 
 
+class Meter:
+    """Counts what some objects have sent and fetched. Safe to share between threads.
+
+    What counts is the content of objects that were put, and of what came of those that were
+    fetched: no requests, no lists, and no part that was sent again after it had failed, of which
+    obstore does not tell. `on_news` is called after each, by whichever thread it was.
+    """
+
+    def __init__(self) -> None:
+        self._name = uuid4().hex
+        self._lock = Lock()
+        self._transfer = Transfer()
+        self.on_news: Callable[[], None] = lambda: None
+
+    def read(self) -> MeterReading:
+        """What it has counted up to now."""
+        with self._lock:
+            return MeterReading(self._name, self._transfer)
+
+    def add(self, transfer: Transfer) -> None:
+        """Count that, too."""
+        with self._lock:
+            self._transfer += transfer
+        self.on_news()
+
+
 class Objects:
     """What lies under one place. Safe to share between threads, not between forked processes.
 
@@ -56,7 +85,7 @@ class Objects:
     also says, once, how the storage is reached. What fails for now is tried again, ever more
     slowly, for `patience_seconds`. Every method raises `PermissionDenied` where the credential
     does not do, and `Unavailable` where the storage does not answer, with one line that names the
-    object.
+    object. `meter` counts what is sent and fetched, here and below.
 
     Raises:
         NotFound: obstore is not installed.
@@ -64,16 +93,21 @@ class Objects:
     """
 
     def __init__(
-        self, place: str, access: Access, patience_seconds: float = _PATIENCE_SECONDS
+        self,
+        place: str,
+        access: Access,
+        patience_seconds: float = _PATIENCE_SECONDS,
+        meter: Meter | None = None,
     ) -> None:
         self.place = place.rstrip("/")
+        self.meter = meter or Meter()
         self._access = access
         self._patience_seconds = patience_seconds
         self._store = self._open()
 
     def below(self, name: str) -> Objects:
         """What lies under `name` in here."""
-        return Objects(f"{self.place}/{name}", self._access, self._patience_seconds)
+        return Objects(f"{self.place}/{name}", self._access, self._patience_seconds, self.meter)
 
     def put(self, name: str, content: bytes | Path) -> None:
         """Let there be an object of this content, or of this file's.
@@ -82,10 +116,13 @@ class Objects:
             OSError: the file can't be read.
         """
         if isinstance(content, Path):
-            with content.open("rb"):
-                pass  # what is wrong with the file is not told as the storage's trouble
+            with content.open("rb") as file:  # what is wrong with it is not the storage's trouble
+                size = os.fstat(file.fileno()).st_size
+        else:
+            size = len(content)
         with self._named(name):
             self._store.put(name, content, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
+        self.meter.add(Transfer(sent_bytes=size))
 
     def get(self, name: str) -> bytes:
         """The content of an object.
@@ -94,7 +131,9 @@ class Objects:
             NotFound: there is none.
         """
         with self._told_missing(name), self._named(name):
-            return bytes(self._store.get(name).bytes())
+            content = bytes(self._store.get(name).bytes())
+        self.meter.add(Transfer(fetched_bytes=len(content)))
+        return content
 
     def download(self, name: str, path: Path) -> None:
         """Let the file `path` have the content of an object.
@@ -112,6 +151,7 @@ class Objects:
                 end = min(start + _PART_BYTES, size)
                 with self._named(name):
                     part = self._store.get_range(name, start=start, end=end)
+                self.meter.add(Transfer(fetched_bytes=len(part)))
                 if os.pwrite(file.fileno(), part, start) != end - start:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
@@ -253,7 +293,10 @@ def granted(file: Path) -> Access:
 
 
 def open_grant(
-    file: Path, place: str | None = None, patience_seconds: float = _PATIENCE_SECONDS
+    file: Path,
+    place: str | None = None,
+    patience_seconds: float = _PATIENCE_SECONDS,
+    meter: Meter | None = None,
 ) -> Objects:
     """What the grant in this file gives access to; all of it, or what lies at `place` in it.
 
@@ -262,7 +305,7 @@ def open_grant(
         Unavailable: the file can't be read.
     """
     access = granted(file)
-    return Objects(place or access().place, access, patience_seconds)
+    return Objects(place or access().place, access, patience_seconds, meter)
 
 
 def _line(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ pytest.importorskip("moto", reason="moto is not installed")
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import NotFound, PermissionDenied, Unavailable
 from autoscaler.domain.storage import StorageGrant
+from autoscaler.domain.transfer import Transfer
 from autoscaler.objects import Objects, always, granted, open_grant
 from tests.fakes.aws.bucket import Bucket
 from tests.fakes.aws.faults import Fault, When
@@ -67,6 +69,49 @@ def test_a_large_file_goes_and_comes_in_parts(objects: Objects, tmp_path: Path) 
     objects.put("large", large)
     objects.download("large", tmp_path / "back")
     assert (tmp_path / "back").read_bytes() == large.read_bytes()
+
+
+def test_what_is_sent_and_fetched_is_counted_here_and_below(
+    objects: Objects, tmp_path: Path
+) -> None:
+    news: list[Transfer] = []
+    objects.meter.on_news = lambda: news.append(objects.meter.read().transfer)
+    large = tmp_path / "large"
+    large.write_bytes(os.urandom((17 << 20) + 7))
+    objects.put("small", b"12345")
+    assert news == [Transfer(sent_bytes=5)]
+    below = objects.below("folder")
+    below.put("large", large)
+    below.download("large", tmp_path / "back")
+    objects.get("small")
+    with pytest.raises(NotFound):
+        objects.get("nothing")
+    objects.listed()
+    objects.remove(["small"])
+    sent, reading = 5 + (17 << 20) + 7, objects.meter.read()
+    assert reading.transfer == Transfer(sent, sent)
+    assert below.meter.read() == reading
+    assert len(news) == 5, "a file that comes in two parts is news twice"
+    assert Objects(objects.place, objects._access).meter.read().meter != reading.meter
+
+
+def test_what_does_not_arrive_is_not_counted(bucket: Bucket, tmp_path: Path) -> None:
+    objects = bucket.objects()
+    bucket.account.faults.add(Fault("PutObject", When.REFUSED, "AccessDenied", 403))
+    with pytest.raises(PermissionDenied):
+        objects.put("a", b"1234")
+    with pytest.raises(OSError, match="nothing"):
+        objects.put("a", tmp_path / "nothing")
+    assert not objects.meter.read().transfer
+    objects.put("a", b"1234")
+    assert objects.meter.read().transfer == Transfer(sent_bytes=4)
+
+
+def test_threads_that_send_at_once_are_all_counted(objects: Objects) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: objects.put(f"{number}", b"123"), range(64)))
+        list(pool.map(lambda number: objects.get(f"{number}"), range(64)))
+    assert objects.meter.read().transfer == Transfer(192, 192)
 
 
 def test_what_is_gone_counts_as_removed(objects: Objects) -> None:
