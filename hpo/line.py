@@ -10,6 +10,7 @@ import json
 import logging
 import socket
 import threading
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CheckpointError, ProviderError
 from autoscaler.domain.trial import TrialCall, TrialFile
-from autoscaler.objects import Objects, open_grant
+from autoscaler.objects import Meter, Objects, open_grant
 from autoscaler.unix_socket import connect
 
 _log = logging.getLogger(__name__)
@@ -26,7 +27,10 @@ _RECONNECT_SECONDS = 0.2
 
 
 class TrialLine:
-    """Calls of one start of a trial's script, numbered from 1. Safe to share between threads."""
+    """Calls of one start of a trial's script, numbered from 1. Safe to share between threads.
+
+    What `meter` counts of the trial's states is told as it changes.
+    """
 
     def __init__(
         self, path: Path, clock: Clock, leaves_after_seconds: float | None = None
@@ -47,6 +51,8 @@ class TrialLine:
         self._depot: tuple[str, str] | None = None
         self._is_closed = False
         self.must_leave = False
+        self.meter = Meter()
+        self.meter.on_news = self._tell_transfer
         threading.Thread(target=self._listen, name="castor-trial-line", daemon=True).start()
 
     def tell(self, text: str) -> None:
@@ -93,7 +99,7 @@ class TrialLine:
             return None
         place, grant_file = self._depot
         try:
-            return open_grant(Path(grant_file), place)
+            return open_grant(Path(grant_file), place, meter=self.meter)
         except ProviderError as error:
             raise CheckpointError(str(error)) from error
 
@@ -150,10 +156,16 @@ class TrialLine:
         self._send_call(call)
         return call.number
 
+    def _tell_transfer(self) -> None:
+        with self._changed:
+            reading = self.meter.read()
+            if reading.transfer:
+                self._send({"kind": "transfer", "transfer": asdict(reading)})
+
     def _send_call(self, call: TrialCall) -> None:
         self._send({"kind": "call", "call": asdict(call)})
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: Mapping[str, Any]) -> None:
         if self._socket is None:
             return
         try:
@@ -179,6 +191,7 @@ class TrialLine:
         """Speak over this connection, and say again what is open."""
         with self._changed:
             self._socket = connection
+            self._tell_transfer()
             for _, call in sorted({**self._not_kept, **self._not_answered}.items()):
                 self._send_call(call)
 

@@ -9,6 +9,7 @@ from typing import Final
 # No instance gets there in its life; what a job's own code tells may be any number.
 MOST_BYTES: Final = 1 << 60
 _BYTES_PER_GB: Final = 10**9
+_LONGEST_NAME: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,10 @@ class MeterReading:
 
     meter: str
     transfer: Transfer
+
+    def __post_init__(self) -> None:
+        if len(self.meter) > _LONGEST_NAME:
+            raise ValueError(f"a meter is called {self.meter[:_LONGEST_NAME]}...")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from autoscaler.node.post_mortem import caused_failure
 from autoscaler.node.preparation import Need, Preparation, Ready
 from autoscaler.node.state import AgentState, Prepared, Start, save_state
 from autoscaler.node.trainer import Trainer
+from autoscaler.node.transfers import Transfers
 from autoscaler.node.trial_relay import TrialRelay
 from autoscaler.node.watchdog import Watchdog
 from autoscaler.wire.client import NodeClient
@@ -66,7 +67,9 @@ class Agent:
         self._news = threading.Event()
         self._grants = Grants(instance.disk.grant, client, clock)
         self._relay = TrialRelay(client, instance.disk.trial_calls, clock)
-        line = Line(instance.disk.socket(), self._news.set, self._relay.take)
+        disk, job = instance.disk, state.assignment.job
+        self._transfers = Transfers(disk.transfers, self._grants.meter, clock, job)
+        line = Line(disk.socket(), self._news.set, self._relay.take, self._transfers.hear)
         self._relay.on_answer = line.answer
         self._trainer = Trainer(instance, line)
         self._trainer.on_end = self._news.set
@@ -79,16 +82,12 @@ class Agent:
         self._is_saved = True
         self._outbox = Outbox(instance.name)
         copies = LogCopies(instance.name, client, self._grants)
-        self._logs = LogShipping(instance.disk.log, copies, clock, state.assignment.job)
+        self._logs = LogShipping(disk.log, copies, clock, job)
         self._heartbeats = Heartbeats(
-            client,
-            self._outbox,
-            self._logs,
-            instance.disk.answered,
-            state.heartbeat_seconds,
-            clock,
+            client, self._outbox, self._logs, disk.answered, state.heartbeat_seconds, clock
         )
         self._heartbeats.on_reply = self._news.set
+        self._heartbeats.count = self._transfers.count
 
     def run(self) -> None:
         """Take turns for ever: when there is news, and regularly."""
@@ -225,6 +224,7 @@ class Agent:
         """
         _log.info("the instance goes on with %s", assignment.job)
         self._logs.begin(assignment.job)
+        self._transfers.begin(assignment.job)
         self._relay.end()
         self._trainer.forget()
         self._ready = None

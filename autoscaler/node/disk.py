@@ -17,6 +17,7 @@ class Disk:
         self.directory = directory
         self.state = directory / "agent.json"
         self.answered = directory / "answered"
+        self.transfers = directory / "transfers.json"
         self.log = directory / "job.log"
         self.work = directory / "work"
         self.home = directory / "home"

@@ -18,7 +18,7 @@ from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Unavailable
 from autoscaler.domain.storage import StorageGrant
-from autoscaler.objects import granted
+from autoscaler.objects import Meter, granted
 from autoscaler.wire.client import NodeClient
 
 _log = logging.getLogger(__name__)
@@ -28,7 +28,10 @@ _LEAST_SECONDS = 1.0  # to the next renewal, should our clock be far ahead of th
 
 
 class Grants:
-    """The grant of one instance, in the file `path`. Safe to share between threads."""
+    """The grant of one instance, in the file `path`. Safe to share between threads.
+
+    `meter` counts what the agent itself sends and fetches by it.
+    """
 
     def __init__(self, path: Path, client: NodeClient, clock: Clock) -> None:
         self._path = path
@@ -39,6 +42,7 @@ class Grants:
         self._job: str | None = None
         self._user: int | None = None
         self._due_seconds: float | None = None
+        self.meter = Meter()
 
     @property
     def path(self) -> Path | None:

@@ -6,12 +6,14 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, NotAllowed, Unavailable, UnknownInstance
 from autoscaler.domain.instance import InstancePhase
+from autoscaler.domain.transfer import TransferCount
 from autoscaler.node.logs import LogShipping
 from autoscaler.node.outbox import Outbox
 from autoscaler.wire.client import NodeClient
@@ -29,7 +31,7 @@ class Heartbeats:
     """Tells the controller what is in the outbox, again and again, and keeps its last reply.
 
     `answered` is a file whose time is that of the last answer, so that a lease goes on when the
-    agent is started again.
+    agent is started again. `count` is what was sent and fetched for a job, when it is asked.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Heartbeats:
         self._answered_seconds = self._clock.monotonic() - self._silent_before()
         self.reply: NodeReply | None = None
         self.on_reply: Callable[[], None] = lambda: None
+        self.count: Callable[[str | None], TransferCount | None] = lambda job: None
 
     def start(self) -> None:
         """Begin. Once only."""
@@ -88,7 +91,8 @@ class Heartbeats:
         has_done_its_part = report.is_complete or report.is_done
         wait_seconds = self._interval_seconds if has_done_its_part else 0.0
         try:
-            self.reply = self._client.heartbeat(report, wait_seconds)
+            counted = replace(report, transfer=self.count(report.job))  # with the log, just sent
+            self.reply = self._client.heartbeat(counted, wait_seconds)
         except CastorError as error:
             if not isinstance(error, _NO_ANSWER):
                 _log.error("the controller refuses a report, which is dropped: %s", error)

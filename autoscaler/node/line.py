@@ -26,6 +26,7 @@ from pydantic_core import to_json
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.training import TrainingDirective, TrainingSetup
+from autoscaler.domain.transfer import MeterReading
 from autoscaler.domain.trial import TrialAnswer, TrialCall
 from autoscaler.unix_socket import listen
 from autoscaler.wire.codec import decode
@@ -59,7 +60,8 @@ class Line:
     """Serves the socket at `path` for as long as the agent lives; calls `on_news` for messages.
 
     Whoever connects hears the setup, then the directive in force, then every new one. What a
-    trial asks does not wait for a turn of the agent: `on_call` has it at once.
+    trial asks does not wait for a turn of the agent: `on_call` has it at once. So has `on_reading`
+    what was sent and fetched.
     """
 
     def __init__(
@@ -67,10 +69,12 @@ class Line:
         path: Path,
         on_news: Callable[[], None],
         on_call: Callable[[TrialCall], None] = lambda call: None,
+        on_reading: Callable[[MeterReading], None] = lambda reading: None,
     ) -> None:
         self._path = path
         self._on_news = on_news
         self._on_call = on_call
+        self._on_reading = on_reading
         self._messages: SimpleQueue[Message] = SimpleQueue()
         self._lock = threading.Lock()
         self._connections: list[socket.socket] = []
@@ -137,6 +141,8 @@ class Line:
                     message = parse_message(line)
                     if isinstance(message, TrialCall):
                         self._take(message, connection)
+                    elif isinstance(message, MeterReading):
+                        self._on_reading(message)
                     elif message is not None:
                         self._messages.put(message)
                         self._on_news()
@@ -160,7 +166,7 @@ class Line:
             _say(connection, "directive", asdict(self._directive))
 
 
-def parse_message(line: bytes) -> Message | TrialCall | None:
+def parse_message(line: bytes) -> Message | TrialCall | MeterReading | None:
     """The message that a line is; None if it is none."""
     try:
         message = json.loads(line)
@@ -171,6 +177,8 @@ def parse_message(line: bytes) -> Message | TrialCall | None:
                 return _sound(decode(TrainingReport, json.dumps(message["report"])))
             case "call":
                 return decode(TrialCall, json.dumps(message["call"]))
+            case "transfer":
+                return decode(MeterReading, json.dumps(message["transfer"]))
             case "left":
                 return Word.LEFT
             case "done":

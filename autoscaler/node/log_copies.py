@@ -64,7 +64,7 @@ class LogCopies:
         if file is None:
             return self._client.append_log(offset, text, job)
         objects = self._objects = self._objects or open_grant(
-            file, patience_seconds=_PATIENCE_SECONDS
+            file, patience_seconds=_PATIENCE_SECONDS, meter=self._grants.meter
         )
         folder = log_folder(job, self._instance)
         if text:

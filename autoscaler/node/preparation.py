@@ -241,7 +241,7 @@ class Preparation:
         if file is not None and place is not None:
             folder, _, name = place.rpartition("/")
             try:
-                open_grant(file, folder).download(name, path)
+                open_grant(file, folder, meter=self._grants.meter).download(name, path)
                 return
             except CastorError as error:
                 _log.warning("the bundle comes from the controller: %s", error)

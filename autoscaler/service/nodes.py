@@ -176,7 +176,9 @@ class Nodes:
             facts[DONE_FACT] = str(report.attempt)
         if report.is_complete and COMPLETE_FACT not in held.facts:
             facts[COMPLETE_FACT] = str(now_seconds)
-        after = self._store.instances.record_node(held.id, report.phase, now_seconds, facts, job)
+        after = self._store.instances.record_node(
+            held.id, report.phase, now_seconds, facts, job, report.transfer
+        )
         if after.job == job:
             self._take_in(after, report, now_seconds)
         self._take_in_of_instance(after, report, now_seconds)

@@ -21,6 +21,8 @@ from autoscaler.domain.goodput import StepParameters
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.training import TrainingDirective, TrainingSetup
+from autoscaler.domain.transfer import MeterReading
+from autoscaler.objects import Meter
 from autoscaler.unix_socket import connect
 
 _log = logging.getLogger(__name__)
@@ -31,7 +33,11 @@ _SETUP_SECONDS = 60.0
 
 
 class Channel:
-    """One leader's connection to its agent. Sending never blocks training."""
+    """One leader's connection to its agent. Sending never blocks training.
+
+    What `meter` counts is told as it changes, and to each agent anew: all that was counted, so
+    that it does not matter what got lost with an earlier one.
+    """
 
     def __init__(self, path: str, clock: Clock) -> None:
         self._path = path
@@ -42,6 +48,9 @@ class Channel:
         self._setup: TrainingSetup | None = None
         self._closed = False
         self._socket: socket.socket | None = None
+        self._untold: MeterReading | None = None
+        self.meter = Meter()
+        self.meter.on_news = self._tell_transfer
         threading.Thread(target=self._listen, name="castor-channel-in", daemon=True).start()
         threading.Thread(target=self._speak, name="castor-channel-out", daemon=True).start()
 
@@ -85,7 +94,7 @@ class Channel:
     def close(self, timeout_seconds: float = 5.0) -> None:
         """Send what waits, within the timeout, and hang up."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._outgoing, timeout_seconds)
+            self._changed.wait_for(lambda: not self._has_to_say, timeout_seconds)
             self._closed = True
             self._changed.notify_all()
         if self._socket is not None:
@@ -96,22 +105,42 @@ class Channel:
             self._outgoing.append(message)
             self._changed.notify_all()
 
+    @property
+    def _has_to_say(self) -> bool:
+        return bool(self._outgoing) or self._untold is not None
+
+    def _tell_transfer(self) -> None:
+        with self._changed:
+            reading = self.meter.read()
+            self._untold = reading if reading.transfer else None
+            self._changed.notify_all()
+
     def _speak(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or (self._outgoing and self._socket))
+                self._changed.wait_for(lambda: self._closed or (self._has_to_say and self._socket))
                 if self._closed:
                     return
-                message, connection = self._outgoing[0], self._socket
+                message, connection = self._next_message(), self._socket
             try:
                 assert connection is not None
-                connection.sendall(json.dumps(message).encode() + b"\n")
+                connection.sendall(_line(message))
             except OSError:
                 self._hang_up(connection)
                 continue
             with self._changed:
-                self._outgoing.popleft()
+                self._said(message)
                 self._changed.notify_all()
+
+    def _next_message(self) -> Mapping[str, Any] | MeterReading:
+        """What was sent goes first: it may cost more than all the rest has to say."""
+        return self._outgoing[0] if self._untold is None else self._untold
+
+    def _said(self, message: Mapping[str, Any] | MeterReading) -> None:
+        if message is self._untold:
+            self._untold = None
+        elif not isinstance(message, MeterReading):
+            self._outgoing.popleft()
 
     def _listen(self) -> None:
         while not self._closed:
@@ -120,7 +149,7 @@ class Channel:
                 connect(connection, Path(self._path))
                 with self._changed:
                     self._socket = connection
-                    self._changed.notify_all()
+                    self._tell_transfer()
                 with connection.makefile("r", encoding="utf-8") as lines:
                     for line in lines:
                         self._hear(json.loads(line))
@@ -143,6 +172,12 @@ class Channel:
             elif message.get("kind") == "directive":
                 self._directive = directive_from(message["directive"])
             self._changed.notify_all()
+
+
+def _line(message: Mapping[str, Any] | MeterReading) -> bytes:
+    if isinstance(message, MeterReading):
+        message = {"kind": "transfer", "transfer": asdict(message)}
+    return json.dumps(message).encode() + b"\n"
 
 
 def setup_from(values: Mapping[str, Any]) -> TrainingSetup:

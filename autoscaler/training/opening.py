@@ -22,7 +22,7 @@ from autoscaler.domain.errors import CheckpointError, ProviderError
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import SOCKET_VARIABLE, Engine, TrainingSetup
-from autoscaler.objects import open_grant
+from autoscaler.objects import Meter, open_grant
 from autoscaler.training.channel import Channel
 from autoscaler.training.checkpoint import Checkpoints
 from autoscaler.training.crew import Crew
@@ -109,7 +109,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     state = TrainingState(
         script.model, script.optimizer, script.scheduler, Counters(batch_total=bounds.initial)
     )
-    checkpoints = _checkpoints(script, setup, clock)
+    checkpoints = _checkpoints(script, setup, clock, channel)
     if checkpoints is not None:
         _restore(state, checkpoints)
     peers = None
@@ -226,19 +226,24 @@ def _shared(setup: TrainingSetup | None) -> TrainingSetup | None:
     return message[0]
 
 
-def _checkpoints(script: Script, setup: TrainingSetup | None, clock: Clock) -> Checkpoints | None:
+def _checkpoints(
+    script: Script, setup: TrainingSetup | None, clock: Clock, channel: Channel | None
+) -> Checkpoints | None:
     if setup is not None:
         directory, watch = Path(setup.checkpoint_directory), present_watch()
         if watch is not None:
             directory /= watch.name
-        return Checkpoints(directory, setup.checkpoints_kept, clock, _depot(setup, watch))
+        depot = _depot(setup, watch, channel.meter if channel else None)
+        return Checkpoints(directory, setup.checkpoints_kept, clock, depot)
     if script.checkpoint_directory is not None:
         return Checkpoints(Path(script.checkpoint_directory), _KEPT_ALONE, clock)
     return None
 
 
-def _depot(setup: TrainingSetup, watch: Watch | None) -> Depot | None:
+def _depot(setup: TrainingSetup, watch: Watch | None, meter: Meter | None) -> Depot | None:
     """Where checkpoints are kept beyond the disk, if the job has such a place.
+
+    Ranks that follow have no `meter`: what is saved or fetched, their leader does.
 
     Raises:
         CheckpointError: it can't be reached from here.
@@ -247,7 +252,7 @@ def _depot(setup: TrainingSetup, watch: Watch | None) -> Depot | None:
         return None
     place = setup.depot if watch is None else f"{setup.depot}/{watch.name}"
     try:
-        return Depot(open_grant(Path(setup.grant_file), place))
+        return Depot(open_grant(Path(setup.grant_file), place, meter=meter))
     except ProviderError as error:
         raise CheckpointError(str(error)) from error
 

@@ -20,6 +20,7 @@ from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action
 from autoscaler.domain.report import Failure, TrainingReport
 from autoscaler.domain.storage import StorageGrant
+from autoscaler.domain.transfer import TransferCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +235,20 @@ class Invitation:
 
 
 @dataclass(frozen=True, slots=True)
+class TransferView:
+    """What of the costs was for jobs' files on their way between networks, likewise grouped."""
+
+    total_usd: Decimal
+    by_job: Mapping[str, Decimal]
+    by_offer: Mapping[str, Decimal]
+    by_day: Mapping[str, Decimal]
+
+
+@dataclass(frozen=True, slots=True)
 class CostView:
     """What was spent so far: in all, by job, by offer, by day (UTC, ISO).
 
-    Instances of `paid_already` offers cost nothing more.
+    Instances of `paid_already` offers cost nothing more. `transfer` is None where there was none.
     """
 
     total_usd: Decimal
@@ -246,6 +257,7 @@ class CostView:
     by_offer: Mapping[str, Decimal]
     by_day: Mapping[str, Decimal]
     paid_already: frozenset[str] = frozenset()
+    transfer: TransferView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +326,8 @@ class NodeReport:
     made it, by its own clock. `is_done`: its part in the attempt is over, and the job's end is for
     another to tell. `is_complete`: the script has ended well, and the job with it. All of it but
     `reclaim_seconds` and `notes` is of `job`; agents that know of one job only name none.
+    `transfer` is what the instance has counted until now, or until it left that job; agents that
+    do not count tell none.
     """
 
     instance: str
@@ -328,6 +342,7 @@ class NodeReport:
     reclaim_seconds: float | None = None
     notes: tuple[str, ...] = ()
     job: str | None = None
+    transfer: TransferCount | None = None
 
 
 class Wanted(StrEnum):

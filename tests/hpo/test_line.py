@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import json
 import threading
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from autoscaler.clock import SystemClock
+from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.training import TrainingDirective
+from autoscaler.domain.transfer import MeterReading, Transfer
 from autoscaler.domain.trial import TrialAnswer, TrialCall, TrialFile
 from autoscaler.node.line import Line
 from hpo.line import TrialLine
+from tests.node.test_line import SETUP
 
 
 class Agent:
@@ -116,3 +121,25 @@ def test_who_is_to_leave_does_not_wait_for_a_driver_that_is_gone(tmp_path: Path)
     assert ended == [0, "at last"]
     line.close()
     patient.close()
+
+
+def test_what_is_kept_of_a_trial_is_told_to_whoever_is_its_agent(tmp_path: Path) -> None:
+    place, path, grant = f"file://{tmp_path}/depot", tmp_path / "agent.sock", tmp_path / "grant"
+    grant.write_text(json.dumps(asdict(StorageGrant(place))))
+    line = TrialLine(path, SystemClock())
+    heard: list[MeterReading] = []
+    agent = Line(path, lambda: None, on_reading=heard.append)
+    agent.open_to(replace(SETUP, depot=place, grant_file=str(grant)), None)
+    depot = line.depot()
+    assert depot is not None
+    depot.put("state", b"12345")
+    wait_until(lambda: heard and heard[-1].transfer == Transfer(sent_bytes=5))
+    later: list[MeterReading] = []
+    Line(path, lambda: None, on_reading=later.append)
+    for connection in list(agent._connections):
+        connection.shutdown(2)
+    wait_until(lambda: later)
+    depot.get("state")
+    wait_until(lambda: later[-1].transfer == Transfer(5, 5))
+    assert {reading.meter for reading in (*heard, *later)} == {line.meter.read().meter}
+    line.close()

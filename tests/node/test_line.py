@@ -12,6 +12,7 @@ import pytest
 from autoscaler.clock import SystemClock
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import TrainingDirective, TrainingSetup
+from autoscaler.domain.transfer import MeterReading, Transfer
 from autoscaler.node.disk import Disk
 from autoscaler.node.line import Line, Stepped, Word, parse_message
 from autoscaler.training.channel import Channel
@@ -67,6 +68,37 @@ def test_each_hears_the_other(path: Path, channel: Channel) -> None:
     assert news.is_set()
 
 
+def test_what_was_sent_is_heard_of_at_once_and_by_each_agent_anew(
+    path: Path, channel: Channel
+) -> None:
+    first_heard: list[MeterReading] = []
+    first = Line(path, lambda: None, on_reading=first_heard.append)
+    channel.meter.add(Transfer(sent_bytes=5))
+    wait_until(lambda: first_heard and first_heard[-1] == channel.meter.read())
+    assert first.hear() == [], "a turn of the agent has nothing to do with it"
+    for _ in range(3):
+        channel.meter.add(Transfer(fetched_bytes=7))
+    wait_until(lambda: first_heard[-1].transfer == Transfer(5, 21))
+    second_heard: list[MeterReading] = []
+    Line(path, lambda: None, on_reading=second_heard.append)
+    for connection in first._connections:
+        connection.shutdown(socket.SHUT_RDWR)
+    wait_until(lambda: second_heard, "the channel connects again")
+    assert second_heard[-1] == first_heard[-1]
+
+
+def test_what_was_sent_last_is_told_before_the_process_ends(path: Path) -> None:
+    heard: list[MeterReading] = []
+    line = Line(path, lambda: None, on_reading=heard.append)
+    channel = Channel(str(path), SystemClock())
+    for _ in range(100):
+        channel.meter.add(Transfer(sent_bytes=1))
+    channel.finished()
+    channel.close()
+    wait_until(lambda: line.hear() == [Word.FINISHED])
+    assert heard[-1].transfer == Transfer(sent_bytes=100)
+
+
 def test_it_is_quiet_when_nobody_is_connected(path: Path) -> None:
     line = Line(path, lambda: None)
     assert line.is_quiet
@@ -118,6 +150,10 @@ def test_a_new_agent_takes_the_line_over_and_says_no_more_than_it_knows(
 @pytest.mark.parametrize(
     "line",
     [
+        b'{"kind": "transfer", "transfer": {"meter": "a", "transfer": {"sent_bytes": -1}}}',
+        b'{"kind": "transfer", "transfer": {"meter": "a", "transfer": {"sent_bytes": 1e300}}}',
+        b'{"kind": "transfer", "transfer": {"transfer": {"sent_bytes": 1}}}',
+        b'{"kind": "transfer", "transfer": {"meter": "' + b"a" * 65 + b'", "transfer": {}}}',
         b"garbage\n",
         b"[1]\n",
         b"{}\n",

@@ -13,6 +13,7 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.storage import StorageGrant
+from autoscaler.domain.transfer import Transfer
 from autoscaler.lighthouse.host import LighthouseHost
 from autoscaler.node.redaction import Redactor
 from autoscaler.objects import Objects, always
@@ -33,6 +34,25 @@ while (text := open(setup.grant_file).read()) == before:
     time.sleep(0.02)
 print("grant:", text, flush=True)
 print("environment:", dict(os.environ), flush=True)
+channel.finished()
+channel.close()
+"""
+
+SEND = """
+import os, time
+from pathlib import Path
+from autoscaler.clock import SystemClock
+from autoscaler.objects import open_grant
+from autoscaler.training.channel import Channel
+channel = Channel(os.environ["CASTOR_SOCKET"], SystemClock())
+setup = channel.setup()
+depot = open_grant(Path(setup.grant_file), setup.depot, meter=channel.meter)
+depot.put("first", bytes(100_000))
+print("sent", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.02)
+depot.get("first")
+depot.put("second", bytes(23_000))
 channel.finished()
 channel.close()
 """
@@ -63,6 +83,12 @@ def lighthouse(tmp_path: Path) -> Iterator[str | None]:
 def log(storage: Objects, instance: str = "job-0") -> str:
     parts = storage.listed(f"logs/job/{instance}")
     return b"".join(storage.get(part.name) for part in parts).decode()
+
+
+def sent(controller: FakeController, instance: str = "job-0") -> Transfer:
+    """What an instance has told last that it has sent and fetched."""
+    told = [report.transfer for report in controller.of(instance) if report.transfer is not None]
+    return told[-1].transfer if told else Transfer()
 
 
 def bundled(site: Site, storage: Objects, spec: JobSpec, files: Path) -> FakeController:
@@ -132,6 +158,38 @@ def test_a_later_agent_adds_to_the_log_where_the_parts_end(
     assert len(storage.listed("logs/job/job-0")) < 6, "not one for each heartbeat"
 
 
+@pytest.mark.parametrize("dies", [False, True], ids=["in peace", "killed"])
+def test_all_that_an_instance_sends_and_fetches_is_told_as_one_count(
+    site: Site, storage: Objects, files: Path, dies: bool
+) -> None:
+    """The bundle that its agent fetched, what the script says of itself, and the log."""
+    (files / "send.py").write_text(SEND)
+    controller = bundled(site, storage, JobSpec("job", ("python", "send.py")), files)
+    bundle_bytes = len(storage.get("bundle.tar.gz"))
+    instance = site.launch()
+    on_the_way = Transfer(100_000, bundle_bytes)
+    wait_until(lambda: sent(controller).beyond(on_the_way).sent_bytes > 0, "the first, and a log")
+    if dies:
+        instance.kill_agent()
+    (instance.work / "go").touch()
+    wait_until(lambda: instance.is_complete, "the end")
+    log_bytes = sum(part.bytes for part in storage.listed("logs"))
+    whole = Transfer(123_000 + log_bytes, 100_000 + bundle_bytes)
+    wait_until(lambda: sent(controller) == whole, "all of it")
+    counts = [each.transfer for each in controller.reports if each.transfer is not None]
+    assert len({count.begun_seconds for count in counts}) == 1, "a later agent goes on"
+    amounts = [count.transfer.sent_bytes for count in counts]
+    assert amounts == sorted(amounts)
+    assert len(counts) == len(controller.reports)
+
+
+def test_an_instance_whose_files_are_on_a_shared_disk_has_sent_nothing(site: Site) -> None:
+    controller = site.serve(JobSpec("job", ("true",)))
+    instance = site.launch()
+    wait_until(lambda: instance.is_complete, "the end")
+    assert sent(controller) == Transfer()
+
+
 @pytest.mark.aws
 def test_a_job_goes_on_from_storage_on_another_instance(
     site: Site, storage: Objects, files: Path, lighthouse: str | None
@@ -156,6 +214,10 @@ def test_a_job_goes_on_from_storage_on_another_instance(
     assert reports[0].step >= left_at
     assert reports[0].checkpoint.step == left_at
     assert not controller.failures
+    (saved,) = {name.name.split("/")[1] for name in storage.listed() if "step-" in name.name}
+    bytes_saved = sum(each.bytes for each in storage.listed(f"checkpoints/{saved}"))
+    assert sent(controller, "job-0").sent_bytes > bytes_saved > 0, "with its log, before it left"
+    assert sent(controller, "job-1").fetched_bytes > bytes_saved, "before its first step"
 
 
 def test_what_is_learnt_in_between_is_redacted_also_where_it_has_begun() -> None:
