@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from decimal import Decimal
 
-from autoscaler.controller.leaving import usual_seconds
+from autoscaler.controller.leaving import last_saves_usd, usual_seconds
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.ledger.ledger import Ledger
@@ -42,7 +42,8 @@ class FleetBudget:
         usd_per_hour = sum((each.costing_usd_per_hour for each in held), Decimal(0))
         leaving_seconds = max(map(usual_seconds, jobs), default=0.0) if held else 0.0
         spent_usd = self._spent(usd_per_hour, now_seconds)
-        if spent_usd + _cost(usd_per_hour, leaving_seconds) < self._budget_usd:
+        leaving_usd = _cost(usd_per_hour, leaving_seconds) + last_saves_usd(jobs, held)
+        if spent_usd + leaving_usd < self._budget_usd:
             return
         cause = (
             f"the budget of ${self._budget_usd} for everything is used up: serve with a larger "

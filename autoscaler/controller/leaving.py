@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from decimal import Decimal
 from typing import Final
 
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
+from autoscaler.domain.transfer import FREE, MOST_BYTES, Transfer, TransferAccount
 from autoscaler.store.store import Store
 
 # A script that is told to leave ends its round and takes part in one more, a step each where
@@ -33,6 +36,27 @@ def usual_seconds(job: JobRecord) -> float:
     """What leaving is likely to take: a checkpoint, and a margin for the drain."""
     written = job.report.checkpoint.seconds if job.report else None
     return 5.0 + 2.0 * (written or 0.0)
+
+
+def last_saves_usd(jobs: Iterable[JobRecord], held: Iterable[HeldInstance]) -> Decimal:
+    """What it costs to send each job's last state to where its files are: one of its own does.
+
+    `held` may be other jobs' as well.
+    """
+    dearest: dict[str, TransferAccount] = {}
+    for each in held:
+        known = dearest.get(each.job, each.transfer)
+        dearest[each.job] = max(known, each.transfer, key=_upload_usd_per_gb)
+    found = Decimal(0)
+    for job in jobs:
+        written = (job.report.checkpoint.bytes if job.report else None) or 0
+        sent = Transfer(sent_bytes=min(max(written, 0), MOST_BYTES))
+        found += dearest.get(job.id, FREE).usd(sent)
+    return found
+
+
+def _upload_usd_per_gb(account: TransferAccount) -> Decimal:
+    return account.upload_usd_per_gb
 
 
 def end_seconds(store: Store, job: JobRecord, held: HeldInstance, least_seconds: float) -> float:

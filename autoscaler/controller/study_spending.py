@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 
-from autoscaler.controller.leaving import usual_seconds
+from autoscaler.controller.leaving import last_saves_usd, usual_seconds
 from autoscaler.controller.study_troubles import StudyTroubles
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobPhase, JobRecord
@@ -98,6 +98,7 @@ class StudyBudgets:
         leaving_seconds = max(usual_seconds(job) for job in own) + _unit_seconds(records)
         rate_usd_per_hour = float(sum(each.costing_usd_per_hour for each in held))
         to_come_usd = Decimal(rate_usd_per_hour * leaving_seconds / 3600)
+        to_come_usd += last_saves_usd(own, held)
         if spent_usd + to_come_usd >= terms.objective.budget_usd:
             self._end(study, own, now_seconds)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from autoscaler.controller.calls import Lighthouses, Workers
 from autoscaler.controller.finishing import COMPLETE_FACT, at_work, has_done_its_part, is_over
 from autoscaler.controller.keeper import LighthouseKeeper
-from autoscaler.controller.leaving import end_seconds, usual_seconds
+from autoscaler.controller.leaving import end_seconds, last_saves_usd, usual_seconds
 from autoscaler.controller.lingering import Lingering, needs_light
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.instance import (
@@ -179,9 +179,15 @@ class Upkeep:
         ledger = Ledger(self._store.ledger.entries(job.id))
         rate_usd_per_hour = float(sum(held.costing_usd_per_hour for held in instances))
         leaving_usd = rate_usd_per_hour * usual_seconds(job) / 3600
+        leaving_usd += float(last_saves_usd([job], instances))
         spent_usd = float(ledger.spent(job.id, now_seconds))
         if instances and spent_usd + leaving_usd >= float(budget_usd):
-            cause = f"budget of ${budget_usd} used up: submit it again with a larger budget"
+            sent_usd = ledger.transfers(lambda charge: charge.job).get(job.id)
+            on_the_way = f", ${sent_usd:.2f} of it by its files on their way" if sent_usd else ""
+            cause = (
+                f"budget of ${budget_usd} used up{on_the_way}: submit it again with a larger "
+                "budget"
+            )
             self._store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, cause)
             self._tell(now_seconds, "budget", cause, job.id)
 
