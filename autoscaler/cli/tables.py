@@ -195,14 +195,25 @@ def forecast_table(job: JobView, forecast: Sequence[ForecastView]) -> Table:
 
 
 def costs_table(costs: CostView) -> Table:
-    """What was spent, by job, offer and day."""
+    """What was spent, by job, offer and day; what of it was transfer has a column if any was."""
+    sent = costs.transfer
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     table.add_column("spent", justify="right")
-    for title, parts in (("job", costs.by_job), ("offer", costs.by_offer), ("day", costs.by_day)):
+    if sent is not None:
+        table.add_column("of it transfer", justify="right")
+    for title, parts, sent_parts in (
+        ("job", costs.by_job, sent.by_job if sent else {}),
+        ("offer", costs.by_offer, sent.by_offer if sent else {}),
+        ("day", costs.by_day, sent.by_day if sent else {}),
+    ):
         for name, usd in sorted(parts.items()):
             is_paid = title == "offer" and name in costs.paid_already
-            table.add_row(f"{title} {name}", "paid already" if is_paid else money(usd))
-    table.add_row("in all", money(costs.total_usd), style="bold")
+            cells = [f"{title} {name}", "paid already" if is_paid and not usd else money(usd)]
+            if name in sent_parts:
+                cells.append(money(sent_parts[name]))
+            table.add_row(*cells)
+    in_all = [costs.total_usd] if sent is None else [costs.total_usd, sent.total_usd]
+    table.add_row("in all", *map(money, in_all), style="bold")
     table.add_row("now, an hour", money(costs.usd_per_hour))
     return table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
+from decimal import Decimal
 
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.false_starts import false_starts, in_vain_everywhere
@@ -28,6 +29,7 @@ from autoscaler.wire.messages import (
     JobView,
     OffersView,
     OfferView,
+    TransferView,
 )
 
 _EVENTS_SHOWN = 20
@@ -153,6 +155,7 @@ class Views:
             by_offer=ledger.by_offer(now_seconds),
             by_day={day.isoformat(): usd for day, usd in ledger.by_day(now_seconds).items()},
             paid_already=ledger.paid_already(),
+            transfer=_transfer_view(ledger),
         )
 
     def daily_costs(self, first: date, last: date, now_seconds: float) -> tuple[DailyCost, ...]:
@@ -175,6 +178,18 @@ class Views:
 
     def _events(self, job: str) -> tuple[EventView, ...]:
         return tuple(event_view(event) for event in self._store.events.latest(job, _EVENTS_SHOWN))
+
+
+def _transfer_view(ledger: Ledger) -> TransferView | None:
+    by_job = ledger.transfers(lambda charge: charge.job)
+    if not by_job:
+        return None
+    return TransferView(
+        total_usd=sum(by_job.values(), Decimal(0)),
+        by_job=by_job,
+        by_offer=ledger.transfers(lambda charge: charge.offer),
+        by_day=ledger.transfers(lambda charge: charge.day.isoformat()),
+    )
 
 
 def decision_view(entry: JournalEntry) -> DecisionView:

@@ -10,12 +10,12 @@ from rich.console import Console
 
 from autoscaler.cli.comparison import print_comparison
 from autoscaler.cli.live import job_detail, print_whole
-from autoscaler.cli.tables import JobsTable, objective_text
+from autoscaler.cli.tables import JobsTable, costs_table, objective_text
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobPhase
 from autoscaler.domain.objective import Objective
 from autoscaler.simulator.comparison import Estimate, Figure, Standing
-from autoscaler.wire.messages import InstanceView, JobView
+from autoscaler.wire.messages import CostView, InstanceView, JobView, TransferView
 
 JOB = JobView(
     id="a-job-of-mine",
@@ -96,3 +96,24 @@ def test_reports_are_whole_at_eighty_columns(
     assert all(name in told for name in policies)
     assert told.count("12,300 s ± 1,230 s") == 3 * len(policies)
     assert told.count("x1.50 ± 0.25") == len(names) * (len(policies) - 1)
+
+
+def test_transfer_has_a_column_where_there_was_any() -> None:
+    usd, day = Decimal("1.50"), "2026-11-01"
+    offers = {"own": Decimal(0), "away": usd}
+    costs = CostView(usd, Decimal(0), {"words": usd}, offers, {day: usd}, frozenset({"own"}))
+    assert "transfer" not in shown(costs)
+    sent_usd = Decimal("0.25")
+    sent = TransferView(sent_usd, {"words": sent_usd}, {"away": sent_usd}, {day: sent_usd})
+    lines = shown(replace(costs, transfer=sent)).splitlines()
+    assert lines[0].split() == ["spent", "of", "it", "transfer"]
+    assert [line.split()[-1] for line in lines[1:]] == [
+        *("$0.2500", "$0.2500", "already", "$0.2500", "$0.2500", "$0.0000")
+    ]
+
+
+def shown(costs: CostView) -> str:
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(costs_table(costs))
+    return capture.get()

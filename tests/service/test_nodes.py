@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 import httpx
@@ -17,6 +19,7 @@ from autoscaler.domain.errors import (
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, SecretReference
 from autoscaler.domain.report import Failure, MembershipPause, StepObservation
+from autoscaler.domain.transfer import Transfer, TransferCount
 from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import JoinRequest, Wanted
 from tests.controller.cloud import offer
@@ -254,3 +257,22 @@ def test_nobody_starts_what_another_has_completed(api: Api) -> None:
     (near, old), (far, new) = with_one_elsewhere(api)
     old.heartbeat(node_report(near, phase=InstancePhase.DRAINED, is_complete=True))
     assert not new.heartbeat(node_report(far, phase=InstancePhase.READY)).may_start
+
+
+def test_what_an_instance_has_sent_is_in_the_costs_once(api: Api) -> None:
+    away = replace(offer(), network="gcp/us-central1", upload_usd_per_gb=Decimal("0.12"))
+    api.world.cloud.sold = (away,)
+    held, node = joined(api)
+    assert api.client.costs().transfer is None
+    sent = [TransferCount(5.0, Transfer(sent_bytes=part * 10**9)) for part in (1, 2, 1)]
+    for count in (None, *sent, sent[1]):
+        node.heartbeat(node_report(held, transfer=count, job="job"))
+    api.world.clock.advance(9.0)
+    costs, usd = api.client.costs(), Decimal("0.24")
+    assert costs.transfer is not None
+    assert (costs.transfer.total_usd, costs.transfer.by_job) == (usd, {"job": usd})
+    assert (costs.transfer.by_offer, costs.usd_per_hour) == ({"small": usd}, Decimal("0.10"))
+    assert list(costs.transfer.by_day) == list(costs.by_day)
+    assert usd < api.client.job("job").spent_usd == costs.total_usd < usd + Decimal("0.01")
+    day = date.fromisoformat(next(iter(costs.by_day)))
+    assert [cost.transfer_usd for cost in api.client.daily_costs(day, day)] == [usd]
