@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 from shutil import which
 
@@ -15,6 +18,8 @@ pytest.importorskip("google.cloud.compute_v1", reason="the extra gcp is not inst
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.job import JobPhase
+from autoscaler.domain.spending import EntryKind
+from autoscaler.store.opening import open_store
 from tests.end_to_end import ec2_ground, gce_ground
 from tests.end_to_end.deployment import Deployment, Story
 from tests.fakes.aws.machines import AwsMachines
@@ -95,6 +100,25 @@ def test_a_job_goes_to_the_other_cloud_by_its_checkpoint_and_ends_there(
     first, second = _progress_at_starts(deployment)
     assert first == 0 and second >= saved_step * BATCH, "from where the other had come to"
     assert "by its checkpoint" in deployment.castor("why", "words")
+    story.until(lambda: not story.job().instances, "its bills are closed")
+    _assert_its_transfer_is_paid(deployment)
+
+
+def _assert_its_transfer_is_paid(deployment: Deployment) -> None:
+    """What its instance on Compute Engine fetched, and sent, and nothing of that on EC2."""
+    with closing(open_store(f"sqlite:///{deployment.state / 'castor.db'}")) as store:
+        lines = [line for line in store.ledger.entries() if line.kind is EntryKind.TRANSFER]
+    assert {line.job for line in lines} == {"words"}
+    assert all("g2-standard-4" in line.offer for line in lines)
+    sent_bytes = sum(line.sent_bytes for line in lines)
+    fetched_bytes = sum(line.fetched_bytes for line in lines)
+    assert sent_bytes > 1000, "its log, and checkpoints: the last, at least"
+    assert fetched_bytes > 1000, "its bundle, and the checkpoint by which it came"
+    usd = (sent_bytes * Decimal("0.12") + fetched_bytes * Decimal("0.09")) / 10**9
+    costs = json.loads(deployment.castor("costs", "--json"))
+    assert Decimal(costs["transfer"]["by_job"]["words"]) == usd
+    assert Decimal(costs["total_usd"]) > Decimal(costs["transfer"]["total_usd"]) == usd
+    assert "of it transfer" in deployment.castor("costs")
 
 
 def _saved_step(story: Story) -> int:
