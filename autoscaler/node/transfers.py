@@ -48,7 +48,8 @@ class Transfers:
         self._path = path
         self._meter = meter
         self._lock = Lock()
-        self._kept = self._written = _load(path) or _Kept(clock.now())
+        self._written = _load(path)
+        self._kept = self._written or _Kept(clock.now())
         self._job = job
         self._before: tuple[str, Transfer] | None = None
 
