@@ -23,7 +23,10 @@ _AT_WORK = (JobPhase.PENDING, JobPhase.RUNNING)
 
 
 class StudySpending:
-    """Adds up what all trials of a study have cost; those that are over are added up once."""
+    """Adds up what all trials of a study have cost; those that are over are added up once.
+
+    What may be told of one after that, a last piece of its log, is in the ledger alone.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store

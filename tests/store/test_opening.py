@@ -17,9 +17,11 @@ from sqlalchemy import URL, Engine, Pool, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError
 
 from autoscaler.domain.errors import StoreError
+from autoscaler.domain.instance import InstancePhase
+from autoscaler.domain.transfer import Transfer, TransferCount
 from autoscaler.store.opening import open_store
 from autoscaler.store.schema import Table
-from tests.conformance.store_examples import execute, spec
+from tests.conformance.store_examples import NOW, add_job, execute, launch, spec
 from tests.store.conftest import Create
 
 
@@ -48,6 +50,24 @@ class Migrations:
         with pytest.raises(StoreError, match=r"version 0999.* up to 0007.*newer Castor"):
             open_store(url)
         assert execute(url, "SELECT version_num FROM alembic_version") == "0999"
+
+    def test_instances_of_before_transfer_was_counted_owe_nothing(self, url: str) -> None:
+        store = open_store(url)
+        add_job(store)
+        held, lines = launch(store), store.ledger.entries()
+        store.close()
+        columns = {"instances": ["transfer"], "ledger": ["usd", "sent_bytes", "fetched_bytes"]}
+        for table, names in columns.items():
+            for name in names:
+                execute(url, f"ALTER TABLE {table} DROP COLUMN {name}")
+        execute(url, "UPDATE alembic_version SET version_num = '0006'")
+        store = open_store(url)
+        assert store.instances.get(held.id) == held
+        assert store.ledger.entries() == lines
+        count = TransferCount(NOW, Transfer(10**12, 10**12))
+        store.instances.record_node(held.id, InstancePhase.TRAINING, NOW + 9, transfer=count)
+        assert store.ledger.entries() == lines
+        store.close()
 
     def test_the_tables_of_another_program_are_left_alone(self, url: str) -> None:
         execute(url, "CREATE TABLE runs (id INTEGER)")
