@@ -30,6 +30,8 @@ Wsgi = Callable[[Environ, StartResponse], Iterable[bytes]]
 CREDENTIAL = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/")
 # Behind an access key: whoever has it is the cloud itself.
 CLOUD_SUFFIX = "CLOUD"
+# Moto keeps the accounts of all servers of a process in one place.
+_ACCOUNT_NUMBERS = itertools.count(100_000_000_000)
 _HTML = [("Content-Type", "text/xml")]
 
 
@@ -67,7 +69,6 @@ class FaultProxy:
         self._moto = moto
         self._clock = clock
         self._accounts: dict[str, Account] = {}
-        self._numbers = itertools.count()
 
     def account(self, key: str) -> Account:
         """The account whose access key this is."""
@@ -76,7 +77,7 @@ class FaultProxy:
 
     def renew(self, key: str, clock: Clock) -> Account:
         """A new and empty account for this access key."""
-        account = Account(str(100_000_000_000 + next(self._numbers)), clock)
+        account = Account(str(next(_ACCOUNT_NUMBERS)), clock)
         self._accounts[key] = account
         return account
 
