@@ -140,6 +140,9 @@ def _notes(report: Report) -> Iterator[str]:
     if found.beside_usd:
         parts = ", ".join(f"{name} {money(usd)}" for name, usd in found.beside_usd.items())
         yield f"Beside: {parts}."
+    if found.transfer_usd:
+        sent = money(found.transfer_usd)
+        yield f"Of transfer the ledger has {sent}, for jobs' files on their way."
     if not all(day.is_settled for day in found.days):
         yield f"Open days ended less than {SETTLED_AFTER_HOURS} hours ago, and are in no sum."
     estimated = [day.day for day in found.days if day.is_settled and day.is_estimated]

@@ -69,13 +69,15 @@ class DayReconciled:
 class Reconciliation:
     """All days of a period that either knows, and the sums of those that are settled.
 
-    `beside_usd` is by what it was for.
+    `beside_usd` is by what it was for. `transfer_usd` is the ledger's for jobs' files on their
+    way, which the account has beside the instances, too, among all else that was sent.
     """
 
     days: tuple[DayReconciled, ...]
     instances: Comparison
     extras: Comparison
     beside_usd: Mapping[str, Decimal]
+    transfer_usd: Decimal
     verdict: Verdict
 
 
@@ -108,6 +110,7 @@ def reconcile(
         instances=instances,
         extras=_sum(day.extras for day in settled),
         beside_usd=dict(sorted(beside.items(), key=lambda item: (-item[1], item[0]))),
+        transfer_usd=sum((_transfer_usd(own.get(day.day, [])) for day in settled), Decimal(0)),
         verdict=_verdict(instances, has_bill) if settled else Verdict.NOTHING_SETTLED,
     )
 
@@ -116,9 +119,8 @@ def _day(
     day: date, own: list[DailyCost], bill: list[AccountCost], is_settled: bool
 ) -> DayReconciled:
     extras_usd = sum((cost.extras_usd for cost in own), Decimal(0))
-    # Nobody bills it with the instances: in the account it is among what is beside them.
-    transfer_usd = sum((cost.transfer_usd for cost in own), Decimal(0))
-    instances_usd = sum((cost.usd for cost in own), Decimal(0)) - extras_usd - transfer_usd
+    # Nobody bills transfer with the instances: in the account it is among what is beside them.
+    instances_usd = sum((cost.usd for cost in own), Decimal(0)) - extras_usd - _transfer_usd(own)
     billed_usd = dict.fromkeys(BillPart, Decimal(0))
     for line in bill:
         billed_usd[line.part] += line.usd
@@ -130,6 +132,10 @@ def _day(
         is_settled=is_settled,
         is_estimated=any(line.is_estimated for line in bill),
     )
+
+
+def _transfer_usd(own: Iterable[DailyCost]) -> Decimal:
+    return sum((cost.transfer_usd for cost in own), Decimal(0))
 
 
 def _verdict(instances: Comparison, has_bill: bool) -> Verdict:

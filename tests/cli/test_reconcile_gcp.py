@@ -99,7 +99,7 @@ def printed(*words: str) -> str:
 def test_days_are_compared_and_what_is_beside_is_shown(
     project: Project, ledger: ToldLedger
 ) -> None:
-    ledger.spend("11.50", extras_usd="1.50")
+    ledger.spend("12.40", extras_usd="1.50", transfer_usd="0.90")
     ledger.spend("3", offer="local-small")
     ledger.spend("7", offer="gpu/g5.xlarge/us-east-1a/spot")
     bill(project, 10.20)
@@ -109,7 +109,7 @@ def test_days_are_compared_and_what_is_beside_is_shown(
     assert "2025-03-01 10.00 10.20 +2.0% 1.50 1.44 1.08" in said
     assert "settled 10.00 10.20 +2.0% 1.50 1.44 1.08" in said
     assert "Extras are disks and addresses; beside is what the ledger does not know." in said
-    assert "Beside: transfer $1.08." in said
+    assert "Beside: transfer $1.08. Of transfer the ledger has $0.9000, for jobs' files" in said
     assert "Instances agree within 3%" in said
     assert "To ask BigQuery cost $0.0001, or nothing within the month's first TiB." in said
 

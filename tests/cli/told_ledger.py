@@ -23,10 +23,15 @@ class ToldLedger:
         return [cost for cost in self.costs if first <= cost.day <= last]
 
     def spend(
-        self, usd: str, extras_usd: str = "0", offer: str = "", day: date | None = None
+        self,
+        usd: str,
+        extras_usd: str = "0",
+        offer: str = "",
+        day: date | None = None,
+        transfer_usd: str = "0",
     ) -> None:
-        day, offer = day or self._day, offer or self._offer
-        self.costs.append(DailyCost(day, offer, Decimal(usd), Decimal(extras_usd)))
+        parts = Decimal(usd), Decimal(extras_usd), Decimal(transfer_usd)
+        self.costs.append(DailyCost(day or self._day, offer or self._offer, *parts))
 
     def connect(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """From now on a command finds this one."""

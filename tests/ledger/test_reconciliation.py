@@ -158,4 +158,5 @@ def test_what_was_sent_is_in_no_comparison_of_instances() -> None:
     found = reconcile(own, bill, NOON_SECONDS)
     assert found.instances.ledger_usd == Decimal("3.00")
     assert found.extras.ledger_usd == Decimal("0.10")
+    assert found.transfer_usd == sent
     assert found.verdict is Verdict.AGREE
