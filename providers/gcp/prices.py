@@ -22,24 +22,18 @@ from providers.gcp.calls import ProjectCalls
 from providers.gcp.kinds import Kind
 
 _SOURCE: Final = "Cloud Billing catalogue"
+# On which terms something is sold its words say, else its usage type, which calls some of what is
+# spot, and all that is flex-start, on demand.
+_TERMS: Final = {"Spot Preemptible": Purchase.SPOT, "DWS Defined Duration": Purchase.FLEX_START}
 _PURCHASES: Final = {"OnDemand": Purchase.ON_DEMAND, "Preemptible": Purchase.SPOT}
 _MACHINE: Final = re.compile(
-    r"(?:Spot Preemptible )?(\w+) (?:Predefined )?Instance (Core|Ram) running in .+", re.IGNORECASE
+    r"(\w+(?: Plus| Ultra)?) (?:Predefined )?(?:Instance )?(Core|Ram) running in .+", re.IGNORECASE
 )
 _ACCELERATOR: Final = re.compile(
-    r"(?:Spot Preemptible )?(?:Nvidia )?(?:Tesla )?(\w+(?: (?:Mega|Plus))?(?: \d+GB)?) GPU"
-    r"(?: attached to Spot Preemptible VMs)? running in .+",
-    re.IGNORECASE,
+    r"(?:Nvidia )?(?:Tesla )?(\w+(?: (?:Mega|Plus|\d+GB))*) GPU running in .+", re.IGNORECASE
 )
-# What is bought on flex-start is sold as this, and as on demand by its usage type.
-_FLEX_MACHINE: Final = re.compile(
-    r"DWS Defined Duration (\w+)(?: Instance)? (Core|Ram) running in .+", re.IGNORECASE
-)
-_FLEX_ACCELERATOR: Final = re.compile(
-    r"(?:Nvidia )?(?:Tesla )?(\w+(?: (?:Mega|Plus))?(?: \d+GB)?) GPU"
-    r" attached to DWS Defined Duration VMs running in .+",
-    re.IGNORECASE,
-)
+# A share of a machine with one accelerator and all that goes with it.
+_SLICE: Final = re.compile(r"(\w+) (?:Nvidia )?\w+ \(1 gpu slice\) running in .+", re.IGNORECASE)
 _GPUS: Final = {
     "p100": "nvidia-tesla-p100",
     "v100": "nvidia-tesla-v100",
@@ -50,15 +44,20 @@ _GPUS: Final = {
     "h100 80gb": "nvidia-h100-80gb",
     "h100 mega 80gb": "nvidia-h100-mega-80gb",
     "h100 80gb mega": "nvidia-h100-mega-80gb",
+    "h100 80gb plus": "nvidia-h100-mega-80gb",
     "h200 141gb": "nvidia-h200-141gb",
-    "b200": "nvidia-b200",
+}
+# What their cores and memory are sold as, where it is not by the family's own name.
+_SOLD_AS: Final = {
+    "nvidia-h100-mega-80gb": "a3plus",
+    "nvidia-h200-141gb": "a3ultra",
 }
 _NANO: Final = Decimal("1e-9")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is sold by itself: ``core g2``, ``ram g2`` or an accelerator, in a region."""
+    """What a region sells by itself: ``core g2``, ``ram g2``, ``slice a4`` or ``nvidia-l4``."""
 
     name: str
     region: str
@@ -133,14 +132,19 @@ def _unknown(kind: Kind, region: str) -> RefusedPrice:
 
 def _sum(kind: Kind, region: str, purchase: Purchase, parts: PartPrices | None) -> Decimal | None:
     """None where one of its parts has no price."""
+    told = parts or {}
+    share = told.get(Part(f"slice {kind.family}", region, purchase))
+    if share is not None:
+        return kind.devices * share
+    family = _SOLD_AS.get(kind.accelerator, kind.family)
     counts = {
-        f"core {kind.family}": Decimal(kind.vcpus),
-        f"ram {kind.family}": Decimal(str(kind.memory_gib)),
+        f"core {family}": Decimal(kind.vcpus),
+        f"ram {family}": Decimal(str(kind.memory_gib)),
         kind.accelerator: Decimal(kind.devices),
     }
     usd = Decimal(0)
     for name, count in counts.items():
-        price = (parts or {}).get(Part(name, region, purchase))
+        price = told.get(Part(name, region, purchase))
         if price is None:
             return None
         usd += count * price
@@ -148,12 +152,8 @@ def _sum(kind: Kind, region: str, purchase: Purchase, parts: PartPrices | None) 
 
 
 def _parts(sku: Mapping[str, Any], regions: frozenset[str]) -> Iterable[tuple[Part, Decimal]]:
-    usage, description = sku["category"]["usageType"], str(sku["description"])
-    purchase, name = _PURCHASES.get(usage), _part_name(description, _MACHINE, _ACCELERATOR)
-    if name is None and purchase is Purchase.ON_DEMAND:
-        purchase = Purchase.FLEX_START
-        name = _part_name(description, _FLEX_MACHINE, _FLEX_ACCELERATOR)
-    places = regions & set(sku["serviceRegions"])
+    words, purchase = _terms(str(sku["description"]), sku["category"]["usageType"])
+    name, places = _part_name(words), regions & set(sku["serviceRegions"])
     if purchase is None or name is None or not places:
         return
     usd = _usd(sku["pricingInfo"][-1]["pricingExpression"])
@@ -162,14 +162,22 @@ def _parts(sku: Mapping[str, Any], regions: frozenset[str]) -> Iterable[tuple[Pa
             yield Part(name, region, purchase), usd
 
 
-def _part_name(
-    description: str, machines: re.Pattern[str], accelerators: re.Pattern[str]
-) -> str | None:
-    machine = machines.fullmatch(description)
-    if machine is not None:
-        return f"{machine[2].lower()} {machine[1].lower()}"
-    accelerator = accelerators.fullmatch(description)
-    return None if accelerator is None else _GPUS.get(accelerator[1].lower())
+def _terms(description: str, usage: str) -> tuple[str, Purchase | None]:
+    """What is sold, and on which terms; None for commitments and the like."""
+    for words, purchase in _TERMS.items():
+        if words in description:
+            plain = description.replace(f" attached to {words} VMs", "").replace(f"{words} ", "")
+            return plain, purchase
+    return description, _PURCHASES.get(usage)
+
+
+def _part_name(words: str) -> str | None:
+    if machine := _MACHINE.fullmatch(words):
+        return f"{machine[2].lower()} {machine[1].lower().replace(' ', '')}"
+    if accelerator := _ACCELERATOR.fullmatch(words):
+        return _GPUS.get(accelerator[1].lower())
+    share = _SLICE.fullmatch(words)
+    return None if share is None else f"slice {share[1].lower()}"
 
 
 def _usd(expression: Mapping[str, Any]) -> Decimal:
