@@ -74,6 +74,7 @@ class Agent:
         self._trainer = Trainer(instance, line)
         self._trainer.on_end = self._news.set
         self._wish: NodeReply | None = None
+        self._is_answered = False
         self._preparation: Preparation | None = None
         self._ready: Ready | None = None
         self._refused: tuple[str | None, int] | None = None
@@ -116,9 +117,8 @@ class Agent:
 
     def turn(self) -> None:
         """See what has happened, do what is next, and have it told."""
-        notice_seconds = reclaim_notice(self._instance.metadata)
-        if notice_seconds is not None:  # once given it stays, also where it can't be read again
-            self._reclaim_seconds = notice_seconds
+        if (notice_seconds := reclaim_notice(self._instance.metadata)) is not None:
+            self._reclaim_seconds = notice_seconds  # it stays, also where it can't be read again
         self._wish = self._new_wish()
         if self._wish is not None and self._wish.drain_seconds != self._state.drain_seconds:
             self._save(drain_seconds=self._wish.drain_seconds)
@@ -138,6 +138,7 @@ class Agent:
         """What is wanted now; None if an earlier agent heard it and we have not yet."""
         assignment = self._state.assignment
         wish = self._heartbeats.reply
+        self._is_answered = wish is not None  # a reply may come at any moment of a turn
         if wish is None and (self._has_joined or self._must_leave):
             wish = NodeReply(
                 wanted=Wanted.RUN,
@@ -185,7 +186,7 @@ class Agent:
         elif self._is_due(wish):
             if self._ready is None or self._ready.attempt < wish.attempt:
                 self._prepare(wish)
-            elif self._heartbeats.reply is not None and wish.may_start:  # only its reply says
+            elif self._is_answered and wish.may_start:  # only a reply says so
                 self._start(self._ready, wish)
 
     def _is_due(self, wish: NodeReply) -> bool:
