@@ -8,7 +8,7 @@ from typing import Final
 
 # No instance gets there in its life; what a job's own code tells may be any number.
 MOST_BYTES: Final = 1 << 60
-_BYTES_PER_GB: Final = 10**9
+BYTES_PER_GB: Final = 10**9
 _LONGEST_NAME: Final = 64
 
 
@@ -94,7 +94,7 @@ class TransferAccount:
     def usd(self, transfer: Transfer) -> Decimal:
         """What that costs, in US dollars."""
         sent = transfer.sent_bytes * self.upload_usd_per_gb
-        return (sent + transfer.fetched_bytes * self.download_usd_per_gb) / _BYTES_PER_GB
+        return (sent + transfer.fetched_bytes * self.download_usd_per_gb) / BYTES_PER_GB
 
     def news(self, count: TransferCount) -> Transfer:
         """What of a count was not told before; nothing of one that is late or comes again."""

@@ -12,9 +12,10 @@ import numpy as np
 
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.snapshot import SwitchingCosts
+from autoscaler.domain.transfer import BYTES_PER_GB
 from autoscaler.economics.sizes import Sizes
 from autoscaler.economics.spot import checkpoint_interval_seconds
-from autoscaler.economics.supply import BYTES_PER_GB, Terms
+from autoscaler.economics.supply import Terms
 from autoscaler.goodput.throughput import FloatArray
 
 # With less between two saves, what a reclaim loses is short beside the boot that follows it.

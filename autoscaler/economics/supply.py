@@ -14,13 +14,13 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.offer import Limit, Offer, Purchase
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
+from autoscaler.domain.transfer import BYTES_PER_GB
 from autoscaler.goodput.throughput import FloatArray
 
 BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
 
 SECONDS_PER_HOUR = 3600.0
-BYTES_PER_GB = 1e9
 # With more jobs than this sizes are looked at more coarsely, and plans are followed by the next.
 FLEET_JOBS = 500
 # Sums of prices and devices are good to this share of a limit, and no better.

@@ -23,7 +23,7 @@ from autoscaler.domain.offer import Offer
 from autoscaler.domain.spending import EntryKind, LedgerEntry
 from autoscaler.domain.transfer import TransferAccount
 from autoscaler.store.places import Place, next_place
-from autoscaler.store.transfers import settled
+from autoscaler.store.transfers import line_seconds, settled
 
 # The id of an intent that the store has not numbered yet.
 UNNUMBERED = 0
@@ -123,8 +123,7 @@ def handed_over(
     holding = _with_transfer(holding, order.now_seconds)
     held, last = holding.held, holding.last_line
     assert last is not None, "what was launched has a bill"
-    # No two lines of a kind have the same time.
-    at_seconds = max(order.now_seconds, math.nextafter(last.at_seconds, math.inf))
+    at_seconds = line_seconds(order.now_seconds, last.at_seconds)
     slot, generation = next_place(list(places))
     closed = replace(last, kind=EntryKind.CLOSE, at_seconds=at_seconds)
     # A moment later, less than is billed: should it have ended by then, it is closed at once.
@@ -257,10 +256,9 @@ def repriced(holding: Holding, offer: Offer, now_seconds: float) -> Holding:
     is_same = (held.usd_per_hour, held.extras_usd_per_hour) == (usd_per_hour, extras)
     if last is None or last.kind is EntryKind.CLOSE or is_same:
         return holding
-    # No two lines of a kind have the same time.
-    at_seconds = max(now_seconds, math.nextafter(last.at_seconds, math.inf))
+    at_seconds = line_seconds(now_seconds, last.at_seconds)
     closed = replace(last, kind=EntryKind.CLOSE, at_seconds=at_seconds)
-    opened = replace(  # likewise
+    opened = replace(  # a moment later, likewise
         last,
         at_seconds=math.nextafter(at_seconds, math.inf),
         usd_per_hour=usd_per_hour,

@@ -57,14 +57,19 @@ def settled(held: HeldInstance, now_seconds: float) -> Lined:
     return _booked(clean, held.job, account.owed, now_seconds)
 
 
+def line_seconds(now_seconds: float, last_seconds: float | None) -> float:
+    """When a line is written now: no two lines of a kind have the same time."""
+    if last_seconds is None:
+        return now_seconds
+    return max(now_seconds, math.nextafter(last_seconds, math.inf))
+
+
 def _booked(held: HeldInstance, job: str, transfer: Transfer, now_seconds: float) -> Lined:
     account = held.transfer
     usd = account.usd(transfer)
     if not usd:
         return Lined(held)
-    at_seconds = now_seconds
-    if account.line_seconds is not None:  # no two lines of a kind have the same time
-        at_seconds = max(now_seconds, math.nextafter(account.line_seconds, math.inf))
+    at_seconds = line_seconds(now_seconds, account.line_seconds)
     line = LedgerEntry(
         kind=EntryKind.TRANSFER,
         instance=held.id,

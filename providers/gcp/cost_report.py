@@ -30,7 +30,7 @@ from providers.cloud.replies import readable
 from providers.cloud.stock import is_ware
 from providers.cloud.tags import DEPLOYMENT_TAG, HOST_TAG
 from providers.gcp.bigquery import BigQuery, Query, Row
-from providers.gcp.errors import Call, reason_in, told
+from providers.gcp.errors import Call, message_of, reason_in, told
 from providers.gcp.replies import label_key
 from providers.gcp.session import Session, open_session
 from providers.gcp.settings import PROJECT, REGION
@@ -244,7 +244,7 @@ class CostReport:
         if known is None:
             return error
         kind, way = _WAYS[known]
-        words = told(reason, str(cause.message or ""), Call(self._payer, "jobs.query"))
+        words = told(reason, message_of(cause), Call(self._payer, "jobs.query"))
         return kind(f"{words}: {way.format(payer=self._payer)}")
 
 

@@ -138,7 +138,7 @@ class Call:
 def provider_error(error: Exception, call: Call) -> ProviderError:
     """What a failed call means."""
     if isinstance(error, GoogleAPICallError) and error.code is not None:
-        return refusal(error_code(error), _REQUEST.sub("", str(error.message or "")), call)
+        return refusal(error_code(error), message_of(error), call)
     if isinstance(error, DefaultCredentialsError | RefreshError):
         words = " ".join(str(error).split())[:_MOST_CHARACTERS]
         return PermissionDenied(f"{call}: no credentials: {words}: {WAY_TO_CREDENTIALS}")
@@ -164,6 +164,11 @@ def refusal(code: str, message: str, call: Call) -> ProviderError:
     if code in _MISSING:
         return NotFound(f"{words}: {_setting(message, call)}")
     return Unavailable(words)
+
+
+def message_of(error: GoogleAPICallError) -> str:
+    """Google's own words, without the request's."""
+    return _REQUEST.sub("", str(error.message or ""))
 
 
 def told(code: str, message: str, call: Call) -> str:
