@@ -31,11 +31,15 @@ ROW_LOG_DEVIATION = 0.05
 STEP_LOG_DEVIATION = 0.15
 SIZE_LOG_DEVIATION = 0.10
 BATCH_LOG_DEVIATION = 0.05
-# With 4 degrees of freedom an observation off by a factor of 10 has next to no say.
+# Of the errors of rows and of sizes. With 4, a row that is a factor of 10 off the level of its
+# size has next to no weight, and so has a size that is a factor of 10 off the formula.
 DEGREES_OF_FREEDOM = 4.0
 # The assumed deviation counts as this many rows when the deviation is estimated.
 ASSUMED_ROWS = 8.0
-WEIGHT_ITERATIONS = 8
+WEIGHT_ITERATIONS = 10
+# `robust_weights` begins with this many iterations at a log standard deviation of sizes of 1.
+WIDE_ITERATIONS = 2
+WIDE_SIZE_LOG_DEVIATION = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,26 +155,39 @@ def linearise(
 def assumed_weights(data: Measurements) -> Weights:
     """Weights of the rows under a normal of the deviation assumed."""
     rows = 1.0 / (ROW_LOG_DEVIATION**2 * data.variance)
-    return Weights(rows, _shared_variance(data, rows))
+    return Weights(rows, _shared_variance(data.groups, data.group_variance, rows))
 
 
 def robust_weights(data: Measurements, residuals: FloatArray) -> Weights:
-    """Weights of the rows under a Student-t whose scale the residuals themselves say.
+    """Return the weights of the rows when errors of rows and of sizes are Student-t.
 
-    Expectation maximisation over what groups share, the scale and the weights in turn. The scale
-    is never below ROW_LOG_DEVIATION, which counts as ASSUMED_ROWS rows.
+    Both are scale mixtures of normals, so expectation maximisation alternates between the shared
+    errors of groups, the scale of rows, and the weights. A row is compared with the level of its
+    size, so a size that is far off the formula keeps its rows. The scale of rows is estimated from
+    the residuals and is at least ROW_LOG_DEVIATION, which counts as ASSUMED_ROWS rows. The first
+    rounds assume wide size errors: under the assumed one, a single row far off would be dropped
+    before its size could be found to be far off.
     """
     assumed = ROW_LOG_DEVIATION**2
     count = ASSUMED_ROWS + (1.0 / data.variance).sum()
-    scale = assumed + (residuals**2 / data.variance).sum() / count
+    size_count = len(data.sizes)
+    size_variance = data.group_variance[:size_count]
+    group_variance = data.group_variance.copy()
+    group_variance[:size_count] = WIDE_SIZE_LOG_DEVIATION**2
+    scale = assumed
     rows = 1.0 / (scale * data.variance)
-    for _ in range(WEIGHT_ITERATIONS):
-        shared = _shared_variance(data, rows) * (data.groups @ (rows * residuals))
+    for iteration in range(WEIGHT_ITERATIONS):
+        variance = _shared_variance(data.groups, group_variance, rows)
+        shared = variance * (data.groups @ (rows * residuals))
         squares = (residuals - shared @ data.groups) ** 2 / data.variance
         share = (DEGREES_OF_FREEDOM + 1.0) / (DEGREES_OF_FREEDOM + squares / scale)
         scale = max((ASSUMED_ROWS * assumed + share @ squares) / count, assumed)
         rows = share / (scale * data.variance)
-    return Weights(rows, _shared_variance(data, rows))
+        if iteration >= WIDE_ITERATIONS:
+            size_squares = (shared**2 + variance)[:size_count] / size_variance
+            size_share = (DEGREES_OF_FREEDOM + 1.0) / (DEGREES_OF_FREEDOM + size_squares)
+            group_variance[:size_count] = size_variance / np.minimum(size_share, 1.0)
+    return Weights(rows, _shared_variance(data.groups, group_variance, rows))
 
 
 def information(data: Measurements, weights: Weights, jacobian: FloatArray) -> FloatArray:
@@ -206,8 +223,11 @@ def _log_slopes(theta: FloatArray, features: Features, batch: FloatArray) -> Flo
     return slopes
 
 
-def _shared_variance(data: Measurements, rows: FloatArray) -> FloatArray:
-    variance: FloatArray = data.group_variance / (1.0 + data.group_variance * (data.groups @ rows))
+def _shared_variance(
+    groups: FloatArray, group_variance: FloatArray, rows: FloatArray
+) -> FloatArray:
+    """Return the variance (g,) of the shared error of each group, given its rows."""
+    variance: FloatArray = group_variance / (1.0 + group_variance * (groups @ rows))
     return variance
 
 

@@ -71,8 +71,10 @@ def test_what_groups_share_is_integrated_out() -> None:
     data = _data()
     residuals, jacobian = linearise(data, DATA_PARALLEL, AT)
     weights = robust_weights(data, residuals)
+    group_variance = 1.0 / (1.0 / weights.shared_variance - data.groups @ weights.rows)
+    assert (group_variance >= data.group_variance * (1.0 - 1e-9)).all()
     covariance = np.diag(1.0 / weights.rows)
-    covariance += data.groups.T @ np.diag(data.group_variance) @ data.groups
+    covariance += data.groups.T @ np.diag(group_variance) @ data.groups
     inverse = np.linalg.inv(covariance)
     assert misfit(data, weights, residuals) == pytest.approx(residuals @ inverse @ residuals)
     expected = jacobian.T @ inverse @ jacobian

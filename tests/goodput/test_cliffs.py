@@ -1,0 +1,98 @@
+"""Sizes whose step times are far off the formula, such as beyond a slow network link."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autoscaler.domain.report import StepObservation
+from autoscaler.domain.snapshot import ThroughputModel
+from autoscaler.goodput.fit import fit
+from autoscaler.goodput.formulas import predictor_of
+from autoscaler.goodput.prediction import size_log_errors
+from autoscaler.goodput.prior import prior_for
+from tests.goodput.cases import ALL_SIZES, KIND, PLANTED, clean, theta_of
+
+PRIOR = prior_for(KIND, 100_000_000, 2e9, seconds_per_example=0.01)
+ONE_DEVICE_SIZES = ((1, 1), (2, 2), (4, 4))
+FOUR_DEVICE_SIZES = ((1, 4), (2, 8), (4, 16))
+
+
+def _with_cliff(
+    sizes: Sequence[tuple[int, int]],
+    batches: Sequence[int],
+    slow: tuple[int, int],
+    factor: float,
+    steps: int = 100,
+) -> list[StepObservation]:
+    """Return exact observations, but `slow` synchronises so that its steps take `factor` times."""
+    return [
+        replace(
+            observation,
+            step_seconds=observation.step_seconds * factor,
+            sync_seconds=observation.sync_seconds + observation.step_seconds * (factor - 1.0),
+            steps=steps,
+        )
+        if (observation.instances, observation.devices) == slow
+        else replace(observation, steps=steps)
+        for observation in clean(PLANTED, sizes, batches)
+    ]
+
+
+def _believed_ratio(model: ThroughputModel, size: tuple[int, int], batch: int) -> float:
+    """Return the believed step time of a size over the one without a cliff."""
+    seconds = predictor_of(model.draws).step_seconds(*size, batch, 0)
+    log_seconds = np.log(seconds) + size_log_errors(model, [size[0]], [size[1]])[:, 0]
+    expected = float(predictor_of(PLANTED).step_seconds(*size, batch, 0))
+    return math.exp(float(log_seconds.mean())) / expected
+
+
+@pytest.mark.parametrize("sizes", [ONE_DEVICE_SIZES, FOUR_DEVICE_SIZES])
+@pytest.mark.parametrize("steps", [3, 100, 1000])
+@pytest.mark.parametrize("factor", [3.0, 5.0, 10.0])
+def test_a_cliff_is_believed_after_one_batch(
+    factor: float, steps: int, sizes: tuple[tuple[int, int], ...]
+) -> None:
+    model = fit(_with_cliff(sizes, [32], sizes[-1], factor, steps), PRIOR)
+    assert _believed_ratio(model, sizes[-1], 32) == pytest.approx(factor, rel=0.10)
+    for size in sizes[:-1]:
+        assert _believed_ratio(model, size, 32) == pytest.approx(1.0, abs=0.10)
+
+
+@pytest.mark.parametrize("batches", [[16, 64], [8, 16, 32, 64, 128]])
+@pytest.mark.parametrize("factor", [3.0, 10.0])
+def test_a_cliff_is_believed_after_several_batches(factor: float, batches: list[int]) -> None:
+    model = fit(_with_cliff(FOUR_DEVICE_SIZES, batches, (4, 16), factor), PRIOR)
+    for batch in batches:
+        assert _believed_ratio(model, (4, 16), batch) == pytest.approx(factor, rel=0.10)
+        assert _believed_ratio(model, (2, 8), batch) == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize("factor", [3.0, 10.0])
+def test_a_cliff_leaves_the_parameters_as_they_were(factor: float) -> None:
+    expected = fit(clean(PLANTED, ALL_SIZES, [8, 64]), PRIOR)
+    actual = fit(_with_cliff(ALL_SIZES, [8, 64], (4, 16), factor), PRIOR)
+    assert theta_of(actual.point) == pytest.approx(theta_of(expected.point), rel=0.10)
+
+
+def test_one_slow_batch_of_a_size_is_no_cliff() -> None:
+    """The other batches of the size agree with the formula, so the slow one is the outlier."""
+    observations = clean(PLANTED, ALL_SIZES, [8, 32, 64])
+    slow = replace(observations[-1], step_seconds=10.0 * observations[-1].step_seconds)
+    model = fit([*observations[:-1], slow], PRIOR)
+    assert _believed_ratio(model, ALL_SIZES[-1], 32) == pytest.approx(1.0, abs=0.10)
+
+
+def test_a_faster_size_is_believed_too() -> None:
+    fast = [
+        replace(observation, step_seconds=observation.step_seconds / 3.0, sync_seconds=0.0)
+        if observation.instances == 4
+        else observation
+        for observation in clean(PLANTED, FOUR_DEVICE_SIZES, [32])
+    ]
+    model = fit(fast, PRIOR)
+    assert _believed_ratio(model, (4, 16), 32) == pytest.approx(1.0 / 3.0, rel=0.15)
