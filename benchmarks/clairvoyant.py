@@ -144,10 +144,10 @@ CLOUD = Ground((machine("g4dn.12xlarge", "aws", 16), machine("p4d.24xlarge", "dg
 def limit(profile: Profile, ground: Ground, value_of_time: float) -> Limit:
     """The least of dollars + value of time ($/h) x duration, over all plans."""
     value = value_of_time / 3600.0
-    choices = tuple(_choices(profile, ground))
+    choices = tuple(choices_of(profile, ground))
     price = np.array([choice.usd_per_second for choice in choices])
-    seconds = _piece_seconds(profile, choices)
-    switch = _switches(choices, ground, price + value)
+    seconds = piece_seconds(profile, choices)
+    switch = switches_usd(choices, ground, price + value)
     ahead = np.zeros(len(choices))
     best: list[NDArray[np.int64]] = []
     for piece in range(len(seconds) - 1, -1, -1):
@@ -181,7 +181,7 @@ def _followed(
     return Limit(float(cost), float(total), tuple(plan))
 
 
-def _choices(profile: Profile, ground: Ground) -> list[Choice]:
+def choices_of(profile: Profile, ground: Ground) -> list[Choice]:
     """Every allocation that was profiled: whole instances, and a part of a single one."""
     found = []
     for machine in ground.machines:
@@ -194,7 +194,7 @@ def _choices(profile: Profile, ground: Ground) -> list[Choice]:
     return found
 
 
-def _piece_seconds(profile: Profile, choices: Sequence[Choice]) -> FloatArray:
+def piece_seconds(profile: Profile, choices: Sequence[Choice]) -> FloatArray:
     """Seconds of each piece at each allocation, at the batch that is best there: (P, A)."""
     ends = profile.epoch_end_examples
     starts = np.concatenate([[0.0], ends[:-1]])
@@ -228,7 +228,7 @@ def _epoch_goodput(profile: Profile, choice: Choice) -> FloatArray:
     return best
 
 
-def _switches(choices: Sequence[Choice], ground: Ground, price: FloatArray) -> FloatArray:
+def switches_usd(choices: Sequence[Choice], ground: Ground, price: FloatArray) -> FloatArray:
     """$ of going from each allocation to each, (A, A): boots of what is new, and the pause."""
     cost = np.zeros((len(choices), len(choices)))
     for i, old in enumerate(choices):

@@ -9,7 +9,7 @@ measured with a log standard deviation of 0.03, noise scales with 0.10. The limi
     python benchmarks/elastic_cloud.py --cases FOLDER
 
 A folder of cases has one for each: the sub-folder of an application with its profiles in the
-published format, and an `offers.yaml` beside it (docs/simulator.md). `held_out.py` makes one.
+published format, and an `offers.yaml` beside it (docs/simulator.md). `made_up.py` makes one.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from autoscaler.simulator.agents import Equipment
 from autoscaler.simulator.profiles import Profile, read_profiles
 from autoscaler.simulator.scenario import Scenario
 from autoscaler.simulator.simulation import Simulation, TimedPolicy
+from autoscaler.simulator.slowdowns import Slowdown
 from autoscaler.simulator.training import TrainingSettings
 from autoscaler.simulator.workload import Arrival
 from autoscaler.spec.objective_text import parse_objective_text
@@ -133,12 +134,17 @@ def run_case(subjects: Mapping[str, Subject], policy: str, case: Case) -> Paid:
 
 @dataclass(frozen=True)
 class Setup:
-    """One job: on which cloud, who plans, what an hour of it is worth, and the seed."""
+    """Cloud, policy, value of time ($/h) and seed of one job.
+
+    `slowdowns` and `noise_factor` are as in `TrainingSettings`.
+    """
 
     cloud: Ground
     policy: str
     value_of_time: float
     seed: int
+    slowdowns: tuple[Slowdown, ...] = ()
+    noise_factor: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -182,6 +188,8 @@ def run_job(profile: Profile, setup: Setup, memory: ProgramMemory | None = None)
             noise_error=_NOISE_ERROR,
             seed=setup.seed,
             fills_batch=getattr(planner, "fills_batch", False),
+            slowdowns=setup.slowdowns,
+            noise_factor=setup.noise_factor,
         ),
         remembers=True,
     )

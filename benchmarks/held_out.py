@@ -1,257 +1,189 @@
-"""Made-up applications on made-up clouds: cases for `elastic_cloud.py` that nobody has looked at.
+"""First runs under conditions that the goodput model does not foresee, against a clairvoyant plan.
 
-Each case is a folder: an application's step times and gradient statistics in the published format,
-and an `offers.yaml` of real types of instances at the prices of the catalogue. What a device does
-is no formula of the product's: seconds of a micro-step bend with its examples, a sync is a ring's
-(within an instance, or over the network), each kind of device has a speed of its own for each
-application, sizes and rows are off by a few percent. `NATURES` says what cases are like.
+Of each 20 runs 12 meet a cliff (steps 1.5, 3 or 10 times as long from 2, 3, 4 or 8 nodes of a kind
+on), 3 a drift (one size becomes 3 times slower after 20 or 60 minutes), 2 a kind of device that is
+5 times slower or faster than expected, and 3 noise scales that are reported 4 times too large or
+too small. Applications are the published ones, where CASTOR_DATA names their folder, and those of
+`made_up.py`. Each run is that of a program without history, at $1, $10 or $100 per hour of
+waiting. Figures are costs in shares of the clairvoyant's cost, which knows the perturbation too.
 
-    python benchmarks/held_out.py FOLDER [--seed 1]
-    python benchmarks/elastic_cloud.py --cases FOLDER
+    CASTOR_DATA=... python benchmarks/held_out.py [--seed 1] [--cases 200] [--json]
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
+import json
+import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from clairvoyant_drift import limit_usd
+from elastic_cloud import Setup, Subject, published_subjects, run_job, subjects_in
+from made_up import NATURES, write_case
+from perturbations import Case, draw_cases
+from rich.console import Console
+from rich.progress import track
 
-from autoscaler.market.catalogue import InstanceType, instance_type
-from autoscaler.market.device_kinds import DeviceKind, device_kind
-
-FloatArray = NDArray[np.float64]
-
-_MOST_DEVICES = 32
-_NODES = (1, 2, 3, 4, 6, 8, 12, 16)
-_EPOCHS = 60
-_DEVICE_BATCHES = 8
-# Log deviations: of one row, of all rows of a size, of a kind's speed for an application.
-_ROW_ERROR, _SIZE_ERROR, _KIND_ERROR = 0.03, 0.04, 0.35
-_WITHIN_BYTES_PER_SECOND = {"a100-40": 2e11, "v100": 6e10, "h100": 3e11}
-_PLAIN_WITHIN_BYTES_PER_SECOND = 6e9
-_LATENCY_SECONDS = 2e-3
+_WORST = 10
 
 
 @dataclass(frozen=True)
-class Nature:
-    """What an application is like, and what it may use.
+class Result:
+    """Cost of one run and of the clairvoyant's, dollars and priced waiting."""
 
-    Attributes:
-        hours: of the whole run at its initial batch on one instance of the first type.
-        batch: initial, and by what the largest is more.
-        device_batch: the largest on 16 GB, in initial batches.
-        step_seconds: of the initial batch on a T4.
-        overhead: of a micro-step, in examples.
-        sync: what moving the gradients over 10 Gbit/s takes, in `step_seconds`.
-        noise: the noise scale in initial batches at shares of the run, between which it goes on
-            evenly in its logarithm.
-        offers: types of instances.
-        bytes_bound: how much of a micro-step is moving memory.
-    """
-
-    hours: float
-    batch: tuple[int, int]
-    device_batch: float
-    step_seconds: float
-    overhead: float
-    sync: float
-    noise: Sequence[tuple[float, float]]
-    offers: Sequence[str]
-    bytes_bound: float = 0.5
-
-
-_GROWS = ((0.0, 1.0), (1.0, 6.0))
-_FLAT = ((0.0, 4.0), (1.0, 4.0))
-_LATE = ((0.0, 1.0), (0.69, 1.5), (0.7, 15.0), (1.0, 18.0))
-_STEPS = ((0.0, 0.1), (0.02, 2.0), (0.33, 2.5), (0.34, 8.0), (0.66, 9.0), (0.67, 25.0), (1, 25.0))
-_FALLS = ((0.0, 20.0), (0.5, 8.0), (1.0, 3.0))
-_QUIET = ((0.0, 0.05), (1.0, 0.3))
-
-NATURES = {
-    "compute": Nature(6, (128, 32), 2, 0.8, 5, 0.03, _GROWS, ("g4dn.12xlarge", "p4d.24xlarge")),
-    "talks": Nature(5, (64, 32), 2, 0.3, 10, 3.0, _GROWS, ("g4dn.12xlarge", "p3.16xlarge")),
-    "crowded": Nature(8, (256, 16), 0.06, 2.0, 1, 0.5, _STEPS, ("g5.12xlarge", "p4d.24xlarge")),
-    "flat": Nature(4, (32, 64), 4, 0.25, 8, 0.3, _FLAT, ("g4dn.xlarge", "g5.xlarge", "g6.xlarge")),
-    "late": Nature(
-        12, (128, 64), 1, 0.5, 10, 0.4, _LATE, ("g4dn.12xlarge", "g5.12xlarge", "p4d.24xlarge")
-    ),
-    "minutes": Nature(0.15, (128, 16), 2, 0.3, 10, 0.3, _GROWS, ("g4dn.xlarge", "p3.8xlarge")),
-    "short": Nature(
-        0.6, (64, 32), 2, 0.4, 10, 0.2, _STEPS, ("g4dn.12xlarge", "g5.12xlarge", "p3.8xlarge")
-    ),
-    "day": Nature(
-        30, (256, 64), 1, 0.6, 15, 0.2, _STEPS, ("p3.8xlarge", "p4d.24xlarge", "p5.48xlarge")
-    ),
-    "memory": Nature(
-        6, (32, 32), 1, 0.6, 2, 0.3, _GROWS, ("g6.12xlarge", "g4dn.12xlarge", "p3.8xlarge"), 1.0
-    ),
-    "arithmetic": Nature(
-        6, (32, 32), 1, 0.6, 2, 0.3, _GROWS, ("g6.12xlarge", "g4dn.12xlarge", "p3.8xlarge"), 0.0
-    ),
-    "falls": Nature(
-        5, (64, 64), 2, 0.4, 10, 0.3, _FALLS, ("g4dn.xlarge", "g4dn.12xlarge", "p3.16xlarge")
-    ),
-    "quiet": Nature(
-        3, (64, 32), 2, 0.3, 10, 0.3, _QUIET, ("g4dn.xlarge", "g5.xlarge", "p3.2xlarge")
-    ),
-    "many": Nature(
-        10,
-        (128, 64),
-        1,
-        0.5,
-        10,
-        0.3,
-        _STEPS,
-        ("g4dn.12xlarge", "g5.12xlarge", "p3.16xlarge", "p4d.24xlarge"),
-    ),
-    "tiny": Nature(0.08, (32, 16), 4, 0.1, 20, 0.5, _FLAT, ("g4dn.xlarge", "g6.xlarge")),
-}
-
-
-@dataclass(frozen=True)
-class _Truth:
-    """What one application does on one kind of device."""
-
-    nature: Nature
-    kind: DeviceKind
-    seconds_per_example: float
-    overhead_seconds: float
-    bend: float
-    overlap: float
-    bytes_moved: float
-    random: np.random.Generator = field(compare=False)
+    case: Case
+    cost_usd: float
+    least_usd: float
 
     @property
-    def largest(self) -> int:
-        """Examples that fit on a device."""
-        fits = self.nature.device_batch * self.nature.batch[0] * self.kind.memory_bytes / 16e9
-        return max(int(fits), 2)
+    def ratio(self) -> float:
+        """Cost in shares of the clairvoyant's."""
+        return self.cost_usd / self.least_usd
 
-    def rows(self, nodes: int, devices: int, network: float) -> Iterator[tuple[int, float, float]]:
-        """Device batch, step and sync seconds of a size."""
-        of_size = self.random.lognormal(0.0, _SIZE_ERROR)
-        sync = self._sync_seconds(nodes, devices, network) * of_size
-        for batch in np.unique(np.geomspace(1, self.largest, _DEVICE_BATCHES).astype(int)):
-            bent = self.seconds_per_example * batch * (batch / self.largest) ** self.bend
-            compute = (self.overhead_seconds + bent) * self.random.lognormal(0.0, _ROW_ERROR)
-            both = (compute**self.overlap + sync**self.overlap) ** (1.0 / self.overlap)
-            yield int(batch), both, max(both - compute, 0.0)
-
-    def _sync_seconds(self, nodes: int, devices: int, network: float) -> float:
-        if devices == 1:
-            return 0.0
-        within = _WITHIN_BYTES_PER_SECOND.get(self.kind.name, _PLAIN_WITHIN_BYTES_PER_SECOND)
-        shares = devices // nodes
-        seconds = 2 * self.bytes_moved * (shares - 1) / shares / within
-        if nodes > 1:
-            seconds += 2 * self.bytes_moved * (nodes - 1) / nodes / (0.7 * network)
-        return seconds + _LATENCY_SECONDS * float(np.log2(devices))
+    def as_json(self) -> dict[str, object]:
+        """Return the result as JSON values."""
+        return {
+            "number": self.case.number,
+            "subject": self.case.subject,
+            "usd_per_hour": self.case.value_of_time,
+            "kind": self.case.perturbation.name,
+            "perturbation": str(self.case.perturbation),
+            "cost_usd": self.cost_usd,
+            "clairvoyant_usd": self.least_usd,
+            "ratio": self.ratio,
+        }
 
 
-def write_case(folder: Path, name: str, nature: Nature, seed: int) -> None:
-    """One case, in a folder of its name."""
-    random = np.random.default_rng([seed, *name.encode()])
-    types = [instance_type(offer) for offer in nature.offers]
-    truths = {each.device_kind: _truth(nature, each.device_kind, random) for each in types}
-    place = folder / name / name
-    place.mkdir(parents=True, exist_ok=True)
-    for kind, truth in truths.items():
-        _write_steps(place, truth, [each for each in types if each.device_kind == kind])
-    _write_noise(place, nature, truths[types[0].device_kind], types[0], random)
-    lines = [f"  - {{type: {each.name}, max_instances: {_most(each)}}}" for each in types]
-    (folder / name / "offers.yaml").write_text("offers:\n" + "\n".join(lines) + "\n")
-
-
-def _most(offered: InstanceType) -> int:
-    return min(_MOST_DEVICES // offered.devices, max(_NODES))
-
-
-def _truth(nature: Nature, kind: str, random: np.random.Generator) -> _Truth:
-    """Its speed is between that of arithmetic and that of memory, beside a T4's."""
-    known, base = device_kind(kind), device_kind("t4")
-    flops = known.flops_per_second / base.flops_per_second
-    memory = known.memory_bandwidth_bytes_per_second / base.memory_bandwidth_bytes_per_second
-    speed = memory**nature.bytes_bound * flops ** (1.0 - nature.bytes_bound)
-    speed *= random.lognormal(0.0, _KIND_ERROR)
-    seconds = nature.step_seconds / nature.batch[0] / speed
-    slower_host = speed ** random.uniform(0.3, 1.0)
-    overhead = nature.overhead * nature.step_seconds / nature.batch[0] / slower_host * speed**0.5
-    return _Truth(
-        nature=nature,
-        kind=known,
-        seconds_per_example=seconds,
-        overhead_seconds=overhead,
-        bend=random.uniform(-0.1, 0.1),
-        overlap=random.uniform(1.0, 3.0),
-        bytes_moved=nature.sync * nature.step_seconds * 1.25e9 / 2,
-        random=random,
+def run_case(subjects: Mapping[str, Subject], policy: str, case: Case) -> Result:
+    """Simulate one case, and find what the clairvoyant would have paid."""
+    subject, perturbation = subjects[case.subject], case.perturbation
+    setup = Setup(
+        subject.cloud,
+        policy,
+        case.value_of_time,
+        case.seed,
+        slowdowns=perturbation.slowdowns,
+        noise_factor=perturbation.noise_factor,
     )
-
-
-def _write_steps(place: Path, truth: _Truth, types: Sequence[InstanceType]) -> None:
-    columns = ("local_bsz", "step_time", "sync_time")
-    placements, sizes = [], []
-    for devices, network in {
-        each.devices: each.network_bytes_per_second for each in types
-    }.items():
-        for used in range(1, devices + 1):
-            for times in truth.rows(1, used, network):
-                placements.append((used, *times))
-        for nodes in _NODES:
-            if nodes > 1 and nodes * devices <= _MOST_DEVICES:
-                for times in truth.rows(nodes, nodes * devices, network):
-                    sizes.append((nodes, nodes * devices, *times))
-    unique = {(row[0], row[1]): row for row in placements}
-    several = {row[:3]: row for row in sizes}
-    kind = truth.kind.name
-    _write(place / f"placements-{kind}.csv", ("placement", *columns), unique.values())
-    _write(
-        place / f"scalability-{kind}.csv",
-        ("num_nodes", "num_replicas", *columns),
-        several.values(),
+    cost_usd = run_job(subject.profile, setup).cost_usd(case.value_of_time)
+    least_usd = limit_usd(
+        subject.profile, subject.cloud, case.value_of_time, perturbation.slowdowns
     )
+    return Result(case, cost_usd, least_usd)
 
 
-def _write_noise(
-    place: Path, nature: Nature, truth: _Truth, first: InstanceType, random: np.random.Generator
-) -> None:
-    """So many useful examples as one instance does at the initial batch in the hours."""
-    initial, times = nature.batch
-    share = -(-initial // first.devices)
-    steps = -(-share // truth.largest)
-    seconds = truth.overhead_seconds * steps + truth.seconds_per_example * share
-    total = nature.hours * 3600.0 / seconds
-    ends = np.arange(1, _EPOCHS + 1) / _EPOCHS
-    at, levels = zip(*nature.noise, strict=True)
-    middle = ends - 0.5 / _EPOCHS
-    noise = np.exp(np.interp(middle, at, np.log(levels)))
-    noise = noise * random.lognormal(0.0, 0.05, len(noise))
-    for doubling in range(int(np.log2(times)) + 1):
-        batch = initial * 2**doubling
-        variances = noise * random.lognormal(0.0, 0.03)
-        rows = [(p * total, 1.0, v) for p, v in zip(ends, variances, strict=True)]
-        _write(place / f"validation-{batch}.csv", ("progress", "grad_sqr", "grad_var"), rows)
+def subjects_of(seed: int) -> dict[str, Subject]:
+    """Return the made-up applications of a seed and, where they can be had, the published ones."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, nature in NATURES.items():
+            write_case(Path(folder), name, nature, seed)
+        subjects = subjects_in(Path(folder))
+    if "CASTOR_DATA" in os.environ:
+        return subjects | published_subjects()
+    print(
+        "CASTOR_DATA is not set: made-up applications only, without the published ones",
+        file=sys.stderr,
+    )
+    return subjects
 
 
-def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows([columns, *rows])
+def most_nodes(subject: Subject) -> dict[str, int]:
+    """Return the most nodes that a subject may hold, by kind of device as profiled."""
+    most: dict[str, int] = defaultdict(int)
+    for machine in subject.cloud.machines:
+        most[machine.kind] = max(most[machine.kind], machine.most)
+    return dict(most)
+
+
+def figures(results: Iterable[Result]) -> dict[str, float]:
+    """Return number, mean, 90th and 99th percentile and maximum of the costs in shares."""
+    ratios = [result.ratio for result in results]
+    p90, p99 = np.percentile(ratios, [90, 99])
+    return {
+        "runs": len(ratios),
+        "mean": float(np.mean(ratios)),
+        "p90": float(p90),
+        "p99": float(p99),
+        "max": max(ratios),
+    }
+
+
+def grouped(
+    results: Iterable[Result], key: Callable[[Result], object]
+) -> dict[str, dict[str, float]]:
+    """Return the figures of the groups of results that a key makes."""
+    groups: dict[str, list[Result]] = defaultdict(list)
+    for result in results:
+        groups[str(key(result))].append(result)
+    return {name: figures(groups[name]) for name in sorted(groups)}
+
+
+def summary(seed: int, results: Sequence[Result]) -> dict[str, object]:
+    """Return all figures of a run of this benchmark, as JSON values."""
+    worst = sorted(results, key=lambda result: -result.ratio)[:_WORST]
+    return {
+        "seed": seed,
+        "all": figures(results),
+        "by_kind": grouped(results, lambda result: result.case.perturbation.name),
+        "by_usd_per_hour": grouped(results, lambda result: f"{result.case.value_of_time:g}"),
+        "worst": [result.as_json() for result in worst],
+        "results": [result.as_json() for result in results],
+    }
+
+
+def print_summary(results: Sequence[Result]) -> None:
+    """Print all figures as Markdown."""
+    print("| | runs | mean | p90 | p99 | max |\n|---|---|---|---|---|---|")
+    rows = {
+        "all": figures(results),
+        **grouped(results, lambda result: result.case.perturbation.name),
+        **grouped(results, lambda result: f"${result.case.value_of_time:g}/h"),
+    }
+    for name, row in rows.items():
+        values = " | ".join(f"{row[column]:.3f}" for column in ("mean", "p90", "p99", "max"))
+        print(f"| {name} | {row['runs']:g} | {values} |")
+    print("\n| worst | $/h | perturbation | cost, $ | clairvoyant, $ | x |")
+    print("|---|---|---|---|---|---|")
+    for result in sorted(results, key=lambda result: -result.ratio)[:_WORST]:
+        case = result.case
+        print(
+            f"| {case.subject} | {case.value_of_time:g} | {case.perturbation} "
+            f"| {result.cost_usd:.2f} | {result.least_usd:.2f} | {result.ratio:.2f} |"
+        )
 
 
 def main() -> int:
-    """Write every case."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seed", type=int, default=1)
+    """Draw the cases of a seed, run them and print what they cost."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of applications, cases and errors")
+    parser.add_argument("--cases", type=int, default=200, help="number of first runs")
+    parser.add_argument("--policy", default="marginal")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--json", action="store_true", help="all results as JSON")
     asked = parser.parse_args()
-    for name, nature in NATURES.items():
-        write_case(asked.folder, name, nature, asked.seed)
+    if asked.cases < 1:
+        parser.error(f"--cases {asked.cases}: at least 1 is needed")
+    subjects = subjects_of(asked.seed)
+    nodes = {name: most_nodes(subject) for name, subject in subjects.items()}
+    cases = draw_cases(nodes, asked.cases, asked.seed)
+    with ProcessPoolExecutor(asked.workers) as workers:
+        runs = workers.map(partial(run_case, subjects, asked.policy), cases)
+        bar = track(runs, "first runs", len(cases), console=Console(stderr=True))
+        results = list(bar)
+    if asked.json:
+        print(json.dumps(summary(asked.seed, results), indent=1))
+    else:
+        print_summary(results)
     return 0
 
 

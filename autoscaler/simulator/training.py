@@ -17,9 +17,10 @@ from autoscaler.domain.report import Quality, StepObservation, TrainingReport
 from autoscaler.domain.snapshot import Truth
 from autoscaler.goodput.batching import batch_to_look_at, next_batch_total, split_batch
 from autoscaler.simulator.job_training import JobTraining, Member
+from autoscaler.simulator.placements import placements_of
 from autoscaler.simulator.profiles import Profile
 from autoscaler.simulator.quirks import Quirks
-from autoscaler.simulator.step_times import Unprofiled
+from autoscaler.simulator.slowdowns import Slowdown, SlowedProfile
 from autoscaler.simulator.truth import MachineKind, RigidRun
 
 # How sure a trainer is of its noise scale at best.
@@ -40,6 +41,8 @@ class TrainingSettings:
     not say: the size of the model. `interference` is the share of its speed that a distributed job
     loses while it shares a machine with another (`crowded`). Whoever `fills_batch` trains at the
     largest batch that its devices bear in one step, instead of that of most goodput.
+    `slowdowns` change the profiled step times. Reported noise scales are `noise_factor` times the
+    true ones, beside their errors.
     """
 
     pause_seconds: float = 1.0
@@ -49,6 +52,8 @@ class TrainingSettings:
     parameter_bytes: int = 100_000_000
     interference: float = 0.0
     fills_batch: bool = False
+    slowdowns: tuple[Slowdown, ...] = ()
+    noise_factor: float = 1.0
     seed: int = 0
     quirks: Quirks = field(default_factory=Quirks)
 
@@ -67,41 +72,15 @@ class _Stretch:
 class _Here:
     """Where a job trains: the kinds of device at work, what batch all of them bear, the devices on
     each instance by kind, and the examples in a micro-step that were measured there at most.
-    `times` are those of a step and its sync by (device batch, accumulation), as they are needed.
+    `times` are those of a step and its sync by (device batch, accumulation) and by the number of
+    changes of step times before, as they are needed.
     """
 
     kind: str
     bounds: BatchBounds
     placements: tuple[tuple[str, tuple[int, ...]], ...]
     most_on_a_device: int
-    times: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
-
-
-def _placements(
-    members: Sequence[Member], profile: Profile
-) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Devices on each instance by kind; where nothing like that was measured, for a job moves
-    from instances of one size to those of another, by kind and size."""
-    found: dict[str, tuple[int, ...]] = {}
-    for each in members:
-        found[each.profile_kind] = (*found.get(each.profile_kind, ()), each.devices)
-    parts = (part for kind, own in sorted(found.items()) for part in _measured(profile, kind, own))
-    return tuple(parts)
-
-
-def _measured(
-    profile: Profile, kind: str, placement: tuple[int, ...]
-) -> Iterator[tuple[str, tuple[int, ...]]]:
-    sizes = sorted(set(placement))
-    try:
-        profile.device_batches(kind, placement)
-    except Unprofiled:
-        if len(sizes) == 1:
-            raise
-        for size in sizes:
-            yield kind, (size,) * placement.count(size)
-        return
-    yield kind, placement
+    times: dict[tuple[int, int, int], tuple[float, float]] = field(default_factory=dict)
 
 
 def _look_seconds(step_seconds: float) -> float:
@@ -122,6 +101,7 @@ class Training(JobTraining):
         """Prepare a run that adapts its batch, unless it is to keep to the one requested."""
         super().__init__(bounds, settings.pause_seconds, now_seconds)
         self._profile = profile
+        self._slowed = SlowedProfile(profile, settings.slowdowns, now_seconds)
         self._requested_batch = requested_batch
         self._settings = settings
         self._random = np.random.default_rng(settings.seed)
@@ -129,7 +109,7 @@ class Training(JobTraining):
         self._noise_factor = 1.0
         self._batch_total = requested_batch or bounds.initial
         self._steps = 0.0
-        self._untold_seconds: dict[Batch, float] = {}
+        self._untold_seconds: dict[tuple[Batch, int], float] = {}
         self._true_step_seconds: dict[str, dict[int, float]] = {}
         self._here: _Here | None = None
         self._foreseen: tuple[object, tuple[_Stretch, ...]] = (None, ())
@@ -199,15 +179,15 @@ class Training(JobTraining):
             learning_rate=0.0,
             parameter_bytes=self._settings.parameter_bytes,
             noise=self._noise_told(self.progress_examples, self._batch_total),
-            observations=tuple(self._observation(*each) for each in untold.items()),
+            observations=tuple(self._observation(*same, untold[same]) for same in untold),
             pauses=self._pauses_to_tell(),
             quality=tuple(self._quality),
         )
 
-    def step_seconds(self, batch: Batch) -> tuple[float, float]:
-        """A step of the members at `batch`, and the part of it that they synchronise in.
+    def step_seconds(self, batch: Batch, changes: int = 0) -> tuple[float, float]:
+        """Return the seconds of a step of the members at `batch`, and of its synchronisation.
 
-        Nobody else is in the way.
+        No other job is in the way. Step times have changed `changes` times.
         Members of several kinds, while a job moves, go at the pace of the slowest kind, each
         as if it were alone with its part of the batch.
 
@@ -215,11 +195,12 @@ class Training(JobTraining):
             Unprofiled: it is too far from anything that was measured.
         """
         here = self._where()
-        key = batch.device, batch.accumulation
+        key = batch.device, batch.accumulation, changes
         if key not in here.times:
             slowest = (0.0, 0.0)
             for kind, placement in here.placements:
-                times = self._profile.step_times(kind, placement, batch.device)
+                profile = self._slowed.after(changes)
+                times = profile.step_times(kind, placement, batch.device)
                 whole_seconds = times.accumulated_seconds(batch.accumulation)
                 slowest = max(slowest, (whole_seconds, times.sync_seconds))
             slowdown = self._settings.slowdown
@@ -245,7 +226,7 @@ class Training(JobTraining):
             kinds = {each.device_kind for each in self.members}
             on_each = [self.bounds.on(kind) for kind in kinds]
             bounds = min(on_each, key=lambda own: own.device_maximum, default=self.bounds)
-            placements = _placements(self.members, self._profile)
+            placements = placements_of(self.members, self._profile)
             measured = (self._profile.device_batches(*each)[1] for each in placements)
             most = min(bounds.device_maximum, int(min(measured)))
             self._here = _Here("+".join(sorted(kinds)), bounds, placements, most)
@@ -275,11 +256,11 @@ class Training(JobTraining):
             looked = looked or (wanted is None and bool(measured))
             total = wanted or self._next_batch(progress, total, measured)
             batch = self._split(total)
-            step_seconds = self.step_seconds(batch)[0] * self._crowding
+            step_seconds = self.step_seconds(batch, self._slowed.changes(now))[0] * self._crowding
             useful = total * self._profile.efficiency(progress, total)
             end = self._epoch_end(progress)
             needed_seconds = (end - progress) / useful * step_seconds
-            lasts_seconds = min(needed_seconds, to_seconds - now)
+            lasts_seconds = min(needed_seconds, self._slowed.until(now, to_seconds) - now)
             key = batch.device, batch.accumulation
             if key not in measured:
                 look_seconds = _look_seconds(step_seconds) - tried.get(key, 0.0)
@@ -297,8 +278,9 @@ class Training(JobTraining):
             self._batch_total = stretch.batch.total
             lasted_seconds = stretch.to_seconds - self.now_seconds
             self._note_tried(stretch.batch, lasted_seconds, stretch.steps)
-            told_seconds = self._untold_seconds.get(stretch.batch, 0.0)
-            self._untold_seconds[stretch.batch] = told_seconds + lasted_seconds
+            same = stretch.batch, self._slowed.changes(self.now_seconds)
+            told_seconds = self._untold_seconds.get(same, 0.0)
+            self._untold_seconds[same] = told_seconds + lasted_seconds
             self._note_quality(stretch.progress_examples, stretch.batch.total)
         self._steps += stretch.steps
         self.progress_examples = stretch.progress_examples
@@ -376,8 +358,8 @@ class Training(JobTraining):
             )
         return self._next_batches[key]
 
-    def _observation(self, batch: Batch, seconds: float) -> StepObservation:
-        step_seconds, sync_seconds = self.step_seconds(batch)
+    def _observation(self, batch: Batch, changes: int, seconds: float) -> StepObservation:
+        step_seconds, sync_seconds = self.step_seconds(batch, changes)
         error = float(np.exp(self._settings.step_error * self._random.standard_normal()))
         if not self._settings.quirks.interference_untold:
             waits_seconds = step_seconds * (self._crowding - 1.0)
@@ -397,4 +379,5 @@ class Training(JobTraining):
     def _noise_told(self, progress: float, batch: int) -> NoiseScale:
         square, variance = self._profile.gradients(progress, batch)
         deviation = max(self._settings.noise_error, _LEAST_NOISE_DEVIATION)
-        return NoiseScale(self.bounds.initial, square, variance * self._noise_factor, deviation)
+        told = variance * self._noise_factor * self._settings.noise_factor
+        return NoiseScale(self.bounds.initial, square, told, deviation)

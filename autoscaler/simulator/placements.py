@@ -1,0 +1,45 @@
+"""Placements that a job's members train on, as their application was profiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from autoscaler.simulator.job_training import Member
+from autoscaler.simulator.profiles import Profile
+from autoscaler.simulator.step_times import Unprofiled
+
+
+def placements_of(
+    members: Sequence[Member], profile: Profile
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Return each kind of device with the devices on each instance.
+
+    A job that moves between instances of two sizes may hold a placement that was not profiled.
+    Then the instances of each size are a placement.
+
+    Raises:
+        Unprofiled: instances of one size were not profiled.
+    """
+    by_kind: dict[str, tuple[int, ...]] = {}
+    for member in members:
+        by_kind[member.profile_kind] = (*by_kind.get(member.profile_kind, ()), member.devices)
+    return tuple(
+        part
+        for kind, placement in sorted(by_kind.items())
+        for part in _profiled_parts(profile, kind, placement)
+    )
+
+
+def _profiled_parts(
+    profile: Profile, kind: str, placement: tuple[int, ...]
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    sizes = sorted(set(placement))
+    try:
+        profile.device_batches(kind, placement)
+    except Unprofiled:
+        if len(sizes) == 1:
+            raise
+        for size in sizes:
+            yield kind, (size,) * placement.count(size)
+        return
+    yield kind, placement
