@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,7 @@ _NUMBER = r"([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|inf|nan))
 _REPORT = re.compile(rf"castor:\s+step\s+(\d+)\s+value\s+{_NUMBER}\s*", re.IGNORECASE)
 _RESULT = re.compile(rf"castor:\s+value((?:\s+{_NUMBER})+)\s*", re.IGNORECASE)
 _STOP_SECONDS = 30.0
+_MOST_CHARACTERS = 300
 ARTIFACTS_VARIABLE: Final = "CASTOR_TRIAL_ARTIFACTS"
 
 
@@ -59,16 +61,25 @@ class CommandObjective:
     def _run(
         self, command: Sequence[str], environment: Mapping[str, str], trial: BaseTrial
     ) -> float | tuple[float, ...]:
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env=environment
-        ) as process:
+        with (
+            subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                env=environment,
+            ) as process,
+            _Complaints(process) as complaints,
+        ):
             try:
                 result = self._follow(process, trial)
             except BaseException:
                 _end(process)
                 raise
         if process.returncode != 0:
-            raise CommandFailed(f"{command[0]} ended with {process.returncode}")
+            ended = f"{command[0]} ended with {process.returncode}"
+            raise CommandFailed(": ".join([ended, *complaints.last_line()]))
         if result is None:
             raise CommandFailed('the command printed no result: print "castor: value 0.93"')
         return result
@@ -90,6 +101,32 @@ class CommandObjective:
                 values = tuple(float(word) for word in told[1].split())
                 result = values[0] if len(values) == 1 else values
         return result
+
+
+class _Complaints:
+    """Standard error of a command: passed on as it comes, and its last line kept."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self._last = ""
+        self._thread = threading.Thread(target=self._pass_on, daemon=True)
+
+    def __enter__(self) -> _Complaints:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._thread.join()
+
+    def last_line(self) -> tuple[str, ...]:
+        """Return the last line that is not blank, shortened; empty if there was none."""
+        return (self._last[:_MOST_CHARACTERS],) if self._last else ()
+
+    def _pass_on(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            sys.stderr.write(line)
+            self._last = line.strip() or self._last
 
 
 def _keep(trial: BaseTrial, files: Sequence[Path]) -> None:

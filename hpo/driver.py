@@ -33,19 +33,13 @@ from hpo.attachment import (
 )
 from hpo.calls import answer_text, read_call, refusal_text
 from hpo.ended import EndedTrial
-from hpo.endings import (
-    UNTIL_IT_IS_KNOWN,
-    StudyStopped,
-    has_told_its_pace,
-    require_money,
-    waits_for_ever,
-    what_is_missed,
-)
+from hpo.endings import StudyStopped, require_money, waits_for_ever, what_is_missed
 from hpo.halving import SynchronousHalvingPruner
 from hpo.lease import Lease
 from hpo.patience import patiently
 from hpo.retries import enqueue_owed
 from hpo.stating import Statements
+from hpo.tolerance import counts_as_failure, ends_study
 
 _log = logging.getLogger(__name__)
 
@@ -59,9 +53,9 @@ class Effort:
     """How much a study is to do: trials that begin in this run, how many at once, how long.
 
     `trials` None: until it is stopped. `at_once` None: as many as get an instance. After
-    `timeout_seconds` none begins any more, and those that run go on to their ends. An error of an
-    objective that is not of the kinds in `catch` lets no further trial begin, too. A trial whose
-    job fails is begun again up to `retries` times, which are not among the `trials`.
+    `timeout_seconds` none begins any more, and those that run go on to their ends. So it is after
+    an error of an objective that is not in `catch`, and after more than `max_failures` failed
+    trials. A trial whose job fails is retried up to `retries` times beyond the `trials`.
     """
 
     trials: int | None = None
@@ -69,6 +63,7 @@ class Effort:
     timeout_seconds: float | None = None
     catch: frozenset[str] = frozenset()
     retries: int = 1
+    max_failures: int | None = None
 
 
 class Driver:
@@ -107,7 +102,8 @@ class Driver:
         self._statements = Statements(study, objective)
         self._stated_seconds = -_STATE_SECONDS
         self._may_retry = True
-        self._is_over = self._has_warned = self._has_guessed = False
+        self._is_over = self._has_warned = False
+        self._ended_count = self._failures = 0
         self._looked_seconds = -_LOOK_SECONDS
         self.on_end: Callable[[EndedTrial], None] = lambda ended: None
         self.artifacts: StudyArtifacts | None = None
@@ -120,6 +116,7 @@ class Driver:
             Conflict: another driver has the study.
             StudyStopped: it was, with the trials that ran.
             BudgetUsedUp: it was, and the trials stay as they are.
+            NothingRan: the deadline lets no trial begin, and none has ended in this run.
             Unavailable, StoreError: controller or storage was away for too long.
         """
         self._patiently(self._lease.renew)
@@ -159,7 +156,9 @@ class Driver:
             ended = [*self._answer_calls(), *(self._see_ends(effort) if looks else ())]
             for each in ended:
                 self.on_end(each)
-                if each.error_kinds and not effort.catch.intersection(each.error_kinds):
+                self._ended_count += 1
+                self._failures += counts_as_failure(each)
+                if ends_study(each, effort.catch, self._failures, effort.max_failures):
                     fatal = fatal or each
                     stop(self._study)
 
@@ -330,7 +329,8 @@ class Driver:
             for job in self._held.keys() & alive.keys() - self._stopping:
                 require_money(alive[job])
             self._warn_of(what_is_missed(alive[job] for job in self._held.keys() & alive.keys()))
-            self._is_over = waits_for_ever([alive.get(job) for job in self._held])
+            views = [alive.get(job) for job in self._held]
+            self._is_over = waits_for_ever(views, has_run=self._ended_count > 0)
             for job in self._held.keys() - alive.keys() - silent.keys():
                 view = self._job(job)
                 if view is not None and not view.phase.is_final:
@@ -348,17 +348,10 @@ class Driver:
         return [self._close(job, is_retried) for job, is_retried in silent.items()]
 
     def _warn_of(self, missed: str | None) -> None:
-        """Say what can't be kept: once as it is guessed, and once as it is known.
-
-        The numbers in it change from plan to plan.
-        """
-        if missed is None or self._has_warned:
-            return
-        self._has_warned = has_told_its_pace(self._study)
-        if self._has_warned or not self._has_guessed:
-            guess = "" if self._has_warned else UNTIL_IT_IS_KNOWN
-            _log.warning("study %s: %s%s", self._study.study_name, missed, guess)
-        self._has_guessed = True
+        """Log what can't be kept, once: the numbers in it change from plan to plan."""
+        if missed is not None and not self._has_warned:
+            _log.warning("study %s: %s", self._study.study_name, missed)
+            self._has_warned = True
 
     def _end_paused(self) -> None:
         """End those that go no further and hold nothing: no worker is there to hear of it."""

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 import optuna
+from optuna.trial import TrialState
 
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.plan import BEYOND_BUDGET, BEYOND_DEADLINE
 from autoscaler.domain.terms import budget_used_up
 from autoscaler.wire.messages import JobView
+from hpo.ended import cause_of
 
 _log = logging.getLogger(__name__)
 
-UNTIL_IT_IS_KNOWN: Final = " (a guess: until one has reported twice a trial is an hour's work)"
+
+class NothingRan(CastorError):
+    """A study can't begin any trial, and none has ended in this run."""
 
 
 class StudyStopped(CastorError):
     """Somebody has stopped the study, with the trials that ran; the next run goes on with them."""
+
+
+class AllTrialsFailed(CastorError):
+    """A run in which trials failed, and no other trial ended."""
 
 
 class BudgetUsedUp(CastorError):
@@ -38,25 +45,48 @@ def require_money(view: JobView | None) -> None:
         )
 
 
+def ended_trials(study: optuna.Study) -> frozenset[int]:
+    """Return the numbers of the trials that have ended."""
+    trials = study.get_trials(deepcopy=False)
+    return frozenset(trial.number for trial in trials if trial.state.is_finished())
+
+
+def require_result(study: optuna.Study, ended_before: frozenset[int]) -> None:
+    """Raise where a run brought nothing.
+
+    Args:
+        study: the study after the run.
+        ended_before: numbers of the trials that had ended before it.
+
+    Raises:
+        NothingRan: no trial has ended in it.
+        AllTrialsFailed: those that have ended failed.
+    """
+    trials = [study.trials[number] for number in sorted(ended_trials(study) - ended_before)]
+    if not trials:
+        raise NothingRan("no trial has ended in this run: see its log, deadline and timeout")
+    if all(trial.state is TrialState.FAIL for trial in trials):
+        raise AllTrialsFailed(
+            f"all {len(trials)} trials of this run failed; the last: {cause_of(trials[-1])}"
+        )
+
+
 def what_is_missed(views: Iterable[JobView]) -> str | None:
     """What the planner finds of a study that can't be kept; None: nothing."""
     notes = (view.decision.note for view in views if view.decision is not None)
     return next((note for note in notes if note), None)
 
 
-def has_told_its_pace(study: optuna.Study) -> bool:
-    """Whether it is known how long a trial takes: one has reported twice, or has ended."""
-    return any(
-        trial.state.is_finished() or len(trial.intermediate_values) > 1
-        for trial in study.get_trials(deepcopy=False)
-    )
+def waits_for_ever(views: Sequence[JobView | None], has_run: bool) -> bool:
+    """Return whether the deadline keeps the trials of these jobs from ever beginning.
 
-
-def waits_for_ever(views: Sequence[JobView | None]) -> bool:
-    """Whether the trials of these jobs, all that there are, will never begin, for want of time.
+    Args:
+        views: the jobs of all trials that have not ended.
+        has_run: whether a trial has ended in this run.
 
     Raises:
-        BudgetUsedUp: for want of money.
+        BudgetUsedUp: the budget keeps them from beginning.
+        NothingRan: the deadline does, and no trial has ended in this run.
     """
     there = [view for view in views if view is not None and not view.instances]
     decisions = [view.decision for view in there if view.decision is not None]
@@ -66,5 +96,7 @@ def waits_for_ever(views: Sequence[JobView | None]) -> bool:
     reason = decisions[0].reason
     if BEYOND_BUDGET in grounds:
         raise BudgetUsedUp(f"{reason}: give the study more, its trials go on")
+    if not has_run:
+        raise NothingRan(f"no trial has run: {reason}: set a later deadline, or none")
     _log.warning("the study ends here: %s", reason)
     return True

@@ -35,12 +35,13 @@ from hpo.attachment import check_writable, is_lasting, own_file
 from hpo.checkpoints import remove_ended
 from hpo.distributed import trial_job
 from hpo.driver import Driver, Effort
-from hpo.ended import EndedTrial, cause_of, log_end
+from hpo.ended import EndedTrial, log_end
 from hpo.naming import is_known, name_at, settle_name, slug
 from hpo.objective import Objective, home_of, pack_objective
 from hpo.patience import patiently
 from hpo.process import quiet_requests, terminated_in_order
 from hpo.standing import standing_beside, trials_to_come
+from hpo.tolerance import ANY_ERROR, fatal_message
 
 if TYPE_CHECKING:
     from optuna.artifacts._protocol import ArtifactStore
@@ -55,7 +56,7 @@ Callback = Callable[[optuna.Study, FrozenTrial], None]
 
 
 class TrialFailed(CastorError):
-    """An objective raised what the caller does not expect; the study goes on from there."""
+    """A failed trial that the caller does not tolerate; the next run goes on from there."""
 
 
 def optimize(
@@ -78,6 +79,7 @@ def optimize(
     retries: int = 1,
     artifact_store: ArtifactStore | None = None,
     keep_checkpoints: bool = False,
+    max_failures: int | None = None,
 ) -> None:
     """As `study.optimize(objective, ...)`, with each trial on an instance, or several, of its own.
 
@@ -111,10 +113,14 @@ def optimize(
             written to from here only, as the storage is.
         keep_checkpoints: keep those of all trials; else at the end those of trials that have ended
             are removed, but for the best's.
+        max_failures: failed trials of this call after which it ends with an error; without
+            `catch`, any error of the objective counts. None: no limit to those in `catch`.
 
     Raises:
-        TrialFailed: an objective raised an error that is not in `catch`.
+        TrialFailed: an objective raised an error that is not in `catch`, or more than
+            `max_failures` trials failed.
         BudgetUsedUp: as it says.
+        NothingRan: the deadline lets no trial begin.
         SpecError: an argument can't be used; the message names it.
         Conflict: another driver has the study.
         StoreError: the study's storage can't be written, or was away for too long.
@@ -131,6 +137,7 @@ def optimize(
     )
     directory = Path(files) if files is not None else home_of(objective)
     effort = _effort(n_trials, n_jobs, timeout, expected, retries)
+    effort = tolerating(effort, max_failures)
     whole = replace(
         goal,
         budget_usd=goal.budget_usd if budget_usd is None else _budget(budget_usd),
@@ -204,10 +211,7 @@ def run_study(
             client.close()
             line.close()
     if fatal is not None:
-        raise TrialFailed(
-            f"trial {fatal.frozen.number} failed: {cause_of(fatal.frozen)}: name the error in "
-            "catch to go on after such trials"
-        )
+        raise TrialFailed(fatal_message(fatal, todo.effort.catch, todo.effort.max_failures))
 
 
 def _settled_name(study: optuna.Study, client: Client, address: tuple[str, str]) -> str:
@@ -271,6 +275,19 @@ def _effort(
         raise SpecError(f"{retries} is less than 0", "retries")
     kinds = frozenset(f"{kind.__module__}.{kind.__qualname__}" for kind in catch)
     return Effort(n_trials, n_jobs, timeout, kinds, retries)
+
+
+def tolerating(effort: Effort, max_failures: int | None) -> Effort:
+    """Return the effort with so many failed trials tolerated, of any error if `catch` is empty.
+
+    Raises:
+        SpecError: the number is negative.
+    """
+    if max_failures is None:
+        return effort
+    if max_failures < 0:
+        raise SpecError(f"{max_failures} is less than 0", "max_failures")
+    return replace(effort, max_failures=max_failures, catch=effort.catch or frozenset({ANY_ERROR}))
 
 
 def _budget(usd: Decimal | float) -> Decimal:

@@ -24,7 +24,8 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
     """Run the study of a file, and print its best trial.
 
     Raises:
-        CastorError: the file can't be used, or a trial failed.
+        CastorError: the file can't be used, a trial failed that is not tolerated, or no trial of
+            this run ended well.
     """
     spec, directory = load_study(file, SystemClock().now())
     optuna_side = require_optuna()
@@ -32,11 +33,17 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
     logging.getLogger("hpo").setLevel(logging.WARNING if is_quiet else logging.INFO)
     study = optuna_side.open_study(spec)
     from hpo.driver import Effort
-    from hpo.running import Todo, run_study
+    from hpo.endings import ended_trials, require_result
+    from hpo.running import Todo, run_study, tolerating
 
     effort = Effort(
-        trials or spec.trials, spec.at_once, spec.timeout_seconds, retries=spec.retries
+        trials or spec.trials,
+        spec.at_once,
+        spec.timeout_seconds,
+        frozenset(spec.catch),
+        spec.retries,
     )
+    effort = tolerating(effort, spec.max_failures)
     objective = optuna_side.objective_of(spec, directory)
     todo = Todo(
         effort,
@@ -45,8 +52,10 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
         artifact_store=optuna_side.artifact_store_of(spec),
         keeps_checkpoints=spec.keep_checkpoints,
     )
+    ended_before = ended_trials(study)
     run_study(study, objective, directory, spec.job, todo)
     print(_summary(spec, study))
+    require_result(study, ended_before)
 
 
 def print_status(file: Path, as_json: bool) -> None:

@@ -47,7 +47,8 @@ class StudySpec:
     `function` is `module:name`, of an objective in the working directory. `job` is the job of
     each trial, but for its name and command; `objective` is of all of them together. `storage`
     None is a file beside where it is run. `artifacts` is the directory for files that trials hand
-    over, and `keep_checkpoints` lets those of all trials stay.
+    over, and `keep_checkpoints` lets those of all trials stay. `catch` names classes of errors
+    that fail their trial only; `max_failures` is the number of failed trials tolerated in a run.
     """
 
     name: str
@@ -64,5 +65,7 @@ class StudySpec:
     at_once: int | None = None
     timeout_seconds: float | None = None
     retries: int = 1
+    catch: tuple[str, ...] = ()
+    max_failures: int | None = None
     artifacts: str | None = None
     keep_checkpoints: bool = False

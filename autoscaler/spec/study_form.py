@@ -106,6 +106,23 @@ def _function(value: str) -> str:
     return value
 
 
+def _error_name(value: str) -> str:
+    """Return the name of an error class; `all` stands for any error.
+
+    Raises:
+        ValueError: the text is no name of a class.
+    """
+    if value == "all":
+        return "builtins.Exception"
+    if not all(part.isidentifier() for part in value.split(".")):
+        raise ValueError(
+            f'"{value}" names no error: write all, or classes such as RuntimeError or '
+            "torch.OutOfMemoryError"
+        )
+    return value
+
+
+ErrorName = Annotated[Text, AfterValidator(_error_name)]
 SearchMethod = Annotated[MethodForm, BeforeValidator(_method)]
 Direction = Literal["minimize", "maximize"]
 
@@ -127,6 +144,8 @@ class StudyForm(Form):
     at_once: Count | None = None
     timeout: Duration | None = None
     retries: Annotated[int, Field(ge=0)] = 1
+    catch: Annotated[tuple[ErrorName, ...], one_or_many()] = ()
+    max_failures: Annotated[int, Field(ge=0)] | None = None
     artifacts: Text | None = None
     keep_checkpoints: bool = False
     job: TrialJobForm = TrialJobForm()
@@ -165,6 +184,8 @@ class StudyForm(Form):
             at_once=self.at_once,
             timeout_seconds=self.timeout,
             retries=self.retries,
+            catch=self.catch,
+            max_failures=self.max_failures,
             artifacts=self.artifacts,
             keep_checkpoints=self.keep_checkpoints,
         )

@@ -82,7 +82,8 @@ def test_a_pruned_trial_ends_its_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        ("raise SystemExit(3)", "ended with 3"),
+        ("raise SystemExit(3)", "ended with 3$"),
+        ("raise MemoryError('CUDA out of memory')", "ended with 1: MemoryError: CUDA out of mem"),
         ("print('done')", "the command printed no result"),
     ],
 )

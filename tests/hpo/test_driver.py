@@ -22,6 +22,8 @@ from autoscaler.wire.messages import JobView
 from hpo.driver import Driver, Effort
 from hpo.ended import EndedTrial
 from hpo.endings import BudgetUsedUp, StudyStopped
+from hpo.running import tolerating
+from hpo.tolerance import fatal_message
 from tests.hpo.lines import Objective, records
 from tests.hpo.objectives import curve, failing
 from tests.hpo.site import TEMPLATE, Site, driver_of, study_of
@@ -120,6 +122,26 @@ def test_an_expected_error_fails_its_trial_only(site_of: Callable[[Objective], S
     assert driver_of(site, study).run(effort) is None
     assert len(study.trials) == 5
     assert TrialState.FAIL in {trial.state for trial in study.trials}
+
+
+def test_an_error_may_be_caught_by_its_name_alone(site_of: Callable[[Objective], Site]) -> None:
+    site, study = site_of(failing), study_of()
+    effort = Effort(trials=5, at_once=1, catch=frozenset({"KeyError"}))
+    assert driver_of(site, study).run(effort) is None
+    assert len(study.trials) == 5
+
+
+def test_the_study_ends_after_more_failures_than_are_tolerated(
+    site_of: Callable[[Objective], Site],
+) -> None:
+    site, study = site_of(failing), study_of()
+    effort = tolerating(Effort(trials=40, at_once=1), max_failures=2)
+    fatal = driver_of(site, study).run(effort)
+    failed = [trial for trial in study.trials if trial.state is TrialState.FAIL]
+    assert fatal is not None and fatal.frozen.number == failed[-1].number
+    assert len(failed) == 3
+    message = fatal_message(fatal, effort.catch, effort.max_failures)
+    assert message.endswith("more than max_failures=2 trials of this run have failed")
 
 
 @pytest.mark.parametrize("where", ["objective", "callback"])
@@ -282,7 +304,7 @@ def test_the_terms_are_stated_before_the_first_job_and_the_last_end_after_it(
     assert [record.stands.has_ended for record in studies.trials("sweep")] == [True] * 2
 
 
-def test_what_can_not_be_kept_is_said_as_a_guess_until_it_is_known(
+def test_the_owner_is_warned_once_of_what_cannot_be_kept(
     site_of: Callable[[Objective], Site],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -291,8 +313,4 @@ def test_what_can_not_be_kept_is_said_as_a_guess_until_it_is_known(
     monkeypatch.setattr("hpo.driver.what_is_missed", lambda views: "a deadline is out of reach")
     driver_of(site_of(curve), study_of()).run(Effort(trials=4, at_once=1))
     said = [record.message for record in caplog.records if "out of reach" in record.message]
-    missed = "study sweep: a deadline is out of reach"
-    assert said == [
-        f"{missed} (a guess: until one has reported twice a trial is an hour's work)",
-        missed,
-    ]
+    assert said == ["study sweep: a deadline is out of reach"]

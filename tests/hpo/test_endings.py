@@ -7,11 +7,20 @@ from typing import Any, cast
 
 import optuna
 import pytest
+from optuna.trial import TrialState
 
 from autoscaler.domain.plan import BEYOND_BUDGET, BEYOND_DEADLINE, Action
 from autoscaler.wire.messages import DecisionView, JobView
 from hpo.ended import EndedTrial, log_end
-from hpo.endings import BudgetUsedUp, waits_for_ever, what_is_missed
+from hpo.endings import (
+    AllTrialsFailed,
+    BudgetUsedUp,
+    NothingRan,
+    ended_trials,
+    require_result,
+    waits_for_ever,
+    what_is_missed,
+)
 
 
 class View:
@@ -30,7 +39,7 @@ class View:
 
 
 def waits(*views: View | None) -> bool:
-    return waits_for_ever(cast(list[JobView | None], cast(Any, list(views))))
+    return waits_for_ever(cast(list[JobView | None], cast(Any, list(views))), has_run=True)
 
 
 def test_for_want_of_money_it_is_said_so() -> None:
@@ -41,6 +50,25 @@ def test_for_want_of_money_it_is_said_so() -> None:
 def test_for_want_of_time_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
     assert waits(View(BEYOND_DEADLINE))
     assert "the study ends here: wait s-0: too dear" in caplog.text
+
+
+def test_a_deadline_that_lets_no_trial_begin_is_an_error() -> None:
+    views = cast(list[JobView | None], [View(BEYOND_DEADLINE)])
+    with pytest.raises(NothingRan, match="no trial has run: wait s-0: too dear: set a later"):
+        waits_for_ever(views, has_run=False)
+
+
+def test_a_run_without_a_result_is_an_error() -> None:
+    study = optuna.create_study()
+    with pytest.raises(NothingRan, match="no trial has ended in this run"):
+        require_result(study, ended_trials(study))
+    study.tell(study.ask(), state=TrialState.FAIL)
+    with pytest.raises(AllTrialsFailed, match="all 1 trials of this run failed; the last: its"):
+        require_result(study, frozenset())
+    with pytest.raises(NothingRan):
+        require_result(study, ended_trials(study))
+    study.tell(study.ask(), 0.5)
+    require_result(study, frozenset())
 
 
 @pytest.mark.parametrize(

@@ -196,6 +196,25 @@ class TestAsynchronous:
         assert decision.note == "deadline missed by 60 min, now balanced"
         assert decision.reason.endswith(decision.note)
 
+    @pytest.mark.parametrize("minutes", [3.0, 4.0, 30.0, 50.0])
+    @pytest.mark.parametrize("synchronous", [False, True])
+    def test_a_new_study_starts_and_measures_before_a_deadline_is_out_of_reach(
+        self, minutes: float, synchronous: bool
+    ) -> None:
+        terms = {"objective": worth(hours=minutes / 60), "synchronous": synchronous}
+        unknown = moment([trial(0, decided_at=3.0)], to_begin=9, **terms)
+        first = planned(unknown)["trial-00"]
+        assert first.target == ONE
+        assert first.note == ""
+        measured = moment([trial(0, 2.0, ONE, decided_at=50.0), trial(1)], to_begin=9, **terms)
+        assert "out of reach" in planned(measured)["trial-00"].note or synchronous
+
+    def test_a_new_study_starts_and_measures_before_a_budget_is_too_small(self) -> None:
+        unknown = moment([trial(0), trial(1)], to_begin=9, objective=worth(budget=0.05))
+        assert held_in(unknown) == [1, 0]
+        running_first = moment([trial(0, 1.0, ONE)], to_begin=9, objective=worth(budget=0.05))
+        assert planned(running_first)["trial-00"].note == ""
+
     def test_a_deadline_that_binds_lets_one_grow(self) -> None:
         """By curves that promise it more than a fresh trial."""
         trials = [trial(0, 20.0, ONE, most=4)]

@@ -54,6 +54,25 @@ def test_a_whole_file(tmp_path: Path) -> None:
     assert spec.job.environment == {"MODE": "fast"}
 
 
+@pytest.mark.parametrize(
+    ("keys", "catch", "max_failures"),
+    [
+        ("", (), None),
+        ("catch: all\n", ("builtins.Exception",), None),
+        ("catch: [ValueError, torch.OutOfMemoryError]\nmax_failures: 3\n",
+         ("ValueError", "torch.OutOfMemoryError"), 3),
+        ("max_failures: 0\n", (), 0),
+    ],
+)  # fmt: skip
+def test_failing_trials_can_be_tolerated(
+    tmp_path: Path, keys: str, catch: tuple[str, ...], max_failures: int | None
+) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text(f"name: s\nfunction: train:objective\n{keys}")
+    spec, _ = load_study(file, 0.0)
+    assert (spec.catch, spec.max_failures) == (catch, max_failures)
+
+
 def test_a_function_instead(tmp_path: Path) -> None:
     spec, _ = load_study(write(tmp_path, "{name: a, function: 'train:objective'}"), 0.0)
     assert spec.function == "train:objective" and spec.command == ()

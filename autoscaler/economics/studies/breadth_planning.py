@@ -63,7 +63,7 @@ def plan_asynchronous(moment: StudyMoment, goal: StudyGoal) -> StudyVerdict:
         usd_per_second=goal.bid,
         bid=at_once.bid,
         seconds=at_once.seconds,
-        note=_note(at_once, funded, trials),
+        note=_note(moment, at_once, funded, trials),
     )
 
 
@@ -244,8 +244,11 @@ def _verdict(
     return TrialVerdict(trial.id, None, f"wait {trial.id}: nothing that it may use is offered")
 
 
-def _note(at_once: AtOnce, funded: _Funded, trials: Sequence[TrialVerdict]) -> str | None:
-    notes = [at_once.shortfall, funded.shortfall]
+def _note(
+    moment: StudyMoment, at_once: AtOnce, funded: _Funded, trials: Sequence[TrialVerdict]
+) -> str | None:
+    """Return what can't be kept; nothing is out of reach of trials that nobody has measured."""
+    notes = [] if moment.is_blind else [at_once.shortfall, funded.shortfall]
     if trials and all(one.target is None for one in trials) and funded.purse.left_usd is not None:
         notes.append(f"{money(max(funded.purse.left_usd, 0.0))} of the budget is left")
     return "; ".join(each for each in notes if each) or None

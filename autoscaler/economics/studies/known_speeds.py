@@ -24,8 +24,11 @@ from autoscaler.economics.supply import BoolArray, IntArray
 from autoscaler.goodput.throughput import FloatArray
 
 DRAWS = 24
-# Before anything was measured, a trial is taken for an hour's work.
-_HOUR_SECONDS = 3600.0
+# Assumed length of a trial before any trial of its study was measured: an hour, or a quarter of
+# the time left to the deadline. A guess never rules out the trial whose measurement replaces it.
+_UNMEASURED_SECONDS = 3600.0
+_UNMEASURED_SHARE_OF_DEADLINE = 0.25
+_LEAST_UNMEASURED_SECONDS = 1.0
 # What is usual: each device beyond the first costs all of them so much.
 _SERIAL = 0.05
 # What more siblings than the latest so many could teach takes longer to learn than it is worth.
@@ -55,26 +58,40 @@ class TrialSpeeds:
     is_measured: BoolArray
 
 
+def unmeasured_trial_seconds(deadline_seconds: float | None) -> float:
+    """Return the length assumed of a trial of a study in which nothing was measured.
+
+    Args:
+        deadline_seconds: from now; None, or in the past: no deadline decides.
+    """
+    if deadline_seconds is None or deadline_seconds <= 0:
+        return _UNMEASURED_SECONDS
+    share_seconds = _UNMEASURED_SHARE_OF_DEADLINE * deadline_seconds
+    return min(_UNMEASURED_SECONDS, max(share_seconds, _LEAST_UNMEASURED_SECONDS))
+
+
 def trial_speeds(
     trials: Sequence[TrialRecord],
     ended: Sequence[TrialRecord],
     supply: StudySupply,
     full_work: float,
+    unmeasured_seconds: float = _UNMEASURED_SECONDS,
 ) -> TrialSpeeds:
-    """The speeds of trials that are alive; those that ended teach, the latest of them.
+    """Return the speeds of the trials that are alive, learnt also from those that have ended.
 
     Args:
-        trials: N of them.
-        ended: siblings, the latest last.
-        supply: what trials may hold.
-        full_work: what a trial that goes all the way makes of progress.
+        trials: N trials.
+        ended: siblings that have ended, the latest last.
+        supply: sizes that trials may hold.
+        full_work: work of a trial that is never pruned.
+        unmeasured_seconds: length of such a trial on one device, where no trial was measured.
     """
     teachers = [one for one in ended if one.speeds][-_MOST_SIBLINGS:]
     every = [*trials, None, *teachers]
     offers = {offer.id: offer for offer in supply.offers}
     table = _Columns(supply.sizes, every, offers)
     measured = table.measurements(every)
-    typical = table.typical(measured, full_work)
+    typical = table.typical(measured, full_work / unmeasured_seconds)
     sizes = StudySizes(table.devices, table.kinds, typical)
     count = len(trials) + 1
     own = np.array([table.teaches(one) for one in trials], dtype=np.bool_)
@@ -130,10 +147,15 @@ class _Columns:
             np.array([rate for _, _, rate in found], dtype=np.float64),
         )
 
-    def typical(self, measured: SpeedMeasurements, full_work: float) -> FloatArray:
-        """The logarithm of what is expected of any trial on each column."""
+    def typical(self, measured: SpeedMeasurements, unmeasured_rate: float) -> FloatArray:
+        """Return the logarithm of the speed expected of any trial on each column.
+
+        Args:
+            measured: the measurements, perhaps none.
+            unmeasured_rate: units of work a second on one device where there are none.
+        """
         scaling = np.log(self.devices / (1.0 + _SERIAL * (self.devices - 1.0)))
-        level = math.log(full_work / _HOUR_SECONDS)
+        level = math.log(unmeasured_rate)
         if len(measured.trial):
             level = float(np.median(measured.log_rate - scaling[measured.size]))
         typical: FloatArray = level + scaling

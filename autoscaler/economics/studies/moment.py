@@ -12,7 +12,11 @@ import numpy as np
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.snapshot import JobSnapshot, StudySnapshot
 from autoscaler.domain.terms import TrialProgress, TrialRecord
-from autoscaler.economics.studies.known_speeds import TrialSpeeds, trial_speeds
+from autoscaler.economics.studies.known_speeds import (
+    TrialSpeeds,
+    trial_speeds,
+    unmeasured_trial_seconds,
+)
 from autoscaler.economics.studies.lengths import TrialLengths, trial_lengths
 from autoscaler.economics.studies.menu import permitted_sizes, trial_supply
 from autoscaler.economics.studies.pace import Pace, no_faster_than
@@ -141,7 +145,10 @@ def study_moment(
     if menu is None:
         return None
     full_work = _full_work(study)
-    speeds = trial_speeds(alive, ended, menu, full_work)
+    deadline = None if study.terms.synchronous else study.terms.objective.deadline_seconds
+    until_deadline = None if deadline is None else deadline - supply.now_seconds
+    unmeasured_seconds = unmeasured_trial_seconds(until_deadline)
+    speeds = trial_speeds(alive, ended, menu, full_work, unmeasured_seconds)
     keeps_progress = any(
         job.progress_examples > 0 or record.stands.pauses
         for job, record in zip(jobs, alive, strict=True)

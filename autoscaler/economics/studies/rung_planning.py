@@ -79,7 +79,7 @@ def plan_synchronous(moment: StudyMoment, goal: StudyGoal) -> StudyVerdict:
         seconds=plan.seconds.median,
         barrier_seconds=plan.barrier_seconds.median,
         chance=plan.chance,
-        note=plan.shortfall,
+        note=None if moment.is_blind else plan.shortfall,
         again_seconds=standby.order_in_seconds if standby is not None and is_later else None,
     )
 
