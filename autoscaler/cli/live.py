@@ -75,6 +75,8 @@ def overview(jobs: Sequence[JobView], fleet: FleetView, now_seconds: float) -> R
             parts.append(_decision_line(job.decision))
         if job.cause is not None:
             parts.append(Text(f"{job.id}: {job.cause}", style="red"))
+        if job.trouble is not None:
+            parts.append(Text(f"{job.id}: {job.trouble}", style="red"))
         parts.extend(Text(f"{job.id}: {text}", style="yellow") for text in job.false_starts)
     parts.append(_fleet_line(fleet, now_seconds))
     return Group(*parts)
@@ -106,6 +108,8 @@ def job_detail(job: JobView, trouble: str | None, now_seconds: float) -> Rendera
         parts.append(_decision_line(job.decision))
     if job.cause is not None:
         parts.append(Text(job.cause, style="red"))
+    if job.trouble is not None:
+        parts.append(Text(f"trouble of this job: {job.trouble}", style="red"))
     if trouble and not job.phase.is_final:
         parts.append(Text(f"trouble: {trouble}", style="red"))
     if job.hands_off is not None:
@@ -194,7 +198,7 @@ def _fleet_line(fleet: FleetView, now_seconds: float) -> Text:
     if fleet.trouble:
         line.append(f"; trouble: {fleet.trouble}", style="red")
     if fleet.failed_plans:
-        words = f"; {fleet.failed_plans} plans failed: what was decided before stayed in force"
+        words = f"; {fleet.failed_plans} plans failed for all jobs or for some"
         line.append(words, style="red")
     if fleet.solver_failures:
         line.append(f"; {fleet.solver_failures} plans made without the solver", style="yellow")

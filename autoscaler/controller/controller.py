@@ -17,26 +17,32 @@ from autoscaler.controller.calls import Calls
 from autoscaler.controller.converging import Converging
 from autoscaler.controller.fleet_budget import FleetBudget
 from autoscaler.controller.hands_off import hands_off
+from autoscaler.controller.isolation import (
+    GRACE_SECONDS,
+    IsolatedPlanning,
+    PlanningFailed,
+    minimum_decision,
+)
 from autoscaler.controller.market import Market
 from autoscaler.controller.news import news_in
 from autoscaler.controller.observation import Observed, Observer
 from autoscaler.controller.reversals import Reversals
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.controller.snapshots import Snapshots
+from autoscaler.controller.snapshots import Snapshots, held_allocation
 from autoscaler.controller.starts import measure_starts
 from autoscaler.controller.studies import StudySnapshots
 from autoscaler.controller.study_spending import StudyBudgets, StudySpending
-from autoscaler.controller.study_troubles import StudyTroubles
+from autoscaler.controller.troubles import Troubles
 from autoscaler.controller.upkeep import Upkeep
-from autoscaler.domain.errors import CastorError
 from autoscaler.domain.instance import HeldInstance, by_job
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.lives import Lives
 from autoscaler.domain.offer import Limit, Offer
-from autoscaler.domain.plan import Action, Decision, Plan
+from autoscaler.domain.plan import UNPLANNED, Action, Decision, Plan
 from autoscaler.domain.snapshot import Truth
 from autoscaler.policies.barriers import BesideBarriers
 from autoscaler.policies.base import Policy
+from autoscaler.store.events import Event
 from autoscaler.store.measurements import REVERSED_DURATION
 from autoscaler.store.store import Store
 
@@ -71,9 +77,10 @@ class Believed:
 class ControllerStatus:
     """How the controller is, for those who ask. Replaced field by field at the end of a tick.
 
-    Since it started, `failed_plans` were not made at all: what was decided before stayed in force.
-    `solver_failures` were made without the solver that the policy has, which failed, was missing
-    or took too long.
+    `failed_plans` counts the plans since the start that failed for all jobs or for some;
+    `solver_failures` the plans made without the policy's solver, which failed, was missing or took
+    too long. `job_troubles` and `study_troubles` hold what fails now for a job or a study, by its
+    id or name.
     """
 
     offers: tuple[Offer, ...] = ()
@@ -90,6 +97,7 @@ class ControllerStatus:
     silent: frozenset[str] = frozenset()
     strays: frozenset[str] = frozenset()
     study_troubles: Mapping[str, str] = field(default_factory=dict)
+    job_troubles: Mapping[str, str] = field(default_factory=dict)
     hands_off: str | None = None
     failed_plans: int = 0
     solver_failures: int = 0
@@ -113,13 +121,13 @@ class Controller:
     ) -> None:
         self._store = store
         self._market = market
-        self._policy = BesideBarriers(policy)
+        self._planning = IsolatedPlanning(BesideBarriers(policy))
         self._observer = observer
         self._upkeep = upkeep
         self._converging = converging
         self._calls = calls
         self._settings = settings
-        self._study_troubles = StudyTroubles()
+        self._study_troubles = Troubles("study")
         self._fleet_budget = FleetBudget(store, settings.fleet_usd)
         self._study_budgets = StudyBudgets(store, spending, self._study_troubles)
         studies = StudySnapshots(store, converging.lingering, spending, self._study_troubles)
@@ -134,6 +142,9 @@ class Controller:
         self._told: dict[str, tuple[object, ...]] = {}
         self._reversals = Reversals()
         self._hands_off: str | None = None
+        self._planning_trouble: str | None = None
+        self._known_unplanned: frozenset[str] = frozenset()
+        self._job_troubles = Troubles("job")
         self.status = ControllerStatus()
 
     @property
@@ -158,9 +169,10 @@ class Controller:
             if job.phase in _PLANNED_PHASES and not self._upkeep.is_finishing(job, now_seconds)
         ]
         plan, decisions = self._plan(planned, alive, now_seconds)
+        self._record_unplanned(now_seconds)
         acts = self._hands_off is None
         if acts:
-            in_trouble = self._study_troubles.by_study()
+            in_trouble = self._study_troubles.by_subject()
             ours = {job.id for job in planned if job.spec.study not in in_trouble}
             self._act(ours, alive, now_seconds)
         started = self._calls.carry_out(now_seconds, launches=acts)
@@ -173,16 +185,39 @@ class Controller:
         grouped = by_job(alive)
         for job in self._store.jobs.alive():
             own = grouped.get(job.id, [])
-            self._safely(job.id, partial(self._upkeep.keep_up, job, own, now_seconds))
+            keep_up = partial(self._upkeep.keep_up, job, own, now_seconds)
+            self._job_troubles.attempt(job.id, "upkeep", keep_up)
         self._study_budgets.guard(self._store.jobs.alive(), grouped, now_seconds)
         self._fleet_budget.guard(self._store.jobs.alive(), alive, now_seconds)
         for job_id, instances in grouped.items():
-            job = self._store.jobs.get(job_id)
-            for held in instances:
-                self._safely(job_id, partial(self._upkeep.give_back, held, job, now_seconds))
+            give_back = partial(self._give_back, job_id, instances, now_seconds)
+            self._job_troubles.attempt(job_id, "return of instances", give_back)
         for job in self._store.jobs.ended_with_lighthouse():
             if job.id not in grouped:
-                self._safely(job.id, partial(self._upkeep.put_out, job))
+                put_out = partial(self._upkeep.put_out, job)
+                self._job_troubles.attempt(job.id, "end of its lighthouse", put_out)
+        self._forget_ended(grouped)
+
+    def _give_back(
+        self, job_id: str, instances: Sequence[HeldInstance], now_seconds: float
+    ) -> None:
+        """Give back all instances of a job that can be; raise the last error of the others."""
+        job = self._store.jobs.get(job_id)
+        failed: Exception | None = None
+        for held in instances:
+            try:
+                self._upkeep.give_back(held, job, now_seconds)
+            except Exception as error:  # one instance must not keep the others
+                failed = error
+        if failed is not None:
+            raise failed
+
+    def _forget_ended(self, with_instances: Collection[str]) -> None:
+        """Forget the troubles of jobs that have ended and hold nothing."""
+        ended = self._store.jobs.ended_with_lighthouse()
+        jobs = {job.id for job in (*self._store.jobs.alive(), *ended)}
+        self._job_troubles.keep(jobs | set(with_instances))
+        self._planning.keep(jobs)
 
     def _plan(
         self, jobs: Sequence[JobRecord], alive: Sequence[HeldInstance], now_seconds: float
@@ -192,6 +227,7 @@ class Controller:
             return None, ()
         is_time = now_seconds - self._planned_seconds >= self._again_seconds
         snapshot = self._snapshots.take(jobs, alive, now_seconds, anew=is_time)
+        self._planning.leave_out(self._snapshots.left_out, now_seconds)
         self.status.believed = Believed(snapshot.offers, snapshot.lives)
         self.status.weights = {job.id: job.weight for job in snapshot.jobs}
         at_risk = self._market.at_risk
@@ -202,24 +238,30 @@ class Controller:
         is_news = self._settings.replan_on_news and news != self._news
         if not is_news and not is_time:
             return None, ()
+        self._news, self._planned_seconds = news, now_seconds
+        self._again_seconds = self._settings.replan_seconds
+        known = frozenset(self._planning.unplanned)
         try:
-            plan = self._policy.plan(snapshot)
-        except Exception:  # the loop's edge: the last decisions stay in force
+            plan, snapshot = self._planning.plan(snapshot)
+        except PlanningFailed as error:
             self.status.failed_plans += 1
-            _log.exception("planning failed; what was decided before stays in force")
+            self._planning_trouble = f"planning failed: {error}; the last decisions stay in force"
             return None, ()
+        self._planning_trouble = None
+        self.status.failed_plans += not self._planning.unplanned.keys() <= known
+        plan = self._with_minimums(plan, jobs, alive, now_seconds)
         self.status.solver_failures += bool(plan.notes)
         for note in plan.notes:
             _log.warning("planned without the solver: %s", note)
-        self._news, self._planned_seconds = news, now_seconds
-        usual_seconds = self._settings.replan_seconds
-        self._again_seconds = min(plan.again_seconds or usual_seconds, usual_seconds)
+        if plan.again_seconds is not None:
+            self._again_seconds = min(plan.again_seconds, self._again_seconds)
         for decision in plan.decisions if self._hands_off is None else ():
             self._note_reversal(decision, now_seconds)
-        left_out = {job.id for job in jobs} - {job.id for job in snapshot.jobs}
+        decided = {decision.job: decision for decision in plan.decisions}
+        left_out = {job.id for job in jobs} - decided.keys()
         self._in_force = {
             job_id: decision for job_id, decision in self._in_force.items() if job_id in left_out
-        } | {decision.job: decision for decision in plan.decisions}
+        } | decided
         settled = {job.id for job in snapshot.jobs if job.trained == job.held}
         told = tuple(
             self._as_done(each)
@@ -232,6 +274,34 @@ class Controller:
             _log.info("%s", decision.reason)
         return plan, told
 
+    def _record_unplanned(self, now_seconds: float) -> None:
+        """Write an event for each job that planning leaves out now or includes again."""
+        unplanned = self._planning.unplanned
+        for job in unplanned.keys() - self._known_unplanned:
+            text = f"{UNPLANNED}, others are: {unplanned[job].reason}"
+            self._store.events.add(Event(now_seconds, "not planned", text, job))
+        for job in self._known_unplanned - unplanned.keys():
+            self._store.events.add(Event(now_seconds, "planned again", "has a plan again", job))
+        self._known_unplanned = frozenset(unplanned)
+
+    def _with_minimums(
+        self,
+        plan: Plan,
+        jobs: Sequence[JobRecord],
+        alive: Sequence[HeldInstance],
+        now_seconds: float,
+    ) -> Plan:
+        """Return the plan with a decision for each job that was left out for too long."""
+        grouped = by_job(alive)
+        added = []
+        for job in jobs:
+            unplanned = self._planning.unplanned.get(job.id)
+            if unplanned is not None and now_seconds - unplanned.since_seconds >= GRACE_SECONDS:
+                held = held_allocation(grouped.get(job.id, ()))
+                added.append(minimum_decision(job, held, unplanned, now_seconds))
+        decisions = sorted((*plan.decisions, *added), key=lambda decision: decision.job)
+        return replace(plan, decisions=tuple(decisions)) if added else plan
+
     def _act(
         self, planned: Collection[str], alive: Sequence[HeldInstance], now_seconds: float
     ) -> None:
@@ -240,11 +310,11 @@ class Controller:
         in_force = {job: self._in_force[job] for job in self._in_force if job in planned}
         for job_id, decision in in_force.items():
             own = grouped.get(job_id, [])
-            self._safely(
-                job_id, partial(self._converging.release_surplus, decision, own, now_seconds)
-            )
+            release = partial(self._converging.release_surplus, decision, own, now_seconds)
+            self._job_troubles.attempt(job_id, "release of instances", release)
         for job_id, decision in in_force.items():
-            self._safely(job_id, partial(self._order, decision, now_seconds))
+            order = partial(self._order, decision, now_seconds)
+            self._job_troubles.attempt(job_id, "order of instances", order)
 
     def _order(self, decision: Decision, now_seconds: float) -> None:
         if decision.action is Action.STOP:
@@ -299,17 +369,16 @@ class Controller:
         self.status.unavailable = self._store.capacity.unavailable(now_seconds)
         if plan is not None:
             self.status.shadow_prices = plan.shadow_prices
-        self.status.study_troubles = self._study_troubles.by_study()
+        self.status.study_troubles = self._study_troubles.by_subject()
+        unplanned = self._planning.unplanned.items()
+        self.status.job_troubles = {
+            **self._job_troubles.by_subject(),
+            **{job: f"{UNPLANNED}: {entry.reason}" for job, entry in unplanned},
+        }
         of_studies = (f"study {name}: {each}" for name, each in self.status.study_troubles.items())
-        self.status.trouble = "; ".join(filter(None, (observed.trouble, *of_studies))) or None
+        self.status.trouble = (
+            "; ".join(filter(None, (observed.trouble, self._planning_trouble, *of_studies)))
+            or None
+        )
         self.status.hands_off = self._hands_off
         self.status.ticked_seconds = now_seconds
-
-    def _safely(self, job: str, do: Callable[[], None]) -> None:
-        """One job's trouble must not stop the others."""
-        try:
-            do()
-        except CastorError as error:
-            _log.warning("job %s: %s", job, error)
-        except Exception:  # the loop's edge
-            _log.exception("job %s", job)

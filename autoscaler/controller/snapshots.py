@@ -18,11 +18,12 @@ from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.step_times import KnownStepTimes
 from autoscaler.controller.studies import StudySnapshots
 from autoscaler.controller.switching_costs import switching_costs
+from autoscaler.controller.troubles import error_text
 from autoscaler.domain.allocation import Allocation, Placement
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase, by_job
 from autoscaler.domain.job import BatchSpec, InstanceBounds, JobRecord
-from autoscaler.domain.offer import Offer, Purchase
+from autoscaler.domain.offer import Offer, Purchase, limits_beside
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.snapshot import (
     JobSnapshot,
@@ -73,6 +74,12 @@ class Snapshots:
         self._truth = truth
         self._shares = settings.shares
         self._taken: dict[str, tuple[object, JobSnapshot]] = {}
+        self._left_out: Mapping[str, str] = {}
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Jobs of which the last `take` failed, by id, each with its error."""
+        return self._left_out
 
     def take(
         self,
@@ -81,11 +88,11 @@ class Snapshots:
         now_seconds: float,
         anew: bool = True,
     ) -> Snapshot:
-        """All that a policy may know now of these jobs; there must be offers.
+        """Return all that a policy may know now of these jobs; there must be offers.
 
-        A job that can't be told of is left out: its trouble is not the others'; so are those of a
-        study that can't be. Unless all are to be taken `anew`, a job of which there is no news is
-        told of as it was before.
+        Jobs of which no snapshot can be taken, and trials of studies in trouble, are left out;
+        their instances still count against the limits. Unless all snapshots are to be taken
+        `anew`, a job without news keeps its last one.
         """
         grouped = by_job(alive)
         offers = self._experience.believed(self._market.offers, alive, now_seconds)
@@ -98,24 +105,44 @@ class Snapshots:
             weights=weights(jobs, self._shares),
         )
         studies = self._studies.take(jobs, alive, now_seconds)
-        taken: list[JobSnapshot] = []
-        for job in jobs:
-            if job.spec.study in self._studies.in_trouble:
-                continue
-            try:
-                taken.append(self._told_of(job, grouped.get(job.id, []), around))
-            except Exception:  # the edge of one job
-                _log.exception("job %s is left out of planning", job.id)
+        in_trouble = self._studies.in_trouble
+        taken = self._taken_of(
+            [job for job in jobs if job.spec.study not in in_trouble], grouped, around
+        )
+        absent = {job.id for job in jobs} - {snapshot.id for snapshot in taken}
+        held = Counter(held.offer for job in absent for held in grouped.get(job, ()))
         return Snapshot(
             now_seconds=now_seconds,
             offers=offers,
-            limits=self._market.limits,
-            jobs=tuple(taken),
+            limits=limits_beside(self._market.limits, offers, held)
+            if held
+            else self._market.limits,
+            jobs=taken,
             unavailable=refused - self._experience.waited_for(offers, now_seconds),
             replan_seconds=self._replan_seconds,
             lives=self._experience.lives(offers),
             studies=studies,
         )
+
+    def _taken_of(
+        self,
+        jobs: Sequence[JobRecord],
+        instances: Mapping[str, Sequence[HeldInstance]],
+        around: _Around,
+    ) -> tuple[JobSnapshot, ...]:
+        """Return the snapshots of these jobs; record the jobs of which none can be taken."""
+        taken: list[JobSnapshot] = []
+        left_out: dict[str, str] = {}
+        for job in jobs:
+            try:
+                taken.append(self._told_of(job, instances.get(job.id, ()), around))
+            except Exception as error:  # a failure of one job must not reach the others
+                text = error_text(error)
+                left_out[job.id] = text
+                if self._left_out.get(job.id) != text:
+                    _log.exception("no snapshot of job %s can be taken", job.id)
+        self._left_out = left_out
+        return tuple(taken)
 
     def _told_of(
         self, job: JobRecord, instances: Sequence[HeldInstance], around: _Around
@@ -141,7 +168,7 @@ class Snapshots:
                 _group_of(snapshot.held, instances), now_seconds
             ),
         )
-        if job.spec.requested_devices is not None:
+        if job.spec.study is not None or job.spec.requested_devices is not None:
             snapshot = self._with_service(job, instances, snapshot, around)
         self._taken[job.id] = stands, snapshot
         return snapshot
@@ -153,7 +180,7 @@ class Snapshots:
         snapshot: JobSnapshot,
         around: _Around,
     ) -> JobSnapshot:
-        """A rigid job with what it was given so far."""
+        """Return the snapshot of a trial or a rigid job with the service that it had so far."""
         offers, now_seconds = self._market.offers, around.now_seconds
         every = self._store.instances.of_job(job.id, include_ended=True)
         return replace(

@@ -9,7 +9,7 @@ from functools import partial
 from autoscaler.controller.lingering import Lingering
 from autoscaler.controller.step_times import own_step_times
 from autoscaler.controller.study_spending import StudySpending
-from autoscaler.controller.study_troubles import StudyTroubles
+from autoscaler.controller.troubles import Troubles
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.report import StepObservation
@@ -29,7 +29,7 @@ class StudySnapshots:
         store: Store,
         lingering: Lingering,
         spending: StudySpending,
-        troubles: StudyTroubles,
+        troubles: Troubles,
     ) -> None:
         self._store = store
         self._lingering = lingering
@@ -57,7 +57,7 @@ class StudySnapshots:
     @property
     def in_trouble(self) -> Collection[str]:
         """The studies that can't be told of, or whose budget can't be kept."""
-        return self._troubles.by_study().keys()
+        return self._troubles.by_subject().keys()
 
     def _taken(
         self,

@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import partial
 
 from autoscaler.controller.leaving import last_saves_usd, usual_seconds
-from autoscaler.controller.study_troubles import StudyTroubles
+from autoscaler.controller.troubles import Troubles
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.terms import TrialRecord, budget_used_up
@@ -56,7 +56,7 @@ class StudySpending:
 class StudyBudgets:
     """Ends the trials of a study before they can spend more than it may, whatever was planned."""
 
-    def __init__(self, store: Store, spending: StudySpending, troubles: StudyTroubles) -> None:
+    def __init__(self, store: Store, spending: StudySpending, troubles: Troubles) -> None:
         self._store = store
         self._spending = spending
         self._troubles = troubles

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
 
@@ -132,3 +133,21 @@ class Limit:
                 return 1.0
             case LimitUnit.USD_PER_HOUR:
                 return float(offer.usd_per_hour)
+
+
+def limits_beside(
+    limits: Iterable[Limit], offers: Iterable[Offer], held: Mapping[str, int]
+) -> tuple[Limit, ...]:
+    """Return what the limits leave beside `held` instances (offer id -> count), at least 0."""
+    of_offers = {offer.id: offer for offer in offers if offer.id in held}
+    return tuple(
+        replace(
+            limit,
+            maximum=max(
+                limit.maximum
+                - sum(limit.use(offer) * held[offer_id] for offer_id, offer in of_offers.items()),
+                0.0,
+            ),
+        )
+        for limit in limits
+    )

@@ -12,6 +12,8 @@ from autoscaler.domain.allocation import Allocation, Placement
 # The grounds of a trial that waits for ever: its study can't pay for it, or not in time.
 BEYOND_BUDGET: Final = "beyond the budget of its study"
 BEYOND_DEADLINE: Final = "beyond the deadline of its study"
+# The ground of a job that planning leaves out, since it makes every plan fail.
+UNPLANNED: Final = "can't be planned"
 
 
 class Action(StrEnum):

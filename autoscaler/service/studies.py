@@ -16,7 +16,7 @@ from autoscaler.controller.lingering import ENDING_FACT
 from autoscaler.controller.snapshots import trained_allocation
 from autoscaler.controller.study_beginnings import note_beginnings
 from autoscaler.controller.study_spending import StudySpending
-from autoscaler.controller.study_troubles import StudyTroubles
+from autoscaler.controller.troubles import Troubles
 from autoscaler.domain.errors import Conflict, NotAllowed, SpecError
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
 from autoscaler.domain.study_stay import StudyStay
@@ -59,7 +59,7 @@ class Studies:
         self._files = files
         self._wake = wake
         self._spending = StudySpending(store)
-        self._troubles = StudyTroubles()
+        self._troubles = Troubles("study")
         self._clock = clock
         self._bells = Bells()
 
@@ -134,7 +134,7 @@ class Studies:
         terms = troubles.attempt(study, "terms", partial(store.studies.terms, study))
         own = {job.id for job in alive if job.spec.study == study}
         driver = self._store.leases.holder(study, now_seconds)
-        if terms is None and driver is None and not own and study not in troubles.by_study():
+        if terms is None and driver is None and not own and study not in troubles.by_subject():
             raise unknown_study(study)
         spent = partial(self._spending.spent, study, alive, now_seconds)
         spent_usd = troubles.attempt(study, "cost", spent)
@@ -147,7 +147,7 @@ class Studies:
             trials=trials or (),
             spent_usd=spent_usd,
             usd_per_hour=sum((each.costing_usd_per_hour for each in held), Decimal(0)),
-            trouble={**self._status.study_troubles, **troubles.by_study()}.get(study),
+            trouble={**self._status.study_troubles, **troubles.by_subject()}.get(study),
         )
 
     def stays(self, study: str) -> tuple[StudyStay, ...]:

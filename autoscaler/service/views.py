@@ -79,6 +79,7 @@ class Views:
             weight=self._status.weights.get(job.id, job.spec.priority),
             priority=job.spec.priority,
             person=job.spec.person,
+            trouble=None if job.phase.is_final else self._status.job_troubles.get(job.id),
         )
 
     def instance(self, held: HeldInstance) -> InstanceView:

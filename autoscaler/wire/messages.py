@@ -89,7 +89,8 @@ class JobView:
     `false_starts` tell of offers that are not ordered for now: what was started there ended.
     `hands_off` says why what is decided for it is not done, if it is not. `weight` is how many
     times what it gains counts where jobs compete, by `person`'s share and its `priority`. A job
-    with a `study` is one of its trials.
+    with a `study` is one of its trials. `trouble` is what fails for this job now, if anything:
+    its planning, an order or a release.
     """
 
     id: str
@@ -118,6 +119,7 @@ class JobView:
     priority: float = 1.0
     person: str | None = None
     study: str | None = None
+    trouble: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,3 +36,19 @@ def test_a_trial_whose_job_has_ended_is_one_that_has_ended(world: World) -> None
     study = seen(world)
     assert [each.stands.has_ended for each in study.trials] == [True, False]
     assert study.spent_usd > before
+
+
+def test_a_trial_knows_when_its_size_last_changed(world: World) -> None:
+    """A trial of a real run rests after a resize as one of a simulation does."""
+    trial = world.submit("sweep-0", study="sweep")
+    world.store.studies.state("sweep", StudyTerms(to_begin=0))
+    world.store.studies.tell("sweep", [(TrialProgress(trial, 3.0), None)], world.clock.now())
+    world.wish(trial, 1)
+    world.tick(6)
+    world.wish(trial, 2)
+    world.tick(6)
+    (entry, *_) = world.store.journal.decisions(limit=1)
+    (job,) = world.store.journal.inputs(entry).jobs
+    began = [held.training_seconds for held in world.training(trial)]
+    assert len(began) == 2 and job.service.changed_seconds == max(began)  # type: ignore[type-var]
+    assert job.service.started_seconds == min(began)  # type: ignore[type-var]

@@ -1,0 +1,65 @@
+"""Failures of work that is done for a job or a study, kept until the same work succeeds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
+
+from autoscaler.domain.errors import CastorError
+
+_log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+
+
+class Troubles:
+    """Record of failed activities, by the subject that they were done for.
+
+    A failure for one subject never reaches the others or the controller.
+    """
+
+    def __init__(self, kind: str) -> None:
+        """Start an empty record; `kind` names the subjects in log lines: "job" or "study"."""
+        self._kind = kind
+        self._known: dict[tuple[str, str], str] = {}
+
+    def attempt(self, subject: str, activity: str, act: Callable[[], Value]) -> Value | None:
+        """Return what `act` returns; log a failure once, record it and return None.
+
+        Args:
+            subject: id of the job or name of the study.
+            activity: name of `act` among all activities for a subject.
+            act: what to do.
+        """
+        key = subject, activity
+        try:
+            value = act()
+        except Exception as error:  # a failure for one subject must not reach the others
+            is_known = isinstance(error, CastorError)
+            trouble = str(error) if is_known else f"{activity} failed: {error_text(error)}"
+            if self._known.get(key) != trouble:
+                text = f"{self._kind} {subject}: {trouble}"
+                _log.error("%s", text, exc_info=None if is_known else error)
+            self._known = {**self._known, key: trouble}  # readers may hold the old mapping
+            return None
+        if key in self._known:
+            self._known = {known: text for known, text in self._known.items() if known != key}
+            _log.info("%s %s: %s succeeds again", self._kind, subject, activity)
+        return value
+
+    def keep(self, subjects: Collection[str]) -> None:
+        """Forget the failures of all other subjects."""
+        if any(subject not in subjects for subject, _ in self._known):
+            self._known = {key: text for key, text in self._known.items() if key[0] in subjects}
+
+    def by_subject(self) -> Mapping[str, str]:
+        """Return the failures that last, each as text, by subject."""
+        return {subject: text for (subject, _), text in sorted(self._known.items())}
+
+
+def error_text(error: Exception) -> str:
+    """Return an error for a person: with its type, unless it is one that Castor words itself."""
+    if isinstance(error, CastorError) and str(error):
+        return str(error)
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
