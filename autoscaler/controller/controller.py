@@ -144,7 +144,7 @@ class Controller:
         self._hands_off: str | None = None
         self._planning_trouble: str | None = None
         self._known_unplanned: frozenset[str] = frozenset()
-        self._job_troubles = Troubles("job")
+        self._job_troubles = upkeep.troubles
         self.status = ControllerStatus()
 
     @property

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from functools import partial
 
 from autoscaler.controller.calls import Lighthouses, Workers, light
-from autoscaler.domain.errors import CastorError
+from autoscaler.controller.troubles import Troubles
 from autoscaler.store.store import Store
-
-_log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 5.0
 
@@ -30,6 +27,7 @@ class LighthouseKeeper:
         self._looked_seconds: dict[str, float] = {}
         self._under_way: set[str] = set()
         self._lock = threading.Lock()
+        self.troubles = Troubles("job")
 
     def keep_lit(self, job: str, now_seconds: float) -> None:
         """Have the job's lighthouse lit again should it be dark, every few seconds."""
@@ -55,11 +53,7 @@ class LighthouseKeeper:
 
     def _run(self, job: str, call: Callable[[], None]) -> None:
         try:
-            call()
-        except CastorError as error:
-            _log.warning("the lighthouse of %s: %s", job, error)
-        except Exception:  # the edge of a worker: it is called again
-            _log.exception("the lighthouse of %s", job)
+            self.troubles.attempt(job, "its lighthouse", call)
         finally:
             with self._lock:
                 self._under_way.discard(job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
@@ -22,6 +23,7 @@ class Troubles:
     def __init__(self, kind: str) -> None:
         """Start an empty record; `kind` names the subjects in log lines: "job" or "study"."""
         self._kind = kind
+        self._lock = threading.Lock()  # writers may be workers; readers take the whole mapping
         self._known: dict[tuple[str, str], str] = {}
 
     def attempt(self, subject: str, activity: str, act: Callable[[], Value]) -> Value | None:
@@ -36,22 +38,30 @@ class Troubles:
         try:
             value = act()
         except Exception as error:  # a failure for one subject must not reach the others
-            is_known = isinstance(error, CastorError)
-            trouble = str(error) if is_known else f"{activity} failed: {error_text(error)}"
-            if self._known.get(key) != trouble:
-                text = f"{self._kind} {subject}: {trouble}"
-                _log.error("%s", text, exc_info=None if is_known else error)
-            self._known = {**self._known, key: trouble}  # readers may hold the old mapping
+            self._record(key, error)
             return None
         if key in self._known:
-            self._known = {known: text for known, text in self._known.items() if known != key}
+            with self._lock:
+                self._known = {known: text for known, text in self._known.items() if known != key}
             _log.info("%s %s: %s succeeds again", self._kind, subject, activity)
         return value
+
+    def _record(self, key: tuple[str, str], error: Exception) -> None:
+        subject, activity = key
+        is_known = isinstance(error, CastorError)
+        text = str(error) if is_known else f"{activity} failed: {error_text(error)}"
+        if self._known.get(key) == text:
+            return
+        with self._lock:
+            self._known = {**self._known, key: text}
+        _log.error("%s %s: %s", self._kind, subject, text, exc_info=None if is_known else error)
 
     def keep(self, subjects: Collection[str]) -> None:
         """Forget the failures of all other subjects."""
         if any(subject not in subjects for subject, _ in self._known):
-            self._known = {key: text for key, text in self._known.items() if key[0] in subjects}
+            with self._lock:
+                known = self._known.items()
+                self._known = {key: text for key, text in known if key[0] in subjects}
 
     def by_subject(self) -> Mapping[str, str]:
         """Return the failures that last, each as text, by subject."""

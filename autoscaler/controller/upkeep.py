@@ -45,6 +45,7 @@ class Upkeep:
     ) -> None:
         self._store = store
         self._keeper = LighthouseKeeper(store, lighthouses, workers)
+        self.troubles = self._keeper.troubles
         self._settings = settings
         self._lingering = lingering
 

@@ -65,6 +65,12 @@ def test_what_a_job_waits_for_is_told(capsys: pytest.CaptureFixture[str]) -> Non
     assert "trouble: gcp does not answer\n" in told
 
 
+def test_what_fails_for_a_job_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    job = replace(JOB, phase=JobPhase.RUNNING, trouble="can't be planned: int too large")
+    print_whole(job_detail(job, None, 3_740.0))
+    assert "trouble of this job: can't be planned: int too large\n" in capsys.readouterr().out
+
+
 def test_an_ended_job_s_deadline_counts_from_its_end() -> None:
     assert objective_text(JOB, 1e9) == objective_text(JOB, 3600.0)
 

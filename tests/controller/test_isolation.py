@@ -16,6 +16,7 @@ from autoscaler.controller.isolation import (
     without_jobs,
 )
 from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.errors import StoreError
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, LimitUnit
 from autoscaler.domain.plan import UNPLANNED, Plan
@@ -161,6 +162,19 @@ def test_a_failed_order_is_shown_as_trouble_of_its_job(world: World) -> None:
     world.wish(job, 1)
     world.tick(2)
     assert world.controller.status.job_troubles == {}
+
+
+def test_a_lighthouse_that_cannot_be_started_is_shown(world: World, monkeypatch) -> None:
+    job = world.submit()
+    world.wish(job, 1)
+    world.tick(6)
+
+    def fails(name: str) -> str:
+        raise StoreError(f"no port is free for {name}")
+
+    monkeypatch.setattr(world.lights, "ensure", fails)
+    world.tick(6)
+    assert world.controller.status.job_troubles == {job: f"no port is free for {job}"}
 
 
 def test_a_failure_that_no_job_is_responsible_for_is_told(world: World) -> None:
