@@ -13,6 +13,7 @@ from autoscaler.controller.programs import recalled
 from autoscaler.controller.snapshots import allowed_offers, job_snapshot
 from autoscaler.domain.errors import SpecError, Unavailable
 from autoscaler.domain.job import JobSpec
+from autoscaler.domain.job_rules import require_valid_job
 from autoscaler.domain.lives import Lives
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Decision
@@ -100,9 +101,10 @@ def foresee(
     `memory` is what is remembered of its program; without one the models' priors alone speak.
 
     Raises:
-        SpecError: nobody knows how much there is to do, nobody sells an offer that the job names,
-            or nothing that is offered can run it.
+        SpecError: the job is not valid, nobody knows how much there is to do, nobody sells an
+            offer that the job names, or nothing that is offered can run it.
     """
+    require_valid_job(spec)
     _require_sold(spec, now.offers)
     snapshot = _snapshot(spec, memory, now, now_seconds)
     job = snapshot.jobs[0]

@@ -8,10 +8,14 @@ class CastorError(Exception):
 
 
 class SpecError(CastorError):
-    """What a person wrote can't be used. `field` is the path of the key at fault."""
+    """A value that a person wrote and that can't be used.
+
+    `field` is the path of the key at fault, `message` the text without it.
+    """
 
     def __init__(self, message: str, field: str | None = None) -> None:
         super().__init__(message if field is None else f"{field}: {message}")
+        self.message = message
         self.field = field
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
+
+_LOG_PART: Final = re.compile("[0-9]{15}")
 
 CREDENTIAL_KEY: Final = "credential"
 """What a grant's credential is called where a grant is JSON."""
@@ -35,3 +38,8 @@ def log_folder(job: str, instance: str | None = None) -> str:
 def log_part_name(offset: int) -> str:
     """What the part of a log is called that begins at this offset: in the order of offsets."""
     return f"{offset:015d}"
+
+
+def is_log_part(name: str) -> bool:
+    """Return whether `log_part_name` could have made a name."""
+    return _LOG_PART.fullmatch(name) is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import Unavailable
+from autoscaler.domain.errors import SpecError, Unavailable
+from autoscaler.domain.paths import inside
 from autoscaler.domain.training import Engine
 from autoscaler.lighthouse.order import LighthouseDirectory, LighthouseOrder
 from autoscaler.lighthouse.supervisor import find_torchft
@@ -23,6 +23,7 @@ from autoscaler.lighthouse.supervisor import find_torchft
 _START_SECONDS = 15.0
 _END_SECONDS = 5.0
 _LOOK_SECONDS = 0.02
+_LOCK = ".lock"  # no job has this name
 _INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 
 
@@ -66,7 +67,7 @@ class LighthouseHost:
             Unavailable: it does not start; the same call may be made again.
         """
         with self._trouble(job), self._alone():
-            lighthouse = LighthouseDirectory(self._directory / job)
+            lighthouse = LighthouseDirectory(inside(self._directory, job))
             order = lighthouse.order
             if order is None or lighthouse.supervisor is None:
                 order = self._start(lighthouse, order)
@@ -79,7 +80,10 @@ class LighthouseHost:
         Raises:
             Unavailable: it does not end; the same call may be made again.
         """
-        lighthouse = LighthouseDirectory(self._directory / job)
+        try:
+            lighthouse = LighthouseDirectory(inside(self._directory, job))
+        except SpecError:  # `ensure` has made none of that name
+            return
         if not lighthouse.path.exists():
             return
         with self._trouble(job), self._alone():
@@ -92,7 +96,7 @@ class LighthouseHost:
                         f"the lighthouse of {job} does not end: see process {supervisor}"
                     )
                 self._clock.sleep(_LOOK_SECONDS)
-            shutil.rmtree(lighthouse.path)
+            lighthouse.remove()
 
     def running(self) -> Mapping[str, str]:
         """The addresses of all lighthouses that have a supervisor, by job."""
@@ -160,7 +164,7 @@ class LighthouseHost:
     def _alone(self) -> Iterator[None]:
         """Nobody else changes the deployment's lighthouses meanwhile."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        with (self._directory / "lock").open("w") as file:
+        with (self._directory / _LOCK).open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
@@ -168,7 +172,7 @@ class LighthouseHost:
     def _trouble(self, job: str) -> Iterator[None]:
         try:
             yield
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, SpecError) as error:
             raise Unavailable(f"the lighthouse of {job} in {self._directory}: {error}") from error
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -42,6 +43,8 @@ class LighthouseDirectory:
         self.path = path
         self.lock = path / "lock"
         self.log = path / "log"
+        self._order = path / "order.json"
+        self._unfinished = path / "order.unfinished"
 
     @property
     def order(self) -> LighthouseOrder | None:
@@ -50,7 +53,7 @@ class LighthouseDirectory:
         Raises:
             ValueError: `order.json` is not an order of this version.
         """
-        file = self.path / "order.json"
+        file = self._order
         try:
             order = LighthouseOrder(**json.loads(file.read_text()))
             return replace(order, engine=Engine(order.engine))
@@ -61,12 +64,21 @@ class LighthouseDirectory:
 
     def write_order(self, order: LighthouseOrder) -> None:
         """Order a server; the file appears with all of it, or not at all."""
-        unfinished = self.path / "order.unfinished"
-        with unfinished.open("w") as file:
+        with self._unfinished.open("w") as file:
             json.dump(asdict(order), file)
             file.flush()
             os.fsync(file.fileno())
-        unfinished.rename(self.path / "order.json")
+        self._unfinished.rename(self._order)
+
+    def remove(self) -> None:
+        """Remove the lighthouse's files, and the directory if nothing else is in it.
+
+        Files that a lighthouse does not make stay where they are.
+        """
+        for path in (self._unfinished, self._order, self.log, self.lock):
+            path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.path.rmdir()
 
     @property
     def supervisor(self) -> int | None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Final
 
 from autoscaler.domain.errors import NotFound, SpecError
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord, JobSpec, SecretReference
 from autoscaler.domain.offer import Offer
+from autoscaler.domain.paths import inside, relative_names
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.service.authentication import Authentication
 from autoscaler.service.stored import StoredFiles, checkpoint_folder
 from autoscaler.wire.messages import Assignment
+
+_CHECKPOINTS: Final = "checkpoints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +113,22 @@ class Assignments:
         return str(checkpoint_folder(job.spec))
 
     def checkpoint_directory(self, job: JobRecord) -> Path:
-        """Where the job's checkpoints go: a relative path is in the job's own directory.
+        """Return where the job's checkpoints go: a relative path is in the job's own directory.
 
         Trials of a study share one, so that the next job of a trial finds what the last one left.
+
+        Raises:
+            SpecError: the path would leave that directory.
         """
-        study = job.spec.study
-        own = self._directory / (job.id if study is None else f"study.{study}")
-        return own / (job.spec.checkpoint.directory or "checkpoints")
+        study, directory = (
+            job.spec.study,
+            PurePosixPath(job.spec.checkpoint.directory or _CHECKPOINTS),
+        )
+        if directory.is_absolute():
+            return Path(directory)
+        owner = job.id if study is None else f"study.{study}"
+        names = relative_names(str(directory), "checkpoint.directory")
+        return inside(self._directory, owner, *names)
 
     def secrets(self, references: Mapping[str, SecretReference]) -> dict[str, str]:
         """The values behind a job's references.

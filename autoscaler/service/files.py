@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import hashlib
 import os
-import re
 import shutil
 import tempfile
 import threading
@@ -14,11 +13,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from autoscaler.domain.errors import NotFound, SpecError
+from autoscaler.domain.paths import inside
+from autoscaler.domain.rules import require_sha256
 from autoscaler.domain.trial import MAXIMUM_FILE_BYTES
 from autoscaler.wire.messages import LogPart
 
 _PART_BYTES = 1 << 18
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Bundles:
@@ -56,7 +56,8 @@ class Bundles:
             file.rename(self._at(sha256))
 
     def _at(self, sha256: str) -> Path:
-        return self._directory / f"{_checked(sha256)}.tar.gz"
+        require_sha256(sha256)
+        return inside(self._directory, f"{sha256}.tar.gz")
 
 
 class TrialFiles:
@@ -72,7 +73,7 @@ class TrialFiles:
         Raises:
             NotFound: it was not uploaded, or the driver has it already.
         """
-        path = self._of(study) / _checked(sha256)
+        path = self._at(study, sha256)
         if not path.exists():
             raise NotFound(f"file {sha256[:12]} of study {study} was not uploaded")
         return path
@@ -83,7 +84,7 @@ class TrialFiles:
         Raises:
             SpecError: it is larger than this controller takes, or not what its name says.
         """
-        final = self._of(study) / _checked(sha256)
+        final = self._at(study, sha256)
         final.parent.mkdir(parents=True, exist_ok=True)
         too_large = f"the file is larger than the {self._maximum_bytes:,} bytes that are taken"
         upload = _received(chunks, final.parent, self._maximum_bytes, too_large)
@@ -94,14 +95,19 @@ class TrialFiles:
 
     def remove(self, study: str, sha256: str) -> None:
         """The driver has the file."""
-        (self._of(study) / _checked(sha256)).unlink(missing_ok=True)
+        self._at(study, sha256).unlink(missing_ok=True)
 
     def clear(self, study: str) -> None:
         """The driver has ended: nobody fetches any more what was left."""
         shutil.rmtree(self._of(study), ignore_errors=True)
 
+    def _at(self, study: str, sha256: str) -> Path:
+        require_sha256(sha256)
+        return inside(self._of(study), sha256)
+
     def _of(self, study: str) -> Path:
-        return self._directory / hashlib.sha256(study.encode()).hexdigest()[:32]
+        name = hashlib.sha256(study.encode(errors="replace")).hexdigest()[:32]
+        return inside(self._directory, name)
 
 
 class Logs:
@@ -116,7 +122,7 @@ class Logs:
 
         What was handed in before is not added again; after a gap nothing is.
         """
-        path = self._directory / job / f"{instance}.log"
+        path = self._at(job, instance)
         with self._lock:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("ab") as file:
@@ -127,7 +133,7 @@ class Logs:
 
     def end(self, job: str, instance: str) -> int:
         """Where the copy of an instance's log ends."""
-        path = self._directory / job / f"{instance}.log"
+        path = self._at(job, instance)
         return path.stat().st_size if path.exists() else 0
 
     def read(self, job: str, offsets: Mapping[str, int]) -> tuple[LogPart, ...]:
@@ -135,12 +141,13 @@ class Logs:
 
         A character whose last bytes are not there yet is left to the next part.
         """
-        directory = self._directory / job
+        directory = inside(self._directory, job)
         paths = sorted(directory.glob("*.log")) if directory.is_dir() else []
         parts = []
         for path in paths:
-            offset = max(offsets.get(path.stem, 0), 0)
             with path.open("rb") as file:
+                end = file.seek(0, os.SEEK_END)
+                offset = min(max(offsets.get(path.stem, 0), 0), end)
                 file.seek(offset)
                 text = file.read(_PART_BYTES)
             decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -149,6 +156,9 @@ class Logs:
                 unfinished, _ = decoder.getstate()
                 parts.append(LogPart(path.stem, offset + len(text) - len(unfinished), decoded))
         return tuple(parts)
+
+    def _at(self, job: str, instance: str) -> Path:
+        return inside(self._directory, job, f"{instance}.log")
 
 
 @asynccontextmanager
@@ -174,9 +184,3 @@ async def _received(
         yield Path(name), hashed.hexdigest()
     finally:
         Path(name).unlink(missing_ok=True)
-
-
-def _checked(sha256: str) -> str:
-    if not _SHA256.fullmatch(sha256):
-        raise SpecError(f"{sha256[:80]!r} is not a SHA-256")
-    return sha256

@@ -11,7 +11,7 @@ from typing import Final
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import ProviderError
 from autoscaler.domain.job import JobRecord
-from autoscaler.domain.storage import log_folder, log_part_name
+from autoscaler.domain.storage import is_log_part, log_folder, log_part_name
 from autoscaler.objects import Objects
 from autoscaler.service.files import Logs
 from autoscaler.service.stored import owner
@@ -64,5 +64,6 @@ class StoredLogs(Logs):
         end = self.end(job, instance)
         after = None if end == 0 else f"{folder}/{log_part_name(end - 1)}"
         for part in self._objects.listed(folder, after):
-            offset = int(PurePosixPath(part.name).name)
-            self.append(job, instance, offset, self._objects.get(part.name))
+            name = PurePosixPath(part.name).name
+            if is_log_part(name):  # instances can write others there
+                self.append(job, instance, int(name), self._objects.get(part.name))

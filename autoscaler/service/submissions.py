@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import fields, replace
 from difflib import get_close_matches
@@ -14,6 +13,12 @@ from autoscaler.controller.programs import recalled
 from autoscaler.controller.snapshots import allowed_offers
 from autoscaler.domain.errors import Conflict, NotFound, SpecError, Unavailable
 from autoscaler.domain.job import InstanceBounds, JobRecord, JobSpec
+from autoscaler.domain.job_rules import (
+    require_valid_bounds,
+    require_valid_job,
+    require_valid_objective,
+    require_valid_priority,
+)
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Offer
 from autoscaler.service.assignments import Assignments
@@ -54,12 +59,12 @@ class Submissions:
             NotFound: its bundle was not uploaded.
             Unavailable: it names offers, and it is not known yet which there are.
         """
+        require_valid_job(spec)
         if spec.bundle is not None:
             self._bundles.path(spec.bundle)
         self._assignments.check(spec)
         offers = self._check_instances(spec.instances)
         self._check_objective(spec.objective, offers)
-        _check_priority(spec.priority)
         job = self._store.jobs.add(replace(spec, person=person), self._clock.now())
         self._tell("submitted", f"by {person}{self._remembered(spec)}", job)
         return job
@@ -72,12 +77,15 @@ class Submissions:
             Unavailable: it names offers, and it is not known yet which there are.
         """
         job = self._store.jobs.find(name)
-        bounds = change.instances or job.spec.instances
-        offers = self._check_instances(bounds)
+        if change.instances is not None:
+            require_valid_bounds(change.instances)
+        if change.objective is not None:
+            require_valid_objective(change.objective)
+        if change.priority is not None:
+            require_valid_priority(change.priority)
+        offers = self._check_instances(change.instances or job.spec.instances)
         if change.objective is not None:
             self._check_objective(change.objective, offers)
-        if change.priority is not None:
-            _check_priority(change.priority)
         job = self._store.jobs.change_spec(
             job.id, change.objective, change.instances, change.priority
         )
@@ -195,11 +203,6 @@ class Submissions:
 def nothing_remembered(program: str) -> NotFound:
     """The refusal of what asks for a program of which nothing was learnt."""
     return NotFound(f"nothing is remembered of {program!r}: `castor programs` lists what is")
-
-
-def _check_priority(priority: float) -> None:
-    if not (math.isfinite(priority) and priority > 0):
-        raise SpecError(f"{priority} must be more than 0", "priority")
 
 
 def _listed(names: set[str]) -> str:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, get_args
+from typing import Any, Final, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
 from autoscaler.domain.errors import SpecError
 
 KeyPath = tuple[str | int, ...]
+AnyValue = TypeVar("AnyValue")
 
 _WORDS_FOR: Final = {
     "int_parsing": "must be a whole number{instead}",
@@ -26,6 +35,7 @@ _WORDS_FOR: Final = {
     "greater_than_equal": "must be at least {ge}{instead}",
     "greater_than": "must be more than {gt}{instead}",
     "less_than": "must be less than {lt}{instead}",
+    "less_than_equal": "must be at most {le}{instead}",
     "enum": "must be {expected}{instead}",
     "string_type": "must be one text, not a list or a mapping",
     "string_too_short": "is empty: fill it in or leave the key out",
@@ -73,6 +83,35 @@ def short_for(key: str) -> BeforeValidator:
         return {key: value} if isinstance(value, str | int | float) else value
 
     return BeforeValidator(lengthen)
+
+
+def obeys(rule: Callable[[AnyValue, str], None]) -> AfterValidator:
+    """Return a validator that refuses what a rule of the domain refuses."""
+
+    def check(value: AnyValue) -> AnyValue:
+        with as_value_error():
+            rule(value, "")
+        return value
+
+    return AfterValidator(check)
+
+
+@contextmanager
+def as_value_error() -> Iterator[None]:
+    """Raise a refusal by a rule of the domain as pydantic expects it.
+
+    Raises:
+        ValueError: the rule's message, without the field.
+    """
+    try:
+        yield
+    except SpecError as error:
+        raise ValueError(error.message) from None
+
+
+def problem_of(error: SpecError) -> Problem:
+    """Return a refusal by a rule of the domain as a problem of a form."""
+    return Problem(tuple((error.field or "").split(".")), error.message)
 
 
 def one_or_many() -> BeforeValidator:

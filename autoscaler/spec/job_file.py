@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import JobSpec
+from autoscaler.domain.job_rules import require_valid_job
 from autoscaler.spec.form_file import located, read_document, validated
-from autoscaler.spec.forms import Problem
+from autoscaler.spec.forms import Problem, problem_of
 from autoscaler.spec.job_form import JobForm
 from autoscaler.spec.located_yaml import LocatedYaml, read_yaml
 
@@ -45,8 +47,13 @@ def load_job(source: Path | str, now_seconds: float) -> JobFile:
 
 def _job_file(document: LocatedYaml, folder: Path, now_seconds: float) -> JobFile:
     form = validated(document, JobForm, {"now_seconds": now_seconds})
+    spec = form.spec()
+    try:
+        require_valid_job(spec)
+    except SpecError as error:
+        raise located([problem_of(error)], document) from None
     directory = folder / Path(form.working_directory).expanduser()
     if not directory.is_dir():
         problem = Problem(("working_directory",), f'"{directory}" is not a directory')
         raise located([problem], document)
-    return JobFile(form.spec(), directory.resolve(), form.ref, form.bundle_limit)
+    return JobFile(spec, directory.resolve(), form.ref, form.bundle_limit)

@@ -1,22 +1,16 @@
-"""What a job file may hold: the forms that pydantic validates, and the domain's words for them."""
+"""Forms of a job file, which pydantic validates.
+
+They check the kinds of values. What values a job may have say the rules of the domain
+(`require_valid_job`), which hold for requests too.
+"""
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 from typing import Annotated, Self
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ByteSize,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, ByteSize, Field, model_validator
 
 from autoscaler.domain.job import (
     BatchSpec,
@@ -27,26 +21,20 @@ from autoscaler.domain.job import (
     ParallelismSpec,
     SecretReference,
 )
+from autoscaler.domain.job_rules import (
+    MOST_EXAMPLES_OF_BATCH,
+    MOST_INSTANCES,
+    MOST_RETRIES,
+    require_valid_bounds,
+)
+from autoscaler.domain.paths import relative_names, require_absolute_path
+from autoscaler.domain.rules import require_name, require_variable
 from autoscaler.spec.bundle import DEFAULT_MAXIMUM_BYTES
-from autoscaler.spec.forms import Form, one_or_many, short_for
+from autoscaler.spec.forms import Form, as_value_error, obeys, one_or_many, short_for
 from autoscaler.spec.objective_text import ObjectiveForm, ShortObjective
 from autoscaler.spec.quantities import parse_duration, parse_priority
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
-
-
-def _job_name(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise ValueError(f'"{value}" is no name: write 1 to 40 of a-z, 0-9 and -, no - first')
-    return value
-
-
-def _variable_name(value: str) -> str:
-    if not _VARIABLE.fullmatch(value):
-        raise ValueError("is no name of a variable: use letters, digits and _, no digit first")
-    return value
 
 
 def split_command(value: object) -> object:
@@ -70,19 +58,6 @@ def split_command(value: object) -> object:
     return words
 
 
-def _inside(value: str) -> str:
-    path = PurePosixPath(value)
-    if path.is_absolute() or ".." in path.parts or path == PurePosixPath():
-        raise ValueError(f'"{value}" must be a path inside the job\'s own tree, like data')
-    return value
-
-
-def _absolute(value: str) -> str:
-    if not PurePosixPath(value).is_absolute():
-        raise ValueError(f'"{value}" must be an absolute path on the instances, like /datasets')
-    return value
-
-
 def _batch(value: object) -> object:
     if not isinstance(value, str):
         return value
@@ -102,28 +77,25 @@ def _reference(value: object) -> object:
 Text = Annotated[str, Field(min_length=1)]
 Priority = Annotated[float, BeforeValidator(lambda value: parse_priority(str(value)))]
 Duration = Annotated[float, BeforeValidator(lambda value: parse_duration(str(value)))]
-Variable = Annotated[str, AfterValidator(_variable_name)]
+Name = Annotated[str, obeys(require_name)]
+Variable = Annotated[str, obeys(require_variable)]
 Count = Annotated[int, Field(ge=1)]
+InstanceCount = Annotated[int, Field(ge=1, le=MOST_INSTANCES)]
+BatchSize = Annotated[int, Field(ge=1, le=MOST_EXAMPLES_OF_BATCH)]
 
 
 class BatchForm(Form):
     """`batch`: adaptive within bounds, or fixed."""
 
-    initial: Count | None = None
-    max: Count | None = None
-    device_max: Count | None = None
+    initial: BatchSize | None = None
+    max: BatchSize | None = None
+    device_max: BatchSize | None = None
     fixed: bool = False
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         if self.fixed and self.max is not None:
             raise ValueError("a fixed batch has no max: leave out max, or fixed")
-        if self.max is None:
-            return self
-        if self.initial is not None and self.initial > self.max:
-            raise ValueError(f"initial: {self.initial} is above max: {self.max}; raise max")
-        if self.device_max is not None and self.device_max > self.max:
-            raise ValueError(f"device_max: {self.device_max} is above max: {self.max}; raise max")
         return self
 
     def spec(self) -> BatchSpec:
@@ -156,22 +128,16 @@ class ParallelismForm(Form):
 class InstancesForm(Form):
     """`instances`: how many, and which."""
 
-    min: Count = 1
-    max: Count | None = None
+    min: InstanceCount = 1
+    max: InstanceCount | None = None
     offers: Annotated[tuple[Text, ...], one_or_many(), Field(min_length=1)] | None = None
     spot: bool = True
-    max_of: dict[Text, Count] = Field(default_factory=dict)
+    max_of: dict[Text, InstanceCount] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
-        if self.max is not None and self.min > self.max:
-            raise ValueError(f"min: {self.min} is above max: {self.max}; lower min or raise max")
-        for name, most in self.max_of.items():
-            if most < self.min:
-                raise ValueError(
-                    f"max_of: {name}: {most} is below min: {self.min}; raise it, or name only "
-                    "others in offers"
-                )
+        with as_value_error():
+            require_valid_bounds(self.spec())
         return self
 
     def spec(self) -> InstanceBounds:
@@ -187,12 +153,6 @@ class SecretForm(Form):
     variable: Variable | None = None
     file: Text | None = None
 
-    @model_validator(mode="after")
-    def _names_one_place(self) -> Self:
-        if (self.variable is None) == (self.file is None):
-            raise ValueError("needs one place to be read from: variable, or file")
-        return self
-
     def spec(self) -> SecretReference:
         """As the domain has it."""
         return SecretReference(self.variable, self.file)
@@ -201,8 +161,8 @@ class SecretForm(Form):
 class DataForm(Form):
     """One of `data`."""
 
-    source: Annotated[str, AfterValidator(_absolute)]
-    target: Annotated[str, AfterValidator(_inside)]
+    source: Annotated[str, obeys(require_absolute_path)]
+    target: Annotated[str, obeys(relative_names)]
     read_only: bool | None = None
 
     def spec(self, has_image: bool) -> DataMount:
@@ -226,8 +186,8 @@ class CheckpointForm(Form):
 class JobForm(Form):
     """A whole job file. Validated with ``context={"now_seconds": ...}``."""
 
-    name: Annotated[str, AfterValidator(_job_name)]
-    program: Annotated[str, AfterValidator(_job_name)] | None = None
+    name: Name
+    program: Name | None = None
     command: Annotated[tuple[Text, ...], BeforeValidator(split_command), Field(min_length=1)]
     working_directory: Text = "."
     ref: Text | None = None
@@ -245,30 +205,8 @@ class JobForm(Form):
     objective: ShortObjective = ObjectiveForm()
     checkpoint: Annotated[CheckpointForm, short_for("directory")] = CheckpointForm()
     total_progress: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    retries: Annotated[int, Field(ge=0)] = 3
+    retries: Annotated[int, Field(ge=0, le=MOST_RETRIES)] = 3
     priority: Priority = 1.0
-
-    @field_validator("secrets")
-    @classmethod
-    def _not_in_environment(
-        cls, value: dict[str, SecretForm], info: ValidationInfo
-    ) -> dict[str, SecretForm]:
-        for name in sorted(value.keys() & info.data.get("environment", {}).keys()):
-            raise ValueError(f"{name} stands in environment too: leave one of the two out")
-        return value
-
-    @field_validator("data")
-    @classmethod
-    def _read_only_needs_image(
-        cls, value: tuple[DataForm, ...], info: ValidationInfo
-    ) -> tuple[DataForm, ...]:
-        for mount in value:
-            if mount.read_only and info.data.get("image") is None:
-                raise ValueError(
-                    f"{mount.target}: only a job with an image can be kept from writing: give it "
-                    "one, or leave read_only out and see to the rights of the files"
-                )
-        return value
 
     def spec(self) -> JobSpec:
         """As the domain has it, without a bundle yet."""

@@ -7,12 +7,12 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
+from autoscaler.domain.job_rules import LEAST_PRIORITY, MOST_PRIORITY
+
 _UNITS_SECONDS: Final = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 _NUMBER: Final = r"\d{1,9}(?:\.\d{1,9})?"
 _DURATION: Final = re.compile(r"\s*".join(rf"(?:({_NUMBER})\s*{u})?" for u in _UNITS_SECONDS))
 PRIORITIES: Final = {"low": 0.25, "normal": 1.0, "high": 4.0}
-# Beyond, the least of many jobs would be lost in the rounding of the greatest.
-_LEAST_PRIORITY, _MOST_PRIORITY = 0.01, 100.0
 _MONEY: Final = re.compile(rf"\$?\s*({_NUMBER})")
 
 
@@ -58,11 +58,11 @@ def parse_priority(text: str) -> float:
     word = text.strip()
     if word in PRIORITIES:
         return PRIORITIES[word]
-    if re.fullmatch(_NUMBER, word) and _LEAST_PRIORITY <= float(word) <= _MOST_PRIORITY:
+    if re.fullmatch(_NUMBER, word) and LEAST_PRIORITY <= float(word) <= MOST_PRIORITY:
         return float(word)
     raise ValueError(
         f'"{text}" is no priority: write {", ".join(PRIORITIES)} or a number from '
-        f"{_LEAST_PRIORITY:g} to {_MOST_PRIORITY:g}"
+        f"{LEAST_PRIORITY:g} to {MOST_PRIORITY:g}"
     )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from autoscaler.domain.errors import SpecError
 from autoscaler.domain.study import StudySpec
+from autoscaler.domain.study_rules import require_valid_study
 from autoscaler.spec.form_file import located, read_document, validated
-from autoscaler.spec.forms import Problem
+from autoscaler.spec.forms import Problem, problem_of
 from autoscaler.spec.study_form import StudyForm
 
 
@@ -26,4 +28,9 @@ def load_study(path: Path, now_seconds: float) -> tuple[StudySpec, Path]:
     if not directory.is_dir():
         problem = Problem(("working_directory",), f'"{directory}" is not a directory')
         raise located([problem], document)
-    return form.study(), directory.resolve()
+    study = form.study()
+    try:
+        require_valid_study(study)
+    except SpecError as error:
+        raise located([problem_of(error)], document) from None
+    return study, directory.resolve()

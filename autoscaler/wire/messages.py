@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
+from typing import ClassVar, Final
+
+from pydantic import ConfigDict
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.goodput import StepParameters
@@ -22,10 +25,15 @@ from autoscaler.domain.report import Failure, TrainingReport
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.transfer import TransferCount
 
+FROM_PEOPLE: Final = ConfigDict(extra="forbid")
+"""For the bodies of people's requests: an unknown key, at any depth, is refused."""
+
 
 @dataclass(frozen=True, slots=True)
 class Submission:
     """A job to run; the bundle it names was uploaded before."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FROM_PEOPLE
 
     spec: JobSpec
 
@@ -33,6 +41,8 @@ class Submission:
 @dataclass(frozen=True, slots=True)
 class Change:
     """What to change of a running job; None leaves it."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FROM_PEOPLE
 
     objective: Objective | None = None
     instances: InstanceBounds | None = None

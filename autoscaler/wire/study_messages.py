@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import ClassVar
+
+from pydantic import ConfigDict
 
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
 from autoscaler.domain.trial import GivenAnswer, TrialCall
+from autoscaler.wire.messages import FROM_PEOPLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,8 @@ class TrialCalls:
 @dataclass(frozen=True, slots=True)
 class StudyLease:
     """A driver's wish to drive a study for so long from now."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FROM_PEOPLE
 
     holder: str
     seconds: float
@@ -47,12 +53,16 @@ class StudyView:
 class StudyBudget:
     """What a person lets a study cost as a whole."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = FROM_PEOPLE
+
     budget_usd: Decimal
 
 
 @dataclass(frozen=True, slots=True)
 class StudyAnswers:
     """What the driver of a study answers its trials; `ended` are jobs of which that is the end."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FROM_PEOPLE
 
     holder: str
     answers: tuple[GivenAnswer, ...]
@@ -62,6 +72,8 @@ class StudyAnswers:
 @dataclass(frozen=True, slots=True)
 class StudyStatement:
     """What the driver of a study states of it, and how its trials stand that changed."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FROM_PEOPLE
 
     holder: str
     terms: StudyTerms

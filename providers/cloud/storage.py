@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -9,8 +10,9 @@ from typing import Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import SpecError
+from autoscaler.domain.errors import PermissionDenied, SpecError
 from autoscaler.domain.storage import StorageGrant
+from autoscaler.domain.text import quoted
 from autoscaler.objects import Objects
 from providers.storage import JobStorage
 
@@ -20,6 +22,9 @@ OWN_SECONDS: Final = 60.0
 # A grant is given again, to the next instance of its job, while so much of its time is left.
 _LEAST_LEFT: Final = 0.75
 _PATIENCE_SECONDS: Final = 10.0
+# The names of a place that policies are made from; ".." would lead elsewhere.
+_PLAIN: Final = re.compile(r"(?!\.+$)[A-Za-z0-9._=-]+")
+_OWNER: Final = re.compile(r"(?!\.+$)[A-Za-z0-9.-]+")
 
 
 class CloudJobStorage(JobStorage):
@@ -75,7 +80,12 @@ class CloudJobStorage(JobStorage):
         return self._network
 
     def grant(self, owner: str, bundle: str | None = None) -> StorageGrant:
-        """Leave for one owner's prefix and one bundle; see `JobStorage`."""
+        """Return a grant for one owner's prefix and one bundle; see `JobStorage`."""
+        if not _OWNER.fullmatch(owner):
+            raise PermissionDenied(
+                f"{quoted(owner)} gets no credential: an owner is letters, digits, "
+                "dots and hyphens"
+            )
         known = self._known(owner, bundle)
         if known is not None:
             return known
@@ -128,9 +138,22 @@ def place_of_jobs(
 
 
 def bucket_and_name(place: str) -> tuple[str, str]:
-    """As ``castor`` and ``jobs/digits`` of ``s3://castor/jobs/digits``."""
+    """Return ``castor`` and ``jobs/digits`` of ``s3://castor/jobs/digits``.
+
+    Both stand in policies, in which wildcards and quotation marks mean something.
+
+    Raises:
+        PermissionDenied: the place holds such a character, or an empty or relative part.
+    """
     parts = urlsplit(place)
-    return parts.netloc, parts.path.strip("/")
+    bucket, name = parts.netloc, parts.path.strip("/")
+    plain = all(_PLAIN.fullmatch(part) for part in (bucket, *name.split("/")))
+    if not plain or "?" in place or "#" in place:
+        raise PermissionDenied(
+            f"{quoted(place)} gets no credential: use letters, digits, dots, hyphens, "
+            "underscores and = in the names of a place"
+        )
+    return bucket, name
 
 
 def _left(grant: StorageGrant, now_seconds: float) -> bool:

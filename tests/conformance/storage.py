@@ -132,6 +132,15 @@ class JobStorageConformance:
         assert second.expires_seconds > first.expires_seconds
         assert {site.calls()[action] for action in site.grant_actions} == {4}
 
+    @pytest.mark.parametrize("owner", ["*", "a/b", "..", "", "x') || true || ('", "a b", "a?"])
+    def test_an_owner_that_means_something_in_a_policy_gets_no_grant(
+        self, site: StorageSite, owner: str
+    ) -> None:
+        storage, before = site.connect(), sum(site.calls().values())
+        with pytest.raises(PermissionDenied, match="an owner is letters, digits"):
+            storage.grant(owner)
+        assert sum(site.calls().values()) == before
+
     def test_a_grant_does_not_print_its_credential(self, site: StorageSite) -> None:
         grant = site.connect().grant("digits")
         assert grant.credential

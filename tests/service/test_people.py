@@ -44,7 +44,7 @@ def test_a_priority_is_changed_as_the_job_runs(api: Api) -> None:
     api.world.tick()
     assert api.client.job("job").weight == 4.0
     assert api.client.job("job").events[0].text == "priority by owner"
-    with pytest.raises(SpecError, match=r"0\.0 must be more than 0"):
+    with pytest.raises(SpecError, match=r"priority: must be a number from 0\.01 to 100"):
         api.client.change("job", Change(priority=0.0))
 
 

@@ -149,6 +149,12 @@ def test_a_grant_is_good_for_its_own_place_alone(
     assert allows(policy, action, resource, prefix) is is_allowed
 
 
+@pytest.mark.parametrize("name", ["*/checkpoints", "a?", "../b", "a//b", '"', "${aws:username}"])
+def test_no_policy_is_made_from_a_place_with_wildcards(name: str) -> None:
+    with pytest.raises(PermissionDenied, match="gets no credential"):
+        session_policy(f"s3://castor/jobs/{name}", None, "us-east-1")
+
+
 def test_a_policy_has_room_in_a_session_whatever_the_names() -> None:
     bucket, owner = "b" * 63, f"study.named.{'f' * 32}"
     policy = session_policy(

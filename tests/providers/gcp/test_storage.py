@@ -143,6 +143,12 @@ def test_a_boundary_is_as_google_words_it() -> None:
     assert "bundles" not in str(rule)
 
 
+@pytest.mark.parametrize("name", ["x') || true || ('", "../b", "a*", "a//b", "a?"])
+def test_no_boundary_is_made_from_a_place_with_quotation_marks(name: str) -> None:
+    with pytest.raises(PermissionDenied, match="gets no credential"):
+        boundary(f"gs://castor/jobs/{name}", None)
+
+
 class Lapsing(Credentials):
     """Credentials that have to be renewed each time; `tokens` is what they get."""
 

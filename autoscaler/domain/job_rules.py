@@ -1,0 +1,232 @@
+"""Rules for jobs: what every way in checks, whether a file or a request.
+
+Fields are called as job files call them.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Final
+
+from autoscaler.domain.errors import SpecError
+from autoscaler.domain.job import (
+    BatchSpec,
+    CheckpointSpec,
+    DataMount,
+    InstanceBounds,
+    JobSpec,
+    ParallelismSpec,
+    SecretReference,
+)
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.paths import relative_names, require_absolute_path
+from autoscaler.domain.rules import (
+    LATEST_SECONDS,
+    LONGEST_SECONDS,
+    MOST_USD,
+    require_at_most,
+    require_count,
+    require_image,
+    require_line,
+    require_name,
+    require_number,
+    require_positive,
+    require_sha256,
+    require_variable,
+    require_word,
+)
+from autoscaler.domain.text import printable, quoted
+
+MOST_INSTANCES: Final = 10_000
+MOST_RETRIES: Final = 100
+MOST_EXAMPLES_OF_BATCH: Final = 1 << 31
+MOST_EXAMPLES: Final = 1e18
+LEAST_PRIORITY: Final = 0.01
+MOST_PRIORITY: Final = 100.0
+"""Beyond, the least of many jobs would be lost in the rounding of the greatest."""
+_MOST_ENTRIES: Final = 1_000
+_MOST_KEPT: Final = 10_000
+_LONGEST_WORD: Final = 128 * 1024  # of one argument or variable of a process in Linux
+
+
+def require_valid_job(spec: JobSpec) -> None:
+    """Check all that a job is submitted with.
+
+    Raises:
+        SpecError: a value can't be used; its `field` is the key of the job file.
+    """
+    require_name(spec.name, "name")
+    if spec.program is not None:
+        require_name(spec.program, "program")
+    if spec.study is not None:
+        require_name(spec.study, "study")
+    if spec.bundle is not None:
+        require_sha256(spec.bundle, "bundle")
+    _require_process(spec)
+    _require_secrets(spec)
+    _require_mounts(spec)
+    require_valid_batch(spec.batch)
+    require_valid_bounds(spec.instances)
+    _require_parallelism(spec.parallelism)
+    require_valid_objective(spec.objective)
+    _require_checkpoint(spec.checkpoint)
+    if spec.total_examples is not None:
+        require_positive(spec.total_examples, "total_progress", MOST_EXAMPLES)
+    require_count(spec.retries, "retries", MOST_RETRIES, least=0)
+    if spec.requested_devices is not None:
+        require_count(spec.requested_devices, "requested_devices", 1 << 20)
+    require_valid_priority(spec.priority)
+
+
+def require_valid_bounds(bounds: InstanceBounds) -> None:
+    """Check how many instances a job may have, and which.
+
+    Raises:
+        SpecError: as `require_valid_job`.
+    """
+    require_count(bounds.minimum, "instances.min", MOST_INSTANCES)
+    require_count(bounds.maximum, "instances.max", MOST_INSTANCES)
+    if bounds.minimum > bounds.maximum:
+        raise SpecError(
+            f"min: {bounds.minimum} is above max: {bounds.maximum}; lower min or raise max",
+            "instances",
+        )
+    if bounds.offers is not None:
+        if not bounds.offers:
+            raise SpecError("is empty: fill it in or leave the key out", "instances.offers")
+        require_at_most(len(bounds.offers), "instances.offers", _MOST_ENTRIES)
+        for offer in bounds.offers:
+            require_line(offer, "instances.offers")
+    require_at_most(len(bounds.maxima), "instances.max_of", _MOST_ENTRIES)
+    for offer, most in bounds.maxima:
+        require_line(offer, "instances.max_of")
+        require_count(most, f"instances.max_of.{offer}", MOST_INSTANCES)
+        if most < bounds.minimum:
+            raise SpecError(
+                f"max_of: {offer}: {most} is below min: {bounds.minimum}; raise it, or name "
+                "only others in offers",
+                "instances",
+            )
+
+
+def require_valid_objective(objective: Objective) -> None:
+    """Check what an owner wants of a job or a study.
+
+    Raises:
+        SpecError: as `require_valid_job`.
+    """
+    if objective.value_of_time_usd_per_hour is not None:
+        require_positive(objective.value_of_time_usd_per_hour, "objective.value_of_time", MOST_USD)
+    if objective.budget_usd is not None:
+        require_positive(objective.budget_usd, "objective.budget", MOST_USD)
+    if objective.deadline_seconds is not None:
+        require_number(objective.deadline_seconds, "objective.deadline", 0.0, LATEST_SECONDS)
+
+
+def require_valid_priority(priority: float) -> None:
+    """Check how many times a job counts where limits bind.
+
+    Raises:
+        SpecError: as `require_valid_job`.
+    """
+    require_number(priority, "priority", LEAST_PRIORITY, MOST_PRIORITY)
+
+
+def require_valid_batch(batch: BatchSpec) -> None:
+    """Check an owner's bounds of batch sizes.
+
+    Raises:
+        SpecError: as `require_valid_job`.
+    """
+    sizes = {"initial": batch.initial, "max": batch.maximum, "device_max": batch.device_maximum}
+    for key, size in sizes.items():
+        if size is None:
+            continue
+        require_count(size, f"batch.{key}", MOST_EXAMPLES_OF_BATCH)
+        if batch.maximum is not None and size > batch.maximum:
+            raise SpecError(f"{key}: {size} is above max: {batch.maximum}; raise max", "batch")
+    require_at_most(len(batch.kind_maxima), "batch.kind_maxima", _MOST_ENTRIES)
+    for kind, size in batch.kind_maxima:
+        require_line(kind, "batch.kind_maxima")
+        require_count(size, f"batch.kind_maxima.{kind}", MOST_EXAMPLES_OF_BATCH)
+
+
+def _require_process(spec: JobSpec) -> None:
+    if not spec.command or not spec.command[0]:
+        raise SpecError("is empty: write the program to run, and its arguments", "command")
+    for key, words in (("command", spec.command), ("setup", spec.setup)):
+        require_at_most(len(words), key, _MOST_ENTRIES)
+        for word in words:
+            require_word(word, key, _LONGEST_WORD)
+    require_at_most(len(spec.environment), "environment", _MOST_ENTRIES)
+    for name, value in spec.environment.items():
+        field = f"environment.{_key(name)}"
+        require_variable(name, field)
+        require_word(value, field, _LONGEST_WORD)
+    if spec.image is not None:
+        require_image(spec.image, "image")
+
+
+def _require_secrets(spec: JobSpec) -> None:
+    require_at_most(len(spec.secrets), "secrets", _MOST_ENTRIES)
+    for name, reference in spec.secrets.items():
+        field = f"secrets.{_key(name)}"
+        require_variable(name, field)
+        if name in spec.environment:
+            raise SpecError(
+                f"{name} stands in environment too: leave one of the two out", "secrets"
+            )
+        _require_reference(reference, field)
+
+
+def _require_reference(reference: SecretReference, field: str) -> None:
+    if (reference.variable is None) == (reference.file is None):
+        raise SpecError("needs one place to be read from: variable, or file", field)
+    if reference.variable is not None:
+        require_variable(reference.variable, f"{field}.variable")
+    if reference.file is not None:
+        require_line(reference.file, f"{field}.file", longest=1_000)
+
+
+def _require_mounts(spec: JobSpec) -> None:
+    require_at_most(len(spec.data), "data", _MOST_ENTRIES)
+    for index, mount in enumerate(spec.data):
+        _require_mount(mount, f"data.{index}")
+        if mount.read_only and spec.image is None:
+            raise SpecError(
+                f"{mount.target}: only a job with an image can be kept from writing: give it "
+                "one, or leave read_only out and see to the rights of the files",
+                "data",
+            )
+
+
+def _require_mount(mount: DataMount, field: str) -> None:
+    require_absolute_path(mount.source, f"{field}.source")
+    relative_names(mount.target, f"{field}.target")
+    if ":" in mount.source or ":" in mount.target:
+        raise SpecError("a path with a colon can't be mounted: rename it", field)
+
+
+def _require_parallelism(parallelism: ParallelismSpec) -> None:
+    require_count(parallelism.pipeline, "parallelism.pipeline", MOST_INSTANCES)
+    require_count(parallelism.microbatches, "parallelism.microbatches", 1 << 20)
+    if parallelism.near_instances is not None:
+        near = parallelism.near_instances
+        require_count(near, "parallelism.near_instances", MOST_INSTANCES)
+
+
+def _require_checkpoint(checkpoint: CheckpointSpec) -> None:
+    directory = checkpoint.directory
+    if directory is not None:
+        if PurePosixPath(directory).is_absolute():
+            require_absolute_path(directory, "checkpoint.directory")
+        else:
+            relative_names(directory, "checkpoint.directory")
+    if checkpoint.interval_seconds is not None:
+        require_positive(checkpoint.interval_seconds, "checkpoint.interval", LONGEST_SECONDS)
+    require_count(checkpoint.keep, "checkpoint.keep", _MOST_KEPT)
+
+
+def _key(name: str) -> str:
+    """Return a key as an error's field may name it."""
+    return name if len(name) <= 60 and printable(name) == name else quoted(name)

@@ -1,0 +1,96 @@
+"""Rules for single values that come from outside, in a file or in a request.
+
+Each raises a `SpecError` that names the field, the value and what would do instead.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from typing import Final
+
+from autoscaler.domain.errors import SpecError
+from autoscaler.domain.text import has_controls, quoted
+
+MOST_USD: Final = 1e9
+LATEST_SECONDS: Final = 253_402_300_799.0  # the last second of the year 9999
+LONGEST_SECONDS: Final = 366 * 86_400.0
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_IMAGE: Final = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:/@\[\]+-]{0,499}")
+
+
+def require_name(value: str, field: str) -> None:
+    """Check the name of a job, a program or a study."""
+    if not _NAME.fullmatch(value):
+        wanted = "write 1 to 40 of a-z, 0-9 and -, no - first"
+        raise SpecError(f"{quoted(value)} is no name: {wanted}", field)
+
+
+def require_variable(value: str, field: str) -> None:
+    """Check the name of an environment variable."""
+    if not _VARIABLE.fullmatch(value):
+        # The value may be a secret that was written in the wrong place: it is not repeated.
+        raise SpecError(
+            "is no name of a variable: use letters, digits and _, no digit first", field
+        )
+
+
+def require_sha256(value: str, field: str | None = None) -> None:
+    """Check the SHA-256 that names a file, in hexadecimal."""
+    if not _SHA256.fullmatch(value):
+        raise SpecError(f"{quoted(value)} is not a SHA-256: write 64 of 0-9 and a-f", field)
+
+
+def require_image(value: str, field: str) -> None:
+    """Check the reference of a container image."""
+    if not _IMAGE.fullmatch(value):
+        raise SpecError(f"{quoted(value)} is no image: write one like registry/name:tag", field)
+
+
+def require_word(value: str, field: str, longest: int) -> None:
+    """Check a word that a process gets as an argument or in its environment."""
+    if "\0" in value or len(value) > longest:
+        raise SpecError(
+            f"{quoted(value)} must be at most {longest:,} characters, none of them NUL", field
+        )
+
+
+def require_line(value: str, field: str, longest: int = 200) -> None:
+    """Check a text of one line that people see."""
+    if not value or len(value) > longest or has_controls(value):
+        raise SpecError(
+            f"{quoted(value)} must be 1 to {longest:,} characters, no control characters", field
+        )
+
+
+def require_count(value: int, field: str, most: int, least: int = 1) -> None:
+    """Check a whole number."""
+    if value < least:
+        raise SpecError(f"must be at least {least}, not {quoted(value)}", field)
+    if value > most:
+        raise SpecError(f"must be at most {most}, not {quoted(value)}", field)
+
+
+def require_positive(value: float | Decimal, field: str, most: float) -> None:
+    """Check a number that is more than 0, finite, and at most `most`."""
+    number = float(value)
+    if not (math.isfinite(number) and 0 < number <= most):
+        raise SpecError(
+            f"must be a number above 0 and at most {most:g}, not {quoted(value)}", field
+        )
+
+
+def require_number(value: float, field: str, least: float, most: float) -> None:
+    """Check a number from `least` to `most`."""
+    if not (math.isfinite(value) and least <= value <= most):
+        raise SpecError(f"must be a number from {least:g} to {most:g}, not {quoted(value)}", field)
+
+
+def require_at_most(count: int, field: str, most: int) -> None:
+    """Check how many entries a list or a mapping has."""
+    if count > most:
+        raise SpecError(f"has {count:,} entries: at most {most:,} are taken", field)

@@ -1,0 +1,46 @@
+"""Text from outside, made safe to print: control characters are shown, not sent."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_LONGEST_QUOTE: Final = 60
+# C0 and C1 controls, DEL, line separators, direction overrides and lone surrogates.
+_CONTROLS: Final = (
+    "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+)
+_CONTROL: Final = re.compile(f"[{_CONTROLS}]")
+_CONTROL_IN_LINES: Final = re.compile(f"(?![\n\t])[{_CONTROLS}]")
+_COLOUR: Final = re.compile("\x1b\\[[0-9;:]*m")
+_CARRIAGE_RETURN: Final = re.compile("\r+\n?")
+
+
+def has_controls(text: str) -> bool:
+    """Return whether a text holds a control character, a line break included."""
+    return _CONTROL.search(text) is not None
+
+
+def printable(text: str) -> str:
+    """Return one line of text with each control character written as its escape sequence."""
+    return _CONTROL.sub(_escaped, text)
+
+
+def printable_lines(text: str) -> str:
+    """Return lines of text that a terminal shows without obeying them.
+
+    Line feeds and tabs stay. A carriage return begins a new line, colours are left out, and each
+    other control character is written as its escape sequence.
+    """
+    return _CONTROL_IN_LINES.sub(_escaped, _COLOUR.sub("", _CARRIAGE_RETURN.sub("\n", text)))
+
+
+def quoted(value: object) -> str:
+    """Return a value in quotes for an error message: on one line, shortened, printable."""
+    text = printable(str(value)[: _LONGEST_QUOTE + 1])
+    return f'"{text[:_LONGEST_QUOTE]}..."' if len(text) > _LONGEST_QUOTE else f'"{text}"'
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
