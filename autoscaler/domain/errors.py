@@ -47,6 +47,10 @@ class CheckpointError(CastorError):
     """A checkpoint can't be written or read."""
 
 
+class DivergedError(CastorError, FloatingPointError):
+    """A gradient or a weight became NaN or infinite, and training can't go on from it."""
+
+
 class SolverError(CastorError):
     """The solver found no plan. A coarser method is to be used."""
 

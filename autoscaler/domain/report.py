@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from operator import attrgetter
 
 from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale
@@ -78,7 +79,9 @@ class TrainingReport:
 
     `progress_examples` and `total_examples` are useful examples: examples worth one each at the
     initial batch size. `observations` and `pauses` are those since the last report, `quality` are
-    all measurements so far.
+    all measurements so far. `parameter_bytes` is the size of what is summed over the devices each
+    step: the gradients of trained parameters. `skipped_steps` of the `step` steps moved nothing,
+    as their gradient was not finite.
     """
 
     step: int
@@ -99,6 +102,13 @@ class TrainingReport:
     metrics: Mapping[str, float] = field(default_factory=dict)
     engine: str = "quorum"
     quality: tuple[Quality, ...] = ()
+    skipped_steps: int = 0
+
+
+class FailureReason(StrEnum):
+    """Reason of a failure that the training process itself reports."""
+
+    DIVERGED = "diverged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +116,7 @@ class Failure:
     """One start of a job's script that ended in an error.
 
     `signature` is equal for failures of one cause; `steps` counts the steps this start made.
+    `reason` is None where the process reported none.
     """
 
     instance: str
@@ -116,6 +127,7 @@ class Failure:
     steps: int
     last_lines: tuple[str, ...] = ()
     during_setup: bool = False
+    reason: FailureReason | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,7 +198,7 @@ _RULES: Final = (
     ),
     _rule(
         Category.DIVERGED,
-        r"^FloatingPointError|(?i:\bloss\b.{0,40}\b(?:nan|inf|infinite)\b|\bnan\b.{0,20}\bloss)",
+        r"^(?:FloatingPoint|Diverged)Error|(?i:\bloss\b.{0,40}\b(?:nan|inf|infinite)\b|\bnan\b.{0,20}\bloss)",
         "training diverged{place}: {error}",
     ),
     _rule(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from autoscaler.domain.report import Failure
+from autoscaler.domain.report import Failure, FailureReason
 
 FIRST_DELAY_SECONDS: Final = 2.0
 LONGEST_DELAY_SECONDS: Final = 300.0
@@ -36,6 +36,8 @@ def next_attempt(history: Sequence[Failure], retries: int, first_steps: int = 5)
     - A failure that comes back, with an equal signature, within the first steps of the next
       start is the script's own: it is not tried a third time.
     - A failed setup is tried once more, not oftener.
+    - Training that diverged is not tried again: from the last checkpoint the same steps follow.
+      Its owner resumes it with other settings.
     - A failure of a new kind after at least `PROGRESS_STEPS` steps opens a new count: the start
       before it did what it was for. One that was seen before does not, or a job that always dies
       at the same step would be paid for for ever.
@@ -74,6 +76,10 @@ class _Attempt:
         return all(failure.during_setup for failure in self.failures)
 
     @property
+    def has_diverged(self) -> bool:
+        return any(failure.reason is FailureReason.DIVERGED for failure in self.failures)
+
+    @property
     def cause(self) -> str:
         return (
             f"setup failed: {self.failures[0].cause}" if self.is_setup else self.failures[0].cause
@@ -104,6 +110,8 @@ def _refusal(
 ) -> str | None:
     """Why there is no retry, if so; `newest` are the last attempt and the one before it."""
     last = newest[-1]
+    if last.has_diverged:
+        return "not retried, it would diverge again"
     if last.is_setup and sum(attempt.is_setup for attempt in counted) > 1:
         return "not retried, setup is tried twice at most"
     early = last.signatures(most_steps=first_steps)

@@ -51,6 +51,7 @@ class Word(Enum):
     LEFT = auto()
     DONE = auto()
     FINISHED = auto()
+    DIVERGED = auto()
 
 
 Message = Stepped | TrainingReport | Word
@@ -185,6 +186,8 @@ def parse_message(line: bytes) -> Message | TrialCall | MeterReading | None:
                 return Word.DONE
             case "finished":
                 return Word.FINISHED
+            case "diverged":
+                return Word.DIVERGED
     except _NO_MESSAGE as error:
         _log.warning("the training process says what is no message: %s", error)
     return None

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 
-from autoscaler.domain.report import Failure, TrainingReport
+from autoscaler.domain.report import Failure, FailureReason, TrainingReport
 from autoscaler.domain.training import SOCKET_VARIABLE, TrainingDirective, TrainingSetup
 from autoscaler.node.instance import Instance
 from autoscaler.node.line import Line, Stepped, Word
@@ -121,7 +121,8 @@ class Trainer:
         exit_code = self.exit_code
         assert exit_code is not None
         failure = post_mortem(self._instance, start.attempt, start.log_offset, exit_code)
-        return replace(failure, steps=self.steps)
+        reason = FailureReason.DIVERGED if Word.DIVERGED in self._words else None
+        return replace(failure, steps=self.steps, reason=reason)
 
 
 def _training_setup(instance: Instance, assignment: Assignment, start: Start) -> TrainingSetup:

@@ -224,6 +224,8 @@ class Nodes:
             self._store.reports.add(held.job, each, origin, now_seconds)
             if each.checkpoint.error is not None:
                 self._once(held, "checkpoint failed", each.checkpoint.error, now_seconds)
+            if each.skipped_steps:
+                self._once(held, "skipped", _skipped_text(each.skipped_steps), now_seconds)
         if report.failure is not None:
             self._fail(held, report.failure, now_seconds)
 
@@ -294,3 +296,11 @@ class Nodes:
 
     def _tell(self, held: HeldInstance, kind: str, text: str, now_seconds: float) -> None:
         self._store.events.add(Event(now_seconds, kind, text, held.job))
+
+
+def _skipped_text(steps: int) -> str:
+    """Return the words for so many skipped steps; the number is rounded down to a power of 2."""
+    count = 1 << (steps.bit_length() - 1)
+    return (
+        f"at least {count} of its steps skipped: their gradient was not finite (NaN or infinity)"
+    )

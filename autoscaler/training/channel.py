@@ -91,6 +91,10 @@ class Channel:
         """Tell that this replica's part is over; the deciding one tells when the job's is."""
         self._send({"kind": "done"})
 
+    def diverged(self) -> None:
+        """Tell that the script fails as training diverged: to start it again would not help."""
+        self._send({"kind": "diverged"})
+
     def close(self, timeout_seconds: float = 5.0) -> None:
         """Send what waits, within the timeout, and hang up."""
         with self._changed:

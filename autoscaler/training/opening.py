@@ -270,6 +270,7 @@ def _restore(state: TrainingState, checkpoints: Checkpoints) -> None:
         found = message[0]
     if found is not None:
         state.restore(checkpoints, found)
+        state.counters.skipped_in_a_row = 0  # a resumed job gets all its tries
 
 
 def _engine(setup: TrainingSetup | None) -> Engine:

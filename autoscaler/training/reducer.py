@@ -49,7 +49,7 @@ class Reducer:
         self.sample: SampledSquares | None = None
         self.takes_small = True
         self.spans_instances = False
-        self._bare_model = model
+        self.bare_model = model
         self.model: nn.Module = model
         if dist.is_initialized():
             # Buckets must be equal on all replicas, also on one that joined just now: DDP
@@ -63,7 +63,7 @@ class Reducer:
         A gloo group that is still held when the interpreter ends aborts the process (measured:
         8 of 10 exits of two ranks); one that nobody holds can be destroyed cleanly.
         """
-        wrapper, self.model = self.model, self._bare_model
+        wrapper, self.model = self.model, self.bare_model
         if isinstance(wrapper, DistributedDataParallel):
             for held in ("reducer", "logger", "process_group"):
                 setattr(wrapper, held, None)

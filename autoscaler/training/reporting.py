@@ -71,7 +71,7 @@ class Reporter:
             replicas=replica.agreement.replicas,
             devices=replica.agreement.ranks,
             learning_rate=self._stepper.learning_rate(),
-            parameter_bytes=self._state.parameter_bytes,
+            parameter_bytes=self._state.synchronised_bytes,
             noise=replica.noise,
             goodput_measured=self._goodput(),
             observations=observations,
@@ -79,6 +79,7 @@ class Reporter:
             checkpoint=self._checkpoints.status,
             metrics=dict(self.metrics),
             engine=self.engine,
+            skipped_steps=counters.skipped_steps,
         )
 
     def _measure(self) -> None:

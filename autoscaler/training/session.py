@@ -23,7 +23,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from autoscaler.clock import Clock, SystemClock
-from autoscaler.domain.errors import CheckpointError
+from autoscaler.domain.errors import CheckpointError, DivergedError
 from autoscaler.training.loader import Collate, Indices
 from autoscaler.training.opening import Parts, Script, open_parts
 from autoscaler.training.rounds import Agreement
@@ -74,6 +74,7 @@ def session(
         TypeError, ValueError: an argument can't be used; the message names it.
         CheckpointError: there are checkpoints, but none can be used; or, at the end, the job's
             last state can't be saved.
+        DivergedError: 20 steps in a row had a gradient that was not finite, or a weight is not.
     """
     script = Script(
         model=model,
@@ -96,8 +97,8 @@ def session(
         watch.see(job)
     try:
         yield job
-    except Exception:
-        job.abandon()
+    except Exception as error:
+        job.abandon(error)
         raise
     job.finish()
 
@@ -203,10 +204,12 @@ class TrainingSession:
 
         Raises:
             CheckpointError: under Castor, the state can't be saved: the job is not complete.
+            DivergedError: no step has moved the model, or a weight is not finite.
         """
         parts = self._parts
         parts.loader.close()
         try:
+            parts.stepper.require_movement()
             if self._watch is None:
                 self._save_last(parts.replica.decides)
             if parts.reporter is not None:
@@ -217,14 +220,16 @@ class TrainingSession:
             self._depart()
         self.model = parts.reducer.model
 
-    def abandon(self) -> None:
-        """Leave as things are, and let the others go on. Called by `session` after an error.
+    def abandon(self, error: Exception) -> None:
+        """Leave after `error` without a word to the other ranks. Called by `session`.
 
-        Nothing of it waits for the other ranks of the instance: they may not come.
+        The other ranks of the instance are not awaited: they may not come.
         """
         self._parts.loader.close()
         self._parts.wait_for_checkpoint()
         if self._parts.channel is not None:
+            if isinstance(error, DivergedError):
+                self._parts.channel.diverged()
             self._parts.channel.close()
         with suppress(RuntimeError):  # what was wrong before is what is told
             self._parts.crew.abandon(self._parts.reducer)

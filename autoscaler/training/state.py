@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -19,7 +19,9 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from autoscaler.domain.errors import DivergedError
 from autoscaler.training.checkpoint import Checkpoints
+from autoscaler.training.finite import non_finite_names, written_buffers
 from autoscaler.training.noise import NoiseTracker
 
 
@@ -46,6 +48,8 @@ class Counters:
     `step` counts committed steps; `pass_index` and `position` are where the sampler stands;
     `progress_examples` are useful examples; `batch_total` is the batch in force. The gradient
     square and variance (of domain.NoiseScale) are the last that were clear, 0 before.
+    `skipped_steps` counts the steps among `step` that moved nothing, as their gradient was not
+    finite; `skipped_in_a_row` those since the last step that moved the model.
     """
 
     step: int = 0
@@ -56,6 +60,8 @@ class Counters:
     scheduler_steps: int = 0
     gradient_square: float = 0.0
     gradient_variance: float = 0.0
+    skipped_steps: int = 0
+    skipped_in_a_row: int = 0
     noise: NoiseTracker = field(default_factory=NoiseTracker)
 
 
@@ -73,6 +79,8 @@ class TrainingState:
         self._optimizer = optimizer
         self._scheduler = scheduler
         self.counters = counters
+        # A buffer may hold infinity on purpose, as an attention mask does.
+        self._non_finite_from_the_start = non_finite_names(_weights(model))
 
     def state_dict(self) -> dict[str, Any]:
         """The tree; its tensors are the live ones, not copies."""
@@ -97,14 +105,24 @@ class TrainingState:
         self.counters = Counters(**counters, noise=noise)
 
     @property
-    def parameter_bytes(self) -> int:
-        """The size of the model's parameters, which is what is synchronised every step."""
+    def synchronised_bytes(self) -> int:
+        """The size of what is summed over the ranks every step: gradients of what is trained.
+
+        Frozen parameters have none.
+        """
         return sum(
-            parameter.numel() * parameter.element_size() for parameter in self._model.parameters()
+            parameter.numel() * parameter.element_size()
+            for parameter in self._model.parameters()
+            if parameter.requires_grad
         )
 
     def save(self, checkpoints: Checkpoints, at_once: bool) -> None:
-        """Write a checkpoint: in the background, or `at_once`."""
+        """Write a checkpoint: in the background, or `at_once`.
+
+        Raises:
+            DivergedError: a weight is not finite. A checkpoint of it would displace a good one.
+        """
+        self._require_finite()
         is_unused = not self._optimizer.state
         model, optimizer = self._tensors()
         if is_unused:
@@ -116,6 +134,15 @@ class TrainingState:
         }
         save = checkpoints.save_now if at_once else checkpoints.save
         save(self.counters.step, {"model": model, "optimizer": optimizer}, rest)
+
+    def _require_finite(self) -> None:
+        broken = sorted(non_finite_names(_weights(self._model)) - self._non_finite_from_the_start)
+        if broken:
+            others = f" and {len(broken) - 1} more" if broken[1:] else ""
+            raise DivergedError(
+                f"{broken[0]}{others} is not finite at step {self.counters.step}, which is not "
+                "saved: lower the learning rate or check the data, then resume"
+            )
 
     def restore(self, checkpoints: Checkpoints, path: Path) -> None:
         """Become what the checkpoint at `path` says.
@@ -185,6 +212,11 @@ class TrainingState:
         structure, described = message
         received = [_receive(description) for description in described]
         self.load_state_dict(tree_unflatten(received, structure))
+
+
+def _weights(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters()
+    yield from written_buffers(model)
 
 
 def _saved_of(state: Mapping[str, Any], keys: frozenset[str]) -> dict[str, Any]:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+from autoscaler.domain.errors import DivergedError
 from autoscaler.goodput.efficiency import gain
 from autoscaler.training.crew import Crew
+from autoscaler.training.finite import (
+    MOST_SKIPPED_IN_A_ROW,
+    BufferGuard,
+    gradient_norm,
+    has_finite_gradients,
+)
 from autoscaler.training.learning_rate import LearningRateInputs
 from autoscaler.training.noise import GradientSquares
 from autoscaler.training.reducer import Reducer, SampledSquares
 from autoscaler.training.state import TrainingState
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +57,7 @@ class Stepper:
         self._parameters = [
             parameter for group in optimizer.param_groups for parameter in group["params"]
         ]
+        self._buffers = BufferGuard(reducer.bare_model)
         self._alone = True
         self._pending = GradientSquares()
         self._squares = GradientSquares()
@@ -55,6 +67,7 @@ class Stepper:
         self._alone = alone
         self._pending = GradientSquares()
         self._reducer.sample = SampledSquares() if samples else None
+        self._buffers.keep()
 
     def backward(self, loss: torch.Tensor, weight: float, examples: int, is_last: bool) -> None:
         """The backward pass of one micro-step; `weight` is its part in the mean over the step.
@@ -70,16 +83,41 @@ class Stepper:
     def end(self, step_examples: int, own_examples: int) -> bool:
         """Commit the step and move the parameters, or throw its gradients away.
 
-        Returns whether it was committed; the same on all ranks of the instance.
+        A committed step whose summed gradient is not finite moves nothing: it is skipped, on all
+        ranks of the job alike, and its examples count as taken.
+
+        Returns:
+            Whether the step was committed; the same on all ranks of the instance.
+
+        Raises:
+            DivergedError: `MOST_SKIPPED_IN_A_ROW` steps in a row were skipped.
         """
         committed = self._crew.commit()
-        if committed:
+        moved = committed and self._clip()
+        if moved:
             self._keep_sample(step_examples, own_examples)
             self._move(step_examples)
+        else:
+            self._buffers.restore()
         self._optimizer.zero_grad()
         self._reducer.model.zero_grad()  # also what the optimizer does not move
         self._reducer.sample = None
+        if committed:
+            self._count(step_examples, moved)
         return committed
+
+    def require_movement(self) -> None:
+        """Check that training has moved the model.
+
+        Raises:
+            DivergedError: every step was skipped, so there is nothing to complete.
+        """
+        counters = self._state.counters
+        if counters.step and counters.step == counters.skipped_steps:
+            raise DivergedError(
+                f"the gradient was not finite in any of {counters.step} steps: check the loss, "
+                "the data and the learning rate"
+            )
 
     def take_squares(self) -> GradientSquares:
         """The squares sampled since the last call, summed over the ranks of this instance."""
@@ -124,12 +162,19 @@ class Stepper:
             self._squares.big_inverse + 1 / step_examples,
         )
 
+    def _clip(self) -> bool:
+        """Clip the gradient where the script wants that. Return whether the gradient is finite."""
+        most = self._settings.max_gradient_norm
+        if most is None:
+            return has_finite_gradients(self._parameters)
+        norm = gradient_norm(self._parameters)
+        if not math.isfinite(float(norm)):
+            return False
+        nn.utils.clip_grads_with_norm_(self._parameters, most, norm)
+        return True
+
     def _move(self, step_examples: int) -> None:
-        if self._settings.max_gradient_norm is not None:
-            nn.utils.clip_grad_norm_(self._parameters, self._settings.max_gradient_norm)
-        # The end of a pass cuts a step short; below the initial batch there is no rule.
-        batch_total = max(step_examples, self._settings.initial_batch)
-        factor = self._learning_rate_factor(batch_total)
+        factor = self._learning_rate_factor(self._ruled_batch(step_examples))
         groups = self._optimizer.param_groups
         owned = [group["lr"] for group in groups]
         for group in groups:
@@ -137,14 +182,40 @@ class Stepper:
         self._optimizer.step()
         for group, learning_rate in zip(groups, owned, strict=True):
             group["lr"] = learning_rate
-        scale = batch_total / self._settings.initial_batch
-        useful_examples = step_examples * self._gain(batch_total) / scale
+
+    def _count(self, step_examples: int, moved: bool) -> None:
+        """Count a committed step; `moved`: it was not skipped."""
+        batch_total, initial = self._ruled_batch(step_examples), self._settings.initial_batch
         self._state.advance(
             step_examples,
-            useful_examples,
+            step_examples * self._gain(batch_total) * initial / batch_total,
             self._settings.pass_examples,
-            self._settings.initial_batch,
+            initial,
         )
+        counters = self._state.counters
+        if moved:
+            counters.skipped_in_a_row = 0
+            return
+        counters.skipped_steps += 1
+        counters.skipped_in_a_row += 1
+        if self._crew.is_leader and _is_power_of_two(counters.skipped_steps):
+            _log.warning(
+                "step %d is skipped, its gradient is not finite (NaN or infinity); %d so far",
+                counters.step,
+                counters.skipped_steps,
+            )
+        if counters.skipped_in_a_row >= MOST_SKIPPED_IN_A_ROW:
+            raise DivergedError(
+                f"the gradient was not finite in {MOST_SKIPPED_IN_A_ROW} steps in a row, to step "
+                f"{counters.step}: lower the learning rate or check the data, then resume"
+            )
+
+    def _ruled_batch(self, step_examples: int) -> int:
+        """Return the batch that the learning-rate rule and the gain are applied to.
+
+        The end of a pass cuts a step short; below the initial batch there is no rule.
+        """
+        return max(step_examples, self._settings.initial_batch)
 
     def _gain(self, batch_total: int) -> float:
         """AdaScale's gain at a batch, from the noise scale that was agreed on."""
@@ -153,3 +224,7 @@ class Stepper:
             return 1.0
         noise_examples = initial * counters.gradient_variance / counters.gradient_square
         return float(gain(noise_examples, initial, batch_total))
+
+
+def _is_power_of_two(count: int) -> bool:
+    return count & (count - 1) == 0

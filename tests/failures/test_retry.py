@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.domain.report import Failure
+from autoscaler.domain.report import Failure, FailureReason
 from autoscaler.failures.retry import (
     FIRST_DELAY_SECONDS,
     LONGEST_DELAY_SECONDS,
@@ -146,3 +148,10 @@ def test_any_job_that_only_fails_ends(made: list[Failure], retries: int) -> None
         assert FIRST_DELAY_SECONDS <= decision.delay_seconds <= LONGEST_DELAY_SECONDS
         retried += 1
     assert retried <= 3 * retries
+
+
+def test_training_that_diverged_is_not_retried() -> None:
+    diverged = replace(failure(1, "NaN", steps=5000), reason=FailureReason.DIVERGED)
+    decision = next_attempt([diverged], retries=3)
+    assert not decision.retry
+    assert decision.reason == "not retried, it would diverge again: the script raised NaN"

@@ -13,7 +13,7 @@ import pytest
 
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobSpec
-from autoscaler.domain.report import Failure
+from autoscaler.domain.report import Failure, FailureReason
 from autoscaler.wire.messages import NodeReport
 from tests.node.controller import FakeController
 from tests.node.site import STEADY, LaunchedInstance, Site, wait_until
@@ -152,6 +152,14 @@ def test_a_script_that_fails_tells_why_and_waits_for_the_next_attempt(site: Site
     assert len(instance.starts()) == 2
     assert controller.reports[-1].attempt == 2
     assert len(controller.failures) == 1
+
+
+def test_a_script_whose_training_diverged_reports_that_reason(site: Site) -> None:
+    controller = site.serve(job(FAIL_AT="4", DIVERGES="1"))
+    site.launch()
+    failure = the_failure(controller)
+    assert failure.reason is FailureReason.DIVERGED
+    assert failure.steps == 3
 
 
 def test_a_command_that_does_not_exist_is_said_to_be_missing(site: Site) -> None:

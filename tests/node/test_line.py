@@ -62,9 +62,11 @@ def test_each_hears_the_other(path: Path, channel: Channel) -> None:
     channel.left()
     channel.done()
     channel.finished()
+    channel.diverged()
     heard = []
-    wait_until(lambda: heard.extend(line.hear()) or len(heard) == 5)
-    assert heard == [Stepped(3), REPORT, Word.LEFT, Word.DONE, Word.FINISHED]
+    wait_until(lambda: heard.extend(line.hear()) or len(heard) == 6)
+    words = [Word.LEFT, Word.DONE, Word.FINISHED, Word.DIVERGED]
+    assert heard == [Stepped(3), REPORT, *words]
     assert news.is_set()
 
 

@@ -151,6 +151,18 @@ def test_heartbeats_are_taken_in_and_answered(api: Api) -> None:
         node.heartbeat(node_report(held, instance="job-1-1"))
 
 
+def test_skipped_steps_are_an_event_each_time_that_their_number_has_doubled(api: Api) -> None:
+    held, node = joined(api)
+    for count in (0, 1, 1, 2, 3, 4, 7):
+        training = training_report(step=100 + count, skipped_steps=count)
+        node.heartbeat(node_report(held, reports=(training,)))
+    texts = [e.text for e in api.world.store.events.latest("job", 50) if e.kind == "skipped"]
+    assert sorted(texts) == [
+        f"at least {count} of its steps skipped: their gradient was not finite (NaN or infinity)"
+        for count in (1, 2, 4)
+    ]
+
+
 def test_a_failure_is_kept_once_and_shown(api: Api) -> None:
     held, node = joined(api)
     failure = Failure(held.id, 1, 1, "no module named 'foo'", "x", 0, ("line one", "line two"))

@@ -13,6 +13,9 @@ from autoscaler.training.session import session
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "512"))
 EPOCHS = int(os.environ.get("EPOCHS", "20"))
+# The example of this index is not a number; from this step on, every loss is not a number.
+POISON = os.environ.get("POISON")
+POISONED_FROM = int(os.environ.get("POISONED_FROM", "1000000000"))
 STEP_SECONDS = float(os.environ.get("STEP_SECONDS", "0.02"))
 
 
@@ -24,6 +27,8 @@ class Lines(Dataset[tuple[torch.Tensor, torch.Tensor, int]]):
         self.inputs = torch.randn(EXAMPLES, 16, generator=generator)
         weights = torch.randn(16, generator=generator)
         self.targets = self.inputs @ weights + torch.randn(EXAMPLES, generator=generator)
+        if POISON is not None:
+            self.inputs[int(POISON)] = torch.nan
 
     def __len__(self) -> int:
         return EXAMPLES
@@ -43,9 +48,11 @@ def main() -> None:
         for inputs, targets, indices in job.batches(epochs=EPOCHS):
             before = state.counters.step
             time.sleep(STEP_SECONDS * len(inputs) / 32)
-            job.step(((job.model(inputs).squeeze(-1) - targets) ** 2).mean())
+            loss = ((job.model(inputs).squeeze(-1) - targets) ** 2).mean()
+            job.step(loss * torch.nan if before >= POISONED_FROM else loss)
             line = {
                 "step": before,
+                "skipped": state.counters.skipped_steps,
                 "committed": state.counters.step > before,
                 "batch": job.batch_size,
                 "learning_rate": job._parts.stepper.learning_rate(),

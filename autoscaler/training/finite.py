@@ -1,0 +1,98 @@
+"""Guards against NaN and infinity: gradients, weights, and buffers that a forward pass writes.
+
+One non-finite gradient makes every weight non-finite, and the next checkpoints with them. A step
+whose summed gradient is not finite is therefore skipped. The sum is equal on all ranks of the
+job, so each rank decides alone and all decide alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+MOST_SKIPPED_IN_A_ROW = 20
+
+
+def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
+    """Return the 2-norm of all gradients as a 32-bit scalar; not finite if a gradient is not."""
+    gradients = _gradients(parameters)
+    if not gradients:
+        return torch.tensor(0.0)
+    norm: Tensor = torch.linalg.vector_norm(_stacked(_norms(gradients)))
+    return norm
+
+
+def has_finite_gradients(parameters: Iterable[nn.Parameter]) -> bool:
+    """Return whether no gradient holds NaN or infinity.
+
+    A sum of finite numbers is finite, and on a CPU a sum takes a fifth of a norm's time.
+    """
+    gradients = _gradients(parameters)
+    if not gradients:
+        return True
+    on_cpu = all(gradient.device.type == "cpu" for gradient in gradients)
+    sums = [gradient.sum(dtype=_summed_as(gradient)) for gradient in gradients] if on_cpu else None
+    return bool(torch.isfinite(_stacked(sums or _norms(gradients))).all())
+
+
+def non_finite_names(tensors: Iterable[tuple[str, Tensor]]) -> frozenset[str]:
+    """Return the names of the floating-point tensors that hold NaN or infinity."""
+    return frozenset(
+        name
+        for name, tensor in tensors
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor.detach()).all())
+    )
+
+
+def written_buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the buffers of the model's state that a forward pass may write, by name.
+
+    BatchNorm writes its running statistics and counts its batches. Masks of truth values are
+    left out: they are large and constant.
+    """
+    kept = model.state_dict(keep_vars=True).keys()
+    for name, buffer in model.named_buffers():
+        if name in kept and buffer.dtype is not torch.bool:
+            yield name, buffer
+
+
+class BufferGuard:
+    """The model's buffers as they were before the present step, to undo what a step wrote."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._buffers = [buffer for _, buffer in written_buffers(model)]
+        self._kept = [buffer.detach().clone() for buffer in self._buffers]
+
+    def keep(self) -> None:
+        """Remember the buffers as they are now."""
+        if self._buffers:
+            torch._foreach_copy_(self._kept, self._buffers)
+
+    def restore(self) -> None:
+        """Set the buffers back to what `keep` remembered."""
+        if self._buffers:
+            torch._foreach_copy_(self._buffers, self._kept)
+
+
+def _gradients(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
+    gradients = (parameter.grad for parameter in parameters if parameter.grad is not None)
+    return [_values(gradient) for gradient in gradients]
+
+
+def _values(gradient: Tensor) -> Tensor:
+    return gradient._values() if gradient.is_sparse else gradient
+
+
+def _norms(gradients: list[Tensor]) -> list[Tensor]:
+    return list(torch._foreach_norm(gradients, 2, dtype=torch.float32))
+
+
+def _stacked(scalars: list[Tensor]) -> Tensor:
+    device = scalars[0].device
+    return torch.stack([scalar.to(device, torch.float32) for scalar in scalars])
+
+
+def _summed_as(gradient: Tensor) -> torch.dtype:
+    return torch.float64 if gradient.dtype == torch.float64 else torch.float32

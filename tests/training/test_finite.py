@@ -1,0 +1,194 @@
+"""Gradients and weights that are not finite: the step is skipped, and no checkpoint is spoilt."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from autoscaler.clock import VirtualClock
+from autoscaler.domain.errors import DivergedError
+from autoscaler.training.finite import MOST_SKIPPED_IN_A_ROW, has_finite_gradients
+from autoscaler.training.session import TrainingSession, session
+from tests.training.alone import script, under_castor
+from tests.training.fleet import Fleet, wait_until
+from tests.training.traces import assert_replicas_agree, is_training
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
+BAD = 21
+
+
+def _normalised() -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+    return model, torch.optim.Adam(model.parameters(), lr=0.01)
+
+
+def _examples(bad: float = torch.nan) -> TensorDataset:
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(64, 4, generator=generator)
+    inputs[BAD] = bad
+    return TensorDataset(inputs, torch.randn(64, 1, generator=generator))
+
+
+def _train(job: TrainingSession, epochs: int, factor: float = 1.0) -> None:
+    for inputs, targets in job.batches(epochs=epochs):
+        job.step(nn.functional.mse_loss(job.model(inputs), targets) * factor)
+
+
+@pytest.mark.parametrize("max_grad_norm", [None, 1.0])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_step_with_a_bad_example_is_skipped_and_nothing_else_changes(
+    bad: float, max_grad_norm: float | None
+) -> None:
+    data = _examples(bad)
+    model, optimizer = _normalised()
+    with session(
+        model, optimizer, data, batch_size=16, shuffle=False, max_grad_norm=max_grad_norm
+    ) as job:
+        _train(job, epochs=2)
+        counters = job._parts.state.counters
+    assert (counters.step, counters.skipped_steps, counters.skipped_in_a_row) == (8, 2, 0)
+    plain, plain_optimizer = _normalised()
+    for start in (0, 32, 48) * 2:
+        inputs, targets = data[start : start + 16]
+        plain_optimizer.zero_grad()
+        nn.functional.mse_loss(plain(inputs), targets).backward()
+        if max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(plain.parameters(), max_grad_norm)
+        plain_optimizer.step()
+    for (name, ours), theirs in zip(
+        model.state_dict().items(), plain.state_dict().values(), strict=True
+    ):
+        if ours.is_floating_point():
+            assert torch.allclose(ours, theirs, atol=1e-6), name
+
+
+def test_training_that_diverges_fails_and_its_checkpoint_stays_good(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    its_script = script(*_normalised(), _examples(0.0))
+    job, parts, channel = under_castor(tmp_path, its_script, clock)
+    assert parts.checkpoints is not None
+    _train(job, epochs=1)
+    job._save(at_once=True)
+    good = copy.deepcopy(parts.state.state_dict())
+    parts.checkpoint_interval_seconds = 0.0
+    with pytest.raises(DivergedError, match="20 steps in a row, to step 24") as raised:
+        _train(job, epochs=99, factor=torch.nan)
+    job.abandon(raised.value)
+    assert channel.said[-1] == "diverged"
+    assert "finished" not in channel.said
+    job, parts, _ = under_castor(tmp_path, script(*_normalised(), _examples(0.0)), clock)
+    assert parts.state.counters.step >= 4
+    assert parts.state.counters.skipped_in_a_row == 0, "a resumed job gets all its tries"
+    for name, value in parts.state.state_dict()["model"].items():
+        assert torch.equal(value, good["model"][name]), name
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
+    job, parts, channel = under_castor(
+        tmp_path, script(*_normalised(), _examples(0.0)), VirtualClock()
+    )
+    assert parts.checkpoints is not None
+    _train(job, epochs=1)
+    job._save(at_once=True)
+    _train(job, epochs=2)
+    with torch.no_grad():
+        parts.reducer.bare_model[0].weight[0, 0] = torch.inf
+    with pytest.raises(DivergedError, match=r"0\.weight is not finite at step 8"):
+        job.finish()
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000000000004"]
+    assert "finished" not in channel.said
+
+
+def test_a_buffer_may_be_infinite_on_purpose(tmp_path: Path) -> None:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 1)
+            self.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.layer(inputs)
+            return result
+
+    model = Masked()
+    with session(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.01),
+        _examples(0.0),
+        batch_size=16,
+        checkpoint_directory=str(tmp_path),
+    ) as job:
+        _train(job, epochs=1)
+    assert (tmp_path / "step-000000000004").is_dir()
+
+
+def test_training_in_which_no_step_moved_the_model_is_not_complete() -> None:
+    model, optimizer = _normalised()
+    with (
+        pytest.raises(DivergedError, match="any of 4 steps"),
+        session(model, optimizer, _examples(0.0), batch_size=16) as job,
+    ):
+        _train(job, epochs=1, factor=torch.nan)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_large_gradients_are_finite_in_every_precision(kind: torch.dtype) -> None:
+    parameter = nn.Parameter(torch.ones(1000, dtype=kind))
+    parameter.grad = torch.full((1000,), 60_000.0, dtype=kind)
+    assert has_finite_gradients([parameter])
+    parameter.grad[7] = -torch.inf
+    parameter.grad[8] = torch.inf
+    assert not has_finite_gradients([parameter])
+
+
+def test_sparse_gradients_are_checked() -> None:
+    embedding = nn.Embedding(5, 2, sparse=True)
+    (embedding(torch.tensor([1, 1, 3])).sum() * torch.nan).backward()
+    assert not has_finite_gradients(embedding.parameters())
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    fleet = Fleet(tmp_path, checkpoint_interval_seconds=0.5)
+    yield fleet
+    fleet.stop()
+
+
+def test_all_replicas_skip_the_step_that_one_of_them_spoilt(fleet: Fleet) -> None:
+    first = fleet.start(EPOCHS="100000", POISON="5")
+    second = fleet.start(EPOCHS="100000", POISON="5", SEED="1")
+    wait_until(lambda: any(is_training(replica, 2) for replica in fleet.replicas))
+    at = first.step
+    wait_until(lambda: min(first.step, second.step) > at + 64, what="four passes of 16 steps")
+    for replica in fleet.replicas:
+        replica.kill()
+    assert_replicas_agree(fleet)
+    counts = {line["step"]: line["skipped"] for line in second.steps()}
+    assert all(counts[line["step"]] == line["skipped"] for line in first.steps()[-32:-4])
+    by_pass = len(second.steps()) // 16
+    skipped = second.steps()[-1]["skipped"] - second.steps()[0]["skipped"]
+    assert by_pass - 1 <= skipped <= by_pass + 1, "one step of 16 has the bad example"
+    assert second.steps()[-1]["weight"] == second.steps()[-1]["weight"], "weights are numbers"
+
+
+def test_replicas_whose_training_diverges_all_fail_and_leave_the_good_checkpoint(
+    fleet: Fleet,
+) -> None:
+    replicas = [fleet.start(EPOCHS="100000", POISONED_FROM="150", SEED=seed) for seed in "01"]
+    wait_until(lambda: any(is_training(replica, 2) for replica in replicas))
+    assert [replica.wait(60) for replica in replicas] == [1, 1]
+    for replica in replicas:
+        assert replica.of_kind("diverged") and not replica.of_kind("finished")
+        assert "DivergedError: the gradient was not finite in 20 steps" in replica.log.read_text()
+        assert replica.steps()[-1]["skipped"] == MOST_SKIPPED_IN_A_ROW - 1
+    resumed = fleet.start(EPOCHS="100000")
+    wait_until(lambda: resumed.step > 180, what="the job goes on from its last checkpoint")
+    assert resumed.steps()[0]["step"] > 0
