@@ -34,6 +34,7 @@ def plan(
     from autoscaler.cli import planning
     from autoscaler.cli.output import print_json
     from autoscaler.clock import SystemClock
+    from autoscaler.domain.errors import SpecError
     from autoscaler.wire.messages import PlanView
 
     now_seconds = SystemClock().now()
@@ -44,6 +45,8 @@ def plan(
 
         require_plots(plot)
     view = planning.plan_of(options, now_seconds)
+    if plot is not None and view.unknown is not None:
+        raise SpecError("a plot needs to know how much there is to do: set it", "total_progress")
     if plot is not None:
         draw_frontier(view, plot, now_seconds)
     if as_json:

@@ -43,7 +43,7 @@ def plan_of(options: PlanOptions, now_seconds: float) -> PlanView:
     """What the job would come to if it were submitted now.
 
     Raises:
-        SpecError: a file can't be used, or nobody knows how much there is to do.
+        SpecError: a file can't be used.
         Unavailable: no controller answers, and no offers were given.
     """
     spec = load_job(options.job, now_seconds).spec
@@ -59,7 +59,13 @@ def plan_of(options: PlanOptions, now_seconds: float) -> PlanView:
 
 
 def print_plan(view: PlanView, now_seconds: float) -> None:
-    """The frontier as a table, and where the objective lands on it."""
+    """Print the frontier as a table, and where the objective lands on it.
+
+    Where nobody knows how much there is to do, print prices and the first decision.
+    """
+    if view.unknown is not None:
+        _print_rates(view, now_seconds)
+        return
     parts: list[RenderableType] = [
         Text(f"{view.job}: {objective_words(view, now_seconds)}", style="bold"),
         Text(view.known, style="dim"),
@@ -75,6 +81,25 @@ def print_plan(view: PlanView, now_seconds: float) -> None:
         parts.append(Text(_band_words(view.chosen.seconds_band, view.chosen.usd_band)))
     parts.append(Text(f"first decision: {view.decision}"))
     print_whole(Group(*parts))
+
+
+def _print_rates(view: PlanView, now_seconds: float) -> None:
+    right = ("devices", "price", "useful\nexamples/s")
+    table = words_table("allocation", *right, wraps=("allocation",), right=right)
+    for rate in view.rates:
+        speed = rate.examples_per_second
+        table.add_row(
+            _words(rate.allocation.instances, rate.allocation.offer),
+            str(rate.allocation.devices),
+            f"{money(rate.usd_per_hour)}/h",
+            "not measured" if speed is None else number(speed),
+        )
+    heading = f"{view.job}: {objective_words(view, now_seconds)}"
+    known, decision = Text(view.known, style="dim"), Text(f"first decision: {view.decision}")
+    heading_line = Text(heading, style="bold")
+    print_whole(
+        Group(heading_line, known, Text(), table, Text(), decision, Text(view.unknown or ""))
+    )
 
 
 def _band_words(seconds: tuple[float, float], usd: tuple[float, float]) -> str:

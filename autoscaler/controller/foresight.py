@@ -96,23 +96,25 @@ def foresee(
     policy: Policy,
     now_seconds: float,
 ) -> Foresight:
-    """What would come of the job if it were submitted now and had the supply to itself.
+    """Return the plan of the job if it were submitted now and had the supply to itself.
 
-    `memory` is what is remembered of its program; without one the models' priors alone speak.
+    Where nobody knows how much there is to do, the frontier has rates alone.
+
+    Args:
+        spec: the job.
+        memory: measurements of its program; None: only the priors of the models are known.
+        now: offers and limits.
+        policy: the policy whose first decision is asked.
+        now_seconds: seconds since the Unix epoch.
 
     Raises:
-        SpecError: the job is not valid, nobody knows how much there is to do, nobody sells an
-            offer that the job names, or nothing that is offered can run it.
+        SpecError: the job is not valid, no provider sells an offer that it names, or no offer can
+            run it.
     """
     require_valid_job(spec)
     _require_sold(spec, now.offers)
     snapshot = _snapshot(spec, memory, now, now_seconds)
     job = snapshot.jobs[0]
-    if job.remaining_examples is None:
-        raise SpecError(
-            "nobody knows yet how much there is to do: say how many useful examples it takes",
-            "total_progress",
-        )
     found = frontier(job, snapshot)
     if found is None:
         raise SpecError(

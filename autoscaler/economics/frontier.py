@@ -17,7 +17,7 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.objective import AfterDeadline
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.aims import ends_of, stages_that_keep
-from autoscaler.economics.candidates import candidates
+from autoscaler.economics.candidates import Candidates, candidates
 from autoscaler.economics.forecast import Range, range_of
 from autoscaler.economics.objectives import (
     price_range,
@@ -51,13 +51,23 @@ class Prospect:
 
 
 @dataclass(frozen=True, slots=True)
+class HourlyRate:
+    """Price of one allocation, and useful examples a second there; None: not measured yet."""
+
+    allocation: Allocation
+    usd_per_hour: float
+    examples_per_second: Range | None
+
+
+@dataclass(frozen=True, slots=True)
 class Frontier:
     """What one job may have, if it has the supply to itself.
 
     `corners` rise in cost and fall in time; `others` are all other allocations. `chosen` is
     where the objective lands, None where it wants nothing. `value_of_time` ($/h) is what it comes
     to without a deadline or a budget. `chance` is that of keeping those, None where there are
-    none. `shortfall` says why the objective can't be kept and what could be.
+    none. `shortfall` says why the objective can't be kept and what could be. `rates` are there
+    only where nobody knows how much there is to do, and then nothing else is.
     """
 
     corners: tuple[Prospect, ...]
@@ -66,6 +76,7 @@ class Frontier:
     value_of_time: float
     chance: float | None = None
     shortfall: str | None = None
+    rates: tuple[HourlyRate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,20 +88,20 @@ class _Courses:
 
 
 def frontier(job: JobSnapshot, snapshot: Snapshot) -> Frontier | None:
-    """The frontier of a job that holds nothing yet; None if nothing that is offered can run it.
+    """Return the frontier of a job that holds nothing yet; None if no offer can run it.
 
-    Raises:
-        ValueError: it is not known how much there is to do.
+    Where nobody knows how much there is to do, only the rates of its allocations are known.
     """
     work = job.remaining_examples
-    if work is None or not np.isfinite(work):
-        raise ValueError(f"job {job.id}: it is not known how much there is to do")
     supply = supply_of(snapshot)
     at = Ground(candidates(job, supply), job.switching, supply.maximum, has_run=False)
     if not len(at.candidates):
         return None
     prices = price_range(job, supply)
     asked = value_of_time(job.objective, prices)
+    if work is None or not np.isfinite(work):
+        rates = _rates(at.candidates)
+        return Frontier((), (), None, asked * SECONDS_PER_HOUR, rates=rates)
     field = _Field(at, work, spot_field(job, snapshot, asked))
     ends = ends_of(job, supply)
     corners, others = field.corners()
@@ -115,6 +126,18 @@ def frontier(job: JobSnapshot, snapshot: Snapshot) -> Frontier | None:
         if isinstance(kept, Stages):
             instead = field.drawn(field.prospect(kept.first, kept.then, kept.change_examples))
     return Frontier(corners, others, instead, asked * SECONDS_PER_HOUR, 0.0, text)
+
+
+def _rates(sizes: Candidates) -> tuple[HourlyRate, ...]:
+    """Return price and speed of each allocation, the cheapest first."""
+    return tuple(
+        HourlyRate(
+            sizes.allocation(place),
+            float(sizes.usd_per_second[place]) * SECONDS_PER_HOUR,
+            range_of(sizes.goodput[:, place]) if sizes.measured[place] else None,
+        )
+        for place in np.argsort(sizes.usd_per_second, kind="stable").tolist()
+    )
 
 
 class _Field:

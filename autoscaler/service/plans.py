@@ -8,9 +8,15 @@ from autoscaler.controller.foresight import Circumstances, Foresight, foresee
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.program import ProgramMemory
-from autoscaler.economics.frontier import Prospect
+from autoscaler.economics.frontier import HourlyRate, Prospect
 from autoscaler.policies.registry import create_policy
-from autoscaler.wire.messages import PlanView, ProspectView
+from autoscaler.wire.messages import PlanView, ProspectView, RateView
+
+_UNKNOWN = (
+    "not known yet: the time and cost of the whole job, because nobody knows how much there is to "
+    "do. Set total_progress in the job file (useful examples), or submit the job: it reports its "
+    "total within its first minute, and the next plan of the same program uses that"
+)
 
 
 def plan_ahead(
@@ -44,6 +50,18 @@ def plan_view(spec: JobSpec, foreseen: Foresight) -> PlanView:
         shortfall=found.shortfall,
         decision=foreseen.decision.reason,
         known=_known_from(foreseen.memory),
+        unknown=_UNKNOWN if found.rates else None,
+        rates=tuple(_rate_view(rate) for rate in found.rates),
+    )
+
+
+def _rate_view(rate: HourlyRate) -> RateView:
+    speed = rate.examples_per_second
+    return RateView(
+        allocation=rate.allocation,
+        usd_per_hour=rate.usd_per_hour,
+        examples_per_second=None if speed is None else speed.median,
+        examples_per_second_band=None if speed is None else (speed.low, speed.high),
     )
 
 

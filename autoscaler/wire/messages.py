@@ -166,13 +166,27 @@ class ProspectView:
 
 
 @dataclass(frozen=True, slots=True)
+class RateView:
+    """Price of one allocation, and its useful examples a second: median, and 90 % of draws.
+
+    The examples are None where no step was measured there.
+    """
+
+    allocation: Allocation
+    usd_per_hour: float
+    examples_per_second: float | None
+    examples_per_second_band: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
 class PlanView:
     """What a job that is not submitted yet would come to.
 
     `frontier` rises in cost and falls in time, `others` are all other allocations. `chosen` is
     where the objective lands; `chance` is that of keeping its deadline and budget, `shortfall`
     says why they can't be kept, and what could be. `decision` is the controller's first. `known`
-    tells what all this is known from.
+    tells what all this is known from. Where nobody knows how much there is to do, `unknown` says
+    so and how it becomes known, `rates` has prices, and the frontier is empty.
     """
 
     job: str
@@ -185,6 +199,8 @@ class PlanView:
     shortfall: str | None
     decision: str
     known: str
+    unknown: str | None = None
+    rates: tuple[RateView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,10 +54,25 @@ def test_what_can_not_be_kept_is_told_with_what_can(files: Path) -> None:
     assert "<- instead" in told
 
 
+def test_a_plan_of_an_unknown_total_shows_prices_and_the_first_instance(files: Path) -> None:
+    printed = plan("--offers", "offers.yaml")
+    assert "1 x slow" in printed
+    assert "/h" in printed and "not measured" in printed
+    assert "first decision: start toy on" in printed
+    assert "Set total_progress in the job file" in printed.replace("\n", " ")
+    view = json.loads(plan("--offers", "offers.yaml", "--json"))
+    assert view["chosen"] is None and view["frontier"] == []
+    prices = [rate["usd_per_hour"] for rate in view["rates"]]
+    assert prices == sorted(prices) and prices[0] > 0
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--offers", "offers.yaml"), "total_progress: nobody knows yet how much there is"),
+        (
+            ("--offers", "offers.yaml", "--plot", "plan.svg"),
+            "total_progress: a plot needs to know how much there is to do",
+        ),
         (("--profiles", "profiles"), "--profiles: goes with --offers"),
         (
             ("--offers", "offers.yaml", "--profiles", "profiles", "--application", "bert"),

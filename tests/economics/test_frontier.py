@@ -132,9 +132,12 @@ def test_noise_that_is_remembered_to_grow_makes_large_sizes_faster() -> None:
     assert later.corners[-1].seconds.median < 0.9 * now.corners[-1].seconds.median
 
 
-def test_without_an_end_there_is_no_frontier() -> None:
-    with pytest.raises(ValueError, match="how much there is to do"):
-        found(job(remaining_examples=None))
+def test_without_a_known_end_there_are_only_rates() -> None:
+    known = found(job(remaining_examples=None))
+    assert known.corners == () and known.chosen is None
+    prices = [rate.usd_per_hour for rate in known.rates]
+    assert prices == sorted(prices) and prices[0] > 0
+    assert found(job()).rates == ()
 
 
 def test_what_no_offer_can_run_has_no_frontier() -> None:
