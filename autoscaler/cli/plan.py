@@ -35,7 +35,7 @@ def plan(
     from autoscaler.cli.output import print_json
     from autoscaler.clock import SystemClock
     from autoscaler.domain.errors import SpecError
-    from autoscaler.wire.messages import PlanView
+    from autoscaler.wire.plan_messages import PlanView
 
     now_seconds = SystemClock().now()
     options = planning.PlanOptions(job, offers, profiles or (), application)

@@ -24,7 +24,7 @@ from autoscaler.spec.objective_text import describe_objective
 from autoscaler.spec.offers_file import OffersFile, load_offers
 from autoscaler.spec.quantities import format_duration, format_money
 from autoscaler.wire.connection import connect
-from autoscaler.wire.messages import PlanView, ProspectView
+from autoscaler.wire.plan_messages import PlanView, ProspectView
 
 _HERE, _INSTEAD = "<- your objective", "<- instead"
 

@@ -55,9 +55,9 @@ from autoscaler.wire.messages import (
     NodeReply,
     NodeReport,
     OffersView,
-    PlanView,
     Submission,
 )
+from autoscaler.wire.plan_messages import PlanView
 
 _LONGEST_WAIT_SECONDS = 25.0
 _STATUS: dict[type[CastorError], int] = {

@@ -10,7 +10,7 @@ from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.economics.frontier import HourlyRate, Prospect
 from autoscaler.policies.registry import create_policy
-from autoscaler.wire.messages import PlanView, ProspectView, RateView
+from autoscaler.wire.plan_messages import PlanView, ProspectView, RateView
 
 _UNKNOWN = (
     "not known yet: the time and cost of the whole job, because nobody knows how much there is to "

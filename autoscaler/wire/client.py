@@ -35,9 +35,9 @@ from autoscaler.wire.messages import (
     NodeReply,
     NodeReport,
     OffersView,
-    PlanView,
     Submission,
 )
+from autoscaler.wire.plan_messages import PlanView
 from autoscaler.wire.study_messages import (
     StudyAnswers,
     StudyBudget,

@@ -9,7 +9,7 @@ from autoscaler.domain.offer import Offer
 from autoscaler.service.plans import plan_ahead
 from autoscaler.simulator.profiles import Profile
 from autoscaler.simulator.recollection import recollection
-from autoscaler.wire.messages import PlanView
+from autoscaler.wire.plan_messages import PlanView
 from tests.simulator import toy
 from tests.simulator.test_simulation import ARRIVALS, FAST, SLOW, Trial
 

@@ -19,7 +19,7 @@ from autoscaler.cli.pictures.canvas import (
 from autoscaler.cli.planning import allocation_words, objective_words
 from autoscaler.cli.tables import money
 from autoscaler.spec.quantities import format_duration
-from autoscaler.wire.messages import PlanView, ProspectView
+from autoscaler.wire.plan_messages import PlanView, ProspectView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
