@@ -107,6 +107,9 @@ class Deployment:
         self.store: Store = open_store(settings.store_url or f"sqlite:///{state / 'castor.db'}")
         self.authentication = Authentication(self.store, load_key(state / "secret.key"), clock)
         self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="castor-call")
+        self.termination_workers = ThreadPoolExecutor(
+            _WORKERS, thread_name_prefix="castor-termination"
+        )
         self.controller = self._controller(policy, url)
         self.app = self._app()
 
@@ -127,7 +130,8 @@ class Deployment:
 
     def close(self) -> None:
         """Let calls that are under way end, and close the store. Instances go on."""
-        self.workers.shutdown(wait=True, cancel_futures=True)
+        for workers in (self.workers, self.termination_workers):
+            workers.shutdown(wait=True, cancel_futures=True)
         self.store.close()
 
     def _controller(self, policy: Policy, url: str) -> Controller:
@@ -154,6 +158,7 @@ class Deployment:
                 LighthouseSettings(engine=settings.engine),
             ),
             workers=self.workers,
+            termination_workers=self.termination_workers,
             clock=self._clock,
             user_data=lambda held: self._user_data(held, url),
             on_outcome=self.wake.set,

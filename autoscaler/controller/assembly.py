@@ -6,9 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from autoscaler.clock import Clock
-from autoscaler.controller.calls import Calls, Lighthouses, Workers, launch_token
+from autoscaler.controller.calls import (
+    Calls,
+    CallWorkers,
+    Lighthouses,
+    Workers,
+    launch_token,
+)
 from autoscaler.controller.controller import Controller
 from autoscaler.controller.converging import Converging
+from autoscaler.controller.fleet_budget import FleetBudget
+from autoscaler.controller.launch_gate import LaunchGate
 from autoscaler.controller.lingering import Lingering
 from autoscaler.controller.market import Market
 from autoscaler.controller.observation import Observer
@@ -26,6 +34,9 @@ from providers.base import Provider
 class ControllerParts:
     """What differs between deployments.
 
+    `workers` make launches and keep lighthouses, `termination_workers` end instances; None: the
+    same do both, which is right only where no call can hang.
+
     `user_data` is what an instance finds at its start; `on_outcome` is called after each call
     to a cloud, `on_hand_over` with each instance that has become another job's, `on_capacity` with
     each that has waited in its cloud's queue, when that has capacity for it. `truth` is what a
@@ -40,6 +51,7 @@ class ControllerParts:
     workers: Workers
     clock: Clock
     user_data: Callable[[HeldInstance], str]
+    termination_workers: Workers | None = None
     on_outcome: Callable[[], None] = lambda: None
     on_hand_over: Callable[[str], None] = lambda instance: None
     on_capacity: Callable[[HeldInstance], None] = lambda held: None
@@ -54,9 +66,12 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
         parts.providers, settings.fleet_usd_per_hour, settings.discounts, parts.files_network
     )
     controller_id = store.settings.controller_id()
-    calls = Calls(store, market, parts.lighthouses, parts.workers, parts.user_data, clock)
-    calls.on_outcome = parts.on_outcome
     spending = StudySpending(store)
+    fleet_budget = FleetBudget(store, settings.fleet_usd)
+    workers = CallWorkers(parts.workers, parts.termination_workers or parts.workers)
+    gate = LaunchGate(store, settings, fleet_budget, spending)
+    calls = Calls(store, market, parts.lighthouses, workers, gate, parts.user_data, clock)
+    calls.on_outcome = parts.on_outcome
     lingering = Lingering(store, settings, spending)
     converging = Converging(
         store,
@@ -65,7 +80,7 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
         lambda instance, offer: launch_token(controller_id, instance, offer),
     )
     converging.on_hand_over = parts.on_hand_over
-    observer = Observer(store, market, parts.workers, settings, clock)
+    observer = Observer(store, market, workers.terminations, settings, clock)
     observer.on_capacity = parts.on_capacity
     return Controller(
         store=store,
@@ -77,5 +92,6 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
         calls=calls,
         settings=settings,
         spending=spending,
+        fleet_budget=fleet_budget,
         truth=parts.truth,
     )

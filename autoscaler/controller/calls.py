@@ -1,7 +1,11 @@
-"""Carries intents out: the only place that launches, and the only one that terminates.
+"""Calls to clouds that carry out intents: all launches and terminations are made here.
 
-An intent was written down before it comes here. A call may be made again after a crash: a launch
-with its token is the same launch. What the cloud's answer means is decided by its type.
+An intent is written down before its call is made. A call may be made again after a crash: a launch
+with its token is the same launch. The type of the cloud's answer decides what follows.
+
+A launch may wait long for its call, in a queue of workers or for a throttled cloud. So at the
+moment of the call it is checked again: the instance is wanted, its job takes instances, nothing is
+frozen, no budget is used up.
 """
 
 from __future__ import annotations
@@ -10,10 +14,12 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from autoscaler.clock import Clock
+from autoscaler.controller.launch_gate import LaunchGate
 from autoscaler.controller.market import Market
 from autoscaler.domain.errors import (
     CastorError,
@@ -24,6 +30,7 @@ from autoscaler.domain.errors import (
     ProviderError,
     QuotaExceeded,
     Throttled,
+    Unavailable,
 )
 from autoscaler.domain.instance import (
     CONTROLLER_TAG,
@@ -83,6 +90,18 @@ def light(store: Store, lighthouses: Lighthouses, job: str) -> None:
         store.jobs.set_lighthouse(job, address)
 
 
+@dataclass(frozen=True, slots=True)
+class CallWorkers:
+    """Workers of each kind of call, so that launches that hang delay no termination."""
+
+    launches: Workers
+    terminations: Workers
+
+    def of(self, kind: IntentKind) -> Workers:
+        """Return the workers that make calls of this kind."""
+        return self.launches if kind is IntentKind.LAUNCH else self.terminations
+
+
 class Calls:
     """Makes the calls that are due, each in a worker, none twice at a time."""
 
@@ -91,7 +110,8 @@ class Calls:
         store: Store,
         market: Market,
         lighthouses: Lighthouses,
-        workers: Workers,
+        workers: CallWorkers,
+        gate: LaunchGate,
         user_data: Callable[[HeldInstance], str],
         clock: Clock,
     ) -> None:
@@ -99,6 +119,7 @@ class Calls:
         self._market = market
         self._lighthouses = lighthouses
         self._workers = workers
+        self._gate = gate
         self._user_data = user_data
         self._clock = clock
         self._controller = store.settings.controller_id()
@@ -107,9 +128,9 @@ class Calls:
         self.on_outcome: Callable[[], None] = lambda: None
 
     def carry_out(self, now_seconds: float, launches: bool = True) -> int:
-        """Start every call that is due and not under way; returns how many.
+        """Start every call that is due and not under way; return how many.
 
-        Without `launches` they wait, and nothing is bought.
+        Without `launches` no launch is started.
         """
         started = 0
         for intent in self._store.intents.pending(now_seconds):
@@ -119,7 +140,7 @@ class Calls:
                 if intent.id in self._under_way:
                     continue
                 self._under_way.add(intent.id)
-            self._workers.submit(partial(self._make, intent))
+            self._workers.of(intent.kind).submit(partial(self._make, intent))
             started += 1
         return started
 
@@ -128,10 +149,10 @@ class Calls:
             if intent not in self._store.intents.of_instance(intent.instance):
                 return  # it was settled or put off since it was found to be due
             held = self._store.instances.get(intent.instance)
-            if intent.kind is IntentKind.LAUNCH:
-                self._launch(intent, held)
-            else:
+            if intent.kind is IntentKind.TERMINATE:
                 self._terminate(intent, held)
+            elif self._may_launch(held):
+                self._launch(intent, held)
         except Exception as error:  # the edge of a worker: whatever it is, the call is made again
             _log.exception("intent %s of %s", intent.kind, intent.instance)
             self._try_again(intent, error, None)
@@ -140,7 +161,15 @@ class Calls:
                 self._under_way.discard(intent.id)
             self.on_outcome()
 
+    def _may_launch(self, held: HeldInstance) -> bool:
+        """Return whether to go on with a launch; an obstacle leaves its intent pending."""
+        obstacle = self._gate.obstacle(held, self._clock.now())
+        if obstacle is not None:
+            _log.info("%s is not launched now: %s", held.id, obstacle)
+        return obstacle is None
+
     def _launch(self, intent: Intent, held: HeldInstance) -> None:
+        """Call the cloud, if the launch is still wanted after all that may take long."""
         light(self._store, self._lighthouses, held.job)
         tags = {
             CONTROLLER_TAG: self._controller,
@@ -148,13 +177,18 @@ class Calls:
             INSTANCE_TAG: held.id,
         }
         request = LaunchRequest(intent.token, held.offer, tags, self._user_data(held))
+        if not self._store.instances.begin_launch(held.id, self._clock.now()):
+            return
         try:
             launched = self._market.launch(request)
         except _NOTHING_LAUNCHED as error:
             self._refused(held, error)
+        except Unavailable as error:
+            self._try_again(intent, error, None)
         except ProviderError as error:
             retry_seconds = error.retry_after_seconds if isinstance(error, Throttled) else None
-            self._try_again(intent, error, retry_seconds)
+            is_unsent = intent.sent_seconds is None
+            self._try_again(intent, error, retry_seconds, is_unsent)
         else:
             self._store.instances.observe_cloud(held.id, launched, self._clock.now())
             self._store.capacity.accepted(held.offer)
@@ -191,11 +225,16 @@ class Calls:
         self._store.events.add(Event(now_seconds, "launch refused", text, held.job))
 
     def _try_again(
-        self, intent: Intent, error: Exception, retry_after_seconds: float | None
+        self,
+        intent: Intent,
+        error: Exception,
+        retry_after_seconds: float | None,
+        is_unsent: bool = False,
     ) -> None:
         wait_seconds = retry_after_seconds or min(2.0**intent.attempts, _LONGEST_RETRY_SECONDS)
         text = str(error) or type(error).__name__
         try:
-            self._store.intents.failed(intent.id, text, self._clock.now() + wait_seconds)
+            retry_seconds = self._clock.now() + wait_seconds
+            self._store.intents.failed(intent.id, text, retry_seconds, is_unsent)
         except CastorError:
             _log.exception("intent %d of %s stays as it is", intent.id, intent.instance)

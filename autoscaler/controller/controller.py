@@ -117,6 +117,7 @@ class Controller:
         calls: Calls,
         settings: ControllerSettings,
         spending: StudySpending,
+        fleet_budget: FleetBudget,
         truth: Callable[[str], Truth | None] = lambda job: None,
     ) -> None:
         self._store = store
@@ -128,7 +129,7 @@ class Controller:
         self._calls = calls
         self._settings = settings
         self._study_troubles = Troubles("study")
-        self._fleet_budget = FleetBudget(store, settings.fleet_usd)
+        self._fleet_budget = fleet_budget
         self._study_budgets = StudyBudgets(store, spending, self._study_troubles)
         studies = StudySnapshots(store, converging.lingering, spending, self._study_troubles)
         self._snapshots = Snapshots(store, market, settings, studies, truth)

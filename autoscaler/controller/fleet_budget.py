@@ -30,20 +30,17 @@ class FleetBudget:
     def __init__(self, store: Store, budget_usd: Decimal | None) -> None:
         self._store = store
         self._budget_usd = budget_usd
-        self._spent_usd = Decimal(0)
-        self._added_up_seconds = float("-inf")
+        # What everything had cost when the ledger was last added up, and when that was.
+        self._added_up = (Decimal(0), float("-inf"))
 
     def guard(
         self, jobs: Sequence[JobRecord], held: Sequence[HeldInstance], now_seconds: float
     ) -> None:
-        """See to it; `jobs` have not ended, `held` is all that is paid for."""
-        if self._budget_usd is None:
-            return
-        usd_per_hour = sum((each.costing_usd_per_hour for each in held), Decimal(0))
-        leaving_seconds = max(map(usual_seconds, jobs), default=0.0) if held else 0.0
-        spent_usd = self._spent(usd_per_hour, now_seconds)
-        leaving_usd = _cost(usd_per_hour, leaving_seconds) + last_saves_usd(jobs, held)
-        if spent_usd + leaving_usd < self._budget_usd:
+        """Stop all `jobs` if the budget is used up.
+
+        `jobs` are those that have not ended, `held` all instances that are paid for.
+        """
+        if not self.is_used_up(jobs, held, now_seconds):
             return
         cause = (
             f"the budget of ${self._budget_usd} for everything is used up: serve with a larger "
@@ -55,12 +52,31 @@ class FleetBudget:
                 self._store.events.add(Event(now_seconds, "budget", cause, job.id))
                 _log.info("%s budget: %s", job.id, cause)
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is such a budget."""
+        return self._budget_usd is not None
+
+    def is_used_up(
+        self, jobs: Sequence[JobRecord], held: Sequence[HeldInstance], now_seconds: float
+    ) -> bool:
+        """Return whether all jobs have to leave their instances now to stay within the budget."""
+        if self._budget_usd is None:
+            return False
+        usd_per_hour = sum((each.costing_usd_per_hour for each in held), Decimal(0))
+        leaving_seconds = max(map(usual_seconds, jobs), default=0.0) if held else 0.0
+        spent_usd = self._spent(usd_per_hour, now_seconds)
+        leaving_usd = _cost(usd_per_hour, leaving_seconds) + last_saves_usd(jobs, held)
+        return spent_usd + leaving_usd >= self._budget_usd
+
     def _spent(self, usd_per_hour: Decimal, now_seconds: float) -> Decimal:
-        since_seconds = now_seconds - self._added_up_seconds
+        """Return what everything has cost; workers may ask beside the loop."""
+        spent_usd, added_up_seconds = self._added_up
+        since_seconds = now_seconds - added_up_seconds
         if since_seconds >= _ADDED_UP_SECONDS:
-            self._spent_usd = Ledger(self._store.ledger.entries()).total(now_seconds)
-            self._added_up_seconds, since_seconds = now_seconds, 0.0
-        return self._spent_usd + _cost(usd_per_hour, since_seconds)
+            spent_usd = Ledger(self._store.ledger.entries()).total(now_seconds)
+            self._added_up, since_seconds = (spent_usd, now_seconds), 0.0
+        return spent_usd + _cost(usd_per_hour, max(since_seconds, 0.0))
 
 
 def _cost(usd_per_hour: Decimal, seconds: float) -> Decimal:

@@ -121,6 +121,11 @@ class Market:
         return frozenset[str]().union(*told)
 
     @property
+    def names(self) -> frozenset[str]:
+        """The names of all providers."""
+        return frozenset(self._providers)
+
+    @property
     def asked_seconds(self) -> Mapping[str, float]:
         """When each provider answered last."""
         return dict(self._asked_seconds)

@@ -133,6 +133,7 @@ class Observer:
         for notice in listing.interruptions:
             self._at_the_edge(partial(self._reclaim, notice, alive, now_seconds))
         self._bury_vanished(listing, alive, now_seconds)
+        self._drop_unwanted_launches(listing, alive, now_seconds)
 
     def _take_in_one(
         self, seen: CloudInstance, alive: dict[str, HeldInstance], now_seconds: float
@@ -220,15 +221,51 @@ class Observer:
     ) -> None:
         """End what complete lists have left out for long: a cloud forgets what ended long ago."""
         listed = {seen.id for seen in listing.instances}
-        providers = {offer.id: offer.provider for offer in self._market.offers}
+        covered = self._covered(listing, alive)
         for held in alive.values():
-            is_sure = providers.get(held.offer) in listing.answered
+            is_sure = held.id in covered
             if held.cloud_id is None or held.cloud_id in listed or not is_sure:
                 self._missing.pop(held.id, None)
                 continue
             first_seconds = self._missing.setdefault(held.id, now_seconds)
             if now_seconds - first_seconds >= self._settings.vanished_seconds:
                 self._bury(held, now_seconds)
+
+    def _covered(self, listing: Listing, alive: dict[str, HeldInstance]) -> frozenset[str]:
+        """Return the instances whose clouds a listing covers.
+
+        The cloud of an instance whose offer is no longer sold is not known: all have to answer.
+        """
+        providers = {offer.id: offer.provider for offer in self._market.offers}
+        is_complete = self._market.names <= listing.answered
+        return frozenset(
+            held.id
+            for held in alive.values()
+            if is_complete or providers.get(held.offer) in listing.answered
+        )
+
+    def _drop_unwanted_launches(
+        self, listing: Listing, alive: dict[str, HeldInstance], now_seconds: float
+    ) -> None:
+        """Give up unwanted launches of unknown outcome that complete lists do not show.
+
+        They are not sent again: that might buy what nobody wants. An instance that is shown
+        after all is billed and terminated.
+        """
+        listed = {seen.tags.get(INSTANCE_TAG) for seen in listing.instances}
+        covered = self._covered(listing, alive)
+        for held in alive.values():
+            is_waiting = held.cloud_id is None and held.desired is Desired.ABSENT
+            if not is_waiting or held.id in listed or held.id not in covered:
+                continue
+            for intent in self._store.intents.of_instance(held.id):
+                is_launch = intent.kind is IntentKind.LAUNCH
+                called_seconds = intent.sent_seconds or held.requested_seconds
+                is_late = now_seconds - called_seconds >= self._settings.unknown_launch_seconds
+                if is_launch and intent.state is IntentState.PENDING and is_late:
+                    text = f"{held.id}: not wanted, and no list of its cloud shows it"
+                    self._store.instances.launch_failed(held.id, text, now_seconds)
+                    self._tell(now_seconds, "launch dropped", text, held.job)
 
     def _bury(self, held: HeldInstance, now_seconds: float) -> None:
         assert held.cloud_id is not None, "it was listed before"

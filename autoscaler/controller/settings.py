@@ -24,6 +24,8 @@ class ControllerSettings:
             or checkpoints are long (`controller.leaving`).
         orphan_seconds: the least age at which an instance that nobody ordered is ended.
         completion_seconds: how long other replicas may go on after one has completed the job.
+        unknown_launch_seconds: an unwanted launch whose outcome is not known is dropped once
+            complete listings have not shown its instance for this long.
         vanished_seconds: an instance that complete listings leave out for this long has ended.
         keep_seconds: how long decisions with their inputs, and events, are kept.
         fleet_usd_per_hour: what all instances together may cost an hour.
@@ -41,6 +43,7 @@ class ControllerSettings:
     drain_seconds: float = 90.0
     orphan_seconds: float = 60.0
     completion_seconds: float = 600.0
+    unknown_launch_seconds: float = 120.0
     vanished_seconds: float = 600.0
     keep_seconds: float = 30 * 86400.0
     fleet_usd_per_hour: float | None = None

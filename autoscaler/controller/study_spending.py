@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 
@@ -67,56 +67,31 @@ class StudyBudgets:
         instances: Mapping[str, Sequence[HeldInstance]],
         now_seconds: float,
     ) -> None:
-        """See to the studies of these jobs, which have not ended; `instances` are by job.
+        """Stop the trials of every study whose budget is used up.
 
-        What is held goes on costing until it has drained and the cloud has ended it.
+        `jobs` are those that have not ended, and `instances` are by job.
         """
         trials: dict[str, list[JobRecord]] = defaultdict(list)
         for job in jobs:
             if job.spec.study is not None:
                 trials[job.spec.study].append(job)
         self._troubles.keep(set(trials))
-        not_ended = {job.id for job in jobs}
-        left_over = self._left_over(not_ended, instances)
         for study, own in trials.items():
-            held = [each for job in own for each in instances.get(job.id, ())]
-            held += left_over.get(study, ())
-            see_to = partial(self._see_to, study, own, jobs, held, now_seconds)
-            self._troubles.attempt(study, "budget", see_to)
+            end = partial(self._end_if_used_up, study, own, jobs, instances, now_seconds)
+            self._troubles.attempt(study, "budget", end)
 
-    def _see_to(
+    def _end_if_used_up(
         self,
         study: str,
-        own: Sequence[JobRecord],
+        trials: Sequence[JobRecord],
         jobs: Sequence[JobRecord],
-        held: Sequence[HeldInstance],
+        instances: Mapping[str, Sequence[HeldInstance]],
         now_seconds: float,
     ) -> None:
-        """See to one study; `own` are its jobs among all, `held` is what it pays for."""
-        terms = self._store.studies.terms(study)
-        if terms is None or terms.objective.budget_usd is None:
-            return
-        spent_usd = self._spending.spent(study, jobs, now_seconds)
-        records = self._store.studies.trials(study)
-        leaving_seconds = max(usual_seconds(job) for job in own) + _unit_seconds(records)
-        rate_usd_per_hour = float(sum(each.costing_usd_per_hour for each in held))
-        to_come_usd = Decimal(rate_usd_per_hour * leaving_seconds / 3600)
-        to_come_usd += last_saves_usd(own, held)
-        if spent_usd + to_come_usd >= terms.objective.budget_usd:
-            self._end(study, own, now_seconds)
-
-    def _left_over(
-        self,
-        not_ended: Collection[str],
-        instances: Mapping[str, Sequence[HeldInstance]],
-    ) -> Mapping[str, Sequence[HeldInstance]]:
-        """What jobs still hold that have ended, by their study."""
-        found: dict[str, list[HeldInstance]] = defaultdict(list)
-        for job in instances:
-            study = None if job in not_ended else self._store.jobs.get(job).spec.study
-            if study is not None:
-                found[study] += instances[job]
-        return found
+        if is_study_budget_used_up(
+            self._store, self._spending, study, jobs, instances, now_seconds
+        ):
+            self._end(study, trials, now_seconds)
 
     def _end(self, study: str, trials: Sequence[JobRecord], now_seconds: float) -> None:
         cause = budget_used_up(study)
@@ -125,6 +100,49 @@ class StudyBudgets:
                 self._store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, cause)
                 self._store.events.add(Event(now_seconds, "budget", cause, job.id))
                 _log.info("%s budget: %s", job.id, cause)
+
+
+def is_study_budget_used_up(
+    store: Store,
+    spending: StudySpending,
+    study: str,
+    jobs: Sequence[JobRecord],
+    instances: Mapping[str, Sequence[HeldInstance]],
+    now_seconds: float,
+) -> bool:
+    """Return whether the trials of a study have to leave now to stay within its budget.
+
+    `jobs` are all jobs that have not ended, and `instances` all that is held, by job. What is
+    held goes on costing until it has drained and the cloud has ended it.
+    """
+    terms = store.studies.terms(study)
+    if terms is None or terms.objective.budget_usd is None:
+        return False
+    trials = [job for job in jobs if job.spec.study == study]
+    held = _held_by_study(store, study, jobs, instances)
+    spent_usd = spending.spent(study, jobs, now_seconds)
+    records = store.studies.trials(study)
+    leaving_seconds = max(map(usual_seconds, trials), default=0.0) + _unit_seconds(records)
+    rate_usd_per_hour = float(sum(each.costing_usd_per_hour for each in held))
+    to_come_usd = Decimal(rate_usd_per_hour * leaving_seconds / 3600)
+    to_come_usd += last_saves_usd(trials, held)
+    return spent_usd + to_come_usd >= terms.objective.budget_usd
+
+
+def _held_by_study(
+    store: Store,
+    study: str,
+    jobs: Sequence[JobRecord],
+    instances: Mapping[str, Sequence[HeldInstance]],
+) -> list[HeldInstance]:
+    """Return what the trials of a study hold, also those that have ended."""
+    study_of = {job.id: job.spec.study for job in jobs}
+    return [
+        held
+        for job, held_by_job in instances.items()
+        if (study_of[job] if job in study_of else store.jobs.get(job).spec.study) == study
+        for held in held_by_job
+    ]
 
 
 def _unit_seconds(records: Sequence[TrialRecord]) -> float:

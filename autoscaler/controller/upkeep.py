@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from autoscaler.controller.calls import Lighthouses, Workers
 from autoscaler.controller.finishing import COMPLETE_FACT, at_work, has_done_its_part, is_over
+from autoscaler.controller.job_budget import budget_cause, is_job_budget_used_up
 from autoscaler.controller.keeper import LighthouseKeeper
-from autoscaler.controller.leaving import end_seconds, last_saves_usd, usual_seconds
+from autoscaler.controller.leaving import end_seconds
 from autoscaler.controller.lingering import Lingering, needs_light
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.instance import (
@@ -18,7 +19,6 @@ from autoscaler.domain.instance import (
 )
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.failures.retry import next_attempt
-from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.events import Event
 from autoscaler.store.store import Store
 
@@ -170,25 +170,11 @@ class Upkeep:
     def _guard_budget(
         self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
     ) -> None:
-        """Stop a job before it can spend more than its budget, whatever was planned.
-
-        What it holds goes on costing until it has drained and the cloud has ended it.
-        """
-        budget_usd = job.spec.objective.budget_usd
-        if budget_usd is None or job.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
+        """Stop a job before it can spend more than its budget, whatever was planned."""
+        if job.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
             return
-        ledger = Ledger(self._store.ledger.entries(job.id))
-        rate_usd_per_hour = float(sum(held.costing_usd_per_hour for held in instances))
-        leaving_usd = rate_usd_per_hour * usual_seconds(job) / 3600
-        leaving_usd += float(last_saves_usd([job], instances))
-        spent_usd = float(ledger.spent(job.id, now_seconds))
-        if instances and spent_usd + leaving_usd >= float(budget_usd):
-            sent_usd = ledger.transfers(lambda charge: charge.job).get(job.id)
-            on_the_way = f", ${sent_usd:.2f} of it by its files on their way" if sent_usd else ""
-            cause = (
-                f"budget of ${budget_usd} used up{on_the_way}: submit it again with a larger "
-                "budget"
-            )
+        if is_job_budget_used_up(self._store, job, instances, now_seconds):
+            cause = budget_cause(self._store, job)
             self._store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, cause)
             self._tell(now_seconds, "budget", cause, job.id)
 

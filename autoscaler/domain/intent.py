@@ -23,7 +23,15 @@ class IntentState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """One call for one instance; `not_before_seconds` is its back-off."""
+    """One call to a cloud for one instance.
+
+    Attributes:
+        attempts: failed calls so far.
+        not_before_seconds: the earliest time of the next call, as the back-off sets it.
+        sent_seconds: when the last launch call was made whose outcome is not known. None while
+            no instance can have come of this intent: it was never sent, or the cloud has
+            definitely refused every call.
+    """
 
     id: int
     kind: IntentKind
@@ -33,3 +41,4 @@ class Intent:
     attempts: int
     not_before_seconds: float
     error: str | None = None
+    sent_seconds: float | None = None

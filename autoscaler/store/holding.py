@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.instance import (
-    HANDED_OVER_FACT,
     NETWORK_FACT,
-    START_FACT,
     CloudInstance,
     CloudState,
     Desired,
@@ -18,7 +16,7 @@ from autoscaler.domain.instance import (
     InstancePhase,
 )
 from autoscaler.domain.intent import Intent, IntentKind, IntentState
-from autoscaler.domain.job import JobPhase, JobRecord
+from autoscaler.domain.job import JobPhase
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.spending import EntryKind, LedgerEntry
 from autoscaler.domain.transfer import TransferAccount
@@ -27,6 +25,8 @@ from autoscaler.store.transfers import line_seconds, settled
 
 # The id of an intent that the store has not numbered yet.
 UNNUMBERED = 0
+# The error of a launch that was dropped before a cloud was called.
+NOT_WANTED = "not wanted any more before it was launched"
 
 _AT_WORK = (
     InstancePhase.PREPARING,
@@ -35,8 +35,8 @@ _AT_WORK = (
     InstancePhase.TRAINING,
     InstancePhase.WAITING,
 )
-# What is to be known of an instance whatever job it works for.
-_FACTS_OF_INSTANCE = (START_FACT, NETWORK_FACT)
+# The phases of a job for which instances are ordered and launched.
+TAKES_INSTANCES = (JobPhase.PENDING, JobPhase.RUNNING)
 _TOLD_BY_NODES = frozenset((*_AT_WORK, InstancePhase.DRAINING, InstancePhase.DRAINED))
 
 
@@ -48,15 +48,6 @@ class Order:
     offer: Offer
     devices_used: int
     token_of: Callable[[str], str]
-    now_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class HandOver:
-    """An instance is to be another job's from now on, with so many of its devices at work."""
-
-    job: str
-    devices_used: int
     now_seconds: float
 
 
@@ -83,7 +74,7 @@ def ordered(order: Order, phase: JobPhase, places: Iterable[Place]) -> Holding:
         Conflict: the job, in that phase, is stopping or has ended.
     """
     job, offer = order.job, order.offer
-    if phase not in (JobPhase.PENDING, JobPhase.RUNNING):
+    if phase not in TAKES_INSTANCES:
         raise Conflict(f"job {job} is {phase}: nothing is ordered for it any more")
     slot, generation = next_place(list(places))
     held = HeldInstance(
@@ -105,71 +96,9 @@ def ordered(order: Order, phase: JobPhase, places: Iterable[Place]) -> Holding:
     return Holding(held, offer.minimum_billed_seconds, launch)
 
 
-def handed_over(
-    holding: Holding, order: HandOver, jobs: tuple[JobRecord, JobRecord], places: Iterable[Place]
-) -> Holding:
-    """As an instance of another job of the same study; `places` are all that job ever had.
-
-    `jobs` are the one that holds it and the one that is to. Their bills meet in one moment, and
-    what it owes for what it has sent is the first one's.
-
-    Raises:
-        Conflict: it is not to be had, or not for this job.
-    """
-    held, (before, after) = holding.held, jobs
-    if before.id == after.id and not has_left(held):
-        return holding
-    _require_free(holding, before, after)
-    holding = _with_transfer(holding, order.now_seconds)
-    held, last = holding.held, holding.last_line
-    assert last is not None, "what was launched has a bill"
-    at_seconds = line_seconds(order.now_seconds, last.at_seconds)
-    slot, generation = next_place(list(places))
-    closed = replace(last, kind=EntryKind.CLOSE, at_seconds=at_seconds)
-    # A moment later, less than is billed: should it have ended by then, it is closed at once.
-    opened = replace(last, job=after.id, at_seconds=math.nextafter(at_seconds, math.inf))
-    moved = replace(
-        held,
-        job=after.id,
-        slot=slot,
-        generation=generation,
-        devices_used=order.devices_used,
-        desired=Desired.PRESENT,
-        phase=InstancePhase.PREPARING,
-        requested_seconds=order.now_seconds,
-        training_seconds=None,
-        draining_seconds=None,
-        transfer=replace(held.transfer, before=before.id),
-        facts=_facts_of_instance(held) | {HANDED_OVER_FACT: str(order.now_seconds)},
-    )
-    return _with_line(_with_line(replace(holding, held=moved), closed), opened)
-
-
-def _require_free(holding: Holding, before: JobRecord, after: JobRecord) -> None:
-    held = holding.held
-    if before.spec.study is None or before.spec.study != after.spec.study:
-        raise Conflict(f"instance {held.id}: {before.id} and {after.id} are not of one study")
-    if not before.phase.is_final and not has_left(held):
-        raise Conflict(f"instance {held.id} is still held by job {before.id}")
-    if after.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
-        raise Conflict(f"job {after.id} is {after.phase}: it takes no instance any more")
-    leaves = held.desired is Desired.ABSENT and not has_left(held)
-    if leaves or holding.termination is not None or held.phase is InstancePhase.ENDED:
-        raise Conflict(f"instance {held.id} leaves: it goes to no other job")
-    if held.reclaim_seconds is not None or held.joined_seconds is None:
-        raise Conflict(f"instance {held.id} is taken back, or was never there")
-
-
 def has_left(held: HeldInstance) -> bool:
     """Whether its job has let it go and it has left that, as a trial does that waits."""
     return held.desired is Desired.ABSENT and held.phase is InstancePhase.DRAINED
-
-
-def _facts_of_instance(held: HeldInstance) -> dict[str, str]:
-    known = {fact: held.facts[fact] for fact in _FACTS_OF_INSTANCE if fact in held.facts}
-    if START_FACT in known or held.training_seconds is None or held.launched_seconds is None:
-        return known
-    return known | {START_FACT: str(held.training_seconds - held.launched_seconds)}
 
 
 def unwanted(held: HeldInstance, now_seconds: float) -> HeldInstance:
@@ -215,12 +144,43 @@ def to_be_taken_back(held: HeldInstance, reclaim_seconds: float) -> HeldInstance
 
 
 def to_be_terminated(holding: Holding, now_seconds: float, facts: Mapping[str, str]) -> Holding:
-    """Wanted no more, with the intent to terminate it, once; `facts` are of why."""
+    """Return the holding as unwanted, with one intent to terminate its instance.
+
+    An instance whose launch no cloud can have carried out ends at once and is not billed.
+    `facts` state the reason.
+    """
     held = unwanted(holding.held, now_seconds)
     if held.phase is InstancePhase.ENDED:
         return holding
-    told = replace(held, facts={**held.facts, **facts})
-    return _with_termination(replace(holding, held=told), now_seconds)
+    unwanted_holding = replace(holding, held=replace(held, facts={**held.facts, **facts}))
+    if is_unsent(holding.launch):
+        return refused(unwanted_holding, NOT_WANTED, now_seconds)
+    return _with_termination(unwanted_holding, now_seconds)
+
+
+def is_unsent(launch: Intent) -> bool:
+    """Return whether a launch is still to be made and no instance can have come of it."""
+    return launch.state is IntentState.PENDING and launch.sent_seconds is None
+
+
+def may_be_sent(holding: Holding, phase: JobPhase) -> bool:
+    """Return whether the launch of a holding is still to be made, for a job in `phase`."""
+    is_pending = holding.launch.state is IntentState.PENDING
+    is_wanted = holding.held.desired is Desired.PRESENT and phase in TAKES_INSTANCES
+    return is_pending and is_wanted
+
+
+def sent(holding: Holding, phase: JobPhase, now_seconds: float) -> Holding:
+    """Return the holding with its launch marked as sent, if the launch is still wanted.
+
+    An unwanted launch that was never sent ends its instance, unbilled. An unwanted launch whose
+    outcome is not known stays as it is.
+    """
+    if may_be_sent(holding, phase):
+        return replace(holding, launch=replace(holding.launch, sent_seconds=now_seconds))
+    if is_unsent(holding.launch):
+        return refused(holding, NOT_WANTED, now_seconds)
+    return holding
 
 
 def seen_in_cloud(holding: Holding, seen: CloudInstance, now_seconds: float) -> Holding:
@@ -245,7 +205,7 @@ def seen_in_cloud(holding: Holding, seen: CloudInstance, now_seconds: float) -> 
         holding = _with_termination(holding, now_seconds)
     if seen.state is not CloudState.TERMINATED:
         return holding
-    holding = _with_transfer(holding, now_seconds)
+    holding = with_transfer(holding, now_seconds)
     return _ended(holding, now_seconds if seen.ended_seconds is None else seen.ended_seconds)
 
 
@@ -264,7 +224,7 @@ def repriced(holding: Holding, offer: Offer, now_seconds: float) -> Holding:
         usd_per_hour=usd_per_hour,
         extras_usd_per_hour=extras,
     )
-    lined = _with_line(_with_line(holding, closed), opened)
+    lined = with_line(with_line(holding, closed), opened)
     priced = replace(held, usd_per_hour=usd_per_hour, extras_usd_per_hour=extras)
     return replace(lined, held=priced)
 
@@ -278,7 +238,7 @@ def billed_again(holding: Holding, now_seconds: float) -> Holding:
     opened = replace(
         last, kind=EntryKind.OPEN, at_seconds=math.nextafter(last.at_seconds, math.inf)
     )
-    return _with_termination(_with_line(holding, opened), now_seconds, again=True)
+    return _with_termination(with_line(holding, opened), now_seconds, again=True)
 
 
 def refused(holding: Holding, error: str, now_seconds: float) -> Holding:
@@ -292,7 +252,7 @@ def refused(holding: Holding, error: str, now_seconds: float) -> Holding:
         raise Conflict(f"instance {held.id} was launched: it is {held.cloud_id}")
     if held.phase is InstancePhase.ENDED:
         return holding
-    holding = _with_transfer(holding, now_seconds)  # its agent may have been heard all the same
+    holding = with_transfer(holding, now_seconds)  # its agent may have been heard all the same
     return replace(
         holding,
         held=replace(holding.held, phase=InstancePhase.ENDED, ended_seconds=now_seconds),
@@ -333,7 +293,7 @@ def _launched(holding: Holding, launched_seconds: float) -> Holding:
         extras_usd_per_hour=held.extras_usd_per_hour,
     )
     launched = replace(held, phase=phase, launched_seconds=launched_seconds)
-    return replace(_with_line(holding, opened), held=launched)
+    return replace(with_line(holding, opened), held=launched)
 
 
 def _ended(holding: Holding, ended_seconds: float) -> Holding:
@@ -342,9 +302,7 @@ def _ended(holding: Holding, ended_seconds: float) -> Holding:
         if last.kind is EntryKind.CLOSE:
             return holding
         ended_seconds = max(ended_seconds, last.at_seconds)
-        holding = _with_line(
-            holding, replace(last, kind=EntryKind.CLOSE, at_seconds=ended_seconds)
-        )
+        holding = with_line(holding, replace(last, kind=EntryKind.CLOSE, at_seconds=ended_seconds))
     elif held.phase is InstancePhase.ENDED and held.ended_seconds is not None:
         ended_seconds = held.ended_seconds
     return replace(
@@ -354,11 +312,12 @@ def _ended(holding: Holding, ended_seconds: float) -> Holding:
     )
 
 
-def _with_line(holding: Holding, line: LedgerEntry) -> Holding:
+def with_line(holding: Holding, line: LedgerEntry) -> Holding:
+    """Return the holding with one more line of its bill to write."""
     return replace(holding, last_line=line, new_lines=(*holding.new_lines, line))
 
 
-def _with_transfer(holding: Holding, now_seconds: float) -> Holding:
+def with_transfer(holding: Holding, now_seconds: float) -> Holding:
     """With a line for what it owes for what it has sent and fetched, if it does."""
     lined = settled(holding.held, now_seconds)
     return replace(holding, held=lined.held, new_lines=(*holding.new_lines, *lined.new_lines))

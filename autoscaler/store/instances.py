@@ -12,17 +12,20 @@ from dataclasses import replace
 
 from autoscaler.domain.errors import UnknownInstance
 from autoscaler.domain.instance import CloudInstance, HeldInstance, InstancePhase
+from autoscaler.domain.job import JobPhase
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.transfer import TransferCount
+from autoscaler.store.hand_over import HandOver
 from autoscaler.store.holding import (
-    HandOver,
     Holding,
     Order,
     billed_again,
     heard,
+    may_be_sent,
     refused,
     repriced,
     seen_in_cloud,
+    sent,
     to_be_taken_back,
     to_be_terminated,
     unwanted,
@@ -104,9 +107,10 @@ class Instances(ABC):
     def request_termination(
         self, instance: str, now_seconds: float, facts: Mapping[str, str] | None = None
     ) -> HeldInstance:
-        """Want an instance no more, and write down the intent to terminate it, once.
+        """Mark an instance as unwanted, and write down one intent to terminate it.
 
-        `facts`, of why, are added to those known.
+        An instance whose launch was never sent, or was only ever definitely refused, ends at
+        once and is never billed. `facts`, of why, are added to those known.
 
         Raises:
             UnknownInstance: there is none.
@@ -116,6 +120,23 @@ class Instances(ABC):
             return to_be_terminated(holding, now_seconds, facts or {})
 
         return self._change_holding(instance, terminate).held
+
+    def begin_launch(self, instance: str, now_seconds: float) -> bool:
+        """Mark the launch of an instance as sent; return whether the call is to be made.
+
+        The mark is written before the provider is called, in the transaction that reads whether
+        the instance is wanted and its job takes instances. An unwanted launch that was never
+        sent ends its instance, unbilled.
+
+        Raises:
+            UnknownInstance: there is none.
+        """
+
+        def send(holding: Holding, phase: JobPhase) -> Holding:
+            return sent(holding, phase, now_seconds)
+
+        holding, phase = self._change_of_job(instance, send)
+        return may_be_sent(holding, phase)
 
     def observe_cloud(
         self, instance: str, seen: CloudInstance, now_seconds: float
@@ -263,6 +284,12 @@ class Instances(ABC):
         self, instance: str, change: Callable[[HeldInstance], Lined]
     ) -> HeldInstance:
         """Keep what `change` makes of an instance, and its lines; nothing if it raises."""
+
+    @abstractmethod
+    def _change_of_job(
+        self, instance: str, change: Callable[[Holding, JobPhase], Holding]
+    ) -> tuple[Holding, JobPhase]:
+        """Keep what `change` makes of a holding and the phase of its job; nothing if it raises."""
 
     @abstractmethod
     def _change_holding(self, instance: str, change: Callable[[Holding], Holding]) -> Holding:

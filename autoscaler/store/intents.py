@@ -37,17 +37,20 @@ class Intents(ABC):
         """
         self._change(intent, _done)
 
-    def failed(self, intent: int, error: str, retry_seconds: float | None) -> None:
-        """The call failed: make it again from `retry_seconds` on, or give it up if that is None.
+    def failed(
+        self, intent: int, error: str, retry_seconds: float | None, is_unsent: bool = False
+    ) -> None:
+        """Put a failed call off until `retry_seconds`, or give the intent up if that is None.
 
         A launch is given up with `Instances.launch_failed`, which ends its instance too. A
         launch that is settled already stays so; a termination that was told to the cloud but
-        had no effect may be made again.
+        had no effect may be made again. `is_unsent` states that no call of the intent so far can
+        have launched an instance, and clears `Intent.sent_seconds`.
 
         Raises:
             Conflict: there is no such intent, or it is a launch and not to be made again.
         """
-        self._change(intent, lambda known: _failed(known, error, retry_seconds))
+        self._change(intent, lambda known: _failed(known, error, retry_seconds, is_unsent))
 
     @abstractmethod
     def _change(self, intent: int, change: Callable[[Intent], Intent]) -> None:
@@ -65,13 +68,14 @@ def _done(intent: Intent) -> Intent:
     return replace(intent, state=IntentState.DONE, error=None)
 
 
-def _failed(intent: Intent, error: str, retry_seconds: float | None) -> Intent:
+def _failed(intent: Intent, error: str, retry_seconds: float | None, is_unsent: bool) -> Intent:
     if intent.kind is IntentKind.LAUNCH:
         if intent.state is not IntentState.PENDING:
             return intent
         if retry_seconds is None:
             raise Conflict(f"intent {intent.id} is a launch: end its instance, {intent.instance}")
-    tried = replace(intent, attempts=intent.attempts + 1, error=error)
+    sent_seconds = None if is_unsent else intent.sent_seconds
+    tried = replace(intent, attempts=intent.attempts + 1, error=error, sent_seconds=sent_seconds)
     if retry_seconds is None:
         return replace(tried, state=IntentState.FAILED)
     return replace(tried, state=IntentState.PENDING, not_before_seconds=retry_seconds)

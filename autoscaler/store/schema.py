@@ -176,6 +176,7 @@ class IntentRow(Table):
     attempts: Mapped[int]
     not_before_seconds: Mapped[float]
     error: Mapped[str | None]
+    sent_seconds: Mapped[float | None]
 
 
 class RefusalRow(Table):

@@ -219,6 +219,7 @@ class BillingConformance:
     def test_a_refused_launch_costs_nothing(self, store: Store) -> None:
         add_job(store)
         held = order(store)
+        store.instances.begin_launch(held.id, NOW)
         store.instances.request_termination(held.id, NOW)
         ended = store.instances.launch_failed(held.id, "none left", NOW + 2)
         assert (ended.phase, ended.ended_seconds) == (InstancePhase.ENDED, NOW + 2)
@@ -276,6 +277,7 @@ class BillingConformance:
     def test_an_instance_that_was_given_up_is_billed_and_terminated(self, store: Store) -> None:
         add_job(store)
         held = order(store)
+        store.instances.begin_launch(held.id, NOW)
         store.instances.request_termination(held.id, NOW)
         store.instances.launch_failed(held.id, "no answer", NOW)
         late = store.instances.observe_cloud(held.id, seen(held.id), NOW + 9)
@@ -290,6 +292,67 @@ class BillingConformance:
 
 
 class IntentsConformance:
+    def test_an_unwanted_launch_that_was_never_sent_ends_at_once_unbilled(
+        self, store: Store
+    ) -> None:
+        add_job(store)
+        held = order(store)
+        ended = store.instances.request_termination(held.id, NOW + 3, {"why": "stopped"})
+        assert (ended.phase, ended.ended_seconds) == (InstancePhase.ENDED, NOW + 3)
+        assert ended.facts["why"] == "stopped"
+        assert store.intents.pending(NOW + 9) == ()
+        (intent,) = store.intents.of_instance(held.id)
+        assert intent.state is IntentState.FAILED
+        assert store.ledger.entries() == ()
+
+    def test_a_launch_is_marked_as_sent_before_its_call(self, store: Store) -> None:
+        add_job(store)
+        held = order(store)
+        assert store.instances.begin_launch(held.id, NOW + 1)
+        (intent,) = store.intents.pending(NOW + 1)
+        assert intent.sent_seconds == NOW + 1
+        store.intents.failed(intent.id, "no answer", NOW + 10)
+        (intent,) = store.intents.pending(NOW + 10)
+        assert intent.sent_seconds == NOW + 1, "the outcome of that call is not known"
+
+    def test_a_definite_refusal_clears_the_sent_mark(self, store: Store) -> None:
+        add_job(store)
+        held = order(store)
+        assert store.instances.begin_launch(held.id, NOW + 1)
+        (intent,) = store.intents.pending(NOW + 1)
+        store.intents.failed(intent.id, "throttled", NOW + 10, is_unsent=True)
+        (intent,) = store.intents.pending(NOW + 10)
+        assert intent.sent_seconds is None
+        assert store.instances.request_termination(held.id, NOW + 11).phase is InstancePhase.ENDED
+
+    def test_an_unwanted_launch_of_unknown_outcome_is_not_sent_again(self, store: Store) -> None:
+        add_job(store)
+        held = order(store)
+        assert store.instances.begin_launch(held.id, NOW)
+        store.instances.release(held.id, NOW + 1)
+        assert not store.instances.begin_launch(held.id, NOW + 2)
+        assert store.instances.get(held.id).phase is InstancePhase.REQUESTED
+        (intent,) = store.intents.of_instance(held.id)
+        assert (intent.state, intent.sent_seconds) == (IntentState.PENDING, NOW)
+
+    @pytest.mark.parametrize("phase", [JobPhase.STOPPING, JobPhase.FAILED])
+    def test_a_job_that_ends_drops_its_unsent_launches(
+        self, store: Store, phase: JobPhase
+    ) -> None:
+        job = add_job(store)
+        held = order(store)
+        store.jobs.set_phase(job, phase, NOW + 1, "it ends")
+        assert not store.instances.begin_launch(held.id, NOW + 2)
+        assert store.instances.get(held.id).phase is InstancePhase.ENDED
+        assert store.ledger.entries() == ()
+
+    def test_a_launch_that_is_settled_is_not_sent(self, store: Store) -> None:
+        add_job(store)
+        assert not store.instances.begin_launch(launch(store).id, NOW + 2)
+        refused = order(store)
+        store.instances.launch_failed(refused.id, "none left", NOW)
+        assert not store.instances.begin_launch(refused.id, NOW + 2)
+
     def test_an_instance_that_is_seen_was_launched(self, store: Store) -> None:
         add_job(store)
         held = launch(store)
@@ -333,6 +396,7 @@ class IntentsConformance:
     def test_termination_waits_for_the_launch(self, store: Store) -> None:
         add_job(store)
         held = order(store)
+        assert store.instances.begin_launch(held.id, NOW)
         store.instances.request_termination(held.id, NOW)
         assert [intent.kind for intent in store.intents.pending(NOW)] == [IntentKind.LAUNCH]
         store.instances.observe_cloud(held.id, seen(held.id), NOW + 1)

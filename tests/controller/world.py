@@ -13,6 +13,7 @@ from pathlib import Path
 
 from autoscaler.clock import VirtualClock
 from autoscaler.controller.assembly import ControllerParts, assemble
+from autoscaler.controller.calls import Workers
 from autoscaler.controller.finishing import COMPLETE_FACT, DONE_FACT
 from autoscaler.controller.networks import waits_outside
 from autoscaler.controller.settings import ControllerSettings
@@ -101,6 +102,8 @@ class World:
         self.lights = Lights()
         self.wishes = Wishes()
         self.settings = settings
+        self.workers: Workers | None = None
+        self.termination_workers: Workers | None = None
         self.is_ticking = False
         self._url = f"sqlite:///{database}" if database.exists() else None
         if self._url is None:
@@ -115,7 +118,8 @@ class World:
             providers={"file": self.cloud},
             policy=self.wishes,
             lighthouses=self.lights,
-            workers=AtOnce(),
+            workers=self.workers or AtOnce(),
+            termination_workers=self.termination_workers,
             clock=self.clock,
             user_data=lambda held: "user data",
         )

@@ -11,7 +11,7 @@ from typing import TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from hypothesis.strategies import integers, none, sampled_from
+from hypothesis.strategies import booleans, integers, none, sampled_from
 
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.instance import HeldInstance, InstancePhase
@@ -99,6 +99,11 @@ class Twins(RuleBasedStateMachine):
         self.both(lambda store: store.instances.observe_cloud(instance, cloud, NOW))
 
     @rule(which=FEW)
+    def begin_launch(self, which: int) -> None:
+        instance = self.any_instance(which)
+        self.both(lambda store: store.instances.begin_launch(instance, self.now_seconds))
+
+    @rule(which=FEW)
     def refuse(self, which: int) -> None:
         instance = self.alive(which)
         self.both(lambda store: store.instances.launch_failed(instance, "none left", NOW))
@@ -133,9 +138,9 @@ class Twins(RuleBasedStateMachine):
             )
         )
 
-    @rule(which=FEW, retry_seconds=none() | sampled_from((NOW, NOW + 30)))
-    def fail_call(self, which: int, retry_seconds: float | None) -> None:
-        self.both(lambda store: store.intents.failed(which, "throttled", retry_seconds))
+    @rule(which=FEW, retry_seconds=none() | sampled_from((NOW, NOW + 30)), unsent=booleans())
+    def fail_call(self, which: int, retry_seconds: float | None, unsent: bool) -> None:
+        self.both(lambda store: store.intents.failed(which, "throttled", retry_seconds, unsent))
 
     @rule(which=FEW)
     def make_call(self, which: int) -> None:

@@ -19,10 +19,16 @@ from sqlalchemy.exc import DBAPIError
 from autoscaler.domain.errors import StoreError
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.transfer import Transfer, TransferCount
+from autoscaler.store import migrations
 from autoscaler.store.opening import open_store
 from autoscaler.store.schema import Table
-from tests.conformance.store_examples import NOW, add_job, execute, launch, spec
+from tests.conformance.store_examples import NOW, add_job, execute, launch, order, spec
 from tests.store.conftest import Create
+
+# The newest version that this code can make.
+LATEST = max(
+    path.name[1:5] for path in Path(migrations.__file__).parent.glob("versions/v[0-9]*.py")
+)
 
 
 class Migrations:
@@ -39,7 +45,7 @@ class Migrations:
     def test_a_store_is_migrated_once_by_all_who_open_it(self, url: str) -> None:
         with ThreadPoolExecutor(4) as pool:
             stores = list(pool.map(lambda _: open_store(url), range(4)))
-        assert {store.version for store in stores} == {"0007"}
+        assert {store.version for store in stores} == {LATEST}
         assert len({store.settings.controller_id() for store in stores}) == 1
         for store in stores:
             store.close()
@@ -47,7 +53,7 @@ class Migrations:
     def test_a_store_of_a_newer_version_is_left_alone(self, url: str) -> None:
         open_store(url).close()
         execute(url, "UPDATE alembic_version SET version_num = '0999'")
-        with pytest.raises(StoreError, match=r"version 0999.* up to 0007.*newer Castor"):
+        with pytest.raises(StoreError, match=rf"version 0999.* up to {LATEST}.*newer Castor"):
             open_store(url)
         assert execute(url, "SELECT version_num FROM alembic_version") == "0999"
 
@@ -56,7 +62,11 @@ class Migrations:
         add_job(store)
         held, lines = launch(store), store.ledger.entries()
         store.close()
-        columns = {"instances": ["transfer"], "ledger": ["usd", "sent_bytes", "fetched_bytes"]}
+        later = {"intents": ["sent_seconds"]}
+        columns = later | {
+            "instances": ["transfer"],
+            "ledger": ["usd", "sent_bytes", "fetched_bytes"],
+        }
         for table, names in columns.items():
             for name in names:
                 execute(url, f"ALTER TABLE {table} DROP COLUMN {name}")
@@ -67,6 +77,18 @@ class Migrations:
         count = TransferCount(NOW, Transfer(10**12, 10**12))
         store.instances.record_node(held.id, InstancePhase.TRAINING, NOW + 9, transfer=count)
         assert store.ledger.entries() == lines
+        store.close()
+
+    def test_launches_of_before_the_sent_mark_may_have_been_sent(self, url: str) -> None:
+        store = open_store(url)
+        add_job(store)
+        held = order(store)
+        store.close()
+        execute(url, "ALTER TABLE intents DROP COLUMN sent_seconds")
+        execute(url, "UPDATE alembic_version SET version_num = '0007'")
+        store = open_store(url)
+        (intent,) = store.intents.of_instance(held.id)
+        assert intent.sent_seconds == intent.not_before_seconds
         store.close()
 
     def test_the_tables_of_another_program_are_left_alone(self, url: str) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.intent import IntentKind
+from autoscaler.domain.job import JobPhase
+from autoscaler.store.hand_over import HandOver, handed_over
 from autoscaler.store.holding import (
-    HandOver,
     Holding,
     Order,
-    handed_over,
     ordered,
 )
 from autoscaler.store.instances import Instances
@@ -79,6 +79,14 @@ class MemoryInstances(Instances):
             for line in lined.new_lines:
                 self._tables.add_line(line)
             return lined.held
+
+    def _change_of_job(
+        self, instance: str, change: Callable[[Holding, JobPhase], Holding]
+    ) -> tuple[Holding, JobPhase]:
+        tables = self._tables
+        with tables.lock:
+            phase = tables.job(tables.instance(instance).job).phase
+            return self._keep(change(self._holding(instance), phase)), phase
 
     def _change_holding(self, instance: str, change: Callable[[Holding], Holding]) -> Holding:
         with self._tables.lock:

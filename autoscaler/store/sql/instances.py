@@ -9,14 +9,13 @@ from sqlalchemy.orm import Session, aliased
 
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.intent import Intent, IntentKind
-from autoscaler.domain.job import JobRecord
+from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.spending import EntryKind, LedgerEntry
 from autoscaler.store.database import Database
+from autoscaler.store.hand_over import HandOver, handed_over
 from autoscaler.store.holding import (
-    HandOver,
     Holding,
     Order,
-    handed_over,
     ordered,
 )
 from autoscaler.store.instances import Instances, unknown_instance
@@ -101,6 +100,13 @@ class SqlInstances(Instances):
             for line in lined.new_lines:
                 _add_line(session, line)
             return lined.held
+
+    def _change_of_job(
+        self, instance: str, change: Callable[[Holding, JobPhase], Holding]
+    ) -> tuple[Holding, JobPhase]:
+        with self._database.write() as session:
+            phase = job_row(session, instance_row(session, instance).job).phase
+            return _keep(session, instance, lambda holding: change(holding, phase)), phase
 
     def _change_holding(self, instance: str, change: Callable[[Holding], Holding]) -> Holding:
         with self._database.write() as session:
