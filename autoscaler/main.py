@@ -39,6 +39,7 @@ from autoscaler.service.assignments import Assignments, TrainingTimes
 from autoscaler.service.authentication import OWNER, Authentication, load_key
 from autoscaler.service.checkpoints import TrialCheckpoints
 from autoscaler.service.files import Bundles, Logs, TrialFiles
+from autoscaler.service.job_secrets import AllowedSecrets
 from autoscaler.service.nodes import Nodes
 from autoscaler.service.stored import StoredFiles
 from autoscaler.service.stored_logs import StoredLogs
@@ -76,6 +77,7 @@ class ServeSettings:
         parent: the process that it runs for: without that it ends, with all that it holds.
         local: what of this machine is sold; None for nothing.
         pools: where pools in clouds are described (`autoscaler.clouds`).
+        secret_directories, secret_variables: files and variables that jobs may name as secrets.
     """
 
     state: Path
@@ -93,6 +95,8 @@ class ServeSettings:
     times: TrainingTimes = TrainingTimes()
     local: LocalSettings | None = field(default_factory=LocalSettings)
     pools: tuple[str, ...] = ()
+    secret_directories: tuple[Path, ...] = ()
+    secret_variables: tuple[str, ...] = ()
 
 
 class Deployment:
@@ -184,7 +188,11 @@ class Deployment:
         bundles = Bundles(settings.state / "bundles", settings.maximum_bundle_bytes)
         stored = None if self.storage is None else StoredFiles(self.storage, bundles)
         assignments = Assignments(
-            settings.state / "jobs", self.authentication, settings.times, os.environ, stored
+            settings.state / "jobs",
+            self.authentication,
+            settings.times,
+            _allowed_secrets(settings, os.environ),
+            stored,
         )
         release = version("castor-autoscaler")
         self._nodes = Nodes(
@@ -234,6 +242,14 @@ class Deployment:
         if self.storage is None:
             return Logs(directory)
         return StoredLogs(directory, self.storage.jobs, self.store.jobs.get, self._clock)
+
+
+def _allowed_secrets(settings: ServeSettings, environment: Mapping[str, str]) -> AllowedSecrets:
+    """Return what jobs of this controller may name as secrets."""
+    variables = {
+        name: environment[name] for name in settings.secret_variables if name in environment
+    }
+    return AllowedSecrets(settings.state, settings.secret_directories, variables)
 
 
 def _planner(name: str) -> Policy:

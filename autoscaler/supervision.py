@@ -9,13 +9,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Conflict, Unavailable
+from autoscaler.domain.job import SecretReference
 from autoscaler.wire.client import Client
 from autoscaler.wire.connection import connect
 
@@ -160,6 +161,20 @@ def _is_ours(lock: IO[str]) -> bool:
     except OSError:
         return False
     return True
+
+
+def secret_options(references: Mapping[str, SecretReference]) -> tuple[str, ...]:
+    """Return the options with which `castor serve` gives these secrets to its jobs, and no more.
+
+    A directory that does not exist is left out: the job is refused, as its secret can't be read.
+    """
+    variables = sorted({named.variable for named in references.values() if named.variable})
+    files = [Path(named.file).expanduser() for named in references.values() if named.file]
+    directories = sorted({str(file.absolute().parent) for file in files if file.parent.is_dir()})
+    return (
+        *(("--secret-variables", ",".join(variables)) if variables else ()),
+        *(option for directory in directories for option in ("--secrets", directory)),
+    )
 
 
 def cores_here() -> tuple[int, ...]:

@@ -27,7 +27,7 @@ from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.domain.objective import Objective as Goal
 from autoscaler.domain.trial import WORKER_COMMAND
 from autoscaler.spec.quantities import parse_duration
-from autoscaler.supervision import SupervisedController, cores_here
+from autoscaler.supervision import SupervisedController, cores_here, secret_options
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token, state_directory
 from hpo.artifacts import StudyArtifacts
@@ -186,7 +186,10 @@ def run_study(
     with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "bundle.tar.gz"
         bundle = pack_objective(objective, directory, archive, own_file(study))
-        with quiet_requests(), _controller(slug(study.study_name)) as (address, keep_alive):
+        with (
+            quiet_requests(),
+            _controller(slug(study.study_name), template) as (address, keep_alive),
+        ):
             clock, client = SystemClock(), Client(*address)
             patiently(lambda: client.upload(bundle.sha256, archive), clock, keep_alive)
             name = patiently(lambda: _settled_name(study, client, address), clock, keep_alive)
@@ -312,8 +315,12 @@ def _holder() -> str:
 
 
 @contextmanager
-def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None]]]:
+def _controller(
+    study: str, template: JobSpec
+) -> Iterator[tuple[tuple[str, str], Callable[[], None]]]:
     """Where a controller is, and what keeps it alive: the one that serves, or one of our own.
+
+    One of our own serves nobody else, so it may read the secrets that `template` names.
 
     What ours knows is kept if it is cut short, so that its trials can go on; of what
     was decided and spent the record is kept always.
@@ -324,7 +331,8 @@ def _controller(study: str) -> Iterator[tuple[tuple[str, str], Callable[[], None
         return
     state = _embedded_state(study)
     state.mkdir(parents=True, exist_ok=True)
-    controller = SupervisedController(state, cores_here(), SystemClock(), _EMBEDDED_OPTIONS)
+    options = (*_EMBEDDED_OPTIONS, *secret_options(template.secrets))
+    controller = SupervisedController(state, cores_here(), SystemClock(), options)
     _log.info("no controller serves here: one runs on this machine's cores until the end")
     with controller.alone():
         is_done = False

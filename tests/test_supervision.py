@@ -9,7 +9,8 @@ import pytest
 
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.errors import Conflict
-from autoscaler.supervision import LOCK_FILE, SupervisedController
+from autoscaler.domain.job import SecretReference
+from autoscaler.supervision import LOCK_FILE, SupervisedController, secret_options
 
 
 class Releasing(VirtualClock):
@@ -52,3 +53,14 @@ def test_a_controller_whose_keeper_died_is_waited_for(
         SupervisedController(tmp_path, (0,), stuck).alone(),
     ):
         pass
+
+
+def test_a_controller_of_ones_own_gives_the_secrets_that_its_jobs_name(tmp_path: Path) -> None:
+    secrets = {
+        "A": SecretReference(variable="HF_TOKEN"),
+        "B": SecretReference(file=str(tmp_path / "key")),
+        "C": SecretReference(file=str(tmp_path / "absent" / "key")),
+    }
+    options = ("--secret-variables", "HF_TOKEN", "--secrets", str(tmp_path))
+    assert secret_options(secrets) == options
+    assert secret_options({}) == ()

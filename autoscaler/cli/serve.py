@@ -37,6 +37,13 @@ Observe = Annotated[
 HowTrained = Annotated[
     Engine | None, Option(help="How instances train together; quorum where torchft is installed.")
 ]
+Secrets = Annotated[
+    list[Path] | None,
+    Option(help="A directory whose files jobs may name as secrets; repeat it for more."),
+]
+SecretVariables = Annotated[
+    str | None, Option(help="Variables of `castor serve` that jobs may name as secrets: A,B.")
+]
 Parent = Annotated[int | None, Option(hidden=True)]
 
 
@@ -56,6 +63,8 @@ def serve(
     lease: Lease = "30m",
     observe: Observe = False,
     engine: HowTrained = None,
+    secrets: Secrets = None,
+    secret_variables: SecretVariables = None,
     parent: Parent = None,
 ) -> None:
     """Run a controller: over this machine, or over pools in a cloud. Jobs go on without it."""
@@ -76,6 +85,8 @@ def serve(
         observe=observe,
         fleet=fleet,
         pools=pools or (),
+        secrets=secrets or (),
+        secret_variables=secret_variables or "",
         store_url=store,
         host=host,
         port=port,

@@ -10,6 +10,7 @@ from typing import Any
 
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import SpecError
+from autoscaler.domain.rules import require_variable
 from autoscaler.main import ServeSettings
 from autoscaler.service.assignments import TrainingTimes
 from autoscaler.spec.fleet_file import FleetFile, load_fleet
@@ -34,6 +35,8 @@ def serve_settings(
     observe: bool = False,
     fleet: Path | None = None,
     pools: Sequence[str] = (),
+    secrets: Sequence[Path] = (),
+    secret_variables: str = "",
     **settings: Any,
 ) -> ServeSettings:
     """Settings of a controller with its state in `state`.
@@ -65,8 +68,30 @@ def serve_settings(
         lease_seconds=_lease_seconds(lease),
         local=local,
         pools=tuple(pools),
+        secret_directories=tuple(_secret_directory(path, state) for path in secrets),
+        secret_variables=_secret_variables(secret_variables),
         **settings,
     )
+
+
+def _secret_directory(path: Path, state: Path) -> Path:
+    """Return a directory of secrets by its absolute path."""
+    directory = path.expanduser().absolute()
+    if not directory.is_dir():
+        raise SpecError(f"{directory} is not a directory: make it, mode 0700", "--secrets")
+    if directory.resolve().is_relative_to(state.absolute().resolve()):
+        raise SpecError(
+            f"{directory} is in the state directory, from which no job gets a file: take another",
+            "--secrets",
+        )
+    return directory
+
+
+def _secret_variables(text: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        require_variable(name, "--secret-variables")
+    return tuple(names)
 
 
 def _money(text: str, option: str) -> Decimal:

@@ -35,10 +35,10 @@ def printable_lines(text: str) -> str:
     return _CONTROL_IN_LINES.sub(_escaped, _COLOUR.sub("", _CARRIAGE_RETURN.sub("\n", text)))
 
 
-def quoted(value: object) -> str:
+def quoted(value: object, longest: int = _LONGEST_QUOTE) -> str:
     """Return a value in quotes for an error message: on one line, shortened, printable."""
-    text = printable(str(value)[: _LONGEST_QUOTE + 1])
-    return f'"{text[:_LONGEST_QUOTE]}..."' if len(text) > _LONGEST_QUOTE else f'"{text}"'
+    text = printable(str(value)[: longest + 1])
+    return f'"{text[:longest]}..."' if len(text) > longest else f'"{text}"'
 
 
 def _escaped(match: re.Match[str]) -> str:

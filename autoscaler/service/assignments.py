@@ -1,20 +1,19 @@
-"""What an instance is told to run. Secrets are looked up here, for the one who may have them."""
+"""Assignments of instances: the job to run, its secrets and where its files are."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from autoscaler.domain.errors import NotFound, SpecError
+from autoscaler.domain.errors import NotFound
 from autoscaler.domain.instance import HeldInstance
-from autoscaler.domain.job import JobRecord, JobSpec, SecretReference
+from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.paths import inside, relative_names
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.service.authentication import Authentication
+from autoscaler.service.job_secrets import AllowedSecrets
 from autoscaler.service.stored import StoredFiles, checkpoint_folder
 from autoscaler.wire.messages import Assignment
 
@@ -41,13 +40,13 @@ class Assignments:
         directory: Path,
         authentication: Authentication,
         times: TrainingTimes,
-        variables: Mapping[str, str],
+        secrets: AllowedSecrets,
         stored: StoredFiles | None = None,
     ) -> None:
         self._directory = directory
         self._authentication = authentication
         self._times = times
-        self._variables = variables
+        self._secrets = secrets
         self._stored = stored
 
     def assignment(self, job: JobRecord, held: HeldInstance, offer: Offer) -> Assignment:
@@ -62,7 +61,7 @@ class Assignments:
             job=job.id,
             job_number=job.number,
             spec=job.spec,
-            secrets=self.secrets(job.spec.secrets),
+            secrets=self._secrets.values(job.spec.secrets),
             offer=offer,
             devices_used=held.devices_used,
             attempt=job.attempt,
@@ -97,7 +96,7 @@ class Assignments:
         Raises:
             SpecError: they can't, or a secret can't be found.
         """
-        self.secrets(spec.secrets)
+        self._secrets.values(spec.secrets)
         if self._stored is not None:
             checkpoint_folder(spec)
 
@@ -129,29 +128,3 @@ class Assignments:
         owner = job.id if study is None else f"study.{study}"
         names = relative_names(str(directory), "checkpoint.directory")
         return inside(self._directory, owner, *names)
-
-    def secrets(self, references: Mapping[str, SecretReference]) -> dict[str, str]:
-        """The values behind a job's references.
-
-        Raises:
-            SpecError: one can't be found; the message names it, never a value.
-        """
-        return {name: self._value(name, reference) for name, reference in references.items()}
-
-    def _value(self, name: str, reference: SecretReference) -> str:
-        if reference.variable is not None:
-            if reference.variable not in self._variables:
-                raise SpecError(
-                    f"the controller has no variable {reference.variable}: set it where "
-                    "`castor serve` runs",
-                    f"secrets.{name}.variable",
-                )
-            return self._variables[reference.variable]
-        path = Path(os.path.expanduser(reference.file or ""))
-        try:
-            return path.read_text().rstrip("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not text"
-            raise SpecError(
-                f"the controller can't read {path}: {reason}", f"secrets.{name}.file"
-            ) from None

@@ -50,3 +50,32 @@ def test_a_lease_is_a_duration_within_bounds() -> None:
             with_lease(lease)
     with pytest.raises(SpecError, match=r"--lease: .*write a number and a unit"):
         with_lease("soon")
+
+
+def with_secrets(state: Path, *directories: Path, variables: str = "") -> ServeSettings:
+    return serve_settings(
+        state,
+        devices=None,
+        boot_seconds=1.0,
+        fleet_usd_per_hour=None,
+        checkpoint_seconds=300.0,
+        secrets=directories,
+        secret_variables=variables,
+    )
+
+
+def test_places_of_secrets_are_directories_outside_the_state(tmp_path: Path) -> None:
+    state, allowed = tmp_path / "state", tmp_path / "secrets"
+    for directory in (allowed, state / "keys"):
+        directory.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(state / "keys")
+    settings = with_secrets(state, allowed, variables="HF_TOKEN, WANDB_API_KEY")
+    assert settings.secret_directories == (allowed,)
+    assert settings.secret_variables == ("HF_TOKEN", "WANDB_API_KEY")
+    with pytest.raises(SpecError, match=r"--secrets: .* is not a directory"):
+        with_secrets(state, tmp_path / "absent")
+    for directory in (state, state / "keys", tmp_path / "link"):
+        with pytest.raises(SpecError, match=r"--secrets: .* is in the state directory"):
+            with_secrets(state, directory)
+    with pytest.raises(SpecError, match=r"--secret-variables: .*no name of a variable"):
+        with_secrets(state, variables="HF TOKEN")

@@ -23,6 +23,7 @@ from autoscaler.service.assignments import Assignments, TrainingTimes
 from autoscaler.service.authentication import Authentication, load_key
 from autoscaler.service.checkpoints import TrialCheckpoints
 from autoscaler.service.files import Bundles, Logs, TrialFiles
+from autoscaler.service.job_secrets import AllowedSecrets
 from autoscaler.service.nodes import Nodes
 from autoscaler.service.stored import StoredFiles
 from autoscaler.service.stored_logs import StoredLogs
@@ -119,10 +120,10 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> Rooms:
     directory, wake = api.directory, api.woken.set
     bundles = Bundles(directory / "bundles", 1000)
     stored = None if api.storage is None else StoredFiles(api.storage, bundles)
-    variables = {"HF_TOKEN": "hidden-value"}
-    assignments = Assignments(
-        directory / "jobs", authentication, TrainingTimes(), variables, stored
-    )
+    allowed = directory / "allowed"
+    allowed.mkdir(exist_ok=True)
+    secrets = AllowedSecrets(directory / "state", [allowed], {"HF_TOKEN": "hidden-value"})
+    assignments = Assignments(directory / "jobs", authentication, TrainingTimes(), secrets, stored)
     logs = directory / "logs"
     return Rooms(
         store=store,

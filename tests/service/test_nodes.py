@@ -62,7 +62,7 @@ def test_a_join_token_lives_from_the_last_launch_call(api: Api) -> None:
 
 
 def test_a_secret_that_is_gone_is_told_and_costs_no_token(api: Api, tmp_path: Path) -> None:
-    file = tmp_path / "secret"
+    file = tmp_path / "allowed" / "secret"
     file.write_text("hidden-value")
     spec = replace(SPEC, secrets={"KEY": SecretReference(file=str(file))})
     held = launched(api, spec)

@@ -89,6 +89,8 @@ VARIABLES = {
     "python": "python3",
     "has_index": "true",
     "boot_minutes": "20",
+    "secrets": "",
+    "secret_variables": "",
 }
 CALLED = 'echo "$(basename "$0") $*" >> "$CALLS"\n'
 # Each of them may be made to fail by the name of what it is called with.
@@ -125,6 +127,7 @@ class Machine:
     failing: str = "nothing"
     datasets: Mapping[str, str] = field(default_factory=dict)
     has_mounter: bool = True
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.metadata |= self.cloud.metadata
@@ -148,7 +151,8 @@ class Machine:
             )
             (programs / name).chmod(0o755)
         datasets = "\n".join(f"{path} {place}" for path, place in self.datasets.items())
-        variables = {**VARIABLES, **self.cloud.variables, "datasets": datasets}
+        variables = {**VARIABLES, **self.cloud.variables, **self.variables}
+        variables["datasets"] = datasets
         told = [f"{name}='{value}'" for name, value in variables.items()]
         names = ("install.sh", *(files or ("datasets.sh", "node.sh", "agent.sh")))
         texts = [(self.cloud.module / "files" / name).read_text() for name in names]

@@ -39,6 +39,21 @@ def test_the_controller_serves_the_pools_from_its_own_disk(host: Machine) -> Non
     assert installed.endswith("[server,gcp,training]")
 
 
+def test_the_controller_gives_jobs_the_secrets_that_its_operator_allows(host: Machine) -> None:
+    host.variables = {
+        "secrets": "/etc/castor/secrets",
+        "secret_variables": "HF_TOKEN,WANDB_API_KEY",
+    }
+    assert host.start("controller.sh") == 0
+    served = host.unit("castor.service")
+    directory = host.root / "etc/castor/secrets"
+    assert served["ExecStart"].endswith(
+        f" --secrets {directory} --secret-variables HF_TOKEN,WANDB_API_KEY"
+    )
+    assert served["EnvironmentFile"] == f"-{host.root}/etc/castor/secrets.env"
+    assert directory.stat().st_mode & 0o777 == 0o700
+
+
 def test_a_disk_is_formatted_once(host: Machine) -> None:
     host.failing = "blkid"
     assert host.start("controller.sh") == 0

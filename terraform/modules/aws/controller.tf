@@ -16,6 +16,8 @@ locals {
     "has_index='${var.package_index}'",
     "parameter='${local.parameter}'",
     "port='${local.api_port}'",
+    "secrets='${try(coalesce(var.controller.secrets_directory), "")}'",
+    "secret_variables='${join(",", try(var.controller.secret_variables, []))}'",
     "volume='${join("", [for volume in aws_ebs_volume.state : volume.id])}'",
     file("${path.module}/files/install.sh"),
     file("${path.module}/files/controller.sh"),

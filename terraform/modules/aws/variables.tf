@@ -413,15 +413,17 @@ variable "service_linked_roles" {
 }
 
 variable "controller" {
-  description = "The controller as an instance of EC2, or null for none. `zone` is the first one unless given; `private_ip` is the tenth address of its subnet in a network of its own, and else whatever EC2 gives; `volume_gb` is no less than its image needs, `state_gb` the size of the volume that outlasts it; `session_manager` lets people open a shell on it through SSM."
+  description = "The controller as an instance of EC2, or null for none. `zone` is the first one unless given; `private_ip` is the tenth address of its subnet in a network of its own, and else whatever EC2 gives; `volume_gb` is no less than its image needs, `state_gb` the size of the volume that outlasts it; `session_manager` lets people open a shell on it through SSM. `secrets_directory` is a directory of the host whose files jobs may name as secrets, and `secret_variables` name variables of `/etc/castor/secrets.env` that they may: you write both there, Terraform never has a value."
   type = object({
-    image_id        = string
-    instance_type   = optional(string, "t3.medium")
-    zone            = optional(string)
-    private_ip      = optional(string)
-    volume_gb       = optional(number, 100)
-    state_gb        = optional(number, 20)
-    session_manager = optional(bool, true)
+    image_id          = string
+    instance_type     = optional(string, "t3.medium")
+    zone              = optional(string)
+    private_ip        = optional(string)
+    volume_gb         = optional(number, 100)
+    state_gb          = optional(number, 20)
+    session_manager   = optional(bool, true)
+    secrets_directory = optional(string)
+    secret_variables  = optional(list(string), [])
   })
   default = null
 
@@ -445,6 +447,16 @@ variable "controller" {
       size >= 1 && size <= 16384 && floor(size) == size
     ])
     error_message = "controller.volume_gb, controller.state_gb: whole numbers from 1 to 16384."
+  }
+
+  validation {
+    condition     = var.controller == null ? true : try(var.controller.secrets_directory == null, true) || can(regex("^(/[A-Za-z0-9._-]+)+$", var.controller.secrets_directory)) && !can(regex("(^/var/lib/castor(/|$))|(/\\.\\.?(/|$))", var.controller.secrets_directory))
+    error_message = "controller.secrets_directory: an absolute path outside of /var/lib/castor, such as /etc/castor/secrets."
+  }
+
+  validation {
+    condition     = var.controller == null ? true : alltrue([for name in var.controller.secret_variables : can(regex("^[A-Za-z_][A-Za-z0-9_]*$", name))])
+    error_message = "controller.secret_variables: names of variables, such as HF_TOKEN."
   }
 }
 

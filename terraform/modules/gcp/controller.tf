@@ -9,6 +9,8 @@ locals {
   controller_start = join("\n", concat(local.start_variables, [
     "pools='gs://${local.bucket_name}/${local.pools}'",
     "port='${local.api_port}'",
+    "secrets='${try(coalesce(var.controller.secrets_directory), "")}'",
+    "secret_variables='${join(",", try(var.controller.secret_variables, []))}'",
     file("${path.module}/files/install.sh"),
     file("${path.module}/files/controller.sh"),
   ]))

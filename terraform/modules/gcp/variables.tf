@@ -413,16 +413,18 @@ variable "controller_principals" {
 }
 
 variable "controller" {
-  description = "The controller as an instance of Compute Engine, or null for none. `zone` is the first one unless given; `private_ip` is the tenth address of the subnetwork unless given; `disk_gb` is no less than its image needs, `state_gb` the size of the disk that outlasts it; `shell` lets people open one through Identity-Aware Proxy."
+  description = "The controller as an instance of Compute Engine, or null for none. `zone` is the first one unless given; `private_ip` is the tenth address of the subnetwork unless given; `disk_gb` is no less than its image needs, `state_gb` the size of the disk that outlasts it; `shell` lets people open one through Identity-Aware Proxy. `secrets_directory` is a directory of the host whose files jobs may name as secrets, and `secret_variables` name variables of `/etc/castor/secrets.env` that they may: you write both there, Terraform never has a value."
   type = object({
-    image        = string
-    machine_type = optional(string, "e2-medium")
-    zone         = optional(string)
-    private_ip   = optional(string)
-    disk_gb      = optional(number, 50)
-    state_gb     = optional(number, 20)
-    secure_boot  = optional(bool, true)
-    shell        = optional(bool, true)
+    image             = string
+    machine_type      = optional(string, "e2-medium")
+    zone              = optional(string)
+    private_ip        = optional(string)
+    disk_gb           = optional(number, 50)
+    state_gb          = optional(number, 20)
+    secure_boot       = optional(bool, true)
+    shell             = optional(bool, true)
+    secrets_directory = optional(string)
+    secret_variables  = optional(list(string), [])
   })
   default = null
 
@@ -446,6 +448,16 @@ variable "controller" {
       size >= 10 && size <= 65536 && floor(size) == size
     ])
     error_message = "controller.disk_gb, controller.state_gb: whole numbers from 10 to 65536."
+  }
+
+  validation {
+    condition     = var.controller == null ? true : try(var.controller.secrets_directory == null, true) || can(regex("^(/[A-Za-z0-9._-]+)+$", var.controller.secrets_directory)) && !can(regex("(^/var/lib/castor(/|$))|(/\\.\\.?(/|$))", var.controller.secrets_directory))
+    error_message = "controller.secrets_directory: an absolute path outside of /var/lib/castor, such as /etc/castor/secrets."
+  }
+
+  validation {
+    condition     = var.controller == null ? true : alltrue([for name in var.controller.secret_variables : can(regex("^[A-Za-z_][A-Za-z0-9_]*$", name))])
+    error_message = "controller.secret_variables: names of variables, such as HF_TOKEN."
   }
 }
 

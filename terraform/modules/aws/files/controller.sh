@@ -9,6 +9,15 @@ echo "UUID=$(blkid -s UUID -o value "$disk") /var/lib/castor ext4 defaults,nofai
 mount /var/lib/castor
 chmod 0700 /var/lib/castor
 
+# What jobs may name as secrets. The values are written here by the operator.
+options=
+install -d -m 0700 /etc/castor
+if [ -n "$secrets" ]; then
+  install -d -m 0700 "$secrets"
+  options=" --secrets $secrets"
+fi
+[ -z "$secret_variables" ] || options="$options --secret-variables $secret_variables"
+
 install_castor server,aws,training
 
 session=$(curl -sf --retry 10 --retry-connrefused -X PUT \
@@ -27,7 +36,8 @@ StartLimitIntervalSec=0
 
 [Service]
 Environment=AWS_REGION=$region
-ExecStart=/opt/castor/bin/castor serve --state /var/lib/castor --host $address --port $port --pools ssm:$parameter
+EnvironmentFile=-/etc/castor/secrets.env
+ExecStart=/opt/castor/bin/castor serve --state /var/lib/castor --host $address --port $port --pools ssm:$parameter$options
 KillMode=process
 Restart=always
 RestartSec=5

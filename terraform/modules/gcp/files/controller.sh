@@ -19,6 +19,15 @@ systemctl daemon-reload
 systemctl start "$mount"
 chmod 0700 /var/lib/castor
 
+# What jobs may name as secrets. The values are written here by the operator.
+options=
+install -d -m 0700 /etc/castor
+if [ -n "$secrets" ]; then
+  install -d -m 0700 "$secrets"
+  options=" --secrets $secrets"
+fi
+[ -z "$secret_variables" ] || options="$options --secret-variables $secret_variables"
+
 install_castor server,gcp,training
 
 address=$(ask instance/network-interfaces/0/ip)
@@ -33,7 +42,8 @@ RequiresMountsFor=/var/lib/castor
 StartLimitIntervalSec=0
 
 [Service]
-ExecStart=/opt/castor/bin/castor serve --state /var/lib/castor --host $address --port $port --pools $pools
+EnvironmentFile=-/etc/castor/secrets.env
+ExecStart=/opt/castor/bin/castor serve --state /var/lib/castor --host $address --port $port --pools $pools$options
 KillMode=process
 Restart=always
 RestartSec=5
