@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
 import secrets
-import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +12,7 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import optuna
 from optuna.trial import FrozenTrial
@@ -27,19 +25,19 @@ from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.domain.objective import Objective as Goal
 from autoscaler.domain.trial import WORKER_COMMAND
 from autoscaler.spec.quantities import parse_duration
-from autoscaler.supervision import SupervisedController, cores_here, secret_options
 from autoscaler.wire.client import Client, StudyClient
-from autoscaler.wire.connection import address_and_token, state_directory
+from autoscaler.wire.connection import address_and_token
 from hpo.artifacts import StudyArtifacts
 from hpo.attachment import check_writable, is_lasting, own_file
 from hpo.checkpoints import remove_ended
 from hpo.distributed import trial_job
 from hpo.driver import Driver, Effort
+from hpo.embedded import DATABASE, controller_for, embedded_state, serving
 from hpo.ended import EndedTrial, log_end
 from hpo.naming import is_known, name_at, settle_name, slug
 from hpo.objective import Objective, home_of, pack_objective
 from hpo.patience import patiently
-from hpo.process import quiet_requests, terminated_in_order
+from hpo.process import quiet_requests
 from hpo.standing import standing_beside, trials_to_come
 from hpo.tolerance import ANY_ERROR, fatal_message
 
@@ -47,10 +45,6 @@ if TYPE_CHECKING:
     from optuna.artifacts._protocol import ArtifactStore
 
 _log = logging.getLogger(__name__)
-
-DATABASE: Final = "castor.db"
-CHECKPOINTS: Final = "jobs"
-_EMBEDDED_OPTIONS = ("--boot-seconds", "0")
 
 Callback = Callable[[optuna.Study, FrozenTrial], None]
 
@@ -188,7 +182,7 @@ def run_study(
         bundle = pack_objective(objective, directory, archive, own_file(study))
         with (
             quiet_requests(),
-            _controller(slug(study.study_name), template) as (address, keep_alive),
+            controller_for(slug(study.study_name), template) as (address, keep_alive),
         ):
             clock, client = SystemClock(), Client(*address)
             patiently(lambda: client.upload(bundle.sha256, archive), clock, keep_alive)
@@ -236,13 +230,13 @@ def line_to(study_name: str, names: Mapping[str, str]) -> Iterator[tuple[Client,
     Raises:
         Unavailable: there is none; what one of our own knew is in `database_of`.
     """
-    serving = _serving()
+    present = serving()
     try:
-        address = serving or address_and_token(_embedded_state(slug(study_name)))
+        address = present or address_and_token(embedded_state(slug(study_name)))
         client = Client(*address)
         controller = client.fleet().controller
     except Unavailable:
-        if serving is not None:
+        if present is not None:
             raise
         raise Unavailable(
             f"nobody runs study {study_name} here: castor study run goes on with it; where it is "
@@ -258,7 +252,7 @@ def line_to(study_name: str, names: Mapping[str, str]) -> Iterator[tuple[Client,
 
 def database_of(study_name: str) -> Path:
     """What a controller of our own remembers of a study, also after its end."""
-    return _embedded_state(slug(study_name)) / DATABASE
+    return embedded_state(slug(study_name)) / DATABASE
 
 
 def _effort(
@@ -312,76 +306,6 @@ def _deadline(wanted: str | float) -> float:
 
 def _holder() -> str:
     return f"{socket.gethostname()}-{secrets.token_hex(4)}"
-
-
-@contextmanager
-def _controller(
-    study: str, template: JobSpec
-) -> Iterator[tuple[tuple[str, str], Callable[[], None]]]:
-    """Where a controller is, and what keeps it alive: the one that serves, or one of our own.
-
-    One of our own serves nobody else, so it may read the secrets that `template` names.
-
-    What ours knows is kept if it is cut short, so that its trials can go on; of what
-    was decided and spent the record is kept always.
-    """
-    address = _serving()
-    if address is not None:
-        yield address, lambda: None
-        return
-    state = _embedded_state(study)
-    state.mkdir(parents=True, exist_ok=True)
-    options = (*_EMBEDDED_OPTIONS, *secret_options(template.secrets))
-    controller = SupervisedController(state, cores_here(), SystemClock(), options)
-    _log.info("no controller serves here: one runs on this machine's cores until the end")
-    with controller.alone():
-        is_done = False
-        try:
-            with terminated_in_order(), controller.running():
-                yield address_and_token(state), controller.keep_alive
-            is_done = True
-        finally:
-            if not controller.give_everything_back():
-                _log.error("instances may still run: castor serve --state %s takes them up", state)
-            elif is_done:
-                _keep_record(state)
-
-
-def _keep_record(state: Path) -> None:
-    """Remove what a controller leaves behind but for its database and checkpoints."""
-    for path in state.iterdir():
-        if path.name == CHECKPOINTS:
-            continue
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        elif not path.name.startswith(DATABASE):
-            path.unlink(missing_ok=True)
-
-
-def _embedded_state(study: str) -> Path:
-    """Where a controller of our own keeps what it knows."""
-    return state_directory() / "studies" / study
-
-
-def _serving() -> tuple[str, str] | None:
-    """The address of the controller that is there already; None if there is none.
-
-    One that CASTOR_URL names is waited for, not replaced.
-    """
-    try:
-        address = address_and_token()
-    except Unavailable:
-        return None
-    if "CASTOR_URL" in os.environ:
-        return address
-    client = Client(*address)
-    try:
-        client.fleet()
-    except Unavailable:
-        return None
-    finally:
-        client.close()
-    return address
 
 
 @contextmanager
