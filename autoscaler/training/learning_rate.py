@@ -10,6 +10,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
+from autoscaler.training.preconditioner import is_adam
+
 
 @dataclass(frozen=True, slots=True)
 class LearningRateInputs:
@@ -56,16 +60,19 @@ def unchanged(inputs: LearningRateInputs) -> float:
     return 1.0
 
 
-RULES: dict[str, Callable[[LearningRateInputs], float]] = {
+LearningRateRule = Callable[[LearningRateInputs], float]
+
+NO_RULE = "none"
+RULES: dict[str, LearningRateRule] = {
     "adascale": adascale,
     "sqrt": square_root,
     "linear": linear,
     "legw": legw,
-    "none": unchanged,
+    NO_RULE: unchanged,
 }
 
 
-def rule_named(name: str) -> Callable[[LearningRateInputs], float]:
+def rule_named(name: str) -> LearningRateRule:
     """The rule of that name.
 
     Raises:
@@ -75,3 +82,14 @@ def rule_named(name: str) -> Callable[[LearningRateInputs], float]:
         return RULES[name]
     except KeyError:
         raise ValueError(f"lr_rule={name!r}: choose one of {', '.join(RULES)}") from None
+
+
+def default_rule(optimizer: torch.optim.Optimizer) -> str | None:
+    """Return the name of the rule for `optimizer`'s family, or None where none is known.
+
+    A rule that holds for one family makes another diverge or crawl. So an optimizer that is
+    neither SGD nor of Adam's family gets none: its learning rate stays the script's.
+    """
+    if is_adam(optimizer):
+        return "sqrt"
+    return "adascale" if isinstance(optimizer, torch.optim.SGD) else None

@@ -8,14 +8,11 @@ import warnings
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch._C._distributed_c10d import HashStore
-from torch.utils.data import Dataset
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CheckpointError, ProviderError
@@ -23,12 +20,19 @@ from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import SOCKET_VARIABLE, Engine, TrainingSetup
 from autoscaler.objects import Meter, open_grant
+from autoscaler.training.arguments import Script, length_of, require_usable
 from autoscaler.training.channel import Channel
 from autoscaler.training.checkpoint import Checkpoints
 from autoscaler.training.crew import Crew
 from autoscaler.training.depot import Depot
-from autoscaler.training.learning_rate import rule_named
-from autoscaler.training.loader import Collate, Loader
+from autoscaler.training.learning_rate import (
+    NO_RULE,
+    RULES,
+    LearningRateRule,
+    default_rule,
+    rule_named,
+)
+from autoscaler.training.loader import Loader
 from autoscaler.training.peers import Peers, QuorumSettings
 from autoscaler.training.preconditioner import WARM_UP_STEPS, is_adam, preconditioner_of
 from autoscaler.training.reducer import Reducer
@@ -36,31 +40,14 @@ from autoscaler.training.replica import Replica, ReplicaSettings
 from autoscaler.training.reporting import Reporter
 from autoscaler.training.restart import RestartQuorum
 from autoscaler.training.sampler import ElasticSampler
-from autoscaler.training.state import Counters, Scheduler, TrainingState
+from autoscaler.training.state import Counters, TrainingState
 from autoscaler.training.stepper import Stepper, StepSettings
 from autoscaler.training.watch import Watch, present_watch
 
+_log = logging.getLogger(__name__)
+
 _CHECKPOINT_SECONDS_ALONE = 300.0
 _KEPT_ALONE = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """What the training script says; see `session`."""
-
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
-    dataset: Dataset[Any]
-    batch_size: int
-    lr_rule: str | None
-    scheduler: Scheduler | None
-    collate_fn: Collate | None
-    num_workers: int
-    max_grad_norm: float | None
-    warmup_epochs: float
-    shuffle: bool
-    seed: int
-    checkpoint_directory: str | None
 
 
 @dataclass(slots=True)
@@ -94,9 +81,9 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         CheckpointError: there are checkpoints, but none can be used.
         TimeoutError: the node agent does not answer.
     """
+    require_usable(script)
     _silence_what_is_intended()
     device = next(script.model.parameters()).device
-    rule = rule_named(script.lr_rule or ("sqrt" if is_adam(script.optimizer) else "adascale"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     socket = os.environ.get(SOCKET_VARIABLE)
     channel = Channel(socket, clock) if socket and local_rank == 0 else None
@@ -105,9 +92,13 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     owns_group = _join_instance(device, under_castor=socket is not None)
     setup = _shared(channel.setup() if channel else None)
     bounds = _bounds(script, setup.batch if setup else BatchSpec())
-    sampler = ElasticSampler(_length(script.dataset), script.seed, script.shuffle)
+    sampler = ElasticSampler(length_of(script.dataset), script.seed, script.shuffle)
     state = TrainingState(
-        script.model, script.optimizer, script.scheduler, Counters(batch_total=bounds.initial)
+        script.model,
+        script.optimizer,
+        script.scheduler,
+        Counters(batch_total=bounds.initial),
+        script.scaler,
     )
     checkpoints = _checkpoints(script, setup, clock, channel)
     if checkpoints is not None:
@@ -122,10 +113,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         peers.all_reduce if peers else None,
         preconditioner_of(script.optimizer),
     )
-    step_settings = StepSettings(
-        bounds.initial, sampler.examples, rule, script.warmup_epochs, script.max_grad_norm
-    )
-    stepper = Stepper(step_settings, state, crew, reducer, script.optimizer)
+    stepper = _stepper(script, bounds, state, crew, reducer)
     settings = _replica_settings(setup, bounds, script.optimizer)
     replica = Replica(settings, state, crew, stepper, reducer, clock)
     if peers is not None:
@@ -151,6 +139,33 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     return parts
 
 
+def _stepper(
+    script: Script, bounds: BatchBounds, state: TrainingState, crew: Crew, reducer: Reducer
+) -> Stepper:
+    settings = StepSettings(
+        bounds.initial,
+        length_of(script.dataset),
+        _rule(script, bounds),
+        script.warmup_epochs,
+        script.max_grad_norm,
+    )
+    return Stepper(settings, state, crew, reducer, script.optimizer, script.scaler)
+
+
+def _rule(script: Script, bounds: BatchBounds) -> LearningRateRule:
+    """Return the learning-rate rule; log where none is known and the batch may grow."""
+    name = script.lr_rule or default_rule(script.optimizer)
+    may_grow = bounds.adaptive and bounds.maximum > bounds.initial
+    if name is None and may_grow and os.environ.get("LOCAL_RANK", "0") == "0":
+        _log.warning(
+            "%s: no rule is known for its learning rate, which stays as it is when the batch "
+            "grows; session(..., lr_rule=...) names one: %s",
+            type(script.optimizer).__name__,
+            ", ".join(RULES),
+        )
+    return rule_named(name or NO_RULE)
+
+
 def _silence_what_is_intended() -> None:
     """Keep a job's log free of warnings about what is done here on purpose."""
     for message in (
@@ -162,16 +177,6 @@ def _silence_what_is_intended() -> None:
     logging.getLogger("torchft.manager").setLevel(logging.ERROR)
 
 
-def _length(dataset: Dataset[Any]) -> int:
-    try:
-        return len(dataset)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(
-            "dataset: needs len() and indexing; an iterable dataset has no order in which each "
-            "example could be taken once while ranks come and go"
-        ) from None
-
-
 def _bounds(script: Script, spec: BatchSpec) -> BatchBounds:
     """The job file's word on batches, the script's where it has none.
 
@@ -179,8 +184,6 @@ def _bounds(script: Script, spec: BatchSpec) -> BatchBounds:
         ValueError: they contradict each other.
     """
     initial = spec.initial or script.batch_size
-    if initial < 1:
-        raise ValueError(f"batch_size={script.batch_size} must be at least 1")
     maximum = spec.maximum or initial
     if maximum < initial:
         raise ValueError(
@@ -188,7 +191,7 @@ def _bounds(script: Script, spec: BatchSpec) -> BatchBounds:
             "batch.max, or set batch.initial"
         )
     # No step takes more than what a pass has.
-    maximum = max(initial, min(maximum, _length(script.dataset)))
+    maximum = max(initial, min(maximum, length_of(script.dataset)))
     # What the script runs at on one device fits into its memory; more is the user's word.
     return BatchBounds(initial, maximum, spec.device_maximum or initial, spec.adaptive)
 

@@ -20,14 +20,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.amp.grad_scaler import GradScaler
 from torch.utils.data import Dataset
 
 from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.errors import CheckpointError, DivergedError
+from autoscaler.training.arguments import Script
 from autoscaler.training.loader import Collate, Indices
-from autoscaler.training.opening import Parts, Script, open_parts
+from autoscaler.training.opening import Parts, open_parts
 from autoscaler.training.rounds import Agreement
 from autoscaler.training.sampler import Share, share
+from autoscaler.training.scaling import ScaledLosses, scaled_losses
 from autoscaler.training.state import Scheduler
 from autoscaler.training.watch import Watch, present_watch
 
@@ -44,6 +47,7 @@ def session(
     batch_size: int,
     lr_rule: str | None = None,
     scheduler: Scheduler | None = None,
+    scaler: GradScaler | None = None,
     collate_fn: Collate | None = None,
     num_workers: int = 0,
     max_grad_norm: float | None = None,
@@ -60,9 +64,12 @@ def session(
         dataset: with `len()` and indexing.
         batch_size: examples in a step, over all devices. The job's file may allow more: then
             the batch grows while that buys progress.
-        lr_rule: how the learning rate follows the batch: adascale (the default), sqrt (the
-            default for Adam), linear, legw, none.
+        lr_rule: how the learning rate follows the batch: adascale (the default for SGD), sqrt
+            (the default for Adam and its family), linear, legw, none (the default for every
+            other optimizer).
         scheduler: stepped by the session, once for every `batch_size` useful examples.
+        scaler: for half precision; the session scales, unscales and updates. `job.step` takes the
+            loss as it is.
         collate_fn, num_workers: as in `torch.utils.data.DataLoader`.
         max_grad_norm: clip the norm of the step's gradient.
         warmup_epochs: for legw, at `batch_size`.
@@ -83,6 +90,7 @@ def session(
         batch_size=batch_size,
         lr_rule=lr_rule,
         scheduler=scheduler,
+        scaler=scaler,
         collate_fn=collate_fn,
         num_workers=num_workers,
         max_grad_norm=max_grad_norm,
@@ -96,7 +104,8 @@ def session(
     if watch is not None:
         watch.see(job)
     try:
-        yield job
+        with scaled_losses() as job.scaled_losses:
+            yield job
     except Exception as error:
         job.abandon(error)
         raise
@@ -110,6 +119,7 @@ class TrainingSession:
         self, script: Script, parts: Parts, clock: Clock, watch: Watch | None = None
     ) -> None:
         self._watch = watch
+        self.scaled_losses = ScaledLosses()
         self._owed: Agreement | None = None
         self.model = parts.reducer.model
         self._examples = len(script.dataset)  # type: ignore[arg-type]
@@ -178,7 +188,14 @@ class TrainingSession:
             self._open_round()  # who was behind may be past the end when it has caught up
 
     def step(self, loss: torch.Tensor) -> None:
-        """Learn from the batch that was given last; `loss` is its mean loss."""
+        """Learn from the batch that was given last; `loss` is its mean loss.
+
+        Raises:
+            RuntimeError: no batch was given since the last call.
+            ValueError: a GradScaler has scaled the loss.
+            DivergedError: too many steps in a row had a gradient that was not finite.
+        """
+        self.scaled_losses.require_unscaled(loss)
         if self._awaited is None:
             raise RuntimeError("job.step(loss) goes with a batch of job.batches(), once each")
         (weight, examples, is_last), self._awaited = self._awaited, None

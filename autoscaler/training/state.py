@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.amp.grad_scaler import GradScaler
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_state_dict,
@@ -74,10 +75,12 @@ class TrainingState:
         optimizer: torch.optim.Optimizer,
         scheduler: Scheduler | None,
         counters: Counters,
+        scaler: GradScaler | None = None,
     ) -> None:
         self._model = model
         self._optimizer = optimizer
         self._scheduler = scheduler
+        self._scaler = scaler
         self.counters = counters
         # A buffer may hold infinity on purpose, as an attention mask does.
         self._non_finite_from_the_start = non_finite_names(_weights(model))
@@ -87,7 +90,13 @@ class TrainingState:
         return {
             "model": self._model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
+            **self._plain_values(),
+        }
+
+    def _plain_values(self) -> dict[str, Any]:
+        return {
             "scheduler": self._scheduler.state_dict() if self._scheduler else None,
+            "scaler": self._scaler.state_dict() if self._scaler else None,
             "counters": asdict(self.counters),
         }
 
@@ -100,6 +109,8 @@ class TrainingState:
     def _load_rest(self, state: Mapping[str, Any]) -> None:
         if self._scheduler is not None and state["scheduler"] is not None:
             self._scheduler.load_state_dict(state["scheduler"])
+        if self._scaler is not None and state.get("scaler"):  # one that is disabled has no state
+            self._scaler.load_state_dict(state["scaler"])
         counters = dict(state["counters"])
         noise = NoiseTracker(**counters.pop("noise"))
         self.counters = Counters(**counters, noise=noise)
@@ -128,10 +139,7 @@ class TrainingState:
         if is_unused:
             self._optimizer.state.clear()
             optimizer["state"] = {}
-        rest = {
-            "counters": asdict(self.counters),
-            "scheduler": self._scheduler.state_dict() if self._scheduler else None,
-        }
+        rest = self._plain_values()
         save = checkpoints.save_now if at_once else checkpoints.save
         save(self.counters.step, {"model": model, "optimizer": optimizer}, rest)
 

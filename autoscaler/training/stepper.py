@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.amp.grad_scaler import GradScaler
 
 from autoscaler.domain.errors import DivergedError
 from autoscaler.goodput.efficiency import gain
@@ -22,6 +23,7 @@ from autoscaler.training.finite import (
 from autoscaler.training.learning_rate import LearningRateInputs
 from autoscaler.training.noise import GradientSquares
 from autoscaler.training.reducer import Reducer, SampledSquares
+from autoscaler.training.scaling import LossScaling
 from autoscaler.training.state import TrainingState
 
 _log = logging.getLogger(__name__)
@@ -48,6 +50,7 @@ class Stepper:
         crew: Crew,
         reducer: Reducer,
         optimizer: torch.optim.Optimizer,
+        scaler: GradScaler | None = None,
     ) -> None:
         self._settings = settings
         self._state = state
@@ -57,6 +60,7 @@ class Stepper:
         self._parameters = [
             parameter for group in optimizer.param_groups for parameter in group["params"]
         ]
+        self._scaling = LossScaling(scaler, optimizer)
         self._buffers = BufferGuard(reducer.bare_model)
         self._alone = True
         self._pending = GradientSquares()
@@ -74,10 +78,11 @@ class Stepper:
 
         The caller has set `Reducer.synchronises` to `is_last` before the forward pass.
         """
-        (loss * weight).backward()  # type: ignore[no-untyped-call]
+        self._scaling.scale(loss * weight).backward()  # type: ignore[no-untyped-call]
         is_first_of_many = self._pending.smalls == 0 and not is_last
         if self._reducer.sample is not None and self._alone and is_first_of_many:
-            square = self._reducer.square_of_gradients(self._parameters) / weight**2
+            square = self._reducer.square_of_gradients(self._parameters)
+            square /= (weight * self._scaling.factor) ** 2
             self._pending = GradientSquares(0, 1, square, 1 / examples)
 
     def end(self, step_examples: int, own_examples: int) -> bool:
@@ -99,6 +104,7 @@ class Stepper:
             self._move(step_examples)
         else:
             self._buffers.restore()
+        self._scaling.update()
         self._optimizer.zero_grad()
         self._reducer.model.zero_grad()  # also what the optimizer does not move
         self._reducer.sample = None
@@ -150,20 +156,27 @@ class Stepper:
         sample, pending = self._reducer.sample, self._pending
         if sample is None or (self._alone and pending.smalls == 0):
             return
+        factor = self._scaling.factor
         if not self._alone:
             weight = own_examples / step_examples
-            pending = GradientSquares(0, 1, sample.small / weight**2, 1 / own_examples)
+            small = sample.small / (weight * factor) ** 2
+            pending = GradientSquares(0, 1, small, 1 / own_examples)
         self._squares = GradientSquares(
             self._squares.samples + 1,
             self._squares.smalls + pending.smalls,
             self._squares.small_square + pending.small_square,
             self._squares.small_inverse + pending.small_inverse,
-            self._squares.big_square + sample.big,
+            self._squares.big_square + sample.big / factor**2,
             self._squares.big_inverse + 1 / step_examples,
         )
 
     def _clip(self) -> bool:
-        """Clip the gradient where the script wants that. Return whether the gradient is finite."""
+        """Unscale the gradient, and clip it where the script wants that.
+
+        Returns:
+            Whether the gradient is finite.
+        """
+        self._scaling.unscale()
         most = self._settings.max_gradient_norm
         if most is None:
             return has_finite_gradients(self._parameters)

@@ -15,8 +15,9 @@ from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.job import BatchSpec
 from autoscaler.training import opening, replica
+from autoscaler.training.arguments import Script
 from autoscaler.training.channel import Channel
-from autoscaler.training.opening import Parts, Script, open_parts
+from autoscaler.training.opening import Parts, open_parts
 from autoscaler.training.reporting import Reporter
 from autoscaler.training.session import TrainingSession
 from autoscaler.training.watch import present_watch
@@ -40,6 +41,7 @@ def script(
         "batch_size": 16,
         "lr_rule": None,
         "scheduler": None,
+        "scaler": None,
         "collate_fn": None,
         "num_workers": 0,
         "max_grad_norm": None,

@@ -1,0 +1,112 @@
+"""Arguments that a training script gives to `session`, and the check that they can be used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
+from torch.utils.data import Dataset
+
+from autoscaler.training.learning_rate import rule_named
+from autoscaler.training.loader import Collate
+from autoscaler.training.state import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Arguments of one training script; see `session`."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    dataset: Dataset[Any]
+    batch_size: int
+    lr_rule: str | None
+    scheduler: Scheduler | None
+    scaler: GradScaler | None
+    collate_fn: Collate | None
+    num_workers: int
+    max_grad_norm: float | None
+    warmup_epochs: float
+    shuffle: bool
+    seed: int
+    checkpoint_directory: str | None
+
+
+def require_usable(script: Script) -> None:
+    """Check what `session` was given.
+
+    Raises:
+        TypeError, ValueError: the first argument that can't be used, by name, with the way out.
+    """
+    _require_model(script.model, script.optimizer)
+    if isinstance(script.optimizer, torch.optim.LBFGS):
+        raise TypeError(
+            "optimizer: LBFGS computes the loss several times a step, from a closure; a step of "
+            "session has one loss: use an optimizer whose step() needs no closure"
+        )
+    if isinstance(script.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        raise TypeError(
+            "scheduler: ReduceLROnPlateau needs a metric at each step, and session gives none: "
+            "use a scheduler whose step() needs no argument, such as CosineAnnealingLR"
+        )
+    if script.scaler is not None and not isinstance(script.scaler, GradScaler):
+        raise TypeError(f"scaler: {type(script.scaler).__name__} is not a torch.amp.GradScaler")
+    if script.lr_rule is not None:
+        rule_named(script.lr_rule)
+    length_of(script.dataset)
+    _require_numbers(script)
+
+
+def length_of(dataset: Dataset[Any]) -> int:
+    """Return how many examples `dataset` has.
+
+    Raises:
+        TypeError: it does not say.
+    """
+    try:
+        return len(dataset)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(
+            "dataset: needs len() and indexing; an iterable dataset has no order in which each "
+            "example could be taken once while ranks come and go"
+        ) from None
+
+
+def _require_model(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
+    if not trained:
+        raise ValueError("model: no parameter requires a gradient, so nothing can be trained")
+    strange = [
+        parameter
+        for parameter in _parameters_of(optimizer)
+        if parameter.requires_grad and id(parameter) not in trained
+    ]
+    if strange:
+        raise ValueError(
+            f"optimizer: {len(strange)} of its parameters are not the model's, so their gradients "
+            "would not be summed over the ranks: put all that is trained into one module"
+        )
+
+
+def _parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[nn.Parameter]:
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def _require_numbers(script: Script) -> None:
+    if script.batch_size < 1:
+        raise ValueError(f"batch_size={script.batch_size} must be at least 1")
+    most = script.max_grad_norm
+    if most is not None and not (most > 0 and math.isfinite(most)):
+        raise ValueError(f"max_grad_norm={most} must be above 0; leave it out to not clip")
+    if script.num_workers < 0:
+        raise ValueError(f"num_workers={script.num_workers} must be 0 or more")
+    if not (script.warmup_epochs >= 0 and math.isfinite(script.warmup_epochs)):
+        raise ValueError(f"warmup_epochs={script.warmup_epochs} must be 0 or more")
+    if script.seed < 0:
+        raise ValueError(f"seed={script.seed} must be 0 or more")

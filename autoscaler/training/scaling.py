@@ -1,0 +1,120 @@
+"""Scaled losses, for half-precision gradients that would otherwise vanish.
+
+The session scales each micro-step's loss and unscales the summed gradient, so that clipping, the
+learning-rate rules and the noise scale see the gradient itself. A loss that the script has
+scaled already is refused: nothing would ever unscale its gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
+from torch.autograd.graph import Node
+
+_MARK = "castor: scaled by a GradScaler"
+_MOST_NODES = 64
+
+
+class LossScaling:
+    """The script's GradScaler, or no scaling at all."""
+
+    def __init__(self, scaler: GradScaler | None, optimizer: torch.optim.Optimizer) -> None:
+        self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        self._optimizer = optimizer
+        self._is_unscaled = False
+
+    def scale(self, loss: Tensor) -> Tensor:
+        """Return the loss to start the backward pass from."""
+        return loss if self._scaler is None else self._scaler.scale(loss)
+
+    @property
+    def factor(self) -> float:
+        """Factor by which gradients are too large at present."""
+        return 1.0 if self._scaler is None else self._scaler.get_scale()
+
+    def unscale(self) -> None:
+        """Divide the optimizer's gradients by the factor."""
+        self._is_unscaled = self._scaler is not None and self._has_gradients
+        if self._scaler is not None and self._is_unscaled:
+            self._scaler.unscale_(self._optimizer)
+
+    def update(self) -> None:
+        """Adapt the factor: a smaller one after gradients that were not finite."""
+        if self._scaler is not None and self._is_unscaled:
+            self._scaler.update()
+        self._is_unscaled = False
+
+    @property
+    def _has_gradients(self) -> bool:
+        groups = self._optimizer.param_groups
+        return any(parameter.grad is not None for group in groups for parameter in group["params"])
+
+
+class ScaledLosses:
+    """Losses that the script's own code has scaled since the session was opened."""
+
+    def __init__(self) -> None:
+        self._has_any = False
+
+    def mark(self, tensor: Tensor) -> None:
+        """Remember that `tensor` is scaled, and all that is computed from it."""
+        if tensor.grad_fn is not None:
+            self._has_any = True
+            _metadata(tensor.grad_fn)[_MARK] = True
+
+    def require_unscaled(self, loss: Tensor) -> None:
+        """Check that `loss` was not scaled.
+
+        Raises:
+            ValueError: it was.
+        """
+        if self._has_any and _is_marked(loss):
+            raise ValueError(
+                "job.step(loss): the loss is scaled by a GradScaler, and nothing would unscale "
+                "its gradient: give the scaler to session(..., scaler=scaler), and job.step the "
+                "loss as it is"
+            )
+
+
+@contextmanager
+def scaled_losses() -> Iterator[ScaledLosses]:
+    """Mark what any GradScaler scales from here on."""
+    losses, scale = ScaledLosses(), GradScaler.scale
+
+    def marking_scale(scaler: GradScaler, outputs: Any) -> Any:
+        scaled = scale(scaler, outputs)
+        if scaler.is_enabled():
+            for tensor in [scaled] if isinstance(scaled, Tensor) else scaled:
+                losses.mark(tensor)
+        return scaled
+
+    GradScaler.scale = marking_scale  # type: ignore[method-assign, assignment]
+    try:
+        yield losses
+    finally:
+        GradScaler.scale = scale  # type: ignore[method-assign]
+
+
+def _is_marked(loss: Tensor) -> bool:
+    """Return whether one of the last operations that made `loss` was a scaling."""
+    nodes = [loss.grad_fn]
+    for place in range(_MOST_NODES):
+        if place >= len(nodes):
+            return False
+        node = nodes[place]
+        if node is None:
+            continue
+        if _MARK in _metadata(node):
+            return True
+        nodes += [source for source, _ in node.next_functions]
+    return False
+
+
+def _metadata(node: Node) -> dict[str, Any]:
+    # torch declares the attribute as a method, which it is not.
+    return cast(dict[str, Any], node.metadata)

@@ -1,0 +1,135 @@
+"""Arguments that can't be used are refused by name before anything is trained."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from autoscaler.domain.job import BatchSpec
+from autoscaler.training.learning_rate import default_rule
+from autoscaler.training.session import session
+from tests.training.alone import allow, opened, script
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
+
+def _data() -> TensorDataset:
+    return TensorDataset(torch.ones(64, 4), torch.ones(64, 1))
+
+
+def _refused(
+    error: type[Exception], match: str, optimizer: Any = None, model: Any = None, **arguments: Any
+) -> None:
+    model = model or nn.Linear(4, 1)
+    optimizer = optimizer or torch.optim.SGD(nn.Linear(4, 1).parameters() or [], lr=0.1)
+    with (
+        pytest.raises(error, match=match),
+        session(model, optimizer, _data(), **{"batch_size": 16, **arguments}),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("match", "arguments"),
+    [
+        ("max_grad_norm=-1 must be above 0", {"max_grad_norm": -1}),
+        ("max_grad_norm=0 ", {"max_grad_norm": 0}),
+        ("max_grad_norm=nan ", {"max_grad_norm": float("nan")}),
+        ("num_workers=-1 ", {"num_workers": -1}),
+        ("warmup_epochs=-0.5 ", {"warmup_epochs": -0.5}),
+        ("batch_size=0 ", {"batch_size": 0}),
+        ("seed=-1 ", {"seed": -1}),
+    ],
+)
+def test_numbers_out_of_range_are_refused(match: str, arguments: dict[str, Any]) -> None:
+    model = nn.Linear(4, 1)
+    _refused(ValueError, match, torch.optim.SGD(model.parameters(), lr=0.1), model, **arguments)
+
+
+def test_a_model_without_parameters_is_refused() -> None:
+    _refused(ValueError, "model: no parameter requires a gradient", model=nn.Flatten())
+
+
+def test_a_model_that_is_frozen_whole_is_refused() -> None:
+    model = nn.Linear(4, 1).requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    _refused(ValueError, "model: no parameter requires a gradient", optimizer, model)
+
+
+def test_an_optimizer_that_moves_more_than_the_model_is_refused() -> None:
+    """Gradients of parameters outside the model are not summed: replicas would drift apart."""
+    model, head = nn.Linear(4, 4), nn.Linear(4, 1)
+    optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1)
+    _refused(ValueError, "optimizer: 2 of its parameters are not the model's", optimizer, model)
+
+
+def test_an_optimizer_that_needs_a_closure_is_refused() -> None:
+    model = nn.Linear(4, 1)
+    _refused(TypeError, "optimizer: LBFGS", torch.optim.LBFGS(model.parameters()), model)
+
+
+def test_a_scheduler_that_needs_a_metric_is_refused() -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    _refused(TypeError, "scheduler: ReduceLROnPlateau", optimizer, model, scheduler=plateau)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [
+        ("SGD", "adascale"),
+        ("Adam", "sqrt"),
+        ("AdamW", "sqrt"),
+        ("NAdam", "sqrt"),
+        ("RAdam", "sqrt"),
+        ("Adamax", "sqrt"),
+        ("RMSprop", None),
+        ("Adagrad", None),
+        ("Adadelta", None),
+        ("Adafactor", None),
+        ("Muon", None),
+        ("ASGD", None),
+        ("Rprop", None),
+    ],
+)
+def test_only_known_optimizers_have_a_rule_by_default(kind: str, rule: str | None) -> None:
+    optimizer = getattr(torch.optim, kind)(nn.Linear(4, 1, bias=False).parameters(), lr=0.1)
+    assert default_rule(optimizer) == rule
+
+
+@pytest.mark.parametrize(("lr_rule", "factor"), [(None, 1.0), ("linear", 4.0)])
+def test_an_unknown_optimizer_keeps_its_rate_and_that_is_said_once(
+    monkeypatch, caplog, lr_rule: str | None, factor: float
+) -> None:
+    allow(monkeypatch, BatchSpec(16, 64, 64, adaptive=True))
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=0.1)
+    with caplog.at_level(logging.WARNING, "autoscaler"):
+        job, parts = opened(script(model, optimizer, _data(), lr_rule=lr_rule))
+        for inputs, targets in job.batches(epochs=2):
+            job.step(nn.functional.mse_loss(job.model(inputs), targets))
+    parts.state.counters.batch_total = 64
+    assert parts.stepper.learning_rate() == pytest.approx(0.1 * factor)
+    said = [record.getMessage() for record in caplog.records]
+    expected = ["RMSprop: no rule is known for its learning rate, which stays as it is when"]
+    assert [text[: len(expected[0])] for text in said] == (expected if lr_rule is None else [])
+
+
+def test_nothing_is_said_where_the_batch_can_not_grow(caplog) -> None:
+    model = nn.Linear(4, 1)
+    with caplog.at_level(logging.WARNING, "autoscaler"):
+        opened(script(model, torch.optim.RMSprop(model.parameters(), lr=0.1), _data()))
+    assert not caplog.records
+
+
+def test_frozen_parameters_are_no_traffic() -> None:
+    frozen = nn.Linear(1000, 4).requires_grad_(False)
+    model = nn.Sequential(frozen, nn.Linear(4, 1))
+    _, parts = opened(script(model, torch.optim.SGD(model[1].parameters(), lr=0.1), _data()))
+    assert parts.state.synchronised_bytes == 5 * 4
