@@ -11,14 +11,19 @@ import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import IO
+
+from fastapi.concurrency import run_in_threadpool
 
 from autoscaler.domain.errors import NotFound, SpecError
 from autoscaler.domain.paths import inside
 from autoscaler.domain.rules import require_sha256
 from autoscaler.domain.trial import MAXIMUM_FILE_BYTES
+from autoscaler.spec.bundle import inspect
 from autoscaler.wire.messages import LogPart
 
 _PART_BYTES = 1 << 18
+_MOST_COMPRESSED = 16  # times as large as its archive the files of a bundle may be
 
 
 class Bundles:
@@ -41,19 +46,26 @@ class Bundles:
         return path
 
     async def receive(self, sha256: str, chunks: AsyncIterator[bytes]) -> None:
-        """Keep an upload; one bundle may be uploaded twice at the same time.
-
-        Its name is the SHA-256 of the files in it, and is checked where they are unpacked.
+        """Keep an upload. A bundle that is here already stays as it is.
 
         Raises:
-            SpecError: it is larger than this controller takes.
+            SpecError: the upload is larger than this controller takes, or does not hold the files
+                whose SHA-256 its name is.
         """
+        final = self._at(sha256)
         too_large = (
             f"the bundle is larger than the {self._maximum_bytes:,} bytes that this controller "
             "takes: leave files out with .castorignore"
         )
         async with _received(chunks, self._directory, self._maximum_bytes, too_large) as (file, _):
-            file.rename(self._at(sha256))
+            most_bytes = self._maximum_bytes * _MOST_COMPRESSED
+            bundle = await run_in_threadpool(inspect, file, most_bytes)
+            if bundle.sha256 != sha256:
+                raise SpecError(
+                    f"the bundle holds {bundle.sha256[:12]}, not {sha256[:12]}: it was changed on "
+                    "its way"
+                )
+            _keep(file, final)
 
     def _at(self, sha256: str) -> Path:
         require_sha256(sha256)
@@ -91,7 +103,7 @@ class TrialFiles:
         async with upload as (file, found):
             if found != sha256:
                 raise SpecError(f"the file is not {sha256[:12]}: it was changed on its way")
-            file.rename(final)
+            _keep(file, final)
 
     def remove(self, study: str, sha256: str) -> None:
         """The driver has the file."""
@@ -161,6 +173,17 @@ class Logs:
         return inside(self._directory, job, f"{instance}.log")
 
 
+def _keep(received: Path, final: Path) -> None:
+    """Keep a file that was received and checked, unless one of its content is there already."""
+    if not final.exists():
+        received.rename(final)
+
+
+def _flush(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
 @asynccontextmanager
 async def _received(
     chunks: AsyncIterator[bytes], directory: Path, maximum_bytes: int, too_large: str
@@ -178,9 +201,8 @@ async def _received(
                 if received_bytes > maximum_bytes:
                     raise SpecError(too_large)
                 hashed.update(chunk)
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
+                await run_in_threadpool(file.write, chunk)
+            await run_in_threadpool(_flush, file)
         yield Path(name), hashed.hexdigest()
     finally:
         Path(name).unlink(missing_ok=True)

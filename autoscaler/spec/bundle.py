@@ -28,6 +28,8 @@ from autoscaler.spec.tree import CASTOR_IGNORE, TreeFile, leaves, list_tree
 DEFAULT_MAXIMUM_BYTES: Final = 100_000_000
 _FILE_MODE: Final = 0o644
 _EXECUTABLE_MODE: Final = 0o755
+_CHUNK_BYTES: Final = 1 << 16
+_LARGEST_READ_BYTES: Final = 1 << 20
 _DAMAGES: Final = (
     tarfile.TarError,
     gzip.BadGzipFile,
@@ -98,6 +100,41 @@ def unpack(archive: Path, directory: Path, sha256: str) -> Bundle:
             )
         tree.rename(directory)
     return bundle
+
+
+def inspect(archive: Path, maximum_bytes: int) -> Bundle:
+    """Return what an archive from an untrusted source holds, without writing any of it.
+
+    Neither the unpacked size nor the memory that reading takes can exceed `maximum_bytes`.
+
+    Raises:
+        SpecError: the archive is damaged, too large, or holds what no bundle does.
+        OSError: the archive can't be opened.
+    """
+    content = _Content()
+    try:
+        with gzip.open(archive) as unzipped:
+            bounded = _BoundedReader(unzipped, maximum_bytes)
+            with tarfile.open(fileobj=bounded, mode="r:") as entries:  # type: ignore[call-overload]
+                for entry in entries:
+                    _count(entries, entry, content)
+    except _DAMAGES as error:
+        raise SpecError(f"the bundle is damaged ({error}): pack it again") from error
+    return content.bundle()
+
+
+def _count(archive: tarfile.TarFile, entry: tarfile.TarInfo, content: _Content) -> None:
+    if entry.isdir():
+        return
+    _safe_name(entry)
+    source = None if entry.issym() else archive.extractfile(entry)
+    if source is None:
+        content.add_link(entry.name, entry.linkname)
+        return
+    reader = _HashingReader(source)
+    while reader.read(_CHUNK_BYTES):
+        pass
+    content.add_file(entry, reader)
 
 
 def _refuse_too_large(files: Sequence[TreeFile], maximum_bytes: int) -> None:
@@ -238,6 +275,41 @@ class _HashingReader:
         self.digest.update(chunk)
         self.bytes += len(chunk)
         return chunk
+
+
+class _BoundedReader:
+    """A stream of which no more than a limit is read, in small parts.
+
+    A few bytes of an archive can announce a header of any size, which tarfile reads at once.
+    """
+
+    def __init__(self, source: gzip.GzipFile, maximum_bytes: int) -> None:
+        self._source = source
+        self._maximum_bytes = maximum_bytes
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next `size` bytes at most."""
+        if not 0 <= size <= _LARGEST_READ_BYTES:
+            raise SpecError("the bundle holds a header that no bundle has: pack it again")
+        chunk = self._source.read(size)
+        self._check(self._source.tell())
+        return chunk
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a position of the stream."""
+        self._check(offset)
+        return self._source.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Return the position in the stream."""
+        return self._source.tell()
+
+    def _check(self, position: int) -> None:
+        if position > self._maximum_bytes:
+            raise SpecError(
+                f"the bundle holds more than {_readable(self._maximum_bytes)} unpacked: leave "
+                f"files out with {CASTOR_IGNORE}"
+            )
 
 
 class _Content:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from autoscaler.domain.goodput import Batch, BatchBounds
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.domain.report import TrainingReport
+from autoscaler.spec.bundle import pack
 from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import JoinRequest, NodeReport
 from tests.service.conftest import Api
@@ -58,3 +60,11 @@ def training_report(step: int = 10, **changes: object) -> TrainingReport:
         goodput_measured=320.0,
     )
     return replace(report, **changes)  # type: ignore[arg-type]
+
+
+def packed(directory: Path, text: str = "print(1)") -> tuple[Path, str]:
+    """Return an archive of a working directory, and the SHA-256 of what it holds."""
+    tree, archive = directory / "tree", directory / "archive"
+    tree.mkdir(exist_ok=True)
+    (tree / "train.py").write_text(text)
+    return archive, pack(tree, archive).sha256

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from autoscaler.service.files import Bundles, Logs
+import pytest
 
-PARTS = (b"one ", b"bundle ", b"in parts")
+from autoscaler.domain.errors import SpecError
+from autoscaler.service.files import Bundles, Logs, TrialFiles
+from tests.service.instances import packed
+
 SHA256 = "5" * 64
 
 
@@ -16,15 +21,62 @@ async def arriving(*parts: bytes) -> AsyncIterator[bytes]:
         yield part
 
 
+def parts_of(archive: Path) -> list[bytes]:
+    content = archive.read_bytes()
+    return [content[start : start + 50] for start in range(0, len(content), 50)]
+
+
 def test_two_uploads_of_one_bundle_at_the_same_time_do_not_meet(tmp_path: Path) -> None:
-    bundles = Bundles(tmp_path, 1000)
+    bundles = Bundles(tmp_path / "bundles", 1000)
+    archive, sha256 = packed(tmp_path)
 
     async def both() -> None:
-        await asyncio.gather(*(bundles.receive(SHA256, arriving(*PARTS)) for _ in range(2)))
+        parts = parts_of(archive)
+        await asyncio.gather(*(bundles.receive(sha256, arriving(*parts)) for _ in range(2)))
 
     asyncio.run(both())
-    assert bundles.path(SHA256).read_bytes() == b"one bundle in parts"
-    assert list(tmp_path.iterdir()) == [bundles.path(SHA256)]
+    assert bundles.path(sha256).read_bytes() == archive.read_bytes()
+    assert list((tmp_path / "bundles").iterdir()) == [bundles.path(sha256)]
+
+
+@pytest.mark.parametrize("content", [b"garbage", b""])
+def test_a_bundle_that_is_not_what_its_name_says_is_refused(
+    tmp_path: Path, content: bytes
+) -> None:
+    bundles = Bundles(tmp_path, 1000)
+    with pytest.raises(SpecError, match="is damaged"):
+        asyncio.run(bundles.receive(SHA256, arriving(content)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bundle_is_never_overwritten(tmp_path: Path) -> None:
+    bundles = Bundles(tmp_path / "bundles", 1000)
+    archive, sha256 = packed(tmp_path)
+    asyncio.run(bundles.receive(sha256, arriving(*parts_of(archive))))
+    kept = bundles.path(sha256).read_bytes()
+    other, other_sha256 = packed(tmp_path, "import os")
+    with pytest.raises(SpecError, match=f"holds {other_sha256[:12]}, not {sha256[:12]}"):
+        asyncio.run(bundles.receive(sha256, arriving(*parts_of(other))))
+    again = gzip.compress(gzip.decompress(kept), 1)
+    assert again != kept
+    asyncio.run(bundles.receive(sha256, arriving(again)))
+    assert bundles.path(sha256).read_bytes() == kept
+
+
+def test_a_file_of_a_study_is_what_its_name_says(tmp_path: Path) -> None:
+    files = TrialFiles(tmp_path, 1000)
+    sha256 = hashlib.sha256(b"weights").hexdigest()
+    asyncio.run(files.receive("sweep", sha256, arriving(b"wei", b"ghts")))
+    with pytest.raises(SpecError, match="was changed on its way"):
+        asyncio.run(files.receive("sweep", sha256, arriving(b"others")))
+    assert files.path("sweep", sha256).read_bytes() == b"weights"
+
+
+def test_offsets_beyond_the_end_of_a_log_give_nothing(tmp_path: Path) -> None:
+    logs = Logs(tmp_path)
+    logs.append("job", "job-0-1", 0, b"hello\n")
+    assert logs.read("job", {"job-0-1": 10**30}) == ()
+    assert logs.read("job", {"job-0-1": -(10**30)})[0].text == "hello\n"
 
 
 def test_a_character_is_not_broken_between_two_parts(tmp_path: Path) -> None:

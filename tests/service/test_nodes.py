@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -24,7 +23,7 @@ from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import JoinRequest, Wanted
 from tests.controller.cloud import offer
 from tests.service.conftest import Api
-from tests.service.instances import SPEC, joined, launched, node_report, training_report
+from tests.service.instances import SPEC, joined, launched, node_report, packed, training_report
 
 
 def test_a_node_token_is_no_persons_token_nor_the_other_way_round(api: Api) -> None:
@@ -79,9 +78,7 @@ def test_a_secret_that_is_gone_is_told_and_costs_no_token(api: Api, tmp_path: Pa
 
 
 def test_the_token_of_an_instance_that_has_ended_opens_nothing(api: Api, tmp_path: Path) -> None:
-    archive = tmp_path / "archive"
-    archive.write_bytes(b"packed")
-    sha256 = hashlib.sha256(b"packed").hexdigest()
+    archive, sha256 = packed(tmp_path)
     api.client.submit(replace(SPEC, name="other", bundle=sha256), archive)
     held, node = joined(api, replace(SPEC, bundle=sha256))
     node.assignment()
@@ -102,9 +99,7 @@ def test_the_token_of_an_instance_that_has_ended_opens_nothing(api: Api, tmp_pat
 
 
 def test_a_bundle_travels_through_the_controller(api: Api, tmp_path: Path) -> None:
-    archive = tmp_path / "archive"
-    archive.write_bytes(b"packed")
-    sha256 = hashlib.sha256(b"packed").hexdigest()
+    archive, sha256 = packed(tmp_path)
     with pytest.raises(NotFound, match="not uploaded"):
         api.client.submit(replace(SPEC, bundle=sha256))
     api.client.submit(replace(SPEC, bundle=sha256), archive)
@@ -112,7 +107,7 @@ def test_a_bundle_travels_through_the_controller(api: Api, tmp_path: Path) -> No
     api.world.tick(2)
     _, node = joined(api, replace(SPEC, bundle=sha256))
     node.fetch_bundle(tmp_path / "fetched")
-    assert (tmp_path / "fetched").read_bytes() == b"packed"
+    assert (tmp_path / "fetched").read_bytes() == archive.read_bytes()
     archive.write_bytes(b"x" * 2000)
     with pytest.raises(SpecError, match="castorignore"):
         api.client.submit(replace(SPEC, name="big", bundle="1" * 64), archive)

@@ -22,9 +22,8 @@ from autoscaler.service.stored import checkpoint_folder
 from autoscaler.wire.client import StudyClient
 from autoscaler.wire.messages import JoinRequest
 from tests.service.conftest import TOKEN, Api, FolderStorage
-from tests.service.instances import SPEC, joined, launched
+from tests.service.instances import SPEC, joined, launched, packed
 
-SHA256 = "5" * 64
 TRIAL = "trial-1-20260101T000000000000"
 
 
@@ -34,10 +33,9 @@ def storage(api: Api) -> FolderStorage:
 
 
 def spec_with_bundle(api: Api, directory: Path) -> JobSpec:
-    archive = directory / "archive"
-    archive.write_bytes(b"packed")
-    api.client.upload(SHA256, archive)
-    return replace(SPEC, bundle=SHA256)
+    archive, sha256 = packed(directory)
+    api.client.upload(sha256, archive)
+    return replace(SPEC, bundle=sha256)
 
 
 def folder(directory: str | None) -> str | None:
@@ -66,13 +64,13 @@ def test_a_bundle_is_put_there_once(
     spec = spec_with_bundle(stored_api, tmp_path)
     _, node = joined(stored_api, spec)
     bundles = storage(stored_api).bundles
-    assert bundles.get(f"{SHA256}.tar.gz") == b"packed"
-    bundles.put(f"{SHA256}.tar.gz", b"packed before")
+    assert bundles.get(f"{spec.bundle}.tar.gz") == (tmp_path / "archive").read_bytes()
+    bundles.put(f"{spec.bundle}.tar.gz", b"packed before")
     joined(stored_api, replace(spec, name="again"))
     assignment = node.assignment()
     assert assignment.grant is not None
-    assert assignment.grant.bundle == f"{bundles.place}/{SHA256}.tar.gz"
-    assert bundles.get(f"{SHA256}.tar.gz") == b"packed before"
+    assert assignment.grant.bundle == f"{bundles.place}/{spec.bundle}.tar.gz"
+    assert bundles.get(f"{spec.bundle}.tar.gz") == b"packed before"
 
 
 def test_where_the_bundle_can_not_be_put_instances_fetch_it_here(
@@ -82,13 +80,14 @@ def test_where_the_bundle_can_not_be_put_instances_fetch_it_here(
         raise Unavailable(f"{name}: away")
 
     monkeypatch.setattr(Objects, "exists", away)
-    _, node = joined(stored_api, spec_with_bundle(stored_api, tmp_path))
+    spec = spec_with_bundle(stored_api, tmp_path)
+    _, node = joined(stored_api, spec)
     assert storage(stored_api).granted[-1] == ("job", None)
     node.fetch_bundle(tmp_path / "fetched")
-    assert (tmp_path / "fetched").read_bytes() == b"packed"
+    assert (tmp_path / "fetched").read_bytes() == (tmp_path / "archive").read_bytes()
     monkeypatch.undo()
     assert node.assignment().grant is not None
-    assert storage(stored_api).granted[-1] == ("job", f"{SHA256}.tar.gz"), "another time"
+    assert storage(stored_api).granted[-1] == ("job", f"{spec.bundle}.tar.gz"), "another time"
 
 
 def test_a_grant_that_is_refused_is_told_and_costs_no_token(stored_api: Api) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.domain.errors import Conflict, SpecError
-from autoscaler.spec.bundle import Bundle, pack, unpack
+from autoscaler.spec.bundle import Bundle, inspect, pack, unpack
 
 
 def write(directory: Path, files: dict[str, str]) -> Path:
@@ -274,6 +274,43 @@ class TestUnpack:
         with pytest.raises(SpecError, match="not 000000000000: it was changed or damaged"):
             unpack(archive, tmp_path / "copy", "0" * 64)
         assert not (tmp_path / "copy").exists()
+
+    def test_what_an_archive_holds_is_known_without_unpacking(
+        self, tree: Path, archive: Path
+    ) -> None:
+        bundle = pack(tree, archive)
+        assert inspect(archive, 100_000) == bundle
+        with gzip.open(archive) as unzipped:
+            content = unzipped.read()
+        archive.write_bytes(gzip.compress(content, 1))
+        assert inspect(archive, 100_000).sha256 == bundle.sha256, "compression changes nothing"
+        with pytest.raises(SpecError, match="holds more than"):
+            inspect(archive, 1_000)
+
+    def test_a_header_of_any_size_is_not_read(self, archive: Path) -> None:
+        header = tarfile.TarInfo("header")
+        header.type, header.size = tarfile.XHDTYPE, 1 << 32
+        with gzip.open(archive, "wb") as zipped:
+            zipped.write(header.tobuf(tarfile.PAX_FORMAT) + b"x" * 10_000)
+        with pytest.raises(SpecError, match="a header that no bundle has"):
+            inspect(archive, 1 << 50)
+
+    def test_an_archive_that_unpacks_to_very_much_is_refused(self, archive: Path) -> None:
+        file = tarfile.TarInfo("zeros")
+        file.size = 1 << 24
+        with gzip.open(archive, "wb") as zipped:
+            zipped.write(file.tobuf(tarfile.PAX_FORMAT) + bytes(file.size) + bytes(1024))
+        assert archive.stat().st_size < 1 << 15
+        with pytest.raises(SpecError, match=r"holds more than 1\.0 ?MB"):
+            inspect(archive, 1_000_000)
+
+    @pytest.mark.parametrize(
+        "content", [b"", b"garbage", gzip.compress(b"garbage" * 200, mtime=0)]
+    )
+    def test_what_is_no_archive_is_refused(self, archive: Path, content: bytes) -> None:
+        archive.write_bytes(content)
+        with pytest.raises(SpecError, match="is damaged"):
+            inspect(archive, 100_000)
 
     @pytest.mark.parametrize("keep", [0.0, 0.3, 0.6])
     def test_a_cut_archive_is_refused(
