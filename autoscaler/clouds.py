@@ -19,6 +19,7 @@ from autoscaler.spec.located_yaml import read_yaml
 from providers.base import Provider
 from providers.cloud.following import FollowingProvider, PoolsSource
 from providers.cloud.hosts import is_any, is_here, is_url_here
+from providers.cloud.known_prices import KnownPrices
 from providers.local.provider import LocalProvider
 from providers.local.settings import LocalSettings
 from providers.storage import JobStorage
@@ -130,11 +131,14 @@ def _open_aws(source: str, state: Path, host: str, controller: str, clock: Clock
         from providers.aws.settings import AwsSettings, Patience
         from providers.cloud.price_list import read_price_table
     session, patience = open_session(), Patience()
+    prices = KnownPrices(_prices_file(state, AWS))
 
     def connect(settings: AwsSettings) -> AwsProvider:
         _require_reachable(host, settings.endpoint_url or os.environ.get("AWS_ENDPOINT_URL"))
         table = read_price_table(settings.prices_from)
-        return AwsProvider(settings, controller, clock, session, patience=patience, table=table)
+        return AwsProvider(
+            settings, controller, clock, session, patience=patience, table=table, prices=prices
+        )
 
     pools = PoolsSource(source, state / _KEPT, fetch_settings, parse_settings)
     return FollowingProvider(pools, connect, clock, patience.visible_seconds)
@@ -149,6 +153,7 @@ def _open_gcp(source: str, state: Path, host: str, controller: str, clock: Clock
         from providers.gcp.session import open_session
         from providers.gcp.settings import GcpSettings, Patience
     patience = Patience()
+    prices = KnownPrices(_prices_file(state, GCP))
     records = Records(state / "gcp.db", controller)
 
     def connect(settings: GcpSettings) -> GcpProvider:
@@ -156,11 +161,23 @@ def _open_gcp(source: str, state: Path, host: str, controller: str, clock: Clock
         session = open_session(settings.endpoint_url)
         table = read_price_table(settings.prices_from)
         return GcpProvider(
-            settings, controller, clock, session, records, patience=patience, table=table
+            settings,
+            controller,
+            clock,
+            session,
+            records,
+            patience=patience,
+            table=table,
+            prices=prices,
         )
 
     pools = PoolsSource(source, state / _KEPT, fetch_settings, parse_settings)
     return FollowingProvider(pools, connect, clock, patience.visible_seconds)
+
+
+def _prices_file(state: Path, cloud: str) -> Path:
+    """Return where the last known prices of a cloud are kept, for pools that are removed."""
+    return state / "prices" / f"{cloud}.json"
 
 
 def _require_place(place: str, source: str, kept: Path) -> None:

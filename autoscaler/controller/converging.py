@@ -177,7 +177,7 @@ class Converging:
         """Whether the limits bear one more beside all that are there, the leaving ones too."""
         offers = {offer.id: offer for offer in self._market.offers}
         offer = offers[offer_id]
-        for limit in self._market.limits:
+        for limit in self._market.limits_beside_unsold(alive):
             used = sum(limit.use(offers[held.offer]) for held in alive if held.offer in offers)
             if used + (ordered + 1) * limit.use(offer) > limit.maximum + 1e-9:
                 return False

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autoscaler.domain.errors import NotFound, ProviderError
-from autoscaler.domain.instance import CloudInstance, Interruption, LaunchRequest
+from autoscaler.domain.instance import CloudInstance, HeldInstance, Interruption, LaunchRequest
 from autoscaler.domain.offer import Limit, LimitUnit, Offer
 from autoscaler.market.egress import egress_usd_per_gb
 from autoscaler.market.live_prices import live_price
@@ -143,6 +143,19 @@ class Market:
             return limits
         cap = Limit("fleet budget", LimitUnit.USD_PER_HOUR, self._fleet_usd_per_hour)
         return (*limits, cap)
+
+    def limits_beside_unsold(self, held: Iterable[HeldInstance]) -> tuple[Limit, ...]:
+        """Return all limits, the fleet's own cap less what is held of offers no longer sold.
+
+        An instance whose pool was removed or renamed goes on costing its last known price.
+        """
+        if self._fleet_usd_per_hour is None:
+            return self.limits
+        sold = {offer.id for offer in self.offers}
+        unsold = (each.usd_per_hour for each in held if each.offer not in sold)
+        *limits, cap = self.limits
+        left_usd_per_hour = max(cap.maximum - float(sum(unsold)), 0.0)
+        return (*limits, replace(cap, maximum=left_usd_per_hour))
 
     def offer(self, offer_id: str) -> Offer:
         """The offer of this id.

@@ -111,12 +111,11 @@ class Snapshots:
         )
         absent = {job.id for job in jobs} - {snapshot.id for snapshot in taken}
         held = Counter(held.offer for job in absent for held in grouped.get(job, ()))
+        limits = self._market.limits_beside_unsold(alive)
         return Snapshot(
             now_seconds=now_seconds,
             offers=offers,
-            limits=limits_beside(self._market.limits, offers, held)
-            if held
-            else self._market.limits,
+            limits=limits_beside(limits, offers, held) if held else limits,
             jobs=taken,
             unavailable=refused - self._experience.waited_for(offers, now_seconds),
             replan_seconds=self._replan_seconds,

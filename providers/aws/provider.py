@@ -33,6 +33,7 @@ from providers.aws.replies import instances_in, told_instance
 from providers.aws.settings import AwsSale, AwsSettings, Patience, PoolForm
 from providers.base import Condition
 from providers.cloud.asking import asked_at_once
+from providers.cloud.known_prices import KnownPrices
 from providers.cloud.provider import Answer, CloudProvider
 from providers.cloud.register import Owned
 from providers.cloud.replies import readable
@@ -61,10 +62,18 @@ class AwsProvider(CloudProvider[PoolForm]):
         *,
         patience: Patience = Patience(),
         table: PriceTable | None = None,
+        prices: KnownPrices | None = None,
     ) -> None:
         budget = call_budget(clock)
         super().__init__(
-            "aws", _ALL_REGIONS, settings, controller, budget, patience.visible_seconds, clock
+            "aws",
+            _ALL_REGIONS,
+            settings,
+            controller,
+            budget,
+            patience.visible_seconds,
+            clock,
+            prices,
         )
         self._patience = patience
         self._calls = {

@@ -17,6 +17,7 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import QuotaExceeded
 from autoscaler.domain.instance import CloudInstance
 from autoscaler.domain.offer import Limit, LimitUnit, Purchase
+from providers.cloud.known_prices import KnownPrices
 from providers.cloud.register import Register
 from providers.cloud.sales import AnySale, Bounds, PoolBounds, Sales
 from providers.cloud.tags import POOL_TAG
@@ -24,8 +25,11 @@ from providers.cloud.tags import POOL_TAG
 
 @dataclass(frozen=True, slots=True)
 class _Held:
+    """One instance, or one launch that may become one; None is a price that nobody knows."""
+
     pool: str
-    most_usd_per_hour: Decimal
+    most_usd_per_hour: Decimal | None
+    name: str
     scope: str = ""
     until_seconds: float = math.inf
     may_be_there: bool = False
@@ -33,6 +37,10 @@ class _Held:
 
 class Caps:
     """Counts what runs, what is on its way and what may have been launched. Thread-safe.
+
+    An instance whose offer is no longer sold counts at its last known price, which `prices` keeps
+    across restarts. An instance whose price nobody knows takes the whole of every cap that it
+    counts for.
 
     `provider` is the name that its bound of all pools goes by.
     """
@@ -44,14 +52,15 @@ class Caps:
         register: Register,
         visible_seconds: float,
         clock: Clock,
+        prices: KnownPrices,
     ) -> None:
         self._provider = provider
+        self._prices = prices
         self._settings = settings
         self._register = register
         self._visible_seconds = visible_seconds
         self._clock = clock
         self._on_the_way: dict[str, _Held] = {}
-        self._dearest: dict[str, Decimal] = {}
         self._known: dict[str, Decimal] = {}
         self._lock = threading.Lock()
 
@@ -61,9 +70,7 @@ class Caps:
             for sale in sales.values():
                 price = max(self._known.get(sale.offer.id, Decimal(0)), sale.most_usd_per_hour)
                 self._known[sale.offer.id] = price
-                self._dearest[sale.pool_name] = max(
-                    self._dearest.get(sale.pool_name, Decimal(0)), price
-                )
+            self._prices.learn({sale.offer.id: sale.most_usd_per_hour for sale in sales.values()})
 
     def reserve(self, token: str, sale: AnySale) -> None:
         """Take a place for a launch that is about to be sent.
@@ -78,6 +85,7 @@ class Caps:
             self._on_the_way[token] = _Held(
                 sale.pool_name,
                 sale.most_usd_per_hour,
+                f"a launch of {sale.offer.id}",
                 sale.scope,
                 may_be_there=before is not None and before.may_be_there,
             )
@@ -129,10 +137,9 @@ class Caps:
         return waiting + [self._price(instance) for instance in alive]
 
     def _price(self, instance: CloudInstance) -> _Held:
-        """What is no longer sold counts as the dearest of its pool."""
-        pool = instance.tags.get(POOL_TAG, "")
-        price = self._known.get(instance.offer, self._dearest.get(pool, Decimal(0)))
-        return _Held(pool, price)
+        """Return what an instance counts as: the dearest heard of its offer, or the last known."""
+        price = self._known.get(instance.offer, self._prices.of(instance.offer))
+        return _Held(instance.tags.get(POOL_TAG, ""), price, instance.id)
 
     def _check(self, held: list[_Held], sale: AnySale) -> None:
         settings, pool, name = self._settings, sale.pool, sale.pool_name
@@ -147,7 +154,13 @@ class Caps:
             (f"pools.{name}.max_usd_per_hour", pool.max_usd_per_hour, own),
             ("max_usd_per_hour", settings.max_usd_per_hour, held),
         ):
-            spent = sum((one.most_usd_per_hour for one in counted), Decimal(0))
+            unpriced = [one.name for one in counted if one.most_usd_per_hour is None]
+            if unpriced:
+                raise QuotaExceeded(
+                    f"{field}: the price of {', '.join(unpriced)} is not known, which counts as "
+                    f"all of ${most}/h: end it, or name its pool again in Terraform"
+                )
+            spent = sum((one.most_usd_per_hour or Decimal(0) for one in counted), Decimal(0))
             if spent + sale.most_usd_per_hour > most:
                 raise QuotaExceeded(
                     f"{field}: ${spent}/h are committed and {sale.offer.id} may cost "

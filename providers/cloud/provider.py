@@ -18,6 +18,7 @@ from autoscaler.domain.offer import Limit, Offer
 from providers.base import Provider
 from providers.cloud.budget import CallBudget, Rate
 from providers.cloud.caps import Caps
+from providers.cloud.known_prices import KnownPrices
 from providers.cloud.register import Register
 from providers.cloud.sales import AnyPool, Bounds, PoolBounds, Sale
 
@@ -43,6 +44,7 @@ class CloudProvider(Provider, Generic[Pool]):
     """Sells the instances of `settings` to the deployment whose controller is `controller`.
 
     `name` is what its bound of all pools goes by, and `whole` what errors call all of its regions.
+    `prices` keeps the last known price of each offer; None keeps them in memory.
     Safe to share between threads, if what it is completed by is.
     """
 
@@ -55,6 +57,7 @@ class CloudProvider(Provider, Generic[Pool]):
         budget: CallBudget,
         visible_seconds: float,
         clock: Clock,
+        prices: KnownPrices | None = None,
     ) -> None:
         self._whole = whole
         self._controller = controller
@@ -63,7 +66,8 @@ class CloudProvider(Provider, Generic[Pool]):
         rate = Rate(settings.launches_per_minute, settings.launches_per_minute / 60.0)
         budget.limit(whole, _LAUNCHES, rate)
         self._register = Register(visible_seconds)
-        self._caps = Caps(name, settings, self._register, visible_seconds, clock)
+        known = KnownPrices() if prices is None else prices
+        self._caps = Caps(name, settings, self._register, visible_seconds, clock, known)
         self._sales: Mapping[str, Sale[Pool]] = {}
         self._silent: Mapping[str, str] = {}
         self._knows_own = False

@@ -24,6 +24,7 @@ from autoscaler.domain.instance import (
 from autoscaler.domain.offer import Limit
 from autoscaler.market.price_table import PriceTable
 from providers.base import Condition
+from providers.cloud.known_prices import KnownPrices
 from providers.cloud.provider import Answer, CloudProvider
 from providers.cloud.replies import readable
 from providers.gcp.calls import ProjectCalls, call_budget
@@ -63,10 +64,11 @@ class GcpProvider(CloudProvider[PoolForm]):
         *,
         patience: Patience = Patience(),
         table: PriceTable | None = None,
+        prices: KnownPrices | None = None,
     ) -> None:
         budget, visible_seconds = call_budget(clock), patience.visible_seconds
         super().__init__(
-            "gcp", settings.project, settings, controller, budget, visible_seconds, clock
+            "gcp", settings.project, settings, controller, budget, visible_seconds, clock, prices
         )
         self._settings = settings
         self._patience = patience

@@ -48,6 +48,7 @@ class FileCloud(Provider):
         self.sold = (offer(), offer("large", 2, "0.19"))
         self.before_call: Callable[[str], None] = lambda name: None
         self.after_call: Callable[[str], None] = lambda name: None
+        self.removed: set[str] = set()
         self.refusals: list[ProviderError] = []
         self.answers = True
         self.launch_calls = 0
@@ -61,7 +62,7 @@ class FileCloud(Provider):
 
     def offers(self) -> Sequence[Offer]:
         self._must_answer()
-        return self.sold
+        return [sold for sold in self.sold if sold.id not in self.removed]
 
     def limits(self) -> Sequence[Limit]:
         return (Limit("devices", LimitUnit.DEVICES, self._devices),)

@@ -164,3 +164,19 @@ def test_files_that_lie_elsewhere_are_paid_for_on_their_way(shop: Shop) -> None:
     alone = Market({"file": shop}, None)
     alone.refresh(10.0)
     assert alone.offers == shop.sold, "without a storage all see one disk"
+
+
+@pytest.mark.parametrize(("cap", "bought"), [(0.25, 0), (0.35, 1)])
+def test_the_fleet_cap_counts_what_runs_of_an_offer_that_is_sold_no_more(
+    tmp_path: Path, cap: float, bought: int
+) -> None:
+    world = World(tmp_path, ControllerSettings(replan_seconds=0.0, fleet_usd_per_hour=cap))
+    old, new = world.submit("old"), world.submit("new")
+    world.wish(old, 2)
+    world.tick(6)
+    assert len(world.training(old)) == 2
+    world.cloud.sold = (offer(), offer("renamed", 1, "0.10"))
+    world.cloud.removed = {"small"}
+    world.wish(new, 1, "renamed")
+    world.tick(4)
+    assert len(world.store.instances.of_job(new)) == bought

@@ -17,6 +17,7 @@ from providers.aws.provider import AwsProvider
 from providers.aws.reading import parse_settings
 from providers.aws.settings import AwsSettings, Patience
 from providers.base import Provider
+from providers.cloud.known_prices import KnownPrices
 from tests.conformance.provider import OURS, order
 from tests.fakes.aws.proxy import CLOUD_SUFFIX
 from tests.fakes.aws.server import FakeAws
@@ -80,6 +81,7 @@ class AwsWorld:
         self.ec2, self.sqs, self.s3 = (self.client(name) for name in ("ec2", "sqs", "s3"))
         self.queue_url = self.sqs.create_queue(QueueName="castor")["QueueUrl"]
         self.document = self._document(pool)
+        self.prices: KnownPrices | None = None
         self._due: list[tuple[float, str]] = []
 
     def client(self, service: str, region: str = REGION) -> Any:
@@ -95,7 +97,14 @@ class AwsWorld:
         return parse_settings(json.dumps(self.document), "pools.json")
 
     def connect(self, controller: str = OURS, patience: Patience = QUICK) -> AwsProvider:
-        return AwsProvider(self.settings, controller, self.clock, _SESSION, patience=patience)
+        return AwsProvider(
+            self.settings,
+            controller,
+            self.clock,
+            _SESSION,
+            patience=patience,
+            prices=self.prices,
+        )
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """A few seconds at a time, and what is due in them."""

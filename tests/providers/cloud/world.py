@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.instance import LaunchRequest
 from providers.base import Provider
+from providers.cloud.known_prices import KnownPrices
 from tests.fakes.faults import Faults
 
 
@@ -18,6 +19,8 @@ class FakeCloud(Protocol):
         provider_name: as offers tell it.
         spot_offer: a small offer on spot.
         launch_action, list_action, end_action: the calls that do these, as faults name them.
+        document: the settings of its pools, as Terraform would write them.
+        prices: what keeps last known prices; None for memory.
         denied: the code and the status of a refusal for want of permission.
     """
 
@@ -28,6 +31,8 @@ class FakeCloud(Protocol):
     list_action: str
     end_action: str
     denied: tuple[str, int]
+    document: dict[str, Any]
+    prices: KnownPrices | None
 
     @property
     def faults(self) -> Faults: ...

@@ -16,6 +16,7 @@ from autoscaler.domain.errors import ProviderError
 from autoscaler.domain.instance import CONTROLLER_TAG, INSTANCE_TAG, JOB_TAG, LaunchRequest
 from autoscaler.domain.offer import Purchase
 from providers.base import Provider
+from providers.cloud.known_prices import KnownPrices
 from providers.gcp.provider import GcpProvider
 from providers.gcp.reading import parse_settings
 from providers.gcp.records import Records
@@ -76,6 +77,7 @@ class GcpWorld:
         self.project.subscriptions["events"] = Subscription("events", 20.0)
         self.bucket = self.project.buckets[self.name] = Bucket(self.name, self.project)
         self.document = self._document(pool)
+        self.prices: KnownPrices | None = None
 
     @property
     def session(self) -> Session:
@@ -93,6 +95,7 @@ class GcpWorld:
             self.session,
             Records(self.kept, controller),
             patience=patience,
+            prices=self.prices,
         )
 
     def wait_until(self, condition: Callable[[], bool]) -> None:

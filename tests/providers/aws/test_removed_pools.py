@@ -1,0 +1,9 @@
+"""Caps of EC2 while instances of removed or renamed pools run."""
+
+from __future__ import annotations
+
+from tests.providers.cloud.removed_pools import RemovedPools
+
+
+class TestAws(RemovedPools):
+    pass
