@@ -240,7 +240,7 @@ class Deployment:
     def _logs(self) -> Logs:
         directory = self._settings.state / "logs"
         if self.storage is None:
-            return Logs(directory)
+            return Logs(directory, self._clock)
         return StoredLogs(directory, self.storage.jobs, self.store.jobs.get, self._clock)
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from autoscaler.cli.compare import compare
+from autoscaler.cli.fleet import drain, freeze, invite, reclaim, unfreeze
 from autoscaler.cli.output import print_json
 from autoscaler.cli.plan import plan
 from autoscaler.cli.programs import programs
@@ -24,7 +25,7 @@ app = typer.Typer(
     help="Grows and shrinks pools of instances under running PyTorch jobs, by marginal goodput "
     "per dollar.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     epilog="Exit status: 0 done, 1 refused, 2 usage, 3 no controller answers, 4 the job has "
@@ -36,6 +37,26 @@ REFUSED, NO_CONTROLLER, JOB_FAILED = 1, 3, 4
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead, for scripts.")]
 JobName = Annotated[str, typer.Argument(help="Name or id of a job.", metavar="JOB")]
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version as version_of
+
+        print(f"castor {version_of('castor-autoscaler')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Take the options of `castor` itself."""
 
 
 def main() -> None:
@@ -61,7 +82,7 @@ def submit(
 ) -> None:
     """Run a job: pack its working directory, upload it, and let the controller buy for it."""
     from autoscaler.cli.submission import hand_in
-    from autoscaler.cli.waiting import wait_for_end
+    from autoscaler.cli.waiting import print_end, wait_for_end
     from autoscaler.clock import SystemClock
     from autoscaler.spec.job_file import load_job
     from autoscaler.wire.connection import connect
@@ -75,6 +96,8 @@ def submit(
         job = wait_for_end(client, job.id, clock)
     if as_json:
         print_json(JobView, job)
+    elif wait:
+        print_end(job)
     else:
         print(f"{job.id} {job.phase}: {bundle.files} files, {bundle.bytes:,} bytes packed")
     _fail_with(job)
@@ -110,13 +133,22 @@ def status(
 def logs(
     job: JobName,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Until the job ends.")] = False,
+    tail: Annotated[
+        int | None, typer.Option(min=0, help="Only so many last lines of each instance.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print an object of JSON for each line.")
+    ] = False,
 ) -> None:
-    """Print what the instances of a job wrote; they may be long gone."""
-    from autoscaler.cli.waiting import follow_logs
+    """Print what the instances of a job wrote, ended instances too.
+
+    A line begins with the time at which the controller received it and with its instance.
+    """
+    from autoscaler.cli.logs import print_logs
     from autoscaler.clock import SystemClock
     from autoscaler.wire.connection import connect
 
-    follow_logs(connect(), job, follow, SystemClock())
+    print_logs(connect(), job, SystemClock(), follow, tail, as_json)
 
 
 @app.command()
@@ -175,6 +207,7 @@ def stop(
     as_json: Json = False,
 ) -> None:
     """End a job: it saves a checkpoint, and gives back all that it holds."""
+    from autoscaler.cli.tables import checkpoint_words
     from autoscaler.cli.waiting import wait_for_end
     from autoscaler.clock import SystemClock
     from autoscaler.wire.connection import connect
@@ -187,25 +220,7 @@ def stop(
     if as_json:
         print_json(JobView, view)
     else:
-        print(f"{view.id} {view.phase}; checkpoints are in {view.checkpoint_directory}")
-
-
-@app.command()
-def drain(
-    everything: Annotated[
-        bool, typer.Option("--all", help="Say it: every job is stopped.")
-    ] = False,
-) -> None:
-    """Stop all jobs, with their checkpoints, and return when no instance is left in any cloud."""
-    from autoscaler.cli.waiting import drain as drain_all
-    from autoscaler.clock import SystemClock
-    from autoscaler.domain.errors import SpecError
-    from autoscaler.wire.connection import connect
-
-    if not everything:
-        raise SpecError("this stops every job: say --all, or stop one with castor stop", "drain")
-    drain_all(connect(), lambda left: print(f"left: {left}", flush=True), SystemClock())
-    print("nothing is left: no instance of this deployment runs")
+        print(f"{view.id} {view.phase}; {checkpoint_words(view)}")
 
 
 @app.command()
@@ -245,53 +260,11 @@ def offers(
         print_whole(offers_table(view))
 
 
-@app.command()
-def invite(
-    person: Annotated[str, typer.Argument(help="By whose name jobs are submitted and shared.")],
-    as_json: Json = False,
-) -> None:
-    """Let a person in: print the token that they are to set. It replaces any that they had."""
-    from autoscaler.wire.connection import connect
-    from autoscaler.wire.messages import Invitation
-
-    invitation = connect().invite(person)
-    if as_json:
-        print_json(Invitation, invitation)
-    else:
-        print(f"CASTOR_TOKEN={invitation.token}")
-
-
-@app.command()
-def freeze() -> None:
-    """Have nothing bought or given back until `castor unfreeze`, after a restart too."""
-    from autoscaler.wire.connection import connect
-
-    connect().freeze()
-    print("frozen: jobs go on with what they hold; castor unfreeze releases them")
-
-
-@app.command()
-def unfreeze() -> None:
-    """Let the controller act on its decisions again."""
-    from autoscaler.wire.connection import connect
-
-    connect().unfreeze()
-    print("released: what is decided is done again, unless the controller only observes")
-
-
-@app.command()
-def reclaim(
-    instance: Annotated[str, typer.Argument(help="As castor status --json names it.")],
-) -> None:
-    """Take a local instance back, as a cloud does with spot: notice first, then the end."""
-    from autoscaler.cli.local_cloud import reclaim as take_back
-    from autoscaler.clock import SystemClock
-    from autoscaler.wire.connection import connect, state_directory
-
-    take_back(state_directory(), connect(), instance, SystemClock())
-    print(f"{instance}: notice is given")
-
-
+app.command()(drain)
+app.command()(invite)
+app.command()(freeze)
+app.command()(unfreeze)
+app.command()(reclaim)
 app.command()(serve)
 app.command()(plan)
 app.command()(simulate)

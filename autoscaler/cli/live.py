@@ -15,6 +15,7 @@ from rich.text import Text
 
 from autoscaler.cli.tables import (
     JobsTable,
+    checkpoint_words,
     clock_time,
     counted,
     instances_text,
@@ -117,7 +118,7 @@ def job_detail(job: JobView, trouble: str | None, now_seconds: float) -> Rendera
     parts.extend(Text(f"  {line}", style="dim") for line in job.last_lines)
     for event in reversed(job.events):
         parts.append(Text(f"{clock_time(event.at_seconds)}  {event.kind}: {event.text}"))
-    parts.append(Text(f"checkpoints: {job.checkpoint_directory}", style="dim"))
+    parts.append(Text(checkpoint_words(job), style="dim"))
     return Group(*parts)
 
 

@@ -161,6 +161,13 @@ def clock_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S")
 
 
+def checkpoint_words(job: JobView) -> str:
+    """Return where the checkpoints of a job are, or that it has reported none."""
+    if job.report is None or job.report.checkpoint.step is None:
+        return f"it has reported no checkpoint; they go to {job.checkpoint_directory}"
+    return f"checkpoints are in {job.checkpoint_directory}"
+
+
 def print_decisions(decisions: Sequence[DecisionView], of: str, as_json: bool) -> None:
     """Print decisions, the latest first as given, in the order in which they were made."""
     if as_json:

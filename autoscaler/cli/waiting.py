@@ -1,17 +1,16 @@
-"""Commands that stay: until a job has ended, or all of them, or with a log."""
+"""Commands that stay until a job has ended, or all jobs."""
 
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
 from collections.abc import Callable
-from io import IncrementalNewlineDecoder
 
 from autoscaler.cli.tables import counted
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import Unavailable
+from autoscaler.domain.job import JobPhase
 from autoscaler.wire.client import Client
-from autoscaler.wire.messages import FleetView, JobView, LogPart
+from autoscaler.wire.messages import FleetView, JobView
 
 _POLL_SECONDS = 1.0
 _TIMES_EMPTY = 2
@@ -27,6 +26,16 @@ def wait_for_end(client: Client, name: str, clock: Clock) -> JobView:
         if job is not None and job.phase.is_final and not job.instances:
             return job
         clock.sleep(_POLL_SECONDS)
+
+
+def print_end(job: JobView) -> None:
+    """Print how a job ended; where it failed, its last lines go to standard error."""
+    cause = f": {job.cause}" if job.cause else ""
+    print(f"{job.id} {job.phase}{cause}")
+    if job.phase is JobPhase.FAILED:
+        for line in job.last_lines:
+            print(f"  {line}", file=sys.stderr)
+        print(f"castor logs {job.id} has the rest", file=sys.stderr)
 
 
 def drain(client: Client, say: Callable[[str], None], clock: Clock) -> None:
@@ -73,60 +82,3 @@ def _left(fleet: FleetView) -> str:
     if fleet.silent:
         parts.append(f"{', '.join(sorted(fleet.silent))} does not say what runs: {fleet.trouble}")
     return "; ".join(parts)
-
-
-def follow_logs(client: Client, name: str, follow: bool, clock: Clock) -> None:
-    """Print what the job's instances wrote; with `follow`, until it has ended.
-
-    A controller may come and go meanwhile.
-    """
-    job = client.job(name).id
-    lines = LogLines()
-    while True:
-        try:
-            has_ended = not follow or client.job(job).phase.is_final
-            _print_new(client, job, lines)
-        except Unavailable:
-            if not follow:
-                raise
-            has_ended = False
-        sys.stdout.flush()
-        if has_ended:
-            break
-        clock.sleep(_POLL_SECONDS)
-    lines.print_rest()
-
-
-def _print_new(client: Client, job: str, lines: LogLines) -> None:
-    while parts := client.logs(job, lines.offsets):
-        for part in parts:
-            lines.print_part(part)
-
-
-class LogLines:
-    """Prints logs that come in parts line by line, each behind the name of its instance.
-
-    `offsets` are where the next parts begin.
-    """
-
-    def __init__(self) -> None:
-        self.offsets: dict[str, int] = {}
-        self._begun: defaultdict[str, str] = defaultdict(str)
-        # A carriage return ends a line, too, and its line feed may be in the next part.
-        self._decoders: defaultdict[str, IncrementalNewlineDecoder] = defaultdict(
-            lambda: IncrementalNewlineDecoder(None, translate=True)
-        )
-
-    def print_part(self, part: LogPart) -> None:
-        """Print the lines that this part ends."""
-        self.offsets[part.instance] = part.next_offset
-        text = self._begun[part.instance] + self._decoders[part.instance].decode(part.text)
-        *ended, self._begun[part.instance] = text.split("\n")
-        for line in ended:
-            print(f"{part.instance} | {line}")
-
-    def print_rest(self) -> None:
-        """Print the lines that nothing ends."""
-        for instance, line in self._begun.items():
-            if line:
-                print(f"{instance} | {line}")

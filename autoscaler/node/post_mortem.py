@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import replace
 
@@ -13,11 +14,14 @@ from autoscaler.node.logs import last_lines, write_line
 
 _LINES_READ = 200
 _LINES_TOLD = 40
+# Prefix of each line where several ranks run; it is no part of what the script printed.
+_RANK = re.compile(r"^\[rank \d+\] ?")
 
 
 def post_mortem(instance: Instance, attempt: int, log_offset: int, exit_code: int) -> Failure:
     """The failure of a start that printed what is in the log from `log_offset` on."""
-    lines = last_lines(instance.disk.log, log_offset, _LINES_READ)
+    printed = last_lines(instance.disk.log, log_offset, _LINES_READ)
+    lines = tuple(_RANK.sub("", line) for line in printed)
     return Failure(
         instance=instance.name,
         attempt=attempt,
@@ -25,7 +29,7 @@ def post_mortem(instance: Instance, attempt: int, log_offset: int, exit_code: in
         cause=classify(exit_code, lines).words,
         signature=signature(exit_code, lines),
         steps=0,
-        last_lines=lines[-_LINES_TOLD:],
+        last_lines=printed[-_LINES_TOLD:],
     )
 
 

@@ -8,19 +8,21 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO
 
 from fastapi.concurrency import run_in_threadpool
 
+from autoscaler.clock import Clock
 from autoscaler.domain.errors import NotFound, SpecError
 from autoscaler.domain.paths import inside
 from autoscaler.domain.rules import require_sha256
 from autoscaler.domain.trial import MAXIMUM_FILE_BYTES
+from autoscaler.service.log_times import LogTimes
 from autoscaler.spec.bundle import inspect
-from autoscaler.wire.messages import LogPart
+from autoscaler.wire.messages import EVERY_INSTANCE, LogPart
 
 _PART_BYTES = 1 << 18
 _MOST_COMPRESSED = 16  # times as large as its archive the files of a bundle may be
@@ -125,8 +127,9 @@ class TrialFiles:
 class Logs:
     """What jobs wrote, one file an instance; they outlive the instances."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, clock: Clock) -> None:
         self._directory = directory
+        self._clock = clock
         self._lock = threading.Lock()
 
     def append(self, job: str, instance: str, offset: int, text: bytes) -> int:
@@ -140,6 +143,7 @@ class Logs:
             with path.open("ab") as file:
                 end = file.tell()
                 if offset <= end < offset + len(text):
+                    LogTimes(path).add(end, self._clock.now())
                     file.write(text[end - offset :])
                 return file.tell()
 
@@ -149,9 +153,14 @@ class Logs:
         return path.stat().st_size if path.exists() else 0
 
     def read(self, job: str, offsets: Mapping[str, int]) -> tuple[LogPart, ...]:
-        """What the job's instances wrote from these offsets on, a part of each at most.
+        """Return what the job's instances wrote from these offsets on, a part of each at most.
 
         A character whose last bytes are not there yet is left to the next part.
+
+        Args:
+            job: the id of the job.
+            offsets: by instance, and under `EVERY_INSTANCE` for all others; a negative offset
+                counts from the end of the log.
         """
         directory = inside(self._directory, job)
         paths = sorted(directory.glob("*.log")) if directory.is_dir() else []
@@ -159,14 +168,17 @@ class Logs:
         for path in paths:
             with path.open("rb") as file:
                 end = file.seek(0, os.SEEK_END)
-                offset = min(max(offsets.get(path.stem, 0), 0), end)
+                offset = offsets.get(path.stem, offsets.get(EVERY_INSTANCE, 0))
+                offset = min(max(offset + end if offset < 0 else offset, 0), end)
                 file.seek(offset)
                 text = file.read(_PART_BYTES)
             decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
             decoded = decoder.decode(text)
             if decoded:
                 unfinished, _ = decoder.getstate()
-                parts.append(LogPart(path.stem, offset + len(text) - len(unfinished), decoded))
+                next_offset = offset + len(text) - len(unfinished)
+                times = _character_times(text, offset, LogTimes(path).between(offset, next_offset))
+                parts.append(LogPart(path.stem, next_offset, decoded, times, offset))
         return tuple(parts)
 
     def _at(self, job: str, instance: str) -> Path:
@@ -182,6 +194,19 @@ def _keep(received: Path, final: Path) -> None:
 def _flush(file: IO[bytes]) -> None:
     file.flush()
     os.fsync(file.fileno())
+
+
+def _character_times(
+    text: bytes, offset: int, times: Sequence[tuple[int, float]]
+) -> tuple[tuple[int, float], ...]:
+    """Return the times of a text that begins at `offset`, by places of its characters."""
+    places: list[tuple[int, float]] = []
+    characters = done = 0
+    for begin, seconds in times:
+        characters += len(text[done : begin - offset].decode(errors="replace"))
+        done = begin - offset
+        places.append((characters, seconds))
+    return tuple(places)
 
 
 @asynccontextmanager

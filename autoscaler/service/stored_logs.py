@@ -29,10 +29,9 @@ class StoredLogs(Logs):
         self, directory: Path, objects: Objects, find: Callable[[str], JobRecord], clock: Clock
     ) -> None:
         """`objects` are those of all jobs, `find` gives a job by its id."""
-        super().__init__(directory)
+        super().__init__(directory, clock)
         self._objects = objects
         self._find = find
-        self._clock = clock
         self._looked_seconds: dict[str, float] = {}
         self._looking = threading.Lock()
 

@@ -8,7 +8,9 @@ they are. The ranks of an instance need it among themselves only.
 
 from __future__ import annotations
 
+import os
 import sys
+from tempfile import TemporaryDirectory
 
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed import run
@@ -25,6 +27,7 @@ from autoscaler.training.ports import bound_store
 
 _ADDRESS = "127.0.0.1"
 _BACKEND = "loopback"
+RANK_PREFIX = "[rank ${local_rank}] "
 
 
 class LoopbackRendezvous(RendezvousHandler):
@@ -69,19 +72,33 @@ class LoopbackRendezvous(RendezvousHandler):
 
 
 def main() -> None:
-    """Run the command of the command line on all ranks."""
+    """Run the command of the command line on all ranks.
+
+    Where there are several ranks, each line that they print begins with its rank. The directory
+    of torchrun's own files is in the job's home, and is removed at the end.
+    """
     ranks, *command = sys.argv[1:]
     rendezvous_handler_registry.register(_BACKEND, LoopbackRendezvous)
-    options = (
-        f"--rdzv-backend={_BACKEND}",
-        f"--rdzv-endpoint={_ADDRESS}",
-        f"--nproc-per-node={ranks}",
-        *("--nnodes=1", "--max-restarts=0", "--no-python"),
-    )
-    try:
-        run.main([*options, *command])
-    except SignalException as told:  # to be told to end is no error to show a traceback of
-        raise SystemExit(128 + told.sigval) from None
+    is_one = ranks == "1"
+    if not is_one:
+        os.environ["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"] = RANK_PREFIX
+    home = os.environ.get("HOME", "")
+    place = home if os.access(home, os.W_OK | os.X_OK) else None
+    with TemporaryDirectory(
+        prefix=".castor-ranks-", dir=place, ignore_cleanup_errors=True
+    ) as logs:
+        options = (
+            f"--rdzv-backend={_BACKEND}",
+            f"--rdzv-endpoint={_ADDRESS}",
+            f"--nproc-per-node={ranks}",
+            f"--log-dir={logs}",
+            *("--nnodes=1", "--max-restarts=0", "--no-python"),
+            *(() if is_one else ("--tee=3",)),
+        )
+        try:
+            run.main([*options, *command])
+        except SignalException as told:  # to be told to end is no error to show a traceback of
+            raise SystemExit(128 + told.sigval) from None
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from autoscaler.domain.errors import NotAllowed, Unavailable
 from autoscaler.wire.client import Client
@@ -22,6 +24,15 @@ def connect(state: Path | None = None) -> Client:
         Unavailable, NotAllowed: as `address_and_token`.
     """
     return Client(*address_and_token(state))
+
+
+def is_loopback(url: str) -> bool:
+    """Return whether a URL names the machine that asks."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def address_and_token(state: Path | None = None) -> tuple[str, str]:

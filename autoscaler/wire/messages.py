@@ -229,13 +229,22 @@ class CostView:
     transfer: TransferView | None = None
 
 
+EVERY_INSTANCE: Final = "*"
+
+
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """What one instance wrote from an offset on; `next_offset` is where to read on."""
+    """What one instance wrote from `offset` on; `next_offset` is where to read on.
+
+    `times` are (place, seconds): from that character of the text on, the controller received it
+    at that time.
+    """
 
     instance: str
     next_offset: int
     text: str
+    times: tuple[tuple[int, float], ...] = ()
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)

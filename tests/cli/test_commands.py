@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import time
 from decimal import Decimal
@@ -57,6 +58,10 @@ def test_a_job_from_its_submission_to_its_bill(terminal: Terminal, tmp_path: Pat
     assert job["phase"] == "finished"
     assert job["report"]["progress_examples"] == pytest.approx(2560)
     assert "trained to the end" in terminal.castor("logs", "good").stdout
+    last = terminal.castor("logs", "good", "--tail", "1").stdout
+    assert re.fullmatch(r"\d\d:\d\d:\d\d good-0-1 \| .+\n", last)
+    line = json.loads(terminal.castor("logs", "good", "--tail", "1", "--json").stdout)
+    assert line["instance"] == "good-0-1" and line["seconds"] > 1.7e9
     assert "start good on 1 x local-small: " in terminal.castor("why", "good").stdout
     decisions = json.loads(terminal.castor("why", "good", "--json").stdout)
     assert all(decision["figures"] for decision in decisions)
@@ -82,6 +87,11 @@ def test_a_script_that_raises_fails_with_its_trace(terminal: Terminal, tmp_path:
     path = job_file(tmp_path, "raises", "python train.py none")
     done = terminal.castor("submit", path, "--wait")
     assert done.returncode == 4
+    assert done.stdout.startswith("raises failed: ")
+    assert "ValueError: invalid literal" in done.stdout
+    assert "castor logs raises has the rest" in done.stderr
+    stopped = terminal.castor("status", "raises").stdout
+    assert "it has reported no checkpoint" in stopped
     detail = terminal.castor("status", "raises").stdout
     assert "ValueError: invalid literal for int() with base 10: 'none'" in detail
     assert "failed" in detail
@@ -193,6 +203,40 @@ def test_without_a_controller_the_way_to_one_is_told(tmp_path: Path) -> None:
     done = Terminal(tmp_path / "nothing").castor_anew("status")
     assert done.returncode == 3
     assert "castor serve" in done.stderr
+
+
+def test_what_is_done_to_the_whole_fleet_is_told_to_scripts_too(terminal: Terminal) -> None:
+    assert json.loads(terminal.castor("freeze", "--json").stdout) == {"frozen": True}
+    assert json.loads(terminal.castor("unfreeze", "--json").stdout) == {"frozen": False}
+    drain = terminal.castor("drain", "--all", "--json")
+    assert json.loads(drain.stdout) == {"drained": True}
+
+
+def test_drain_without_all_is_a_mistake_of_usage(tmp_path: Path) -> None:
+    done = Terminal(tmp_path / "state").castor("drain")
+    assert done.returncode == 2
+    assert "add --all" in done.stderr
+
+
+def test_an_invitation_has_the_url_and_the_token(terminal: Terminal) -> None:
+    invited = terminal.castor("invite", "ada")
+    assert re.fullmatch(r"CASTOR_URL=http://127\S+\nCASTOR_TOKEN=\S+\n", invited.stdout)
+    assert "works on the controller's machine only" in invited.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("--version",), "castor 0."),
+        (("-h",), "Exit status: 0 done"),
+        (("status", "-h"), "One job, in detail."),
+        (("--show-completion", "bash"), "COMPREPLY="),
+    ],
+)
+def test_version_help_and_completion(tmp_path: Path, words: tuple[str, ...], part: str) -> None:
+    done = Terminal(tmp_path / "state").castor_anew(*words)
+    assert done.returncode == 0, done.stderr
+    assert part in done.stdout
 
 
 def test_a_core_that_is_not_there_is_refused(tmp_path: Path) -> None:

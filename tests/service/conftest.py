@@ -144,7 +144,7 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> Rooms:
         views=Views(store, status, assignments, "0"),
         bundles=bundles,
         logs=(
-            Logs(logs)
+            Logs(logs, clock)
             if api.storage is None
             else StoredLogs(logs, api.storage.jobs, store.jobs.get, clock)
         ),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from autoscaler.clock import VirtualClock
 from autoscaler.domain.errors import SpecError
 from autoscaler.service.files import Bundles, Logs, TrialFiles
 from tests.service.instances import packed
@@ -80,7 +81,7 @@ def test_offsets_beyond_the_end_of_a_log_give_nothing(tmp_path: Path) -> None:
 
 
 def test_a_character_is_not_broken_between_two_parts(tmp_path: Path) -> None:
-    logs = Logs(tmp_path)
+    logs = Logs(tmp_path, VirtualClock())
     text = "50 \N{EURO SIGN}\n".encode()
     logs.append("job", "job-0-1", 0, text[:4])
     (first,) = logs.read("job", {})
@@ -90,3 +91,27 @@ def test_a_character_is_not_broken_between_two_parts(tmp_path: Path) -> None:
     (second,) = logs.read("job", {"job-0-1": 3})
     assert second.text == "\N{EURO SIGN}\n\N{REPLACEMENT CHARACTER}\n"
     assert logs.read("job", {"job-0-1": second.next_offset}) == ()
+
+
+def test_parts_of_a_log_have_the_times_at_which_they_were_received(tmp_path: Path) -> None:
+    clock = VirtualClock(100.0)
+    logs = Logs(tmp_path, clock)
+    logs.append("job", "i", 0, "\N{EURO SIGN}\n".encode())
+    clock.advance(0.5)
+    logs.append("job", "i", 4, b"same\n")
+    clock.advance(5.0)
+    logs.append("job", "i", 9, b"later\n")
+    (part,) = logs.read("job", {})
+    assert part.text == "\N{EURO SIGN}\nsame\nlater\n"
+    assert part.times == ((0, 100.0), (7, 105.5))
+    (rest,) = logs.read("job", {"i": 10})
+    assert (rest.text, rest.times, rest.offset) == ("ater\n", ((0, 105.5),), 10)
+
+
+def test_the_end_of_every_log_can_be_read(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, VirtualClock())
+    logs.append("job", "a", 0, b"0123456789")
+    logs.append("job", "b", 0, b"01")
+    assert [part.text for part in logs.read("job", {"*": -4})] == ["6789", "01"]
+    (rest,) = logs.read("job", {"*": -4, "a": 10})
+    assert rest.instance == "b"
