@@ -41,6 +41,7 @@ from autoscaler.service.checkpoints import TrialCheckpoints
 from autoscaler.service.files import Bundles, Logs, TrialFiles
 from autoscaler.service.job_secrets import AllowedSecrets
 from autoscaler.service.nodes import Nodes
+from autoscaler.service.results import Results
 from autoscaler.service.stored import StoredFiles
 from autoscaler.service.stored_logs import StoredLogs
 from autoscaler.service.studies import Studies
@@ -225,6 +226,7 @@ class Deployment:
             views=Views(store, status, assignments, release),
             bundles=bundles,
             logs=self._logs(),
+            results=Results(assignments, stored),
             fixed_sizes=Forecasts(store, status, self._clock).of,
             foresee=Foresights(
                 store,

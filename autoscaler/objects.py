@@ -142,8 +142,7 @@ class Objects:
             NotFound: there is none.
             OSError: the file can't be written.
         """
-        with self._told_missing(name), self._named(name):
-            size = int(self._store.head(name)["size"])
+        size = self.size(name)
         starts = range(0, size, _PART_BYTES)
         with path.open("wb") as file, ThreadPoolExecutor(_PARTS_AT_ONCE) as pool:
 
@@ -157,6 +156,29 @@ class Objects:
 
             for _ in pool.map(fetch, starts):
                 pass  # a failure is raised here
+
+    def size(self, name: str) -> int:
+        """Return the size of an object, in bytes.
+
+        Raises:
+            NotFound: there is none.
+        """
+        with self._told_missing(name), self._named(name):
+            return int(self._store.head(name)["size"])
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """Yield the content of an object, part by part.
+
+        Raises:
+            NotFound: there is none.
+        """
+        size = self.size(name)
+        for start in range(0, size, _PART_BYTES):
+            end = min(start + _PART_BYTES, size)
+            with self._named(name):
+                part = bytes(self._store.get_range(name, start=start, end=end))
+            self.meter.add(Transfer(fetched_bytes=len(part)))
+            yield part
 
     def listed(self, prefix: str = "", after: str | None = None) -> list[StoredObject]:
         """What lies under the folder `prefix`, in the order of its names, from `after` on."""

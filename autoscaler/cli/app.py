@@ -152,6 +152,37 @@ def logs(
 
 
 @app.command()
+def fetch(
+    job: JobName,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="Where to; a folder named JOB by default.")
+    ] = None,
+    only_list: Annotated[bool, typer.Option("--list", help="Fetch nothing, list it.")] = False,
+    checkpoint: Annotated[bool, typer.Option(help="The newest checkpoint, too.")] = False,
+    every_instance: Annotated[
+        bool, typer.Option("--by-instance", help="Each instance's files, in a folder of its own.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Fetch the files that a job's script wrote; its instances may be long gone.
+
+    They are kept at each checkpoint and at the end; see docs/outputs.md. Each is checked against
+    its SHA-256. Files that are in the folder already with other contents are never replaced
+    without --force.
+    """
+    from autoscaler.cli.fetching import Choice
+    from autoscaler.cli.results import print_fetched, print_listing
+    from autoscaler.wire.connection import connect
+
+    choice = Choice(checkpoint, every_instance)
+    if only_list:
+        print_listing(connect(), job, choice, as_json)
+    else:
+        print_fetched(connect(), job, to, choice, force, as_json)
+
+
+@app.command()
 def why(
     job: JobName,
     number: Annotated[int, typer.Option("-n", help="How many of the last decisions.")] = 20,

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Offer
+from autoscaler.domain.output import OutputSpec
 from autoscaler.domain.report import TrainingReport
 
 
@@ -132,7 +133,7 @@ class JobSpec:
     learnt of it; None: those of one name do. Where limits bind, a job of `priority` 2 counts
     twice as much as one of 1. `person` is who submitted it, on the word of the service alone.
     A job with a `study` is one of its trials; a `distributed` one runs on every device of every
-    instance, another in one process.
+    instance, another in one process. A job that `resumes` another goes on with that one's files.
     """
 
     name: str
@@ -156,6 +157,8 @@ class JobSpec:
     person: str | None = None
     study: str | None = None
     distributed: bool = False
+    outputs: OutputSpec = field(default_factory=OutputSpec)
+    resumes: str | None = None
 
     @property
     def program_name(self) -> str:
@@ -187,3 +190,8 @@ class JobRecord:
     lighthouse: str | None = None
     report: TrainingReport | None = None
     reported_seconds: float | None = None
+
+    @property
+    def files_of(self) -> str:
+        """Id of the job under which the files of this one lie: the first of its runs."""
+        return self.spec.resumes or self.id

@@ -19,6 +19,7 @@ from autoscaler.domain.job import (
     SecretReference,
 )
 from autoscaler.domain.objective import Objective
+from autoscaler.domain.output import OutputSpec
 from autoscaler.domain.paths import relative_names, require_absolute_path
 from autoscaler.domain.rules import (
     LATEST_SECONDS,
@@ -46,6 +47,8 @@ MOST_PRIORITY: Final = 100.0
 """Beyond, the least of many jobs would be lost in the rounding of the greatest."""
 _MOST_ENTRIES: Final = 1_000
 _MOST_KEPT: Final = 10_000
+_MOST_OUTPUT_BYTES: Final = 1 << 50
+_LONGEST_PATTERN: Final = 1_000
 _LONGEST_WORD: Final = 128 * 1024  # of one argument or variable of a process in Linux
 
 
@@ -70,6 +73,7 @@ def require_valid_job(spec: JobSpec) -> None:
     _require_parallelism(spec.parallelism)
     require_valid_objective(spec.objective)
     _require_checkpoint(spec.checkpoint)
+    _require_outputs(spec.outputs)
     if spec.total_examples is not None:
         require_positive(spec.total_examples, "total_progress", MOST_EXAMPLES)
     require_count(spec.retries, "retries", MOST_RETRIES, least=0)
@@ -151,6 +155,16 @@ def require_valid_batch(batch: BatchSpec) -> None:
         require_count(size, f"batch.kind_maxima.{kind}", MOST_EXAMPLES_OF_BATCH)
 
 
+def require_output_pattern(pattern: str, field: str) -> None:
+    """Check a path or a glob below a job's working directory.
+
+    Raises:
+        SpecError: as `require_valid_job`.
+    """
+    relative_names(pattern, field)
+    require_line(pattern, field, longest=_LONGEST_PATTERN)
+
+
 def _require_process(spec: JobSpec) -> None:
     if not spec.command or not spec.command[0]:
         raise SpecError("is empty: write the program to run, and its arguments", "command")
@@ -225,6 +239,14 @@ def _require_checkpoint(checkpoint: CheckpointSpec) -> None:
     if checkpoint.interval_seconds is not None:
         require_positive(checkpoint.interval_seconds, "checkpoint.interval", LONGEST_SECONDS)
     require_count(checkpoint.keep, "checkpoint.keep", _MOST_KEPT)
+
+
+def _require_outputs(outputs: OutputSpec) -> None:
+    patterns = outputs.patterns or ()
+    require_at_most(len(patterns), "outputs.paths", _MOST_ENTRIES)
+    for pattern in patterns:
+        require_output_pattern(pattern, "outputs.paths")
+    require_count(outputs.maximum_bytes, "outputs.limit", _MOST_OUTPUT_BYTES)
 
 
 def _key(name: str) -> str:

@@ -43,3 +43,8 @@ def log_part_name(offset: int) -> str:
 def is_log_part(name: str) -> bool:
     """Return whether `log_part_name` could have made a name."""
     return _LOG_PART.fullmatch(name) is not None
+
+
+def output_folder(instance: str | None = None) -> str:
+    """Return the folder below a place that has a job's outputs, or those of one instance."""
+    return "outputs" if instance is None else f"outputs/{instance}"

@@ -26,6 +26,7 @@ from autoscaler.node.line import Line
 from autoscaler.node.log_copies import LogCopies
 from autoscaler.node.logs import LogShipping, log_size
 from autoscaler.node.outbox import Outbox, Standing
+from autoscaler.node.outputs import Outputs
 from autoscaler.node.post_mortem import caused_failure
 from autoscaler.node.preparation import Need, Preparation, Ready
 from autoscaler.node.state import AgentState, Prepared, Start, save_state
@@ -82,6 +83,7 @@ class Agent:
         self._reclaim_seconds: float | None = None
         self._is_saved = True
         self._outbox = Outbox(instance.name)
+        self._outputs = Outputs(instance, self._grants, self._outbox, clock, self._news.set)
         copies = LogCopies(instance.name, client, self._grants)
         self._logs = LogShipping(disk.log, copies, clock, job)
         self._heartbeats = Heartbeats(
@@ -125,6 +127,7 @@ class Agent:
         elif not self._is_saved:
             self._save()
         self._hear()
+        self._outputs.turn(self._state, self._trainer.steps, self._reclaim_seconds is not None)
         self._see_end_of_preparation()
         self._see_end_of_training()
         if self._state.failure is not None and not self._outbox.holds_failure:
@@ -136,17 +139,10 @@ class Agent:
 
     def _new_wish(self) -> NodeReply | None:
         """What is wanted now; None if an earlier agent heard it and we have not yet."""
-        assignment = self._state.assignment
         wish = self._heartbeats.reply
         self._is_answered = wish is not None  # a reply may come at any moment of a turn
         if wish is None and (self._has_joined or self._must_leave):
-            wish = NodeReply(
-                wanted=Wanted.RUN,
-                attempt=assignment.attempt,
-                start_seconds=None,
-                devices_used=assignment.devices_used,
-                drain_seconds=self._state.drain_seconds,
-            )
+            wish = self._state.first_wish
         if wish is not None and self._must_leave:
             wish = replace(wish, wanted=Wanted.DRAIN)
         return wish
@@ -179,8 +175,10 @@ class Agent:
             if self._drains:
                 self._preparation.stop()
         elif self._drains:
-            if self._is_forsaken or self._has_left:
+            if not self._outputs.is_busy and (self._is_forsaken or self._has_left):
                 self._instance.power.press()
+        elif self._outputs.is_busy:
+            return  # the end of the script is not taken note of yet
         elif self._is_another_s(wish):
             self._prepare(wish, self._state.prepared)
         elif self._is_due(wish):
@@ -287,6 +285,7 @@ class Agent:
     def _hear(self) -> None:
         for report in self._trainer.hear():
             self._outbox.add_report(report)
+            self._outputs.hear(report)
         start, steps = self._state.start, self._trainer.steps
         if start is None or start.has_ended:
             return
@@ -322,9 +321,10 @@ class Agent:
         if not (self._relay.is_told or self._must_leave):  # what a trial said comes before its end
             return
         self._hear()
-        start = self._state.start
+        start, exit_code = self._state.start, self._trainer.exit_code
         assert start is not None
-        exit_code = self._trainer.exit_code
+        if not self._outputs.is_settled(self._state, self._trainer.steps, exit_code):
+            return
         ended = replace(start, has_ended=True, steps=self._trainer.steps)
         if exit_code is None:  # an earlier agent died before it could start it
             self._save(start=None)

@@ -25,6 +25,9 @@ class Disk:
         self.trial_calls = directory / "trial-calls"
         self.setup = directory / "setup"
         self.grant = directory / "grant" / "grant.json"
+        self.laid_out = directory / "laid-out.json"
+        self.outputs = directory / "outputs.json"
+        self.staged_outputs = directory / "staged-outputs"
 
     def bundle(self, sha256: str) -> Path:
         """Where the archive of a job's files is kept."""

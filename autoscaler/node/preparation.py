@@ -23,6 +23,7 @@ from autoscaler.node.grants import Grants
 from autoscaler.node.instance import Instance
 from autoscaler.node.logs import log_size
 from autoscaler.node.orders import Orders
+from autoscaler.node.outputs import save_laid_out
 from autoscaler.node.post_mortem import caused_failure, post_mortem
 from autoscaler.node.setups import SetupEntry, Stopped
 from autoscaler.node.shim import Order
@@ -154,6 +155,7 @@ class Preparation:
             self._set_up(assignment, user) if spec.setup else self._lay_out(assignment, user)
         )
         link_data(work, spec.data)
+        save_laid_out(self._disk.laid_out, work)
         if user is not None:
             give(work, user)
         return prepared

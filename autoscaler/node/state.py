@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autoscaler.domain.report import Failure
 from autoscaler.wire.codec import decode, encode
-from autoscaler.wire.messages import Assignment
+from autoscaler.wire.messages import Assignment, NodeReply, Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,18 @@ class AgentState:
     failed_attempt: int = 0
     failure: Failure | None = None
     is_complete: bool = False
+
+    @property
+    def first_wish(self) -> NodeReply:
+        """Reply that an agent acts on while the controller has sent it none."""
+        assignment = self.assignment
+        return NodeReply(
+            wanted=Wanted.RUN,
+            attempt=assignment.attempt,
+            start_seconds=None,
+            devices_used=assignment.devices_used,
+            drain_seconds=self.drain_seconds,
+        )
 
     def with_job(self, assignment: Assignment) -> AgentState:
         """As it is when the instance becomes another job's: what is of the instance stays."""

@@ -28,6 +28,8 @@ from autoscaler.service.authentication import Authentication
 from autoscaler.service.files import Bundles, Logs
 from autoscaler.service.nodes import Nodes
 from autoscaler.service.plans import plan_view
+from autoscaler.service.result_files import results_router
+from autoscaler.service.results import Results
 from autoscaler.service.studies import (
     Studies,
     drivers_router,
@@ -84,6 +86,7 @@ class Rooms:
     views: Views
     bundles: Bundles
     logs: Logs
+    results: Results
     fixed_sizes: Callable[[str], tuple[FixedSize, ...]]
     foresee: Callable[[JobSpec], Foresight]
     clock: Clock
@@ -106,6 +109,7 @@ def create_app(rooms: Rooms, version: str) -> FastAPI:
         return rooms.authentication.person(presented)
 
     app.include_router(_jobs(rooms, person))
+    app.include_router(results_router(rooms.store, rooms.results, person))
     app.include_router(_fleet(rooms, person))
     app.include_router(_programs(rooms, person))
     app.include_router(drivers_router(rooms.studies, person))

@@ -77,6 +77,7 @@ class Assignments:
             collective_timeout_seconds=self._times.collective_timeout_seconds,
             depot=None if self._stored is None else self._stored.depot(job),
             grant=None if self._stored is None else self._stored.grant(job),
+            outputs_directory=None if self._stored else str(self.outputs_directory(job)),
         )
 
     def grant(self, job: JobRecord) -> StorageGrant:
@@ -125,6 +126,10 @@ class Assignments:
         )
         if directory.is_absolute():
             return Path(directory)
-        owner = job.id if study is None else f"study.{study}"
+        owner = job.files_of if study is None else f"study.{study}"
         names = relative_names(str(directory), "checkpoint.directory")
         return inside(self._directory, owner, *names)
+
+    def outputs_directory(self, job: JobRecord) -> Path:
+        """Return where the job's outputs are, each instance's in a directory of its own."""
+        return inside(self._directory.with_name("outputs"), job.files_of)

@@ -16,6 +16,7 @@ from typing import Final
 from autoscaler.domain.errors import ProviderError, SpecError
 from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.domain.storage import StorageGrant
+from autoscaler.objects import Objects
 from autoscaler.service.files import Bundles
 from providers.storage import JobStorage
 
@@ -50,6 +51,15 @@ class StoredFiles:
         """Where the job's checkpoints are; None where they are on a disk that its file names."""
         folder = checkpoint_folder(job.spec)
         return None if folder is None else f"{self._storage.place(owner(job))}/{folder}"
+
+    def folder(self, job: JobRecord, name: str) -> tuple[Objects, str]:
+        """Return the storage of all jobs, and the folder `name` of the job's place in it."""
+        return self._storage.jobs, f"{owner(job)}/{name}"
+
+    def checkpoints(self, job: JobRecord) -> tuple[Objects, str] | None:
+        """Return the storage of all jobs and the job's checkpoints in it; None as for `depot`."""
+        folder = checkpoint_folder(job.spec)
+        return None if folder is None else self.folder(job, folder)
 
     def remove_of(self, job: JobRecord, names: frozenset[str]) -> frozenset[str]:
         """Remove what the checkpoints called so have left; returns of which there was something.
@@ -111,14 +121,14 @@ def checkpoint_folder(spec: JobSpec) -> str | None:
 
 
 def owner(job: JobRecord) -> str:
-    """Whose place a job's files are in: its own, or its study's.
+    """Return whose place a job's files are in: the first of its runs', or its study's.
 
     What is not plain in a study's name must not mean something in a URL or in a policy, and
     studies whose names differ must not meet.
     """
     study = job.spec.study
     if study is None:
-        return job.id
+        return job.files_of
     if _PLAIN.fullmatch(study):
         return f"study.{study}"
     return f"study.named.{sha256(study.encode()).hexdigest()[:32]}"

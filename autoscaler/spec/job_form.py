@@ -25,8 +25,10 @@ from autoscaler.domain.job_rules import (
     MOST_EXAMPLES_OF_BATCH,
     MOST_INSTANCES,
     MOST_RETRIES,
+    require_output_pattern,
     require_valid_bounds,
 )
+from autoscaler.domain.output import DEFAULT_OUTPUT_BYTES, OutputSpec
 from autoscaler.domain.paths import relative_names, require_absolute_path
 from autoscaler.domain.rules import require_name, require_variable
 from autoscaler.spec.bundle import DEFAULT_MAXIMUM_BYTES
@@ -74,7 +76,12 @@ def _reference(value: object) -> object:
     )
 
 
+def _outputs(value: object) -> object:
+    return {"paths": value} if isinstance(value, str | list) else value
+
+
 Text = Annotated[str, Field(min_length=1)]
+OutputPattern = Annotated[str, obeys(require_output_pattern)]
 Priority = Annotated[float, BeforeValidator(lambda value: parse_priority(str(value)))]
 Duration = Annotated[float, BeforeValidator(lambda value: parse_duration(str(value)))]
 Name = Annotated[str, obeys(require_name)]
@@ -183,6 +190,17 @@ class CheckpointForm(Form):
         return CheckpointSpec(self.directory, self.interval, self.keep)
 
 
+class OutputsForm(Form):
+    """`outputs`: what is kept of the script's files."""
+
+    paths: Annotated[tuple[OutputPattern, ...], one_or_many()] | None = None
+    limit: Annotated[ByteSize, Field(gt=0)] = ByteSize(DEFAULT_OUTPUT_BYTES)
+
+    def spec(self) -> OutputSpec:
+        """Return the choice of files as the domain has it."""
+        return OutputSpec(self.paths, int(self.limit))
+
+
 class JobForm(Form):
     """A whole job file. Validated with ``context={"now_seconds": ...}``."""
 
@@ -204,6 +222,7 @@ class JobForm(Form):
     parallelism: ParallelismForm = ParallelismForm()
     objective: ShortObjective = ObjectiveForm()
     checkpoint: Annotated[CheckpointForm, short_for("directory")] = CheckpointForm()
+    outputs: Annotated[OutputsForm, BeforeValidator(_outputs)] = OutputsForm()
     total_progress: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     retries: Annotated[int, Field(ge=0, le=MOST_RETRIES)] = 3
     priority: Priority = 1.0
@@ -227,4 +246,5 @@ class JobForm(Form):
             retries=self.retries,
             program=self.program,
             priority=self.priority,
+            outputs=self.outputs.spec(),
         )

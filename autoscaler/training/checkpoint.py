@@ -31,9 +31,10 @@ from torch.distributed.checkpoint.state_dict_saver import save as write_tensors
 from torch.utils._pytree import tree_map
 
 from autoscaler.clock import Clock
+from autoscaler.domain.checkpoint import MANIFEST, name_of, step_of
 from autoscaler.domain.errors import CheckpointError, ProviderError
 from autoscaler.domain.report import CheckpointStatus
-from autoscaler.training.depot import MANIFEST, Depot, name_of, step_of
+from autoscaler.training.depot import Depot
 
 _log = logging.getLogger(__name__)
 

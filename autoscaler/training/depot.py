@@ -11,25 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from autoscaler.domain.checkpoint import MANIFEST, step_of
 from autoscaler.domain.errors import NotFound, ProviderError
 from autoscaler.objects import Objects
 
 _log = logging.getLogger(__name__)
 
-MANIFEST: Final = "manifest.json"
 _SET_ASIDE: Final = "manifest.json.corrupt"
-_STEP: Final = "step-"
-
-
-def name_of(step: int) -> str:
-    """What the checkpoint of a step is called: in the order of steps."""
-    return f"{_STEP}{step:012d}"
-
-
-def step_of(name: str) -> int | None:
-    """The step whose checkpoint is called so; None if that is no name of one."""
-    digits = name.removeprefix(_STEP)
-    return int(digits) if name.startswith(_STEP) and digits.isdigit() else None
 
 
 class Depot:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 import httpx
 
-from autoscaler.domain import errors
-from autoscaler.domain.errors import CastorError, SpecError, Unavailable
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.spending import DailyCost
@@ -19,12 +17,12 @@ from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.wire.codec import decode, encode
+from autoscaler.wire.http import Http
 from autoscaler.wire.messages import (
     Assignment,
     Change,
     CostView,
     DecisionView,
-    Fault,
     FleetView,
     ForecastView,
     Invitation,
@@ -38,6 +36,7 @@ from autoscaler.wire.messages import (
     Submission,
 )
 from autoscaler.wire.plan_messages import PlanView
+from autoscaler.wire.results import CheckpointView, OutputsView
 from autoscaler.wire.study_messages import (
     StudyAnswers,
     StudyBudget,
@@ -46,81 +45,6 @@ from autoscaler.wire.study_messages import (
     StudyView,
     TrialCalls,
 )
-
-Value = TypeVar("Value")
-
-_TIMEOUT_SECONDS = 30.0
-_CHUNK_BYTES = 1 << 16
-
-
-class _Http:
-    """Requests with a token; what the server refuses is raised as the error it names."""
-
-    def __init__(self, url: str, token: str | None, transport: httpx.BaseTransport | None) -> None:
-        self._url = url
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        try:
-            self._client = httpx.Client(
-                base_url=url,
-                headers=headers,
-                # To read what certificates to trust takes longer than to call; http has none.
-                verify=not url.lower().startswith("http://"),
-                timeout=_TIMEOUT_SECONDS,
-                transport=transport,
-            )
-        except httpx.InvalidURL as error:
-            raise SpecError(
-                f"{url!r} is no address ({error}): expected http://HOST:PORT", "CASTOR_URL"
-            ) from None
-
-    def call(
-        self,
-        method: str,
-        path: str,
-        content: bytes | None = None,
-        content_type: str = "application/json",
-    ) -> bytes:
-        headers = {"Content-Type": content_type} if content is not None else {}
-        try:
-            response = self._client.request(method, path, content=content, headers=headers)
-        except httpx.HTTPError as error:
-            raise Unavailable(
-                f"no controller answers at {self._url} ({error}): start one with `castor serve`, "
-                "or set CASTOR_URL"
-            ) from None
-        _raise_for(response)
-        return response.content
-
-    def upload(self, path: str, file: BinaryIO) -> None:
-        try:
-            response = self._client.put(path, content=iter(lambda: file.read(_CHUNK_BYTES), b""))
-        except httpx.HTTPError as error:
-            raise Unavailable(f"the upload to {self._url} broke off: {error}") from None
-        _raise_for(response)
-
-    def download(self, path: str, destination: Path) -> None:
-        try:
-            with self._client.stream("GET", path) as response:
-                if response.is_error:
-                    response.read()
-                _raise_for(response)
-                with destination.open("wb") as file:
-                    for chunk in response.iter_bytes(_CHUNK_BYTES):
-                        file.write(chunk)
-        except httpx.HTTPError as error:
-            raise Unavailable(f"the download from {self._url} broke off: {error}") from None
-
-    def get(self, kind: type[Value], path: str) -> Value:
-        return decode(kind, self.call("GET", path))
-
-    def exists(self, path: str) -> bool:
-        try:
-            return self._client.head(path).is_success
-        except httpx.HTTPError as error:
-            raise Unavailable(f"no controller answers at {self._url}: {error}") from None
-
-    def close(self) -> None:
-        self._client.close()
 
 
 class Client:
@@ -132,7 +56,7 @@ class Client:
     """
 
     def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
-        self._http = _Http(url, token, transport)
+        self._http = Http(url, token, transport)
 
     def submit(self, spec: JobSpec, bundle: Path | None = None) -> JobView:
         """Run a job. `Conflict`: the name is in use; `SpecError`: it can't run here."""
@@ -183,6 +107,19 @@ class Client:
         """What the instances of a job wrote from these offsets on. `UnknownJob`."""
         body = encode(dict[str, int], dict(offsets))
         return decode(tuple[LogPart, ...], self._http.call("POST", f"/v1/jobs/{name}/logs", body))
+
+    def outputs(self, name: str) -> OutputsView:
+        """Return the list of a job's outputs. `UnknownJob`."""
+        return self._http.get(OutputsView, f"/v1/jobs/{name}/outputs")
+
+    def checkpoint(self, name: str) -> CheckpointView:
+        """Return the newest checkpoint of a job. `UnknownJob`; `NotFound`: it has none."""
+        return self._http.get(CheckpointView, f"/v1/jobs/{name}/checkpoint")
+
+    def fetch(self, path: str, destination: Path, on_bytes: Callable[[int], None]) -> None:
+        """Download one file of a job, by its `path` below ``/v1/jobs``; `on_bytes` hears the
+        size of each part. `NotFound`: it was replaced by a newer one."""
+        self._http.download(f"/v1/jobs/{path}", destination, on_bytes)
 
     def fleet(self) -> FleetView:
         """Offers, limits, instances."""
@@ -241,7 +178,7 @@ class StudyClient:
     def __init__(
         self, url: str, token: str, study: str, transport: httpx.BaseTransport | None = None
     ) -> None:
-        self._http = _Http(url, token, transport)
+        self._http = Http(url, token, transport)
         self.study = study
         self._path = f"/v1/studies/{study}"
 
@@ -317,7 +254,7 @@ class NodeClient:
     ) -> None:
         self._url = url
         self._transport = transport
-        self._http = _Http(url, token, transport)
+        self._http = Http(url, token, transport)
 
     def join(self, request: JoinRequest) -> JoinReply:
         """Exchange the single-use token for work and a lasting token. `NotAllowed`: used up,
@@ -326,7 +263,7 @@ class NodeClient:
             JoinReply, self._http.call("POST", "/v1/node/join", encode(JoinRequest, request))
         )
         self._http.close()
-        self._http = _Http(self._url, reply.token, self._transport)
+        self._http = Http(self._url, reply.token, self._transport)
         return reply
 
     def assignment(self) -> Assignment:
@@ -381,19 +318,3 @@ class NodeClient:
 def _of(job: str | None) -> str:
     """The part of a query that names a job, if it is known."""
     return "" if job is None else f"&job={job}"
-
-
-def _raise_for(response: httpx.Response) -> None:
-    """Raise what the server refused a request for; trouble of its own says nothing of that."""
-    if not response.is_error:
-        return
-    try:
-        fault = decode(Fault, response.content)
-    except SpecError:
-        raise Unavailable(f"{response.url} answered {response.status_code}") from None
-    if response.is_server_error:
-        raise Unavailable(fault.message)
-    kind = getattr(errors, fault.error, CastorError)
-    if not (isinstance(kind, type) and issubclass(kind, CastorError)):
-        kind = CastorError
-    raise kind(fault.message)

@@ -265,7 +265,8 @@ class Assignment:
 
     A `checkpoint_directory` that is not absolute is on the instance's own disk: what counts is
     then in `depot`, a place in a cloud's storage that the `grant` covers. The grant's credential
-    is in one file alone, from which the job's own user reads it.
+    is in one file alone, from which the job's own user reads it. `outputs_directory` is where
+    copies of the script's files are kept if there is no grant; None keeps none.
     """
 
     job: str
@@ -283,6 +284,7 @@ class Assignment:
     collective_timeout_seconds: float
     depot: str | None = None
     grant: StorageGrant | None = None
+    outputs_directory: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

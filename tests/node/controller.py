@@ -60,6 +60,7 @@ class FakeController:
             checkpoint_interval_seconds=300.0,
             heartbeat_timeout_seconds=1.5,
             collective_timeout_seconds=20.0,
+            outputs_directory=str(checkpoints.with_name("outputs")),
         )
         self._first_job = spec.name
         self.reply = NodeReply(
@@ -104,6 +105,7 @@ class FakeController:
             checkpoint_directory="checkpoints",
             depot=f"{place}/checkpoints",
             grant=StorageGrant(place, **grant),
+            outputs_directory=None,
         )
 
     def offer_lighthouse(self, address: str | None) -> None:

@@ -12,6 +12,7 @@ import pytest
 from autoscaler.clock import SystemClock
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobSpec
+from autoscaler.domain.output import OutputSpec
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.transfer import Transfer
 from autoscaler.lighthouse.host import LighthouseHost
@@ -164,7 +165,8 @@ def test_all_that_an_instance_sends_and_fetches_is_told_as_one_count(
 ) -> None:
     """The bundle that its agent fetched, what the script says of itself, and the log."""
     (files / "send.py").write_text(SEND)
-    controller = bundled(site, storage, JobSpec("job", ("python", "send.py")), files)
+    spec = JobSpec("job", ("python", "send.py"), outputs=OutputSpec(patterns=()))
+    controller = bundled(site, storage, spec, files)
     bundle_bytes = len(storage.get("bundle.tar.gz"))
     instance = site.launch()
     on_the_way = Transfer(100_000, bundle_bytes)

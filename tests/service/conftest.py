@@ -25,6 +25,7 @@ from autoscaler.service.checkpoints import TrialCheckpoints
 from autoscaler.service.files import Bundles, Logs, TrialFiles
 from autoscaler.service.job_secrets import AllowedSecrets
 from autoscaler.service.nodes import Nodes
+from autoscaler.service.results import Results
 from autoscaler.service.stored import StoredFiles
 from autoscaler.service.stored_logs import StoredLogs
 from autoscaler.service.studies import Studies
@@ -148,6 +149,7 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> Rooms:
             if api.storage is None
             else StoredLogs(logs, api.storage.jobs, store.jobs.get, clock)
         ),
+        results=Results(assignments, stored),
         fixed_sizes=lambda job: (),
         foresee=Foresights(store, status, create_policy("marginal"), 60.0, clock).of,
         clock=clock,

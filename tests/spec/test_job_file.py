@@ -19,6 +19,7 @@ from autoscaler.domain.job import (
     SecretReference,
 )
 from autoscaler.domain.objective import Objective
+from autoscaler.domain.output import OutputSpec
 from autoscaler.spec.bundle import DEFAULT_MAXIMUM_BYTES
 from autoscaler.spec.job_file import load_job
 
@@ -72,6 +73,7 @@ def test_the_full_example_of_the_reference() -> None:
         ),
         objective=Objective(deadline_seconds=NOW_SECONDS + 14_400, budget_usd=Decimal(20)),
         checkpoint=CheckpointSpec("checkpoints", interval_seconds=300.0, keep=2),
+        outputs=OutputSpec(("best.pt", "runs/**")),
         total_examples=1.5e6,
         retries=3,
     )
@@ -139,6 +141,20 @@ def test_forms_of_priority(lines: str, priority: float) -> None:
 )
 def test_forms_of_batch(lines: str, batch: BatchSpec) -> None:
     assert spec_of(lines).batch == batch
+
+
+@pytest.mark.parametrize(
+    ("lines", "outputs"),
+    [
+        ("outputs: best.pt", OutputSpec(("best.pt",))),
+        ("outputs: [best.pt, runs/]", OutputSpec(("best.pt", "runs/"))),
+        ("outputs: []", OutputSpec(())),
+        ("outputs: {limit: 50GB}", OutputSpec(None, 50_000_000_000)),
+        ("outputs: {paths: runs, limit: 1GB}", OutputSpec(("runs",), 1_000_000_000)),
+    ],
+)
+def test_forms_of_outputs(lines: str, outputs: OutputSpec) -> None:
+    assert spec_of(lines).outputs == outputs
 
 
 @pytest.mark.parametrize(
@@ -222,6 +238,10 @@ REFUSED = [
     ("objective: {deadline: 1970-01-01T00:00Z}", "objective.deadline", "ago: write a time to"),
     ("objective: {budget: -5}", "objective.budget", "is not an amount above $0"),
     ("checkpoint: {interval: 5}", "checkpoint.interval", "write a number and a unit"),
+    ("outputs: ../best.pt", "outputs", "inside the job's own tree"),
+    ("outputs: [runs, /models]", "outputs", "inside the job's own tree"),
+    ("outputs: {paths: [a/../../b]}", "outputs.paths.0", "inside the job's own tree"),
+    ("outputs: {limit: 0}", "outputs.limit", "must be more than 0"),
     ("checkpoint: {keep: 0}", "checkpoint.keep", "must be at least 1"),
     ("total_progress: 0", "total_progress", "must be more than 0"),
     ("total_progress: nan", "total_progress", "must be a number"),

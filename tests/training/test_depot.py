@@ -14,10 +14,11 @@ pytest.importorskip("boto3", reason="the extra aws is not installed")
 pytest.importorskip("moto", reason="moto is not installed")
 
 from autoscaler.clock import SystemClock
+from autoscaler.domain.checkpoint import name_of
 from autoscaler.domain.errors import CheckpointError
 from autoscaler.training import checkpoint
 from autoscaler.training.checkpoint import Checkpoints
-from autoscaler.training.depot import Depot, name_of
+from autoscaler.training.depot import Depot
 from autoscaler.training.state import Counters, TrainingState
 from tests.fakes.aws.bucket import Bucket
 from tests.fakes.aws.faults import Fault, When

@@ -1,0 +1,98 @@
+"""Outputs of a job: the files of its script that are kept beyond the life of its instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from autoscaler.domain.errors import SpecError
+from autoscaler.domain.paths import relative_names
+from autoscaler.domain.rules import require_sha256
+from autoscaler.domain.text import quoted
+
+DEFAULT_OUTPUT_BYTES: Final = 5_000_000_000
+MOST_OUTPUT_FILES: Final = 10_000
+MANIFEST_NAME: Final = "outputs.json"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """Choice of the files to keep, below the job's work directory.
+
+    `patterns` are paths, or globs in which ``**`` stands for any directories; None chooses the
+    files that the script wrote or changed. At most `maximum_bytes` are kept of one instance.
+    """
+
+    patterns: tuple[str, ...] | None = None
+    maximum_bytes: int = DEFAULT_OUTPUT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """One kept file: its path below the work directory, and its content's size and SHA-256."""
+
+    path: str
+    bytes: int
+    sha256: str
+    modified_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class OutputManifest:
+    """The outputs that are kept of one instance. `left_out` are paths above the limits."""
+
+    job: str
+    instance: str
+    kept_seconds: float
+    files: tuple[OutputFile, ...]
+    left_out: tuple[str, ...] = ()
+
+
+def is_output_path(path: str) -> bool:
+    """Whether `path` is below its directory, in its plainest form, and printable."""
+    try:
+        names = relative_names(path, "")
+    except SpecError:
+        return False
+    return path.isprintable() and "/".join(names) == path
+
+
+def require_sound(manifest: OutputManifest) -> OutputManifest:
+    """Return the manifest if its paths, sizes and hashes can be used; a job may have written it.
+
+    Raises:
+        SpecError: one can't be used; the message names it.
+    """
+    for file in manifest.files:
+        if not is_output_path(file.path):
+            raise SpecError(f"{quoted(file.path)} leads out of the working directory")
+        require_sha256(file.sha256)
+        if file.bytes < 0:
+            raise SpecError(f"{file.path}: its size can't be {file.bytes}")
+    return manifest
+
+
+def newest_of_each_path(
+    manifests: Iterable[OutputManifest],
+) -> tuple[tuple[OutputManifest, OutputFile], ...]:
+    """Return each path's file from the manifest that was kept last, sorted by path.
+
+    An instance that took over from another may not have written all of its files again: those
+    are taken from the manifest of the other.
+    """
+    newest: dict[str, tuple[OutputManifest, OutputFile]] = {}
+    for manifest in sorted(manifests, key=lambda manifest: manifest.kept_seconds):
+        newest.update({file.path: (manifest, file) for file in manifest.files})
+    return tuple(newest[path] for path in sorted(newest))
+
+
+def by_instance(
+    manifests: Iterable[OutputManifest],
+) -> tuple[tuple[OutputManifest, OutputFile], ...]:
+    """Return every file of every instance, its path below the name of the instance."""
+    return tuple(
+        (manifest, replace(file, path=f"{manifest.instance}/{file.path}"))
+        for manifest in sorted(manifests, key=lambda manifest: manifest.instance)
+        for file in sorted(manifest.files, key=lambda file: file.path)
+    )

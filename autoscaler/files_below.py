@@ -1,0 +1,77 @@
+"""Files below a directory that a job writes to, read without following any link."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class FileStamp:
+    """A regular file as a walk found it. `path` is relative and uses ``/``."""
+
+    path: str
+    bytes: int
+    modified_ns: int
+    user: int
+
+    @property
+    def modified_seconds(self) -> float:
+        """Time of the last change, in seconds since the Unix epoch."""
+        return self.modified_ns / 1e9
+
+
+def walk_below(root: Path, ignored: frozenset[str] = frozenset()) -> Iterator[FileStamp]:
+    """Yield the regular files below `root`, sorted within each directory.
+
+    Files and directories with a name in `ignored` are left out, and so are links.
+    """
+    for directory, directories, files, descriptor in os.fwalk(root, follow_symlinks=False):
+        directories[:] = sorted(name for name in directories if name not in ignored)
+        folder = Path(directory).relative_to(root)
+        for name in sorted(files):
+            if name in ignored:
+                continue
+            try:
+                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            except FileNotFoundError:
+                continue  # it was removed meanwhile
+            if stat.S_ISREG(status.st_mode):
+                yield _stamp(str(folder / name), status)
+
+
+def open_below(root: Path, path: str) -> int:
+    """Open the regular file `path` below `root` for reading; return its descriptor.
+
+    Raises:
+        OSError: it can't be read, is no regular file, or a part of the path is a link.
+    """
+    *folders, name = path.split("/")
+    directory = os.open(root, _FLAGS | os.O_DIRECTORY)
+    try:
+        for folder in folders:
+            inner = os.open(folder, _FLAGS | os.O_DIRECTORY, dir_fd=directory)
+            os.close(directory)
+            directory = inner
+        descriptor = os.open(name, _FLAGS, dir_fd=directory)
+    finally:
+        os.close(directory)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path} is no regular file")
+    return descriptor
+
+
+def stamp_of(descriptor: int, path: str) -> FileStamp:
+    """Return the stamp of an open file."""
+    return _stamp(path, os.fstat(descriptor))
+
+
+def _stamp(path: str, status: os.stat_result) -> FileStamp:
+    return FileStamp(path, status.st_size, status.st_mtime_ns, status.st_uid)
