@@ -26,7 +26,7 @@ from autoscaler.controller.isolation import (
 from autoscaler.controller.market import Market
 from autoscaler.controller.news import news_in
 from autoscaler.controller.observation import Observed, Observer
-from autoscaler.controller.reversals import Reversals
+from autoscaler.controller.reversals import Reversals, is_look
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.snapshots import Snapshots, held_allocation
 from autoscaler.controller.starts import measure_starts
@@ -39,7 +39,7 @@ from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.lives import Lives
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import UNPLANNED, Action, Decision, Plan
-from autoscaler.domain.snapshot import Truth
+from autoscaler.domain.snapshot import Snapshot, Truth
 from autoscaler.policies.barriers import BesideBarriers
 from autoscaler.policies.base import Policy
 from autoscaler.store.events import Event
@@ -188,6 +188,9 @@ class Controller:
             own = grouped.get(job.id, [])
             keep_up = partial(self._upkeep.keep_up, job, own, now_seconds)
             self._job_troubles.attempt(job.id, "upkeep", keep_up)
+            is_frozen = self._hands_off is not None
+            end_standby = partial(self._converging.standby.end, job, own, now_seconds, is_frozen)
+            self._job_troubles.attempt(job.id, "end of standby", end_standby)
         self._study_budgets.guard(self._store.jobs.alive(), grouped, now_seconds)
         self._fleet_budget.guard(self._store.jobs.alive(), alive, now_seconds)
         for job_id, instances in grouped.items():
@@ -256,8 +259,8 @@ class Controller:
             _log.warning("planned without the solver: %s", note)
         if plan.again_seconds is not None:
             self._again_seconds = min(plan.again_seconds, self._again_seconds)
-        for decision in plan.decisions if self._hands_off is None else ():
-            self._note_reversal(decision, now_seconds)
+        if self._hands_off is None:
+            self._note_reversals(plan, snapshot)
         decided = {decision.job: decision for decision in plan.decisions}
         left_out = {job.id for job in jobs} - decided.keys()
         self._in_force = {
@@ -325,12 +328,16 @@ class Controller:
             return
         self._converging.order_missing(decision, self._store.instances.alive(), now_seconds)
 
-    def _note_reversal(self, decision: Decision, now_seconds: float) -> None:
-        lasted_seconds = self._reversals.note(decision, now_seconds)
-        if lasted_seconds is not None:
-            self._store.measurements.add_duration(
-                decision.job, None, REVERSED_DURATION, lasted_seconds
-            )
+    def _note_reversals(self, plan: Plan, snapshot: Snapshot) -> None:
+        """Write down how long changes lasted that the plan takes back."""
+        jobs, now_seconds = {job.id: job for job in snapshot.jobs}, snapshot.now_seconds
+        for decision in plan.decisions:
+            is_look_at = partial(is_look, decision, jobs.get(decision.job), snapshot.offers)
+            lasted_seconds = self._reversals.note(decision, now_seconds, is_look_at)
+            if lasted_seconds is not None:
+                self._store.measurements.add_duration(
+                    decision.job, None, REVERSED_DURATION, lasted_seconds
+                )
 
     def _as_done(self, decision: Decision) -> Decision:
         """The decision, and that it is not carried out where that is so."""

@@ -13,6 +13,7 @@ from autoscaler.controller.false_starts import false_starts, in_vain_everywhere
 from autoscaler.controller.lingering import Lingering
 from autoscaler.controller.market import Market
 from autoscaler.controller.networks import is_at_the_door
+from autoscaler.controller.standby import Standby
 from autoscaler.domain.allocation import Allocation, Placement
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
@@ -35,13 +36,17 @@ class Converging:
         self._store = store
         self._market = market
         self.lingering = lingering
+        self.standby = Standby(store, market)
         self._token_of = token_of
         self.on_hand_over: Callable[[str], None] = lambda instance: None
 
     def release_surplus(
         self, decision: Decision, instances: Sequence[HeldInstance], now_seconds: float
     ) -> None:
-        """Let go of the job's instances that the decision has no place for."""
+        """Release the job's instances that the decision has no place for, or pause them.
+
+        Old instances stand by while a size that was not measured is looked at.
+        """
         wanted = [held for held in instances if held.desired is Desired.PRESENT]
         target = decision.target
         if decision.placement is not None:
@@ -62,10 +67,16 @@ class Converging:
         ready = [
             held
             for held in alike
-            if held.phase is InstancePhase.TRAINING or is_at_the_door(held, instances)
+            if not held.stands_by
+            and (held.phase is InstancePhase.TRAINING or is_at_the_door(held, instances))
         ]
-        if decision.release_first or len(ready) >= target.instances:
-            for held in others:
+        is_there = len(ready) >= target.instances
+        stay: frozenset[str] = frozenset()
+        if is_there and not decision.release_first:
+            stay = self.standby.kept(decision, wanted, now_seconds)
+        for held in others:
+            may_go = decision.release_first or is_there or held.stands_by
+            if may_go and held.id not in stay:
                 self._store.instances.release(held.id, now_seconds)
 
     def order_missing(
@@ -86,6 +97,8 @@ class Converging:
             return
         alike = [held for held in wanted if held.offer == target.offer]
         for held in alike:
+            if held.stands_by:
+                self.standby.recall(held, now_seconds)
             if held.devices_used != target.devices_used:
                 self._store.instances.use_devices(held.id, target.devices_used)
         missing = target.instances - len(alike)
@@ -97,7 +110,7 @@ class Converging:
             return
         for number in range(missing):
             if not self._has_room(target.offer, alive, number):
-                self._make_room(alive, now_seconds)
+                self._make_room(target.offer, alive, now_seconds)
                 return
             self._order(decision.job, target.offer, target.devices_used, now_seconds)
 
@@ -131,8 +144,9 @@ class Converging:
         leaving = self.lingering.soon_free(alike, now_seconds, study)
         return taken + self.lingering.promise(job, leaving, missing - taken)
 
-    def _make_room(self, alive: Sequence[HeldInstance], now_seconds: float) -> None:
-        """Give back one that lingers: what is wanted now comes before what may be wanted."""
+    def _make_room(self, offer_id: str, alive: Sequence[HeldInstance], now_seconds: float) -> None:
+        """Give back what may be wanted for what is: an instance that lingers, those on standby."""
+        self.standby.make_room(offer_id, alive, now_seconds)
         for held in self.lingering.free(alive, now_seconds)[:1]:
             self._store.instances.request_termination(held.id, now_seconds)
 

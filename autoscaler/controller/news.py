@@ -22,6 +22,7 @@ def news_in(snapshot: Snapshot) -> tuple[object, ...]:
             job.held,
             job.placement,
             job.trained,
+            job.standby,
             Same(job.models),
             job.noise is None,
             job.remaining_examples is None,
@@ -63,5 +64,8 @@ def standing(
         None if report is None else report.bounds,
         report is None or report.noise is None,
         None if report is None else report.total_examples,
-        tuple((each.id, each.phase, each.desired, each.devices_used) for each in instances),
+        tuple(
+            (held.id, held.phase, held.desired, held.devices_used, held.stands_by)
+            for held in instances
+        ),
     )

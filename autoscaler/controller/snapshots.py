@@ -236,6 +236,7 @@ def job_snapshot(
         spent_usd=float(spent),
         held=held,
         trained=trained_allocation(by_size),
+        standby=standby_allocation(by_size),
         models=models,
         noise=report.noise if report else None,
         quality=report.quality if report else (),
@@ -250,7 +251,7 @@ def job_snapshot(
         requested_devices=spec.requested_devices,
         study=spec.study,
         ordered_seconds=max(
-            (each.requested_seconds for each in _group_of(held, by_size)), default=None
+            (each.ordered_seconds for each in _group_of(held, by_size)), default=None
         ),
         waited_seconds=0.0 if job.started_seconds else now_seconds - job.submitted_seconds,
     )
@@ -300,13 +301,26 @@ def allowed_offers(bounds: InstanceBounds, offers: Sequence[Offer]) -> tuple[Off
 
 
 def held_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
-    """What a job holds or has ordered and is to keep: the group of its latest order."""
+    """Return what a job holds or has ordered and is to keep: the group of its latest order.
+
+    Instances on standby count only where there are no others.
+    """
     wanted = [held for held in instances if held.desired is Desired.PRESENT]
+    wanted = [held for held in wanted if not held.stands_by] or wanted
     if not wanted:
         return None
-    latest = max(wanted, key=lambda held: (held.requested_seconds, held.id))
+    latest = max(wanted, key=lambda held: (held.ordered_seconds, held.id))
     alike = [held for held in wanted if held.offer == latest.offer]
     return Allocation(latest.offer, len(alike), latest.devices_used)
+
+
+def standby_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
+    """Return what a job has on standby beside what it holds."""
+    standing = [held for held in instances if held.stands_by]
+    held = held_allocation(instances)
+    if not standing or held is None or standing[0].offer == held.offer:
+        return None
+    return Allocation(standing[0].offer, len(standing), standing[0].devices_used)
 
 
 def _group_of(held: Allocation | None, instances: Sequence[HeldInstance]) -> list[HeldInstance]:
@@ -350,12 +364,15 @@ def service_of(
 
 
 def trained_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
-    """What a job trains on now; of several offers the one with most instances."""
+    """Return what a job trains on now; of several offers the one with most instances."""
     training = [
         held
         for held in instances
-        if held.phase is InstancePhase.TRAINING
-        or (held.phase is InstancePhase.DRAINING and held.training_seconds is not None)
+        if not held.stands_by
+        and (
+            held.phase is InstancePhase.TRAINING
+            or (held.phase is InstancePhase.DRAINING and held.training_seconds is not None)
+        )
     ]
     if not training:
         return None

@@ -23,6 +23,10 @@ LET_IN_FACT = "let in"
 # from its launch to the first work that it did; the latter also of one that had to wait.
 HANDED_OVER_FACT = "handed over"
 START_FACT = "start seconds"
+# Facts of an instance that stands by: when that ends at the latest, empty once it is over; and
+# when the instance was called back to work.
+STANDBY_FACT = "stands by until"
+RECALLED_FACT = "called back"
 
 
 class CloudState(StrEnum):
@@ -142,6 +146,25 @@ class HeldInstance:
     def network(self) -> str:
         """Where it can train with others."""
         return self.facts.get(NETWORK_FACT, "")
+
+    @property
+    def standby_ends_seconds(self) -> float | None:
+        """When its standby ends at the latest; None: it does not stand by.
+
+        An instance on standby is paid for, keeps its place in its job and does not train.
+        """
+        told = self.facts.get(STANDBY_FACT)
+        return float(told) if told else None
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether it is wanted on standby: paused until another size is measured."""
+        return self.desired is Desired.PRESENT and self.standby_ends_seconds is not None
+
+    @property
+    def ordered_seconds(self) -> float:
+        """When its job wanted it last: by its order, or by calling it back from standby."""
+        return max(self.requested_seconds, float(self.facts.get(RECALLED_FACT) or 0.0))
 
     @property
     def costing_usd_per_hour(self) -> Decimal:

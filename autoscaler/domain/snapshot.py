@@ -180,6 +180,7 @@ class JobSnapshot:
     `as_of_seconds` is when all this was so, None: at the moment of the snapshot. Of a job of which
     there is no news but its progress, policies may be told what was so a moment ago. A job of a
     `study` is one of its trials. The last of what it holds was ordered at `ordered_seconds`.
+    `standby` are instances of another offer that are paused and can train again without a boot.
     """
 
     id: str
@@ -207,6 +208,7 @@ class JobSnapshot:
     as_of_seconds: float | None = None
     study: str | None = None
     ordered_seconds: float | None = None
+    standby: Allocation | None = None
 
 
 @dataclass(frozen=True, slots=True)

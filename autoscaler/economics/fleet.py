@@ -20,6 +20,7 @@ from autoscaler.economics.exploration import SURE_SHARE
 from autoscaler.economics.objectives import price_range, value_of_time
 from autoscaler.economics.remaining import UNKNOWN_REMAINING_SECONDS, knows_the_end
 from autoscaler.economics.remembered import Remembered, keep, remembered
+from autoscaler.economics.standby import standby_of
 from autoscaler.economics.starts import billed_starts_of_jobs, fills_of_jobs
 from autoscaler.economics.supply import BoolArray, IntArray, Supply, fits
 from autoscaler.economics.surplus import LEAST_SECONDS
@@ -29,7 +30,10 @@ from autoscaler.economics.switching import (
     Switches,
     between,
     from_nothing,
+    kept_on_standby,
     standing_usd,
+    way_back,
+    with_standby,
 )
 from autoscaler.economics.wishes import Why
 from autoscaler.goodput.formulas import formula_of
@@ -219,6 +223,12 @@ class Fleet:
         )
 
     @cached_property
+    def _may_stand_by(self) -> BoolArray:
+        """Whether what a job holds is paused while another kind is looked at, (J, 1)."""
+        lone: BoolArray = np.array([job.study is None for job in self.jobs])
+        return (lone & self.has_held)[:, None]
+
+    @cached_property
     def restart_seconds(self) -> FloatArray:
         """What a start from nothing takes beside its boot, (J, 1)."""
         has_run = np.array([[job.spent_usd > 0] for job in self.jobs])
@@ -231,6 +241,9 @@ class Fleet:
     def switches(self, value_of_time: FloatArray | None) -> Switches:
         """To each candidate from what is held, or from nothing, (J, M): `switches` of one job."""
         there = between(self.held, self.ends, self.halts, self._fits_beside, value_of_time)
+        standby = standby_of(self.jobs, self.supply.terms.index)
+        if standby is not None:
+            there = with_standby(there, self.ends, standby, self.halts.pause_seconds)
         if self.has_held.all():
             return there
         start = from_nothing(self.ends, self.restart_seconds)
@@ -286,9 +299,12 @@ class Fleet:
         paid = ends.usd_per_second
         fixed = taken.boot_usd + standing_usd(taken, paid, value)
         then, has_way = self._ways_on(fixed)
-        on = between(ends, _at(ends, then), self.halts, self._fits_beside_each(then), value)
-        looks = fixed + on.boot_usd + standing_usd(on, _along(paid, then), value)
         measure = np.array([[job.switching.measure_seconds] for job in self.jobs])
+        on = between(ends, _at(ends, then), self.halts, self._fits_beside_each(then), value)
+        kept = self._may_stand_by & kept_on_standby(self.held, ends, taken)
+        standby_usd = measure * paid[:, :1]
+        on = way_back(on, kept, standby_usd, self.halts.pause_seconds)
+        looks = fixed + on.boot_usd + standing_usd(on, _along(paid, then), value)
         looked = measure + np.where(on.works_on, on.ready_seconds, 0.0)
         known = self.lists.measured | ~has_way[:, None]
         work = np.broadcast_to(self.work[:, None], known.shape)

@@ -14,6 +14,7 @@ import numpy as np
 
 from autoscaler.domain.snapshot import SwitchingCosts
 from autoscaler.economics.candidates import Candidates
+from autoscaler.economics.standby import Standby
 from autoscaler.economics.starts import billed_starts_seconds, starts_seconds
 from autoscaler.economics.supply import BoolArray, IntArray, fits
 from autoscaler.goodput.throughput import FloatArray
@@ -87,12 +88,16 @@ class Ground:
         switching: what changing costs it.
         room: what the limits leave beside all that is held now, by all jobs, (R,).
         has_run: whether a start from nothing is one from a checkpoint.
+        standby: instances of the one job that are paused beside what is held.
+        may_stand_by: whether what is held is paused while another kind of instance is looked at.
     """
 
     candidates: Candidates
     switching: SwitchingCosts
     room: FloatArray
     has_run: bool
+    standby: Standby | None = None
+    may_stand_by: bool = True
 
     @cached_property
     def start_seconds(self) -> FloatArray:
@@ -133,13 +138,17 @@ def switches(
     costs, new = at.switching, _end(at, target)
     if origin is None:
         return from_nothing(new, costs.restore_seconds if at.has_run else 0.0)
-    return between(
-        _end(at, origin),
+    old = _end(at, origin)
+    taken = between(
+        old,
         new,
         Halts(costs.pause_seconds, costs.restore_seconds, costs.carry_seconds),
         _fit_beside(at, *np.broadcast_arrays(origin, target)),
         value_of_time,
     )
+    if at.standby is None or not isinstance(origin, int) or origin != at.candidates.held:
+        return taken
+    return with_standby(taken, new, at.standby, costs.pause_seconds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -221,6 +230,48 @@ def between(
     )
 
 
+def with_standby(
+    taken: Switches, new: End, standby: Standby, pause_seconds: float | FloatArray
+) -> Switches:
+    """Return changes to `new` where instances on standby need no boot."""
+    is_kept = new.offer == standby.offer
+    missing = np.maximum(new.instances - standby.instances, 0) / new.instances
+    missing = np.where(is_kept, missing, 1.0)
+    is_whole = is_kept & (missing == 0.0)
+    carried_usd = np.where(is_whole, 0.0, taken.carried_usd)
+    return Switches(
+        ready_seconds=np.where(is_whole, 0.0, taken.ready_seconds),
+        new_share=taken.new_share * missing,
+        boot_usd=(taken.boot_usd - taken.carried_usd) * missing + carried_usd,
+        carried_usd=carried_usd,
+        works_on=taken.works_on | is_whole,
+        pause_seconds=np.where(is_whole, pause_seconds, taken.pause_seconds),
+    )
+
+
+def way_back(
+    on: Switches,
+    kept: BoolArray,
+    standby_usd: FloatArray | float,
+    pause_seconds: FloatArray | float,
+) -> Switches:
+    """Return the changes after a look, where what was `kept` on standby costs `standby_usd`."""
+    return Switches(
+        ready_seconds=np.where(kept, 0.0, on.ready_seconds),
+        new_share=np.where(kept, 0.0, on.new_share),
+        boot_usd=np.where(kept, standby_usd, on.boot_usd),
+        carried_usd=np.where(kept, 0.0, on.carried_usd),
+        works_on=on.works_on | kept,
+        pause_seconds=np.where(kept, pause_seconds, on.pause_seconds),
+    )
+
+
+def kept_on_standby(old: End, new: End, there: Switches) -> BoolArray:
+    """Return where the `old` instances stand by while the `new` ones are measured."""
+    kept: BoolArray = there.works_on & (old.offer != new.offer) & (old.network == new.network)
+    return kept
+
+
 def _end(at: Ground, which: int | IntArray) -> End:
     candidates, terms = at.candidates, at.candidates.terms
     sizes, checkpoint_bytes = candidates.sizes, at.switching.checkpoint_bytes
@@ -298,12 +349,17 @@ def cost_by_way_of(
     left = work - before
     onward = price if ways.usd_per_example is None else ways.usd_per_example
     everywhere = np.arange(len(candidates))
+    kept = np.zeros(len(candidates), dtype=np.bool_)
+    if candidates.held is not None and at.may_stand_by:
+        kept = kept_on_standby(_end(at, candidates.held), _end(at, everywhere), there)
+    costs = at.switching
     least = np.full(candidates.goodput.shape, np.inf)
     for then in ways.to.tolist():
         on = switches(at, everywhere, np.full(len(candidates), then), value_of_time)
-        looked_seconds = at.switching.measure_seconds + np.where(
-            on.works_on, on.ready_seconds, 0.0
-        )
+        if then == candidates.held:
+            standby_usd = costs.measure_seconds * paid[then]
+            on = way_back(on, kept, standby_usd, costs.pause_seconds)
+        looked_seconds = costs.measure_seconds + np.where(on.works_on, on.ready_seconds, 0.0)
         tried = np.minimum(looked_seconds * candidates.goodput, left)
         fixed = begun + on.boot_usd + standing_usd(on, paid[then], value_of_time)
         cost = fixed + tried * price + (left - tried) * onward[:, [then]]

@@ -21,6 +21,7 @@ from autoscaler.economics.keeping import Kept, Same
 from autoscaler.economics.objectives import MOST_TIMES_DEAREST, PriceRange, price_range
 from autoscaler.economics.remaining import knows_the_end, remaining_work, unknown_work, work_ahead
 from autoscaler.economics.sequence import best_sequences, cost_of_changing_now, due_now
+from autoscaler.economics.standby import standby_of_one
 from autoscaler.economics.supply import BoolArray, Supply
 from autoscaler.economics.switching import Ground, cost_by_way_of, cost_to_finish
 from autoscaler.goodput.throughput import FloatArray
@@ -116,7 +117,14 @@ def _wish(job: JobSnapshot, supply: Supply, room: FloatArray, most_times: float)
         every = replace(every, allowed=every.allowed & affordable(job, supply, every))
     if _hurries(job):
         every = replace(every, allowed=_at_once(every))
-    at = Ground(every, job.switching, room, has_run=job.spent_usd > 0)
+    at = Ground(
+        every,
+        job.switching,
+        room,
+        has_run=job.spent_usd > 0,
+        standby=standby_of_one(job, supply.terms.index),
+        may_stand_by=job.study is None,
+    )
     prices = price_range(job, supply, most_times)
     asked = aim(job, at, supply, prices)
     remaining = remaining_work(job, supply, every)

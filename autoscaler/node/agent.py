@@ -254,8 +254,8 @@ class Agent:
         """Tell the training process what is in force, or have it leave, and in time."""
         start = self._state.start
         assert start is not None
-        leaves = self._drains or self._devices(wish) != start.devices_used
-        if leaves and not start.is_leaving:
+        starts_again = wish.pauses or self._devices(wish) != start.devices_used
+        if (self._drains or starts_again) and not start.is_leaving:
             self._leaving_seconds = self._clock.monotonic()
             start = self._note(is_leaving=True)
         self._trainer.direct(
@@ -357,8 +357,8 @@ class Agent:
     def _phase(self) -> InstancePhase:
         start = self._state.start
         if start is not None and not start.has_ended:
-            if start.is_leaving:
-                return InstancePhase.DRAINING
+            if start.is_leaving:  # until it is started again, or for good
+                return InstancePhase.DRAINING if self._drains else InstancePhase.PREPARING
             is_at_work = start.has_stepped or self._relay.is_spoken_to
             return InstancePhase.TRAINING if is_at_work else InstancePhase.STARTING
         if self._preparation is not None and self._drains:

@@ -270,9 +270,12 @@ class Nodes:
             checkpoint_interval_seconds=self._status.checkpoint_intervals.get(job.id),
             job=job.id,
             may_start=self._may_start(held),
+            pauses=held.stands_by,
         )
 
     def _may_start(self, held: HeldInstance) -> bool:
+        if held.stands_by:
+            return False
         if held.phase is InstancePhase.TRAINING:
             return True
         own = self._store.instances.of_job(held.job)

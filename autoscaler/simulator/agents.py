@@ -87,12 +87,13 @@ class SimulatedAgents:
     def _go_on(
         self, job: str, training: JobTraining, held: list[HeldInstance], now_seconds: float
     ) -> None:
-        staying = [each for each in held if each.desired is Desired.PRESENT]
+        staying = [each for each in held if each.desired is Desired.PRESENT and not each.stands_by]
         training.train_on(tuple(self._member(each) for each in staying))
         works = InstancePhase.STARTING if training.is_starting else InstancePhase.TRAINING
         for each in held:
             leaves = each.desired is Desired.ABSENT
             phase = InstancePhase.DRAINED if leaves else works
+            phase = InstancePhase.READY if each.stands_by else phase
             if each.phase is not phase:
                 self._store.instances.record_node(each.id, phase, now_seconds)
         told = training.now_seconds, training.members

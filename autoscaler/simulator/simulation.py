@@ -188,6 +188,7 @@ class Simulation:
         moments = [self._cloud.next_event_seconds()]
         moments.extend(each.next_seconds() for each in self._submitters)
         moments.extend(self._ends_of_lingering(now_seconds))
+        moments.extend(self._ends_of_standby(now_seconds))
         early_seconds = self._controller.plans_early_seconds
         if early_seconds is not None and early_seconds > now_seconds:
             moments.append(early_seconds)
@@ -205,6 +206,13 @@ class Simulation:
             since_seconds = free_since_seconds(held, self._store.jobs.get(held.job))
             if since_seconds is not None and since_seconds + start_seconds(held) > now_seconds:
                 yield since_seconds + start_seconds(held)
+
+    def _ends_of_standby(self, now_seconds: float) -> Iterator[float]:
+        """Yield when instances on standby are given back, unless they are called back before."""
+        for held in self._store.instances.alive():
+            ends_seconds = held.standby_ends_seconds if held.stands_by else None
+            if ends_seconds is not None and ends_seconds > now_seconds:
+                yield ends_seconds
 
     def _first_reports(self, now_seconds: float) -> Iterator[float]:
         """When jobs whose instances changed have measured how they go now, and tell it."""
@@ -255,7 +263,7 @@ class Simulation:
         """What of the instances a turn may change so that another has to follow, and what so that
         the first must not be the last."""
         alive, jobs = self._store.instances.alive(), self._store.jobs.alive()
-        moved = [(held.id, held.desired, held.phase) for held in alive]
+        moved = [(held.id, held.desired, held.phase, held.stands_by) for held in alive]
         sizes = [held.devices_used for held in alive]
         return moved, (sizes, [(job.id, job.phase, job.attempt) for job in jobs])
 

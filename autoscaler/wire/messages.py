@@ -340,7 +340,8 @@ class NodeReply:
     is for now; None where that of the assignment stays. Where `job` is not the one that the agent
     works for, its instance goes on with that one, whose assignment is to be fetched. Before it
     `may_start` it gets all ready and waits: others of its job, which it can't reach, still train,
-    or one has completed it.
+    or one has completed it. The script of an instance on standby `pauses`: it leaves, and is
+    started again once it may.
     """
 
     wanted: Wanted
@@ -352,6 +353,7 @@ class NodeReply:
     checkpoint_interval_seconds: float | None = None
     job: str | None = None
     may_start: bool = True
+    pauses: bool = False
 
 
 @dataclass(frozen=True, slots=True)

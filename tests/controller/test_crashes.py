@@ -137,7 +137,7 @@ def _recover(directory: Path, mark: int) -> None:
         _until(
             world,
             lambda job=job.id: len(world.training(job)) == 2,  # type: ignore[misc]
-            4,
+            6,  # what stood by has to make room first
             f"killed at {mark}: it does not train again",
         )
         for held in world.training(job.id):

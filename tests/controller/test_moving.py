@@ -18,7 +18,7 @@ def test_a_move_keeps_the_old_instances_until_the_new_ones_train(world: World) -
     world.tick(2)
     assert {held.offer for held in world.store.instances.of_job(job)} == {"small", "large"}
     assert len(world.training(job)) == 2
-    world.tick(8)
+    world.tick(8 + 13)
     assert [held.offer for held in world.store.instances.of_job(job)] == ["large"]
     world.assert_nothing_leaked()
 

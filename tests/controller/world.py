@@ -152,7 +152,7 @@ class World:
             phase = InstancePhase.TRAINING
             if held.desired is Desired.ABSENT:
                 phase = InstancePhase.DRAINED
-            elif waits_outside(held, self.store.instances.of_job(held.job)):
+            elif held.stands_by or waits_outside(held, self.store.instances.of_job(held.job)):
                 phase = InstancePhase.READY
             self.store.instances.record_node(held.id, phase, self.clock.now())
 

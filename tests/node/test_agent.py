@@ -14,7 +14,7 @@ import pytest
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.report import Failure, FailureReason
-from autoscaler.wire.messages import NodeReport
+from autoscaler.wire.messages import NodeReport, Wanted
 from tests.node.controller import FakeController
 from tests.node.site import STEADY, LaunchedInstance, Site, wait_until
 
@@ -327,6 +327,34 @@ def test_another_number_of_devices_is_a_new_start_and_no_failure(site: Site) -> 
     assert len(instance.starts()) == 2
     assert controller.reports[-1].attempt == 1
     assert not controller.failures
+
+
+def test_a_script_on_standby_leaves_and_is_started_again_when_it_may(site: Site) -> None:
+    controller = site.serve(FOR_EVER)
+    instance = site.launch()
+    instance.wait_for(InstancePhase.TRAINING)
+    controller.want(pauses=True, may_start=False)
+    instance.wait_for(InstancePhase.READY)
+    assert InstancePhase.DRAINING not in controller.phases("job-0"), "it does not leave its job"
+    heard = len(controller.reports)
+    wait_until(lambda: len(controller.reports) > heard + 2, "heartbeats while it stands by")
+    assert controller.phases("job-0")[-1] is InstancePhase.READY
+    assert len(instance.starts()) == 1
+    controller.want(pauses=False, may_start=True)
+    instance.wait_for(InstancePhase.TRAINING)
+    assert len(instance.starts()) == 2
+    assert controller.reports[-1].attempt == 1
+    assert not controller.failures
+
+
+def test_a_paused_instance_that_is_not_wanted_any_more_leaves(site: Site) -> None:
+    controller = site.serve(FOR_EVER)
+    instance = site.launch()
+    instance.wait_for(InstancePhase.TRAINING)
+    controller.want(pauses=True, may_start=False)
+    instance.wait_for(InstancePhase.READY)
+    controller.want(wanted=Wanted.DRAIN)
+    instance.wait_for(InstancePhase.DRAINED)
 
 
 def test_an_instance_that_is_not_let_in_powers_off(site: Site) -> None:

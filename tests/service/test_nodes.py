@@ -15,7 +15,7 @@ from autoscaler.domain.errors import (
     NotFound,
     SpecError,
 )
-from autoscaler.domain.instance import HeldInstance, InstancePhase
+from autoscaler.domain.instance import STANDBY_FACT, HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, SecretReference
 from autoscaler.domain.report import Failure, MembershipPause, StepObservation
 from autoscaler.domain.transfer import Transfer, TransferCount
@@ -257,6 +257,18 @@ def test_one_that_others_of_its_job_can_not_reach_starts_when_they_have_left(api
     assert not new.heartbeat(node_report(far, phase=InstancePhase.READY)).may_start
     old.heartbeat(node_report(near, phase=InstancePhase.DRAINED))
     assert new.heartbeat(node_report(far, phase=InstancePhase.READY)).may_start
+
+
+def test_the_script_of_an_instance_on_standby_pauses_until_it_is_called_back(api: Api) -> None:
+    held, node = joined(api)
+    assert not node.heartbeat(node_report(held)).pauses
+    api.world.store.instances.note(held.id, {STANDBY_FACT: str(api.world.clock.now() + 25)})
+    reply = node.heartbeat(node_report(held))
+    assert (reply.wanted, reply.pauses, reply.may_start) == (Wanted.RUN, True, False)
+    assert not node.heartbeat(node_report(held, phase=InstancePhase.READY)).may_start
+    api.world.store.instances.note(held.id, {STANDBY_FACT: ""})
+    reply = node.heartbeat(node_report(held, phase=InstancePhase.READY))
+    assert (reply.pauses, reply.may_start) == (False, True)
 
 
 def test_nobody_starts_what_another_has_completed(api: Api) -> None:

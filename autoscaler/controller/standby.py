@@ -1,0 +1,128 @@
+"""Old instances that stay, paused, while their job measures another kind of instance.
+
+A size that was never measured may turn out worse. With the old instances on standby the way back
+costs a few seconds of their price in place of a boot. Standby is written down with the instance,
+so that a controller that was killed ends it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from autoscaler.controller.market import Market
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.instance import (
+    RECALLED_FACT,
+    STANDBY_FACT,
+    HeldInstance,
+    InstancePhase,
+)
+from autoscaler.domain.job import JobPhase, JobRecord
+from autoscaler.domain.plan import Decision
+from autoscaler.store.events import Event
+from autoscaler.store.store import Store
+
+# A new size is measured about 10 s after its first step; one that takes longer is left to prove
+# itself alone.
+STANDBY_SECONDS: Final = 25.0
+
+_MAY_STAND_BY = (JobPhase.PENDING, JobPhase.RUNNING)
+
+
+class Standby:
+    """Pauses, recalls and releases the instances that stand by."""
+
+    def __init__(self, store: Store, market: Market) -> None:
+        self._store = store
+        self._market = market
+
+    def end(
+        self,
+        job: JobRecord,
+        instances: Iterable[HeldInstance],
+        now_seconds: float,
+        is_frozen: bool,
+    ) -> None:
+        """Release instances whose standby is over, or that no decision can recall."""
+        may_go_on = job.phase in _MAY_STAND_BY and not is_frozen
+        for held in instances:
+            ends_seconds = held.standby_ends_seconds if held.stands_by else None
+            if ends_seconds is not None and (now_seconds >= ends_seconds or not may_go_on):
+                self._store.instances.release(held.id, now_seconds)
+
+    def kept(
+        self, decision: Decision, wanted: Sequence[HeldInstance], now_seconds: float
+    ) -> frozenset[str]:
+        """Return the ids of instances of other offers that stay on standby.
+
+        Those of the size that the job trained on so far are paused now, if none stand by yet.
+        To be called once all instances of the target train.
+
+        Args:
+            decision: it has a target.
+            wanted: the job's instances that were not released.
+            now_seconds: since the Unix epoch.
+        """
+        target = decision.target
+        assert target is not None
+        others = [held for held in wanted if held.offer != target.offer]
+        if not others or not self._is_look(decision.job, target):
+            return frozenset()
+        standing = [held for held in others if held.stands_by]
+        if not standing:
+            standing = [held for held in others if self._may_pause(held, target)]
+            self._pause(decision, standing, now_seconds)
+        return frozenset(held.id for held in standing)
+
+    def recall(self, held: HeldInstance, now_seconds: float) -> None:
+        """Have an instance on standby train again."""
+        facts = {STANDBY_FACT: "", RECALLED_FACT: str(now_seconds)}
+        self._store.instances.note(held.id, facts)
+        text = f"{held.id} trains again, after standby"
+        self._store.events.add(Event(now_seconds, "standby", text, held.job))
+
+    def make_room(self, offer_id: str, alive: Iterable[HeldInstance], now_seconds: float) -> None:
+        """Release instances on standby that share a limit with an offer."""
+        offers = {offer.id: offer for offer in self._market.offers}
+        limits = [limit for limit in self._market.limits if limit.use(offers[offer_id]) > 0]
+        for held in alive:
+            offer = offers.get(held.offer)
+            if not held.stands_by or offer is None:
+                continue
+            if any(limit.use(offer) > 0 for limit in limits):
+                self._store.instances.release(held.id, now_seconds)
+
+    def _is_look(self, job: str, target: Allocation) -> bool:
+        """Return whether a job may have to leave a target again: nobody has measured it.
+
+        What a trial of a study leaves stays with its study anyway.
+        """
+        if self._store.jobs.get(job).spec.study is not None:
+            return False
+        model = self._store.measurements.models(job).get(
+            self._market.offer(target.offer).device_kind
+        )
+        return model is None or (target.instances, target.devices) not in model.measured
+
+    def _may_pause(self, held: HeldInstance, target: Allocation) -> bool:
+        """Return whether an instance trains, and could do so beside the target again."""
+        offer = self._market.offer(target.offer)
+        is_near = held.network == (offer.network or "")
+        is_taken_back = held.reclaim_seconds is not None
+        return held.phase is InstancePhase.TRAINING and is_near and not is_taken_back
+
+    def _pause(
+        self, decision: Decision, instances: Sequence[HeldInstance], now_seconds: float
+    ) -> None:
+        if not instances:
+            return
+        ends_seconds = now_seconds + STANDBY_SECONDS
+        for held in instances:
+            self._store.instances.note(held.id, {STANDBY_FACT: str(ends_seconds)})
+        names = ", ".join(held.id for held in instances)
+        text = (
+            f"{names} paused while {decision.target} is measured, "
+            f"for {STANDBY_SECONDS:.0f} s at most"
+        )
+        self._store.events.add(Event(now_seconds, "standby", text, decision.job))
