@@ -17,6 +17,7 @@ from autoscaler.controller.calls import Calls
 from autoscaler.controller.converging import Converging
 from autoscaler.controller.fleet_budget import FleetBudget
 from autoscaler.controller.hands_off import hands_off
+from autoscaler.controller.holdings import held_allocation
 from autoscaler.controller.isolation import (
     GRACE_SECONDS,
     IsolatedPlanning,
@@ -28,7 +29,7 @@ from autoscaler.controller.news import news_in
 from autoscaler.controller.observation import Observed, Observer
 from autoscaler.controller.reversals import Reversals, is_look
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.controller.snapshots import Snapshots, held_allocation
+from autoscaler.controller.snapshots import Snapshots
 from autoscaler.controller.starts import measure_starts
 from autoscaler.controller.studies import StudySnapshots
 from autoscaler.controller.study_spending import StudyBudgets, StudySpending

@@ -10,6 +10,12 @@ from dataclasses import dataclass, replace
 from autoscaler.controller.crowds import Crowds
 from autoscaler.controller.experience import Experience
 from autoscaler.controller.false_starts import false_starts
+from autoscaler.controller.holdings import (
+    group_of,
+    held_allocation,
+    standby_allocation,
+    trained_allocation,
+)
 from autoscaler.controller.market import Market
 from autoscaler.controller.models import Models
 from autoscaler.controller.news import standing
@@ -164,7 +170,7 @@ class Snapshots:
             weight=around.weights[job.id],
             switching=replace(snapshot.switching, fill_seconds=queue_seconds),
             held_reclaims_per_hour=self._experience.reclaims_per_hour(
-                _group_of(snapshot.held, instances), now_seconds
+                group_of(snapshot.held, instances), now_seconds
             ),
         )
         if job.spec.study is not None or job.spec.requested_devices is not None:
@@ -251,7 +257,7 @@ def job_snapshot(
         requested_devices=spec.requested_devices,
         study=spec.study,
         ordered_seconds=max(
-            (each.ordered_seconds for each in _group_of(held, by_size)), default=None
+            (each.ordered_seconds for each in group_of(held, by_size)), default=None
         ),
         waited_seconds=0.0 if job.started_seconds else now_seconds - job.submitted_seconds,
     )
@@ -300,38 +306,6 @@ def allowed_offers(bounds: InstanceBounds, offers: Sequence[Offer]) -> tuple[Off
     )
 
 
-def held_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
-    """Return what a job holds or has ordered and is to keep: the group of its latest order.
-
-    Instances on standby count only where there are no others.
-    """
-    wanted = [held for held in instances if held.desired is Desired.PRESENT]
-    wanted = [held for held in wanted if not held.stands_by] or wanted
-    if not wanted:
-        return None
-    latest = max(wanted, key=lambda held: (held.ordered_seconds, held.id))
-    alike = [held for held in wanted if held.offer == latest.offer]
-    return Allocation(latest.offer, len(alike), latest.devices_used)
-
-
-def standby_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
-    """Return what a job has on standby beside what it holds."""
-    standing = [held for held in instances if held.stands_by]
-    held = held_allocation(instances)
-    if not standing or held is None or standing[0].offer == held.offer:
-        return None
-    return Allocation(standing[0].offer, len(standing), standing[0].devices_used)
-
-
-def _group_of(held: Allocation | None, instances: Sequence[HeldInstance]) -> list[HeldInstance]:
-    """The instances of an allocation that is held."""
-    return [
-        each
-        for each in instances
-        if held is not None and each.offer == held.offer and each.desired is Desired.PRESENT
-    ]
-
-
 def placement_of(instances: Sequence[HeldInstance], offers: Sequence[Offer]) -> Placement | None:
     """What a job holds or has ordered of machines that jobs share, and is to keep."""
     shared = {offer.id for offer in offers if offer.shared}
@@ -361,26 +335,6 @@ def service_of(
         changed_seconds=max(began, default=None),
         kind_device_seconds=attained,
     )
-
-
-def trained_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
-    """Return what a job trains on now; of several offers the one with most instances."""
-    training = [
-        held
-        for held in instances
-        if not held.stands_by
-        and (
-            held.phase is InstancePhase.TRAINING
-            or (held.phase is InstancePhase.DRAINING and held.training_seconds is not None)
-        )
-    ]
-    if not training:
-        return None
-    counted = Counter((held.offer, held.devices_used) for held in training)
-    (offer, devices_used), instances_held = max(
-        counted.items(), key=lambda item: (item[1], item[0])
-    )
-    return Allocation(offer, instances_held, devices_used)
 
 
 def bounds_of(batch: BatchSpec) -> BatchBounds:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autoscaler.controller.snapshots import trained_allocation
+from autoscaler.controller.holdings import trained_allocation
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.store.store import Store
 

@@ -12,8 +12,8 @@ from fastapi.concurrency import run_in_threadpool
 
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.holdings import trained_allocation
 from autoscaler.controller.lingering import ENDING_FACT
-from autoscaler.controller.snapshots import trained_allocation
 from autoscaler.controller.study_beginnings import note_beginnings
 from autoscaler.controller.study_spending import StudySpending
 from autoscaler.controller.troubles import Troubles

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from autoscaler.controller.snapshots import trained_allocation
+from autoscaler.controller.holdings import trained_allocation
 from autoscaler.controller.study_beginnings import note_beginnings
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.instance import by_job

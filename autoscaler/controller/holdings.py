@@ -1,0 +1,63 @@
+"""What a job holds, trains on and has on standby, by its instances."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
+
+
+def held_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
+    """Return what a job holds or has ordered and is to keep: the group of its latest order.
+
+    Instances on standby count only where there are no others.
+    """
+    wanted = [held for held in instances if held.desired is Desired.PRESENT]
+    wanted = [held for held in wanted if not held.stands_by] or wanted
+    if not wanted:
+        return None
+    latest = max(wanted, key=lambda held: (held.ordered_seconds, held.id))
+    alike = [held for held in wanted if held.offer == latest.offer]
+    return Allocation(latest.offer, len(alike), latest.devices_used)
+
+
+def standby_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
+    """Return what a job has on standby beside what it holds."""
+    standing = [held for held in instances if held.stands_by]
+    held = held_allocation(instances)
+    if not standing or held is None or standing[0].offer == held.offer:
+        return None
+    return Allocation(standing[0].offer, len(standing), standing[0].devices_used)
+
+
+def trained_allocation(instances: Sequence[HeldInstance]) -> Allocation | None:
+    """Return what a job trains on now; of several offers the one with most instances."""
+    training = [
+        held
+        for held in instances
+        if not held.stands_by
+        and (
+            held.phase is InstancePhase.TRAINING
+            or (held.phase is InstancePhase.DRAINING and held.training_seconds is not None)
+        )
+    ]
+    if not training:
+        return None
+    counted = Counter((held.offer, held.devices_used) for held in training)
+    (offer, devices_used), instances_held = max(
+        counted.items(), key=lambda item: (item[1], item[0])
+    )
+    return Allocation(offer, instances_held, devices_used)
+
+
+def group_of(held: Allocation | None, instances: Sequence[HeldInstance]) -> list[HeldInstance]:
+    """Return the instances of an allocation that is held."""
+    return [
+        instance
+        for instance in instances
+        if held is not None
+        and instance.offer == held.offer
+        and instance.desired is Desired.PRESENT
+    ]
