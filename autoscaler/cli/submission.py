@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from autoscaler.spec.bundle import Bundle, pack
+from autoscaler.spec.bundle import Bundle, pack, require_files
 from autoscaler.spec.job_file import JobFile
 from autoscaler.wire.client import Client
 from autoscaler.wire.messages import JobView
@@ -20,6 +20,8 @@ def hand_in(
     with tempfile.TemporaryDirectory(prefix="castor-") as directory:
         archive = Path(directory) / "bundle.tar.gz"
         bundle = pack(job_file.working_directory, archive, job_file.ref, job_file.maximum_bytes)
+        if job_file.ref is None:
+            require_files(bundle, job_file.working_directory)
         spec = replace(
             job_file.spec,
             bundle=bundle.sha256,

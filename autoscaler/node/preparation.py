@@ -176,7 +176,10 @@ class Preparation:
         if (found := obstacle(user, sys.executable, (home, cache, *packages()))) is None:
             return user
         give(home, os.geteuid())
-        self._notes.append(f"the job runs as the agent's own user: {found}")
+        self._notes.append(
+            f"the job runs, and is not kept apart from other jobs on this machine: user {user} "
+            f"can't use the agent's Python ({found})"
+        )
         return None
 
     def _lay_out(self, assignment: Assignment, user: int | None) -> Prepared:

@@ -23,7 +23,7 @@ from typing import IO, Final
 from pydantic import ByteSize
 
 from autoscaler.domain.errors import Conflict, SpecError
-from autoscaler.spec.tree import CASTOR_IGNORE, TreeFile, leaves, list_tree
+from autoscaler.spec.tree import CASTOR_IGNORE, GIT_IGNORE, TreeFile, leaves, list_tree
 
 DEFAULT_MAXIMUM_BYTES: Final = 100_000_000
 _FILE_MODE: Final = 0o644
@@ -121,6 +121,21 @@ def inspect(archive: Path, maximum_bytes: int) -> Bundle:
     except _DAMAGES as error:
         raise SpecError(f"the bundle is damaged ({error}): pack it again") from error
     return content.bundle()
+
+
+def require_files(bundle: Bundle, directory: Path) -> None:
+    """Raise where files lie in a directory, and an ignore file keeps all of them out of a bundle.
+
+    Raises:
+        SpecError: so it is.
+    """
+    if bundle.files == 0 and any(directory.iterdir()):
+        ignore_file = CASTOR_IGNORE if (directory / CASTOR_IGNORE).exists() else GIT_IGNORE
+        raise SpecError(
+            f"no file of {directory} would be packed: {ignore_file} ignores all of them. Name in "
+            f"{CASTOR_IGNORE} only what the job does not need",
+            "working_directory",
+        )
 
 
 def _count(archive: tarfile.TarFile, entry: tarfile.TarInfo, content: _Content) -> None:

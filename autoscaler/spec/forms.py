@@ -167,12 +167,30 @@ def _wrong_value(details: ErrorDetails, is_secret: bool) -> str:
     return details["msg"] if words is None else words.format(**context, instead=instead)
 
 
+# Keys of launchers and queues, and the key of a form here that means the same.
+_SAME_IN_OTHER_TOOLS: Final = {
+    **dict.fromkeys(("resources", "gpus", "nodes", "num_nodes", "accelerators"), "instances"),
+    **dict.fromkeys(("run", "cmd", "script", "entrypoint", "commands"), "command"),
+    **dict.fromkeys(("env", "envs", "env_vars"), "environment"),
+    **dict.fromkeys(("workdir", "working_dir"), "working_directory"),
+    **dict.fromkeys(("volumes", "file_mounts", "mounts"), "data"),
+    **dict.fromkeys(("docker", "container", "image_id"), "image"),
+    **dict.fromkeys(("max_restarts", "max_retries"), "retries"),
+    "n_trials": "trials",
+    "n_jobs": "at_once",
+}
+# Below it two keys are not alike: "resources" is no slip for "retries" (0.63).
+_LEAST_LIKENESS: Final = 0.7
+
+
 def _unknown_key(path: KeyPath, form: type[Form]) -> str:
     key = str(path[-1])
     known = _form_at(form, path[:-1]).model_fields
     places = [place for place in _nested_places(form) if place.endswith(f".{key}")]
     similar = [name for name in known if name.startswith(key) or key.startswith(name)]
-    meant = places or similar[:1] or difflib.get_close_matches(key, known, n=1)
+    same = [_SAME_IN_OTHER_TOOLS[key]] if _SAME_IN_OTHER_TOOLS.get(key) in known else []
+    close = difflib.get_close_matches(key, known, n=1, cutoff=_LEAST_LIKENESS)
+    meant = places or same or similar[:1] or close
     if meant:
         either = " or ".join(f'"{name}"' for name in meant)
         return f'unknown key "{key}": did you mean {either}?'

@@ -42,6 +42,9 @@ from providers.metadata import reclaim_notice
 _log = logging.getLogger(__name__)
 
 ENDED_KEPT_SECONDS = 24 * 3600.0
+# Of instances that ended lately, so many keep their disks; of the others, only for a while.
+ENDED_DISKS_KEPT = 20
+DISK_KEPT_SECONDS = 600.0
 """So long an ended instance is listed and keeps its disk; its record stays for ever."""
 
 
@@ -166,10 +169,16 @@ class LocalProvider(Provider):
         return end is not None and self._clock.now() - end.ended_seconds > ENDED_KEPT_SECONDS
 
     def _discard_old(self) -> None:
-        """Make room; what can't be deleted is tried again with the next launch."""
-        for instance in self._own():
+        """Delete disks of ended instances; a failed deletion is retried at the next launch.
+
+        The order and the end of each instance stay, as the bill is made of them.
+        """
+        ends = [(each.end.ended_seconds, each) for each in self._own() if each.end is not None]
+        ends.sort(key=lambda end: end[0], reverse=True)
+        for place, (ended_seconds, instance) in enumerate(ends):
+            kept = ENDED_KEPT_SECONDS if place < ENDED_DISKS_KEPT else DISK_KEPT_SECONDS
             try:
-                if self._is_old(instance):
+                if self._clock.now() - ended_seconds > kept:
                     instance.discard()
             except OSError as error:
                 _log.warning("%s stays on the disk: %s", instance.path, error)

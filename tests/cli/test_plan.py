@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from autoscaler.cli.app import app
+from autoscaler.cli.pictures.frontier import decimals_of_ticks
 from autoscaler.domain.errors import SpecError, Unavailable
 from tests.cli.test_simulate import OFFERS
 from tests.simulator import toy
@@ -118,3 +119,10 @@ def test_the_example_that_ships_can_be_planned(tmp_path: Path) -> None:
     assert len(json.loads(result.stdout)["frontier"]) > 1
     narrow = CliRunner().invoke(app, [str(word) for word in words[:-1]], env={"COLUMNS": "80"})
     assert "1 x g4dn.12xlarge-on-demand  " in narrow.stdout, "names are whole where there is room"
+
+
+@pytest.mark.parametrize(
+    ("most", "decimals"), [(0.013, 3), (0.07, 3), (0.9, 2), (4.0, 2), (30.0, 0)]
+)
+def test_ticks_of_a_plot_tell_cents_apart(most: float, decimals: int) -> None:
+    assert decimals_of_ticks(most) == decimals

@@ -74,7 +74,7 @@ def test_a_file_of_a_study_is_what_its_name_says(tmp_path: Path) -> None:
 
 
 def test_offsets_beyond_the_end_of_a_log_give_nothing(tmp_path: Path) -> None:
-    logs = Logs(tmp_path)
+    logs = Logs(tmp_path, VirtualClock())
     logs.append("job", "job-0-1", 0, b"hello\n")
     assert logs.read("job", {"job-0-1": 10**30}) == ()
     assert logs.read("job", {"job-0-1": -(10**30)})[0].text == "hello\n"

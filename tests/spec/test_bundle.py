@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.domain.errors import Conflict, SpecError
-from autoscaler.spec.bundle import Bundle, inspect, pack, unpack
+from autoscaler.spec.bundle import Bundle, inspect, pack, require_files, unpack
 
 
 def write(directory: Path, files: dict[str, str]) -> Path:
@@ -434,3 +434,15 @@ def test_an_empty_tree_is_a_bundle(tmp_path: Path, archive: Path) -> None:
     assert bundle == Bundle(bundle.sha256, 0, 0)
     unpack(archive, tmp_path / "copy", bundle.sha256)
     assert list((tmp_path / "copy").iterdir()) == []
+
+
+@pytest.mark.parametrize("ignore_file", [".gitignore", ".castorignore"])
+def test_an_ignore_file_that_leaves_nothing_is_refused_by_name(
+    tmp_path: Path, ignore_file: str
+) -> None:
+    tree = write(tmp_path / "tree", {ignore_file: "*\n", "train.py": ""})
+    bundle = pack(tree, tmp_path / "bundle")
+    with pytest.raises(SpecError, match=rf"working_directory: no file .*\{ignore_file} ignores"):
+        require_files(bundle, tree)
+    (tmp_path / "empty").mkdir()
+    require_files(bundle, tmp_path / "empty")

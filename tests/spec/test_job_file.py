@@ -201,6 +201,9 @@ def test_a_working_directory_is_relative_to_the_file(tmp_path: Path) -> None:
 REFUSED = [
     ("instnaces: 3", "instnaces", 'unknown key "instnaces": did you mean "instances"?'),
     ("env: {A: 1}", "env", 'did you mean "environment"?'),
+    ("resources: {gpus: 1}", "resources", 'did you mean "instances"?'),
+    ("run: python train.py", "run", 'did you mean "command"?'),
+    ("notification: me", "notification", 'unknown key "notification": known are name'),
     ("deadline: 4h", "deadline", 'did you mean "objective.deadline"?'),
     ("max: 3", "max", 'did you mean "batch.max" or "instances.max"?'),
     ("foo: 1", "foo", "known are name, program, command"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,6 +30,7 @@ _MARGIN = 1.15
 # No axis goes further than this times the largest median.
 _FAR = 1.6
 _LINE_CHARACTERS = 125
+_LARGE = 20.0
 
 
 def draw_frontier(view: PlanView, path: Path, now_seconds: float) -> None:
@@ -52,10 +54,15 @@ def draw_frontier(view: PlanView, path: Path, now_seconds: float) -> None:
     )
     axes.set_xlabel("time to finish, hours (boots included)")
     axes.set_ylabel("cost of the whole job, US dollars")
-    axes.yaxis.set_major_formatter("{x:,.0f}" if axes.get_ylim()[1] > 20 else "{x:,.2f}")
+    axes.yaxis.set_major_formatter(f"{{x:,.{decimals_of_ticks(axes.get_ylim()[1])}f}}")
     axes.xaxis.set_major_formatter("{x:,g}")
     legend_below(axes, 3)
     save(figure, path)
+
+
+def decimals_of_ticks(most: float) -> int:
+    """Return the decimals that tell apart the ticks of an axis that goes from 0 to `most`."""
+    return 0 if most > _LARGE else max(2, 1 - math.floor(math.log10(most)))
 
 
 def _subtitle(view: PlanView, now_seconds: float) -> Iterator[str]:
@@ -75,7 +82,9 @@ def _subtitle(view: PlanView, now_seconds: float) -> Iterator[str]:
 def _points(axes: Axes, view: PlanView) -> None:
     if view.others:
         xs, ys = zip(*(_point(each) for each in view.others), strict=True)
-        axes.plot(xs, ys, ".", color=GREY, alpha=0.45, label="other allocations")
+        axes.plot(
+            xs, ys, ".", color=GREY, alpha=0.45, label="other allocations, reclaims not counted"
+        )
     xs, ys = zip(*(_point(each) for each in view.frontier), strict=True)
     axes.plot(xs, ys, color=GREY, zorder=2, label="the best at some value of time")
     for index, offer in enumerate(dict.fromkeys(each.first.offer for each in view.frontier)):

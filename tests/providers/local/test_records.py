@@ -23,7 +23,7 @@ from providers.local.instance import (
     LocalInstance,
     create_instance,
 )
-from providers.local.provider import ENDED_KEPT_SECONDS, LocalProvider
+from providers.local.provider import DISK_KEPT_SECONDS, ENDED_KEPT_SECONDS, LocalProvider
 from providers.local.settings import LocalSettings, default_catalogue
 from tests.conformance.provider import THEIRS, end, order
 from tests.providers.local.cloud import LocalCloud
@@ -128,6 +128,24 @@ def test_after_a_day_only_the_record_is_kept(cloud: LocalCloud, provider: LocalP
     ]
     assert [line.instance for line in later.bill()] == [ended.id]
     assert cloud.connect().launch(order(provider, "1")) == ended
+
+
+def test_only_the_latest_ended_instances_keep_their_disks(
+    cloud: LocalCloud, provider: LocalProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("providers.local.provider.ENDED_DISKS_KEPT", 1)
+    first, second = (
+        end(cloud, provider, provider.launch(order(provider, token)).id) for token in "12"
+    )
+    clock = VirtualClock(time.time() + DISK_KEPT_SECONDS - 60)
+    later = cloud.connect(clock=clock)
+    later.launch(order(later, "1"))
+    assert cloud.disk(first.id).exists(), "what it wrote may still be fetched"
+    clock.advance(120)
+    later.launch(order(later, "1"))
+    assert not cloud.disk(first.id).exists()
+    assert cloud.disk(second.id).exists()
+    assert len(later.bill()) == 2
 
 
 def test_a_disk_that_can_not_be_deleted_stops_no_launch(
