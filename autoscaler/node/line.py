@@ -14,17 +14,16 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from enum import Enum, auto
-from math import isfinite
+from functools import lru_cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from pydantic_core import to_json
-
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.report import TrainingReport
+from autoscaler.domain.report_rules import MOST_STEPS, Refusals, sound_report
 from autoscaler.domain.training import TrainingDirective, TrainingSetup
 from autoscaler.domain.transfer import MeterReading
 from autoscaler.domain.trial import TrialAnswer, TrialCall
@@ -173,7 +172,7 @@ def parse_message(line: bytes) -> Message | TrialCall | MeterReading | None:
         message = json.loads(line)
         match message["kind"]:
             case "stepped":
-                return Stepped(int(message["steps"]))
+                return Stepped(min(max(int(message["steps"]), 0), MOST_STEPS))
             case "report":
                 return _sound(decode(TrainingReport, json.dumps(message["report"])))
             case "call":
@@ -194,14 +193,24 @@ def parse_message(line: bytes) -> Message | TrialCall | MeterReading | None:
 
 
 def _sound(report: TrainingReport) -> TrainingReport:
-    """The report with finite numbers only.
+    """Return the report without values that can't be used.
 
     Raises:
-        SpecError: one is missing that can't be left out.
+        SpecError: the state of training itself can't be used.
     """
-    finite = {name: value for name, value in report.metrics.items() if isfinite(value)}
-    report = replace(report, metrics=finite)
-    return decode(TrainingReport, to_json(report, inf_nan_mode="null"))
+    refusals = Refusals()
+    sound = sound_report(report, refusals)
+    if sound is None:
+        raise SpecError("; ".join(refusals.texts))
+    for text in refusals.texts:
+        _warn_once(text)
+    return sound
+
+
+@lru_cache(maxsize=128)
+def _warn_once(text: str) -> None:
+    """Log what was left out of a report; reports come each second."""
+    _log.warning("left out of a report of training: %s", text)
 
 
 def _say(connection: socket.socket, kind: str, body: dict[str, Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.report import (
@@ -14,10 +13,8 @@ from autoscaler.domain.report import (
     StepObservation,
     TrainingReport,
 )
+from autoscaler.domain.report_rules import MOST_OBSERVATIONS, MOST_PAUSES
 from autoscaler.wire.messages import NodeReport
-
-MOST_OBSERVATIONS: Final = 1000
-MOST_PAUSES: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)

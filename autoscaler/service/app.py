@@ -55,10 +55,10 @@ from autoscaler.wire.messages import (
     JoinRequest,
     LogPart,
     NodeReply,
-    NodeReport,
     OffersView,
     Submission,
 )
+from autoscaler.wire.node_reports import read_node_report
 from autoscaler.wire.plan_messages import PlanView
 
 _LONGEST_WAIT_SECONDS = 25.0
@@ -277,11 +277,13 @@ def _nodes(rooms: Rooms, token: Callable[..., str]) -> APIRouter:
 
     @router.post("/heartbeat")
     async def heartbeat(
-        report: NodeReport,
+        request: Request,
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
         held: HeldInstance = Depends(node),
     ) -> Response:
-        return answer(NodeReply, await rooms.nodes.converse(held, report, wait_seconds))
+        report, refused = read_node_report(await request.body())
+        reply = await rooms.nodes.converse(held, report, wait_seconds, refused)
+        return answer(NodeReply, reply)
 
     @router.get("/bundle")
     def bundle(held: HeldInstance = Depends(working)) -> FileResponse:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from fastapi.concurrency import run_in_threadpool
@@ -42,6 +42,7 @@ from autoscaler.wire.messages import (
 )
 from providers.identity import IdentityVerifier
 
+_EVENTS_LOOKED_AT = 200  # several times what one heartbeat can tell
 _ENDS_BADLY = (JobPhase.FAILED, JobPhase.STOPPED)
 
 
@@ -161,8 +162,12 @@ class Nodes:
             self._once(held, "storage", text, self._clock.now())
             raise Unavailable(text) from error
 
-    def heartbeat(self, held: HeldInstance, report: NodeReport) -> NodeReply:
-        """Take in what an instance tells, and answer what it is to do.
+    def heartbeat(
+        self, held: HeldInstance, report: NodeReport, refused: Sequence[str] = ()
+    ) -> NodeReply:
+        """Take in what an instance reports, and return what it is to do.
+
+        `refused` says what was left out of the report, and is told to people once.
 
         Raises:
             NotAllowed: it speaks for another instance.
@@ -182,6 +187,8 @@ class Nodes:
         if after.job == job:
             self._take_in(after, report, now_seconds)
         self._take_in_of_instance(after, report, now_seconds)
+        for text in refused:
+            self._once(after, "report refused", f"{after.id}: {text}", now_seconds)
         is_news = (
             after.phase is not held.phase
             or after.facts != held.facts
@@ -192,14 +199,18 @@ class Nodes:
         return self._present_reply(held.id)
 
     async def converse(
-        self, held: HeldInstance, report: NodeReport, wait_seconds: float
+        self,
+        held: HeldInstance,
+        report: NodeReport,
+        wait_seconds: float,
+        refused: Sequence[str] = (),
     ) -> NodeReply:
         """As `heartbeat`; if all that is wanted is the same job, the answer waits for another.
 
         Raises:
             NotAllowed: it speaks for another instance.
         """
-        reply = await run_in_threadpool(self.heartbeat, held, report)
+        reply = await run_in_threadpool(self.heartbeat, held, report, refused)
 
         def look() -> tuple[NodeReply, ...]:
             found = self._present_reply(held.id)
@@ -292,8 +303,8 @@ class Nodes:
         raise Unavailable(f"the controller has just started and does not know {offer_id} yet")
 
     def _once(self, held: HeldInstance, kind: str, text: str, now_seconds: float) -> None:
-        """Tell it unless it was told last."""
-        said = self._store.events.latest(held.job, limit=10)
+        """Tell people something unless they were told lately."""
+        said = self._store.events.latest(held.job, limit=_EVENTS_LOOKED_AT)
         if not any(event.kind == kind and event.text == text for event in said):
             self._tell(held, kind, text, now_seconds)
 

@@ -14,7 +14,8 @@ from autoscaler.domain.report import (
     StepObservation,
     TrainingReport,
 )
-from autoscaler.node.outbox import MOST_OBSERVATIONS, MOST_PAUSES, Outbox, Standing, merge
+from autoscaler.domain.report_rules import MOST_OBSERVATIONS, MOST_PAUSES
+from autoscaler.node.outbox import Outbox, Standing, merge
 
 TRAINING = Standing(InstancePhase.TRAINING, attempt=1, devices_used=1)
 REPORT = TrainingReport(

@@ -295,3 +295,24 @@ def test_what_an_instance_has_sent_is_in_the_costs_once(api: Api) -> None:
     assert usd < api.client.job("job").spent_usd == costs.total_usd < usd + Decimal("0.01")
     day = date.fromisoformat(next(iter(costs.by_day)))
     assert [cost.transfer_usd for cost in api.client.daily_costs(day, day)] == [usd]
+
+
+def test_numbers_that_can_not_be_are_told_once_and_the_heartbeat_stands(api: Api) -> None:
+    held, node = joined(api)
+    broken = StepObservation("core", 1, 1, 32, 0, float("nan"), 0.0, 50)
+    for step in (10, 11, 12):
+        training = training_report(step, observations=(broken,))
+        node.heartbeat(node_report(held, reports=(training,), notes=("slow disk",) * 200))
+    job = api.client.job("job")
+    assert job.report is not None and job.report.step == 12
+    assert api.world.store.measurements.observations("job") == ()
+    told = [event.text for event in job.events if event.kind == "report refused"]
+    assert told == [
+        f"{held.id}: observations.step_seconds: must be a number above 0 and at most "
+        '3.16224e+07, not "nan"'
+    ]
+    assert [event.text for event in job.events].count(f"{held.id}: slow disk") == 1
+    node.heartbeat(node_report(held, reports=(training_report(13, parameter_bytes=-1),)))
+    after = api.client.job("job")
+    assert after.report == job.report, "a state that can't be used replaces none"
+    assert api.world.store.instances.get(held.id).phase is InstancePhase.TRAINING

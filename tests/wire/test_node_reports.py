@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from autoscaler.domain.errors import SpecError
+from autoscaler.domain.instance import InstancePhase
+from autoscaler.domain.report import Failure
+from autoscaler.domain.transfer import Transfer, TransferCount
+from autoscaler.wire.codec import encode
+from autoscaler.wire.messages import NodeReport
+from autoscaler.wire.node_reports import read_node_report
+from tests.domain.test_report_rules import REPORT
+
+BEAT = NodeReport("job-0-1", InstancePhase.TRAINING, 1, 1, 5.0, job="job")
+WHOLE = replace(
+    BEAT,
+    reports=(REPORT,),
+    failure=Failure("job-0-1", 1, 1, "cause", "signature", 5, ("line",)),
+    is_done=True,
+    reclaim_seconds=100.0,
+    notes=("a note",),
+    transfer=TransferCount(1.0, Transfer(1, 2)),
+)
+
+
+def body(**changes: object) -> bytes:
+    return json.dumps({**json.loads(encode(NodeReport, BEAT)), **changes}).encode()
+
+
+def test_a_heartbeat_is_read_as_it_was_written() -> None:
+    for report in (BEAT, WHOLE):
+        assert read_node_report(encode(NodeReport, report)) == (report, ())
+
+
+def test_a_key_of_a_later_agent_is_passed_over() -> None:
+    assert read_node_report(body(mood="good")) == (BEAT, ())
+
+
+@pytest.mark.parametrize(
+    ("place", "changes"),
+    [
+        ("reports.step", {"reports": [{"step": "x"}]}),
+        ("reports", {"reports": ["x"]}),
+        (
+            "reports.bounds",
+            {"reports": [{**asdict(REPORT), "bounds": {**asdict(REPORT.bounds), "initial": 0}}]},
+        ),
+        ("failure", {"failure": "it failed"}),
+        ("notes", {"notes": 5}),
+        ("reclaim_seconds", {"reclaim_seconds": "soon"}),
+        ("transfer.transfer", {"transfer": {"begun_seconds": 1, "transfer": {"sent_bytes": -1}}}),
+        ("is_done", {"is_done": "perhaps"}),
+    ],
+)
+def test_a_part_of_the_wrong_kind_is_left_out_by_its_name(
+    place: str, changes: dict[str, Any]
+) -> None:
+    report, (refused, *_) = read_node_report(body(**changes))
+    assert report == BEAT
+    assert refused.startswith(place)
+
+
+@pytest.mark.parametrize("seconds", ["NaN", "Infinity", -1.0, 1e300])
+def test_a_moment_that_can_not_be_is_left_out(seconds: object) -> None:
+    report, refused = read_node_report(body(reclaim_seconds=seconds, started_seconds=seconds))
+    assert report == replace(BEAT, started_seconds=None)
+    assert {text.partition(":")[0] for text in refused} == {"reclaim_seconds", "started_seconds"}
+
+
+def test_notes_are_bounded() -> None:
+    report, _ = read_node_report(body(notes=["x" * 10_000] * 200))
+    assert report.notes == ("x" * 500,) * 20
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[1]",
+        b"[" * 100_000,
+        b"{",
+        b"\xff",
+        body(attempt=10**30),
+        body(attempt=0),
+        body(devices_used=-1),
+        body(phase="asleep"),
+        body(instance=None),
+    ],
+    ids=range(10),
+)
+def test_what_is_no_heartbeat_is_refused(text: bytes) -> None:
+    with pytest.raises(SpecError):
+        read_node_report(text)
