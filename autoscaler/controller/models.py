@@ -29,12 +29,13 @@ _REFIT_ERROR = 0.03
 class _Fitted:
     """`errors` are what the fit left unexplained, by kind: more of that is no news.
 
+    `groups` are the eras of the sizes: kind of device, instances, devices, era.
     `times` are those of the `observations` last looked at, at `looked_seconds`. Where none of them
     moves by more than `margin`, as a logarithm, the models can't have come to be off.
     """
 
     models: Mapping[str, ThroughputModel]
-    sizes: frozenset[tuple[str, int, int]]
+    groups: frozenset[tuple[str, int, int, int]]
     kinds: frozenset[str]
     parameter_bytes: int
     looked_seconds: float
@@ -70,7 +71,7 @@ class Models:
             return known.models
         fresh = _Fitted(
             models={},
-            sizes=frozenset((o.device_kind, o.instances, o.devices) for o in observations),
+            groups=frozenset((o.device_kind, o.instances, o.devices, o.era) for o in observations),
             kinds=around[0],
             parameter_bytes=parameter_bytes,
             looked_seconds=now_seconds,
@@ -102,9 +103,16 @@ class Models:
 
 
 def _is_like(known: _Fitted, fresh: _Fitted) -> bool:
-    """Whether models of the same would be fitted, if to other step times."""
-    alike = known.sizes == fresh.sizes and known.kinds == fresh.kinds
-    return alike and known.parameter_bytes == fresh.parameter_bytes
+    """Return whether models of the same would be fitted, if to other step times.
+
+    While a size of one report is doubted (`goodput.fit`), a second one makes other models.
+    """
+    alike = known.groups == fresh.groups and known.kinds == fresh.kinds
+    has_doubts = any(
+        (instances, devices) not in known.models[kind].measured
+        for kind, instances, devices, _ in known.groups
+    )
+    return alike and known.parameter_bytes == fresh.parameter_bytes and not has_doubts
 
 
 def _moved(

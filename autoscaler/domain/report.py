@@ -14,8 +14,13 @@ from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale
 class StepObservation:
     """Step times of one configuration, summed over `steps` steps of one stretch of training.
 
-    `step_seconds` is the mean wall time of a whole step, with its share of all that training
-    needs around it; `sync_seconds` the part of it spent waiting for the other devices.
+    Attributes:
+        step_seconds: mean wall time of a whole step, with its share of all that training needs
+            around it.
+        sync_seconds: the part of it spent waiting for the other devices.
+        era: 0 for the present speed of the size, -1 for the speed before its last change, and so
+            on. The store sets it; in a report it has no meaning.
+        is_settled: whether at least two reports agree. The store sets it, too.
     """
 
     device_kind: str
@@ -26,6 +31,8 @@ class StepObservation:
     step_seconds: float
     sync_seconds: float
     steps: int
+    era: int = 0
+    is_settled: bool = True
 
     @property
     def configuration(self) -> tuple[str, int, int, int, int]:

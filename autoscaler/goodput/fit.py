@@ -28,6 +28,7 @@ from autoscaler.goodput.likelihood import (
     robust_weights,
     score,
 )
+from autoscaler.goodput.prediction import log_errors
 from autoscaler.goodput.prior import ThroughputPrior
 from autoscaler.goodput.throughput import FloatArray, Predictor
 
@@ -37,6 +38,8 @@ TOLERANCE = 1e-5
 # Of what the formula can't say of a device batch: the seconds of a micro-step are seldom as
 # linear in its examples as it has them.
 CURVE_LOG_DEVIATION = 0.15
+# A size that is slower than predicted by this log error, a factor of 2, takes two reports.
+DOUBTED_LOG_ERROR = 0.7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,10 +57,12 @@ def fit(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> ThroughputModel:
-    """The model after `observations`, which are all of the prior's kind of device.
+    """Return the model of the observations, all of which are of the prior's kind of device.
 
     The same observations, prior and seed give the same model. Without observations the draws are
     the prior's; along a direction of the parameters in which nothing was measured they stay it.
+    A size of one report that is slower by DOUBTED_LOG_ERROR than all else says counts as not
+    measured yet: a slow first step need not be a property of the size.
 
     Raises:
         ValueError: an observation can't be or is of another kind (the message names the field),
@@ -69,6 +74,14 @@ def fit(
                 f"device_kind={observation.device_kind}: the prior is of {prior.device_kind}, "
                 "fit each kind by itself"
             )
+    doubted = _doubted_sizes(observations, prior, draws, seed)
+    believed = [o for o in observations if (o.instances, o.devices) not in doubted]
+    return _fitted(believed, prior, draws, seed)
+
+
+def _fitted(
+    observations: Sequence[StepObservation], prior: ThroughputPrior, draws: int, seed: int
+) -> ThroughputModel:
     data = measurements(observations, prior.formula)
     posterior = _posterior(data, prior)
     point = Predictor(prior.formula, to_theta(posterior.mode))
@@ -77,9 +90,33 @@ def fit(
         device_kind=prior.device_kind,
         point=parameters_of(point)[0],
         draws=parameters_of(drawn),
-        measured=frozenset((o.instances, o.devices) for o in observations),
+        measured=frozenset(data.sizes),
         size_errors=_size_errors(data, posterior.weights, drawn, prior.device_kind),
         batch_errors=_batch_errors(data, posterior.weights, point),
+    )
+
+
+def _doubted_sizes(
+    observations: Sequence[StepObservation], prior: ThroughputPrior, draws: int, seed: int
+) -> frozenset[tuple[int, int]]:
+    """Return the sizes of one report that are far slower than all else says.
+
+    Where nothing else was measured, neither here nor on another kind of device, there is none.
+    """
+    data = measurements(observations, prior.formula)
+    sizes = zip(data.sizes, data.is_settled, strict=True)
+    unsettled = frozenset(size for size, is_settled in sizes if not is_settled)
+    rest = [o for o in observations if (o.instances, o.devices) not in unsettled]
+    if not unsettled or (not rest and prior.inherited is None):
+        return frozenset()
+    model = _fitted(rest, prior, draws, seed)
+    return frozenset(
+        (observation.instances, observation.devices)
+        for observation, log_error in zip(
+            observations, log_errors(model, observations), strict=True
+        )
+        if log_error > DOUBTED_LOG_ERROR
+        and (observation.instances, observation.devices) in unsettled
     )
 
 
@@ -170,12 +207,13 @@ def _batch_errors(data: Measurements, weights: Weights, point: Predictor) -> Bat
 def _size_errors(
     data: Measurements, weights: Weights, drawn: Predictor, device_kind: str
 ) -> tuple[SizeError, ...]:
-    """What the step times of each size say beyond the parameters of each draw."""
+    """Return the error of each size beyond the parameters of each draw, in its latest era."""
     residuals = data.log_seconds - log_predictions(data, drawn)
     means = weights.shared_variance * ((weights.rows * residuals) @ data.groups.T)
     deviations = np.sqrt(weights.shared_variance)
     errors = []
-    for index, (instances, devices) in enumerate(data.sizes):
+    for index in np.flatnonzero(data.is_latest).tolist():
+        instances, devices = data.sizes[index]
         z = size_normals(len(drawn.theta), device_kind, instances, devices)
         sample = means[:, index] + deviations[index] * z
         errors.append(SizeError(instances, devices, tuple(sample.tolist())))

@@ -51,7 +51,10 @@ class Measurements:
         waits: which observations have someone to synchronise with, (n,).
         log_seconds: rows (r,): step times of all, then compute times of those that wait.
         variance: of the rows, (r,), in units of ROW_LOG_DEVIATION squared.
-        sizes: the (instances, devices) that the first groups are of.
+        sizes: the (instances, devices) that the first groups are of; a size has a group for each
+            era, the latest last.
+        is_latest: whether a group of `sizes` is of the latest era of its size.
+        is_settled: whether a group of `sizes` has at least two reports.
         groups: 1 where a row belongs to a group, else 0, (g, r); every row belongs to one.
         group_variance: of what the rows of a group share, (g,).
     """
@@ -61,6 +64,8 @@ class Measurements:
     log_seconds: FloatArray
     variance: FloatArray
     sizes: tuple[tuple[int, int], ...]
+    is_latest: NDArray[np.bool_]
+    is_settled: NDArray[np.bool_]
     groups: FloatArray
     group_variance: FloatArray
 
@@ -78,7 +83,7 @@ class Weights:
 
 
 def measurements(observations: Sequence[StepObservation], formula: Formula) -> Measurements:
-    """The observations as rows; c observations of one configuration weigh as one.
+    """Return the observations as rows; c observations of one configuration weigh as one.
 
     Raises:
         ValueError: an observation can't be; the message names the field.
@@ -95,7 +100,15 @@ def measurements(observations: Sequence[StepObservation], formula: Formula) -> M
     steps = np.array([o.steps for o in observations], dtype=np.float64)
     _, configuration, repeats = np.unique(places, axis=0, return_inverse=True, return_counts=True)
     variance = repeats[configuration] + (STEP_LOG_DEVIATION / ROW_LOG_DEVIATION) ** 2 / steps
-    sizes, size_of = np.unique(places[:, :2], axis=0, return_inverse=True)
+    eras, size_of = np.unique(
+        np.array([(o.instances, o.devices, o.era) for o in observations]).reshape(-1, 3),
+        axis=0,
+        return_inverse=True,
+    )
+    sizes = tuple((int(instances), int(devices)) for instances, devices, _ in eras)
+    is_latest = np.ones(len(sizes), dtype=np.bool_)
+    is_latest[:-1] = (eras[1:, :2] != eras[:-1, :2]).any(axis=1)
+    reports = np.bincount(size_of, [1 + o.is_settled for o in observations], len(sizes))
     batches, batch_of = np.unique(places[waits, 2], return_inverse=True)
     group_of = np.concatenate([size_of, len(sizes) + batch_of])
     return Measurements(
@@ -103,7 +116,9 @@ def measurements(observations: Sequence[StepObservation], formula: Formula) -> M
         waits=waits,
         log_seconds=np.log(np.concatenate([step, compute[waits]])),
         variance=np.concatenate([variance, variance[waits]]),
-        sizes=tuple((int(instances), int(devices)) for instances, devices in sizes),
+        sizes=sizes,
+        is_latest=is_latest,
+        is_settled=reports > 1,
         groups=(group_of == np.arange(len(sizes) + len(batches))[:, None]).astype(np.float64),
         group_variance=np.repeat(
             [SIZE_LOG_DEVIATION**2, BATCH_LOG_DEVIATION**2], [len(sizes), len(batches)]

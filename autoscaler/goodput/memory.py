@@ -17,7 +17,8 @@ from autoscaler.domain.report import StepObservation
 MAXIMUM_CONFIGURATIONS = 200
 # Of a program's jobs, the last ones that taught it, so many are told apart.
 _RECENT_JOBS = 32
-# Step times that differ by more from those remembered, half of them, are of another program.
+# Half of the step times differing by more from those remembered means another program. A single
+# one means that its size has become faster or slower.
 _SAME_LOG_RATIO = 0.25
 # Parameters that differ by more of their bytes are those of another model.
 _SAME_BYTES = 0.01
@@ -99,12 +100,43 @@ def learnt(
 def with_memory(
     own: Sequence[StepObservation], memory: ProgramMemory | None
 ) -> tuple[StepObservation, ...]:
-    """A job's own step times, then those remembered of configurations that it has not measured."""
+    """Return a job's own step times, then those remembered of what it has not measured itself.
+
+    Where a size is faster or slower now than remembered, what else is remembered of it becomes an
+    era before. A single report that contradicts what is remembered does not replace it.
+    """
     if memory is None:
         return tuple(own)
-    measured = {each.configuration for each in own}
-    others = (each for each in memory.observations if each.configuration not in measured)
-    return (*own, *others)
+    off = {
+        o.configuration
+        for o, ratio in _log_ratios(own, memory.observations)
+        if ratio > _SAME_LOG_RATIO
+    }
+    kept = [o for o in own if o.is_settled or o.configuration not in off]
+    measured = {o.configuration for o in kept}
+    changed = {_size(o) for o in kept if o.era == 0 and o.configuration in off}
+    others = (
+        replace(known, era=known.era - 1) if _size(known) in changed else known
+        for known in memory.observations
+        if known.configuration not in measured
+    )
+    return (*kept, *others)
+
+
+def _size(observation: StepObservation) -> tuple[str, int, int]:
+    return observation.device_kind, observation.instances, observation.devices
+
+
+def _log_ratios(
+    own: Sequence[StepObservation], known: Sequence[StepObservation]
+) -> list[tuple[StepObservation, float]]:
+    """Return own step times that are remembered, with how far they are off, as logarithms."""
+    remembered = {observation.configuration: observation.step_seconds for observation in known}
+    return [
+        (o, float(abs(np.log(o.step_seconds / remembered[o.configuration]))))
+        for o in own
+        if o.configuration in remembered
+    ]
 
 
 def _with_latest(recent: Sequence[str], job: str) -> tuple[str, ...]:
@@ -113,13 +145,8 @@ def _with_latest(recent: Sequence[str], job: str) -> tuple[str, ...]:
 
 
 def _contradicts(own: Sequence[StepObservation], known: Sequence[StepObservation]) -> bool:
-    remembered = {each.configuration: each.step_seconds for each in known}
-    ratios = [
-        abs(np.log(each.step_seconds / remembered[each.configuration]))
-        for each in own
-        if each.configuration in remembered
-    ]
-    return bool(ratios) and float(median(ratios)) > _SAME_LOG_RATIO
+    ratios = [ratio for _, ratio in _log_ratios([o for o in own if o.is_settled], known)]
+    return bool(ratios) and median(ratios) > _SAME_LOG_RATIO
 
 
 def _is_as_far(curve: NoiseCurve | None, known: NoiseCurve | None) -> bool:

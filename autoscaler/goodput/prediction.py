@@ -101,10 +101,11 @@ def log_errors(model: ThroughputModel, observations: Sequence[StepObservation]) 
 
 
 def prediction_error(model: ThroughputModel, observations: Sequence[StepObservation]) -> float:
-    """Root mean square of `log_errors`, weighted as rows of the fit are; 0 without observations.
+    """Return the root mean square of `log_errors`, weighted as rows of the fit are.
 
-    Of what a model was fitted to it is about ROW_LOG_DEVIATION. Fit again when it is clearly
-    more, or when a size is not among those measured.
+    Only the latest era of each size counts, because a model describes no earlier one. Without
+    observations it is 0, for those that a model was fitted to about ROW_LOG_DEVIATION. Fit again
+    when it is clearly more, or when a size is not among those measured.
 
     Raises:
         ValueError: an observation can't be; the message names the field.
@@ -113,7 +114,8 @@ def prediction_error(model: ThroughputModel, observations: Sequence[StepObservat
         return 0.0
     point = predictor_of(model.point)
     data = measurements(observations, point.formula)
-    weights = 1.0 / data.variance[: len(observations)]
+    is_latest = data.is_latest @ data.groups[: len(data.sizes), : len(observations)]
+    weights = is_latest / data.variance[: len(observations)]
     return float(np.sqrt(np.average(_log_errors(model, point, data) ** 2, weights=weights)))
 
 

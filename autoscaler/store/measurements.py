@@ -10,11 +10,8 @@ from dataclasses import dataclass
 from autoscaler.domain.goodput import NoiseScale
 from autoscaler.domain.report import MembershipPause, StepObservation, TrainingReport
 from autoscaler.domain.snapshot import ThroughputModel
+from autoscaler.store.step_times import Configuration
 
-# A step time that was measured this much training in the same configuration ago counts half: a
-# machine that changed its speed is believed to the half after three reports of ten seconds, and
-# a single odd step of an ordinary length moves little.
-HALF_LIFE_SECONDS = 30.0
 MAXIMUM_CONFIGURATIONS = 200
 # A duration counts at least this share of the mean, however many came before it.
 _LEAST_SHARE = 0.1
@@ -52,52 +49,6 @@ class NoisePoint:
     noise: NoiseScale
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Configuration:
-    """What a job trains on, and how the batch is split: what step times depend on."""
-
-    device_kind: str
-    instances: int
-    devices: int
-    device_batch: int
-    accumulation: int
-
-
-@dataclass(frozen=True, slots=True)
-class StepTimes:
-    """The faded means of the step times of one configuration; `steps` is their faded weight."""
-
-    step_seconds: float = 0.0
-    sync_seconds: float = 0.0
-    steps: float = 0.0
-    updated_seconds: float = 0.0
-
-    def with_more(self, new: StepObservation, now_seconds: float) -> StepTimes:
-        """The means after one more stretch of training."""
-        trained_seconds = new.steps * new.step_seconds
-        steps = self.steps * 0.5 ** (trained_seconds / HALF_LIFE_SECONDS) + new.steps
-        share = new.steps / steps
-        return StepTimes(
-            step_seconds=self.step_seconds + (new.step_seconds - self.step_seconds) * share,
-            sync_seconds=self.sync_seconds + (new.sync_seconds - self.sync_seconds) * share,
-            steps=steps,
-            updated_seconds=now_seconds,
-        )
-
-    def observation(self, configuration: Configuration) -> StepObservation:
-        """These means, as if they had been measured in one stretch."""
-        return StepObservation(
-            device_kind=configuration.device_kind,
-            instances=configuration.instances,
-            devices=configuration.devices,
-            device_batch=configuration.device_batch,
-            accumulation=configuration.accumulation,
-            step_seconds=self.step_seconds,
-            sync_seconds=self.sync_seconds,
-            steps=max(round(self.steps), 1),
-        )
-
-
 class Measurements(ABC):
     """The measurements of the jobs of one store.
 
@@ -113,10 +64,11 @@ class Measurements(ABC):
 
     @abstractmethod
     def observations(self, job: str) -> tuple[StepObservation, ...]:
-        """One observation for each configuration, the one that ran last first.
+        """Return one observation for each configuration, the one that ran last first.
 
-        `steps` is the faded weight: a step counts half when `HALF_LIFE_SECONDS` of training in
-        the same configuration have followed it. The `MAXIMUM_CONFIGURATIONS` that ran last are
+        `steps` is the faded weight: a step counts half when `step_times.HALF_LIFE_SECONDS` of
+        training in the same configuration have followed it. `era` tells which observations of a
+        size are from before it changed its speed. The `MAXIMUM_CONFIGURATIONS` that ran last are
         kept.
         """
 

@@ -33,6 +33,7 @@ from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.domain.spending import EntryKind
 from autoscaler.domain.transfer import TransferAccount
 from autoscaler.store.columns import Document, Money, word
+from autoscaler.store.step_times import Run
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -212,7 +213,7 @@ class LedgerRow(Table):
 
 
 class ObservationRow(Table):
-    """Faded means of the step times of one configuration; `steps` is their faded weight."""
+    """Faded means of the step times of one configuration, as `StepTimes` has them."""
 
     __tablename__ = "observations"
 
@@ -226,6 +227,9 @@ class ObservationRow(Table):
     sync_seconds: Mapped[float]
     steps: Mapped[float]
     updated_seconds: Mapped[float]
+    era: Mapped[int]
+    settled_seconds: Mapped[float]
+    run: Mapped[Run | None] = mapped_column(Document(TypeAdapter(Run)))
 
 
 class DurationRow(Table):

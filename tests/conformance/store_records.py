@@ -16,8 +16,9 @@ from autoscaler.domain.goodput import (
 )
 from autoscaler.domain.report import MembershipPause, ReportOrigin
 from autoscaler.store.events import Event
-from autoscaler.store.measurements import HALF_LIFE_SECONDS, MAXIMUM_CONFIGURATIONS
+from autoscaler.store.measurements import MAXIMUM_CONFIGURATIONS
 from autoscaler.store.settings import Freeze
+from autoscaler.store.step_times import HALF_LIFE_SECONDS
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import (
     NOW,
@@ -38,22 +39,71 @@ class MeasurementsConformance:
         add_job(store)
         seconds = HALF_LIFE_SECONDS / 100
         store.measurements.add_observations("digits", [observation(seconds, 100)], NOW)
-        store.measurements.add_observations("digits", [observation(2 * seconds, 50)], NOW + 1)
+        store.measurements.add_observations("digits", [observation(1.25 * seconds, 80)], NOW + 1)
         store.measurements.add_observations("digits", [observation(1.0, 1, devices=2)], NOW + 2)
         two, one = store.measurements.observations("digits")
         assert (two.devices, two.steps, two.step_seconds) == (2, 1, 1.0)
-        assert one.steps == 100
-        assert one.step_seconds == pytest.approx(1.5 * seconds)
+        assert one.steps == 130
+        assert one.step_seconds == pytest.approx(150 * seconds / 130)
         assert one.sync_seconds == pytest.approx(0.01)
 
     def test_a_machine_that_changed_speed_is_believed(self, store: Store) -> None:
         add_job(store)
-        for _ in range(50):
-            store.measurements.add_observations("digits", [observation(0.1, 100)], NOW)
-        for _ in range(6):
-            store.measurements.add_observations("digits", [observation(0.2, 50)], NOW)
-        (now,) = store.measurements.observations("digits")
-        assert 0.15 < now.step_seconds < 0.2
+        for turn in range(50):
+            store.measurements.add_observations("digits", [observation(0.1, 100)], NOW + turn)
+        for turn in range(50, 56):
+            store.measurements.add_observations("digits", [observation(0.12, 83)], NOW + turn)
+        (gradually,) = store.measurements.observations("digits")
+        assert 0.11 < gradually.step_seconds < 0.12
+        for turn in range(60, 62):
+            store.measurements.add_observations("digits", [observation(0.3, 33)], NOW + turn)
+        (at_once,) = store.measurements.observations("digits")
+        assert at_once.step_seconds == pytest.approx(0.3)
+
+    def test_a_size_that_changes_its_speed_begins_an_era(self, store: Store) -> None:
+        """The other step times of the size are kept as those of an earlier era until renewed."""
+        add_job(store)
+        other = replace(observation(0.1, 100), device_batch=32)
+        elsewhere = observation(0.1, 100, devices=2)
+        for turn in range(2):
+            store.measurements.add_observations(
+                "digits", [observation(0.1, 100), other, elsewhere], NOW + turn
+            )
+        for turn in range(2, 4):
+            store.measurements.add_observations("digits", [observation(0.3, 40)], NOW + turn)
+        now = {o.configuration: o for o in store.measurements.observations("digits")}
+        assert now[observation().configuration] == observation(0.3, 80)
+        assert now[other.configuration].era == -1
+        assert now[other.configuration].step_seconds == pytest.approx(0.1)
+        assert now[elsewhere.configuration].era == 0
+        renewed = replace(other, step_seconds=0.31, steps=10)
+        store.measurements.add_observations("digits", [renewed], NOW + 4)
+        now = {o.configuration: o for o in store.measurements.observations("digits")}
+        assert now[other.configuration] == replace(renewed, is_settled=False)
+
+    def test_one_slow_report_begins_no_era(self, store: Store) -> None:
+        add_job(store)
+        other = replace(observation(0.1, 100), device_batch=32)
+        for turn in range(3):
+            store.measurements.add_observations(
+                "digits", [observation(0.1, 100), other], NOW + turn
+            )
+        for turn, step_seconds in enumerate((1.0, 0.1, 1.0, 0.1), start=3):
+            slow = [observation(step_seconds, 5), observation(step_seconds, 5)]
+            store.measurements.add_observations("digits", slow, NOW + turn)
+        assert {o.era for o in store.measurements.observations("digits")} == {0}
+
+    def test_step_times_are_settled_by_a_second_report(self, store: Store) -> None:
+        add_job(store)
+        settled = []
+        for turn, step_seconds in enumerate((1.0, 0.1, 0.1)):
+            store.measurements.add_observations(
+                "digits", [observation(step_seconds, 50)], NOW + turn
+            )
+            (only,) = store.measurements.observations("digits")
+            settled.append((only.is_settled, only.era))
+        assert settled == [(False, 0), (False, 0), (True, 0)]
+        assert only.step_seconds == pytest.approx(0.1)
 
     @pytest.mark.parametrize(
         ("step_seconds", "steps"), [(float("nan"), 1), (float("inf"), 1), (-1.0, 1), (1.0, 0)]
@@ -64,7 +114,8 @@ class MeasurementsConformance:
         add_job(store)
         store.measurements.add_observations("digits", [observation()], NOW)
         store.measurements.add_observations("digits", [observation(step_seconds, steps)], NOW)
-        assert store.measurements.observations("digits") == (observation(),)
+        (only,) = store.measurements.observations("digits")
+        assert only == replace(observation(), is_settled=False)
 
     def test_the_configurations_that_ran_last_are_kept(self, store: Store) -> None:
         add_job(store)

@@ -18,7 +18,7 @@ def test_they_are_the_same_until_more_is_measured() -> None:
     assert known.of(job, None).all == ()
     store.measurements.add_observations(job.id, (_LONG, _SHORT), 1.0)
     first = known.of(job, None)
-    assert first.own == (_LONG,)
+    assert first.own == (replace(_LONG, is_settled=False),)
     assert known.of(job, None) is first
     store.measurements.add_observations(job.id, (replace(_SHORT, steps=100),), 2.0)
     assert {each.device_batch for each in known.of(job, None).own} == {32, 64}

@@ -13,8 +13,8 @@ from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.goodput.fit import fit
 from autoscaler.goodput.formulas import predictor_of
-from autoscaler.goodput.prediction import size_log_errors
-from autoscaler.goodput.prior import prior_for
+from autoscaler.goodput.prediction import prediction_error, size_log_errors
+from autoscaler.goodput.prior import prior_for, prior_from_kind
 from tests.goodput.cases import ALL_SIZES, KIND, PLANTED, clean, theta_of
 
 PRIOR = prior_for(KIND, 100_000_000, 2e9, seconds_per_example=0.01)
@@ -96,3 +96,68 @@ def test_a_faster_size_is_believed_too() -> None:
     ]
     model = fit(fast, PRIOR)
     assert _believed_ratio(model, (4, 16), 32) == pytest.approx(1.0 / 3.0, rel=0.15)
+
+
+def test_a_size_that_became_slower_is_believed_without_blaming_the_parameters() -> None:
+    """Its batches of before are kept in an earlier era."""
+    observations = clean(PLANTED, ALL_SIZES, [8, 32, 64])
+    drifted = [
+        replace(observation, step_seconds=3.0 * observation.step_seconds)
+        if observation.device_batch == 64
+        else replace(observation, era=-1)
+        for observation in observations
+        if observation.instances == 2
+    ]
+    drifted += [observation for observation in observations if observation.instances != 2]
+    expected, actual = fit(observations, PRIOR), fit(drifted, PRIOR)
+    for size in ((2, 2), (2, 4), (2, 8)):
+        assert _believed_ratio(actual, size, 64) == pytest.approx(3.0, rel=0.10)
+    assert _believed_ratio(actual, (4, 16), 64) == pytest.approx(1.0, abs=0.10)
+    assert theta_of(actual.point) == pytest.approx(theta_of(expected.point), rel=0.20)
+    assert actual.measured == expected.measured
+
+
+def test_earlier_eras_are_no_error_of_the_model() -> None:
+    observations = clean(PLANTED, ALL_SIZES, [8, 64])
+    earlier = replace(
+        observations[-1],
+        device_batch=32,
+        step_seconds=observations[-1].step_seconds / 5.0,
+        sync_seconds=0.0,
+        era=-1,
+    )
+    model = fit([*observations, earlier], PRIOR)
+    assert prediction_error(model, [*observations, earlier]) < 0.05
+
+
+@pytest.mark.parametrize("sizes", [ONE_DEVICE_SIZES, FOUR_DEVICE_SIZES])
+@pytest.mark.parametrize("factor", [3.0, 10.0])
+def test_one_report_does_not_condemn_a_size(
+    factor: float, sizes: tuple[tuple[int, int], ...]
+) -> None:
+    """Its first step may have been slow for once, so that it counts as not measured yet."""
+    observations = _with_cliff(sizes, [32], sizes[-1], factor, steps=3)
+    once = [*observations[:-1], replace(observations[-1], is_settled=False)]
+    model = fit(once, PRIOR)
+    assert model == fit(observations[:-1], PRIOR)
+    assert _believed_ratio(model, sizes[-1], 32) < 1.3
+    assert fit(observations, PRIOR).measured == frozenset(sizes)
+
+
+def test_one_report_of_a_factor_below_two_is_believed() -> None:
+    observations = _with_cliff(FOUR_DEVICE_SIZES, [32], (4, 16), 1.6)
+    once = [*observations[:-1], replace(observations[-1], is_settled=False)]
+    assert fit(once, PRIOR) == fit(observations, PRIOR)
+
+
+def test_the_first_report_of_all_is_believed() -> None:
+    slow = replace(clean(PLANTED, [(1, 1)], [32])[0], step_seconds=50.0, is_settled=False)
+    assert fit([slow], PRIOR).measured == {(1, 1)}
+
+
+def test_the_first_report_on_another_kind_takes_a_second_if_it_is_far_slower() -> None:
+    first = fit(clean(PLANTED, ONE_DEVICE_SIZES, [8, 64]), PRIOR)
+    prior = prior_from_kind(first, "a100", speed_ratio=4.0)
+    slow = replace(clean(PLANTED, [(1, 1)], [32], kind="a100")[0], is_settled=False)
+    assert fit([slow], prior).measured == frozenset()
+    assert fit([replace(slow, is_settled=True)], prior).measured == {(1, 1)}

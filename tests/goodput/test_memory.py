@@ -142,3 +142,24 @@ def test_a_thinned_curve_keeps_its_ends() -> None:
     assert len(curve.progress_examples) <= 48
     assert (curve.progress_examples[0], curve.progress_examples[-1]) == (1.0, 300.0)
     assert curve.noise_examples == pytest.approx([2 * at for at in curve.progress_examples])
+
+
+def test_what_is_remembered_of_a_size_that_has_changed_is_of_an_earlier_era() -> None:
+    other = replace(step(1, 0.9), device_batch=64)
+    memory = taught([step(1, 0.5), other, step(2, 0.3), step(4, 0.2), step(8, 0.1)])
+    own = [step(1, 1.5), step(2, 0.3), step(4, 0.2)]
+    earlier = replace(other, era=-1)
+    for _ in range(3):
+        assert with_memory(own, memory) == (*own, earlier, step(8, 0.1))
+        memory = learnt(memory, "p", replace(LESSON, observations=own), 2.0)
+        assert set(memory.observations) == {*own, earlier, step(8, 0.1)}
+
+
+def test_a_single_report_does_not_replace_what_is_remembered() -> None:
+    memory = taught([step(1, 0.5), step(2, 0.3)])
+    slow = replace(step(1, 5.0), is_settled=False)
+    assert with_memory([slow], memory) == (step(1, 0.5), step(2, 0.3))
+    after = learnt(memory, "p", replace(LESSON, observations=[slow]), 2.0)
+    assert set(after.observations) == {step(1, 0.5), step(2, 0.3)}
+    close = replace(step(1, 0.55), is_settled=False)
+    assert with_memory([close], memory) == (close, step(2, 0.3))

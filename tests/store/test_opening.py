@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,13 +23,36 @@ from autoscaler.domain.transfer import Transfer, TransferCount
 from autoscaler.store import migrations
 from autoscaler.store.opening import open_store
 from autoscaler.store.schema import Table
-from tests.conformance.store_examples import NOW, add_job, execute, launch, order, spec
+from tests.conformance.store_examples import (
+    NOW,
+    add_job,
+    execute,
+    launch,
+    observation,
+    order,
+    spec,
+)
 from tests.store.conftest import Create
 
 # The newest version that this code can make.
 LATEST = max(
     path.name[1:5] for path in Path(migrations.__file__).parent.glob("versions/v[0-9]*.py")
 )
+
+# The columns that each version added, so that a test can make a store of an older version.
+ADDED_COLUMNS = {
+    "0007": ("instances.transfer", "ledger.usd", "ledger.sent_bytes", "ledger.fetched_bytes"),
+    "0008": ("intents.sent_seconds",),
+    "0009": ("observations.era", "observations.settled_seconds", "observations.run"),
+}
+
+
+def make_older(url: str, version: str) -> None:
+    """Drop what later versions added to a closed store, which then has the older version."""
+    for later, columns in ADDED_COLUMNS.items():
+        for table, name in (column.split(".") for column in columns if later > version):
+            execute(url, f"ALTER TABLE {table} DROP COLUMN {name}")
+    execute(url, f"UPDATE alembic_version SET version_num = '{version}'")
 
 
 class Migrations:
@@ -62,15 +86,7 @@ class Migrations:
         add_job(store)
         held, lines = launch(store), store.ledger.entries()
         store.close()
-        later = {"intents": ["sent_seconds"]}
-        columns = later | {
-            "instances": ["transfer"],
-            "ledger": ["usd", "sent_bytes", "fetched_bytes"],
-        }
-        for table, names in columns.items():
-            for name in names:
-                execute(url, f"ALTER TABLE {table} DROP COLUMN {name}")
-        execute(url, "UPDATE alembic_version SET version_num = '0006'")
+        make_older(url, "0006")
         store = open_store(url)
         assert store.instances.get(held.id) == held
         assert store.ledger.entries() == lines
@@ -84,11 +100,22 @@ class Migrations:
         add_job(store)
         held = order(store)
         store.close()
-        execute(url, "ALTER TABLE intents DROP COLUMN sent_seconds")
-        execute(url, "UPDATE alembic_version SET version_num = '0007'")
+        make_older(url, "0007")
         store = open_store(url)
         (intent,) = store.intents.of_instance(held.id)
         assert intent.sent_seconds == intent.not_before_seconds
+        store.close()
+
+    def test_step_times_of_before_there_were_eras_are_settled(self, url: str) -> None:
+        store = open_store(url)
+        add_job(store)
+        short = observation(0.1, 10, devices=2)
+        store.measurements.add_observations("digits", [observation(0.1, 100), short], NOW)
+        store.close()
+        make_older(url, "0008")
+        store = open_store(url)
+        known = {o.devices: o for o in store.measurements.observations("digits")}
+        assert known == {1: observation(0.1, 100), 2: replace(short, is_settled=False)}
         store.close()
 
     def test_the_tables_of_another_program_are_left_alone(self, url: str) -> None:

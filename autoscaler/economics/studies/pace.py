@@ -108,7 +108,8 @@ def no_faster_than(draws: FloatArray, most: float) -> FloatArray:
 
 def _timed(steps: Sequence[StepObservation], offers: Sequence[Offer]) -> _Timed:
     timed: dict[Allocation, tuple[float, float]] = {}
-    for step in steps:
+    present = [step for step in steps if step.era == 0]
+    for step in present:
         for offer in offers:
             if offer.device_kind != step.device_kind or step.devices % step.instances:
                 continue

@@ -8,13 +8,12 @@ from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.store.measurements import (
     Book,
-    Configuration,
     Mean,
     Measurements,
     NoisePoint,
-    StepTimes,
 )
 from autoscaler.store.memory.tables import Tables
+from autoscaler.store.step_times import Configuration, Size, StepTimes, merged
 
 
 class MemoryMeasurements(Measurements):
@@ -76,6 +75,7 @@ class MemoryBook(Book):
         self.noise: list[NoisePoint] = []
         self._times: dict[Configuration, StepTimes] = {}
         self._means: dict[Configuration, StepObservation] = {}
+        self._eras: dict[Size, int] = {}
         self._latest_first: tuple[StepObservation, ...] | None = ()
 
     def latest_first(self) -> tuple[StepObservation, ...]:
@@ -90,11 +90,17 @@ class MemoryBook(Book):
     def _merge(
         self, configuration: Configuration, new: StepObservation, now_seconds: float
     ) -> None:
-        known = self._times.get(configuration, StepTimes())
-        times = known.with_more(new, now_seconds)
+        size = configuration.size
+        era = self._eras.get(size, 0)
+        times = merged(self._times.get(configuration), era, new, now_seconds)
         self._times[configuration] = times
         self._means[configuration] = times.observation(configuration)
         self._latest_first = None
+        if times.era > era:
+            self._eras[size] = times.era
+            for other, known in self._times.items():
+                if other.size == size:
+                    self._means[other] = known.observation(other, known.era - times.era)
 
     def _forget_all_but(self, maximum: int) -> None:
         if len(self._times) > maximum:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from sqlalchemy import Select, inspect, select
+from sqlalchemy import Select, func, inspect, select
 from sqlalchemy.orm import Session
 
 from autoscaler.domain.report import StepObservation
@@ -13,14 +13,13 @@ from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.store.database import Database
 from autoscaler.store.measurements import (
     Book,
-    Configuration,
     Mean,
     Measurements,
     NoisePoint,
-    StepTimes,
 )
 from autoscaler.store.schema import DurationRow, ModelsRow, NoiseRow, ObservationRow
 from autoscaler.store.sql.jobs import job_row
+from autoscaler.store.step_times import Configuration, Size, StepTimes, latest_eras, merged
 
 
 class SqlMeasurements(Measurements):
@@ -38,10 +37,15 @@ class SqlMeasurements(Measurements):
 
     def observations(self, job: str) -> tuple[StepObservation, ...]:
         with self._database.read() as session:
-            return tuple(
-                row.to(StepTimes).observation(row.to(Configuration))
+            times = [
+                (row.to(Configuration), row.to(StepTimes))
                 for row in session.scalars(_latest_first(job))
-            )
+            ]
+        eras = latest_eras(times)
+        return tuple(
+            known.observation(configuration, known.era - eras[configuration.size])
+            for configuration, known in times
+        )
 
     def step_seconds(self, job: str) -> float | None:
         with self._database.read() as session:
@@ -82,17 +86,28 @@ class SqlBook(Book):
     def __init__(self, session: Session, job: str) -> None:
         self._session = session
         self._job = job
+        self._eras: dict[Size, int] = {}
 
     def _merge(
         self, configuration: Configuration, new: StepObservation, now_seconds: float
     ) -> None:
         key = {"job": self._job, **asdict(configuration)}
         row = self._session.get(ObservationRow, key)
-        known = StepTimes() if row is None else row.to(StepTimes)
+        known = None if row is None else row.to(StepTimes)
         if row is None:
             row = ObservationRow(**key)
             self._session.add(row)
-        row.take(known.with_more(new, now_seconds))
+        times = merged(known, self._era(configuration.size), new, now_seconds)
+        row.take(times)
+        self._eras[configuration.size] = times.era
+
+    def _era(self, size: Size) -> int:
+        """Return the latest era of the configurations of a size; 0 if there are none."""
+        if size not in self._eras:
+            eras = select(func.max(ObservationRow.era)).filter_by(job=self._job, **asdict(size))
+            with self._session.no_autoflush:
+                self._eras[size] = self._session.scalar(eras) or 0
+        return self._eras[size]
 
     def _forget_all_but(self, maximum: int) -> None:
         self._session.flush()
