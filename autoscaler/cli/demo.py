@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
+import sysconfig
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 
@@ -26,6 +28,7 @@ from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.errors import CastorError, Unavailable
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
+from autoscaler.extras import from_extras
 from autoscaler.spec.job_file import load_job
 from autoscaler.spec.objective_text import parse_objective_text
 from autoscaler.spec.quantities import format_duration
@@ -33,7 +36,8 @@ from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client
 from autoscaler.wire.messages import Change, JobView
 
-_EXAMPLES = Path(__file__).parents[2] / "examples"
+_IN_A_CLONE = Path(__file__).parents[2] / "examples"
+_INSTALLED = Path(sysconfig.get_path("data")) / "share" / "castor-autoscaler" / "examples"
 _PATIENCE_SECONDS = 600.0
 _POLL_SECONDS = 0.5
 _LOOK_SECONDS = 12.0
@@ -54,6 +58,7 @@ class Visit:
 
 def run_demo(text: Path | None, devices: int | None, keep: bool) -> int:
     """Tell the story; returns the exit status, 0 if all went well."""
+    _require_packages()
     console = Console()
     clock = SystemClock()
     cores = cores_here()[: devices or _MOST_DEVICES]
@@ -77,6 +82,30 @@ def run_demo(text: Path | None, devices: int | None, keep: bool) -> int:
         return 1
     finally:
         clear_up(console, controller, keep)
+
+
+def examples_directory() -> Path:
+    """Return where the jobs of the demo are: in a clone, else where the wheel installed them.
+
+    Raises:
+        StoryError: neither is there.
+    """
+    for directory in (_IN_A_CLONE, _INSTALLED):
+        if (directory / "digits" / "job.yaml").is_file():
+            return directory
+    raise StoryError(f"{_INSTALLED} is missing: install castor-autoscaler again, or use a clone")
+
+
+def _require_packages() -> None:
+    """Raise where the demo's jobs could not train.
+
+    Raises:
+        SpecError: PyTorch or scikit-learn is not installed.
+    """
+    with from_extras("server,training,demo", "demo"):
+        for name in ("torch", "sklearn"):
+            if find_spec(name) is None:
+                raise ModuleNotFoundError(name=name)
 
 
 def clear_up(console: Console, controller: SupervisedController, keep: bool) -> None:
@@ -122,9 +151,7 @@ class Story:
         self._wait(lambda: not self._client.fleet().instances, "all instances to be given back")
 
     def _submit(self, example: str, environment: Mapping[str, str]) -> str:
-        folder = _EXAMPLES / example
-        if not folder.is_dir():
-            raise StoryError(f"{folder} is missing: run the demo from a clone of the repository")
+        folder = examples_directory() / example
         job_file = load_job(folder / "job.yaml", self._clock.now())
         job, _ = hand_in(self._client, job_file, environment)
         return job.id

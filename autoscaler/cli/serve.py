@@ -69,7 +69,7 @@ def serve(
 ) -> None:
     """Run a controller: over this machine, or over pools in a cloud. Jobs go on without it."""
     from autoscaler.cli.own_log import log_to_stderr
-    from autoscaler.cli.serving import serve_settings
+    from autoscaler.cli.serving import serve_settings, warn_without_torch
     from autoscaler.main import serve as run
     from autoscaler.wire.connection import state_directory
 
@@ -94,4 +94,5 @@ def serve(
         engine=engine,
         parent=parent,
     )
+    warn_without_torch(settings)
     run(settings)

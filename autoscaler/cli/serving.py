@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from autoscaler.spec.fleet_file import FleetFile, load_fleet
 from autoscaler.spec.quantities import parse_duration, parse_money
 from autoscaler.supervision import cores_here
 from providers.local.settings import LocalSettings, default_catalogue
+
+_log = logging.getLogger(__name__)
 
 # Calls to a cloud are counted, some are billed; and nothing there happens in a second.
 _LISTING_SECONDS = {"local": 1.0, "cloud": 5.0}
@@ -72,6 +76,15 @@ def serve_settings(
         secret_variables=_secret_variables(secret_variables),
         **settings,
     )
+
+
+def warn_without_torch(settings: ServeSettings) -> None:
+    """Log how to install PyTorch, where jobs run on this machine and it is missing."""
+    if settings.local is not None and find_spec("torch") is None:
+        _log.warning(
+            "PyTorch is not installed here: jobs on this machine that need it fail. "
+            "pip install 'castor-autoscaler[server,training]'"
+        )
 
 
 def _secret_directory(path: Path, state: Path) -> Path:

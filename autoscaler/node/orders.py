@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from autoscaler.node.engine import Container, Engine, find_engine
@@ -92,9 +94,21 @@ class Orders:
         )
 
     def _has_ranks(self, devices_used: int) -> bool:
-        """Trials come and go in seconds: where one process will do, they save the launcher."""
+        """Return whether torchrun starts the script.
+
+        Trials come and go in seconds: where one process will do, they save the launcher. Without
+        PyTorch a script of one process runs by itself.
+        """
         spec = self._assignment.spec
+        if devices_used == 1 and not self._has_torch:
+            return False
         return spec.study is None or (spec.distributed and devices_used > 1)
+
+    @property
+    def _has_torch(self) -> bool:
+        """Whether PyTorch is installed; assumed where `setup` or an image may have brought it."""
+        is_agents_own = self._prepared.image is None and self._prepared.python == sys.executable
+        return not is_agents_own or find_spec("torch") is not None
 
     def _environment(self, devices_used: int) -> dict[str, str]:
         variables = job_environment(self._instance, self._assignment, devices_used)

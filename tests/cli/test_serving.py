@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from autoscaler.cli.serving import serve_settings
+from autoscaler.cli.demo import examples_directory, run_demo
+from autoscaler.cli.serving import serve_settings, warn_without_torch
 from autoscaler.domain.errors import SpecError
 from autoscaler.main import ServeSettings, serve
 
@@ -79,3 +81,30 @@ def test_places_of_secrets_are_directories_outside_the_state(tmp_path: Path) -> 
             with_secrets(state, directory)
     with pytest.raises(SpecError, match=r"--secret-variables: .*no name of a variable"):
         with_secrets(state, variables="HF TOKEN")
+
+
+def test_a_controller_without_pytorch_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("autoscaler.cli.serving.find_spec", lambda name: None)
+    warn_without_torch(ServeSettings(tmp_path, local=None))
+    assert caplog.text == ""
+    warn_without_torch(ServeSettings(tmp_path))
+    assert "pip install 'castor-autoscaler[server,training]'" in caplog.text
+
+
+def test_every_file_of_the_demo_is_in_the_wheel() -> None:
+    root = Path(__file__).parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    data = project["tool"]["setuptools"]["data-files"]
+    for example in ("chargpt", "digits"):
+        patterns = data[f"share/castor-autoscaler/examples/{example}"]
+        packed = {path for pattern in patterns for path in root.glob(pattern)}
+        assert root / "examples" / example / "job.yaml" in packed
+    assert examples_directory() == root / "examples"
+
+
+def test_the_demo_names_the_extras_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autoscaler.cli.demo.find_spec", lambda name: None)
+    with pytest.raises(SpecError, match=r"torch is not .*castor-autoscaler\[server,training,demo"):
+        run_demo(None, None, keep=False)
