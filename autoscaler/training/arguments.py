@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import Dataset
 
 from autoscaler.training.learning_rate import rule_named
@@ -33,6 +34,7 @@ class Script:
     max_grad_norm: float | None
     warmup_epochs: float
     shuffle: bool
+    drop_last: bool
     seed: int
     checkpoint_directory: str | None
 
@@ -60,6 +62,15 @@ def require_usable(script: Script) -> None:
         rule_named(script.lr_rule)
     length_of(script.dataset)
     _require_numbers(script)
+
+
+def least_share(model: nn.Module) -> int:
+    """Return the fewest examples that a rank may pass through `model` at once in training.
+
+    BatchNorm has no variance over one value, and raises an error.
+    """
+    has_batch_norm = any(isinstance(module, _BatchNorm) for module in model.modules())
+    return 2 if has_batch_norm else 1
 
 
 def length_of(dataset: Dataset[Any]) -> int:

@@ -75,6 +75,14 @@ class Crew:
         dist.all_reduce(tensor)
         return [float(value) for value in tensor]
 
+    def share_buffers(self, is_source: bool) -> None:
+        """Set the model's buffers to those of the instance that `is_source`, on all instances.
+
+        Within an instance DDP gives the leader's to the other ranks before each forward pass.
+        """
+        if self.is_leader and self._quorum is not None:
+            self._state.buffers.share(is_source, self._sum_over_quorum)
+
     def commit(self) -> bool:
         """Whether every rank of the job has this step's gradients."""
         whole = True
@@ -110,6 +118,11 @@ class Crew:
         if self._quorum is not None:
             self._quorum.leave()
         self._close(reducer)
+
+    def _sum_over_quorum(self, tensor: torch.Tensor) -> bool:
+        assert self._quorum is not None
+        self._quorum.all_reduce(tensor, _EXCHANGE_SECONDS)
+        return not self._quorum.has_failed
 
     def _close(self, reducer: Reducer) -> None:
         reducer.close()

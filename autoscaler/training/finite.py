@@ -1,4 +1,4 @@
-"""Guards against NaN and infinity: gradients, weights, and buffers that a forward pass writes.
+"""Checks for NaN and infinity in gradients and weights.
 
 One non-finite gradient makes every weight non-finite, and the next checkpoints with them. A step
 whose summed gradient is not finite is therefore skipped. The sum is equal on all ranks of the
@@ -7,7 +7,7 @@ job, so each rank decides alone and all decide alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -44,36 +44,6 @@ def non_finite_names(tensors: Iterable[tuple[str, Tensor]]) -> frozenset[str]:
         for name, tensor in tensors
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor.detach()).all())
     )
-
-
-def written_buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield the buffers of the model's state that a forward pass may write, by name.
-
-    BatchNorm writes its running statistics and counts its batches. Masks of truth values are
-    left out: they are large and constant.
-    """
-    kept = model.state_dict(keep_vars=True).keys()
-    for name, buffer in model.named_buffers():
-        if name in kept and buffer.dtype is not torch.bool:
-            yield name, buffer
-
-
-class BufferGuard:
-    """The model's buffers as they were before the present step, to undo what a step wrote."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._buffers = [buffer for _, buffer in written_buffers(model)]
-        self._kept = [buffer.detach().clone() for buffer in self._buffers]
-
-    def keep(self) -> None:
-        """Remember the buffers as they are now."""
-        if self._buffers:
-            torch._foreach_copy_(self._kept, self._buffers)
-
-    def restore(self) -> None:
-        """Set the buffers back to what `keep` remembered."""
-        if self._buffers:
-            torch._foreach_copy_(self._buffers, self._kept)
 
 
 def _gradients(parameters: Iterable[nn.Parameter]) -> list[Tensor]:

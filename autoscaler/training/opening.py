@@ -20,7 +20,7 @@ from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import SOCKET_VARIABLE, Engine, TrainingSetup
 from autoscaler.objects import Meter, open_grant
-from autoscaler.training.arguments import Script, length_of, require_usable
+from autoscaler.training.arguments import Script, least_share, length_of, require_usable
 from autoscaler.training.channel import Channel
 from autoscaler.training.checkpoint import Checkpoints
 from autoscaler.training.crew import Crew
@@ -92,7 +92,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     owns_group = _join_instance(device, under_castor=socket is not None)
     setup = _shared(channel.setup() if channel else None)
     bounds = _bounds(script, setup.batch if setup else BatchSpec())
-    sampler = ElasticSampler(length_of(script.dataset), script.seed, script.shuffle)
+    sampler = _sampler(script, bounds)
     state = TrainingState(
         script.model,
         script.optimizer,
@@ -113,8 +113,8 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         peers.all_reduce if peers else None,
         preconditioner_of(script.optimizer),
     )
-    stepper = _stepper(script, bounds, state, crew, reducer)
-    settings = _replica_settings(setup, bounds, script.optimizer)
+    stepper = _stepper(script, bounds, sampler.examples, state, crew, reducer)
+    settings = _replica_settings(setup, bounds, script)
     replica = Replica(settings, state, crew, stepper, reducer, clock)
     if peers is not None:
         replica.sees_lighthouse = lambda: peers.is_lighthouse_there
@@ -139,12 +139,27 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     return parts
 
 
+def _sampler(script: Script, bounds: BatchBounds) -> ElasticSampler:
+    return ElasticSampler(
+        length_of(script.dataset),
+        script.seed,
+        script.shuffle,
+        least_share(script.model),
+        bounds.initial if script.drop_last else None,
+    )
+
+
 def _stepper(
-    script: Script, bounds: BatchBounds, state: TrainingState, crew: Crew, reducer: Reducer
+    script: Script,
+    bounds: BatchBounds,
+    pass_examples: int,
+    state: TrainingState,
+    crew: Crew,
+    reducer: Reducer,
 ) -> Stepper:
     settings = StepSettings(
         bounds.initial,
-        length_of(script.dataset),
+        pass_examples,
         _rule(script, bounds),
         script.warmup_epochs,
         script.max_grad_norm,
@@ -315,7 +330,7 @@ def _peers(
 
 
 def _replica_settings(
-    setup: TrainingSetup | None, bounds: BatchBounds, optimizer: torch.optim.Optimizer
+    setup: TrainingSetup | None, bounds: BatchBounds, script: Script
 ) -> ReplicaSettings:
     kind = setup.device_kind if setup else "own"
     # A roster is told who leaves; torchft's lighthouse has to miss the heartbeats.
@@ -325,5 +340,6 @@ def _replica_settings(
         device_kind=kind,
         kind_number=float(zlib.crc32(kind.encode())),
         farewell_seconds=setup.heartbeat_timeout_seconds if setup and not is_told else 0.0,
-        warm_up_steps=WARM_UP_STEPS if is_adam(optimizer) else 0,
+        warm_up_steps=WARM_UP_STEPS if is_adam(script.optimizer) else 0,
+        least_share=least_share(script.model),
     )

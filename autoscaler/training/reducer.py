@@ -50,6 +50,8 @@ class Reducer:
         self.takes_small = True
         self.spans_instances = False
         self.bare_model = model
+        self._trained = [each for each in model.parameters() if each.requires_grad]
+        self._summed: dict[int, dict[Tensor, Tensor]] = {}
         self.model: nn.Module = model
         if dist.is_initialized():
             # Buckets must be equal on all replicas, also on one that joined just now: DDP
@@ -64,6 +66,7 @@ class Reducer:
         8 of 10 exits of two ranks); one that nobody holds can be destroyed cleanly.
         """
         wrapper, self.model = self.model, self.bare_model
+        self._summed.clear()
         if isinstance(wrapper, DistributedDataParallel):
             for held in ("reducer", "logger", "process_group"):
                 setattr(wrapper, held, None)
@@ -78,6 +81,24 @@ class Reducer:
     def synchronises(self, value: bool) -> None:
         if isinstance(self.model, DistributedDataParallel):
             self.model.require_backward_grad_sync = value
+
+    def take_gradients_of_others(self) -> None:
+        """Give parameters that only other instances have used in this step their summed gradient.
+
+        DDP leaves the gradient of a parameter that no rank of its own instance has used away.
+        The optimizer would then move that parameter on the other instances only.
+        """
+        if not self.spans_instances:
+            return
+        used = [float(parameter.grad is not None) for parameter in self._trained]
+        users = torch.tensor(used, device=self._trained[0].device)
+        if self._sum_over_quorum is not None:
+            self._sum_over_quorum(users)
+        if self._local_ranks > 1:
+            dist.broadcast(users, src=0)
+        for parameter, count in zip(self._trained, users.tolist(), strict=True):
+            if parameter.grad is None and count > 0:
+                parameter.grad = self._summed_gradient(parameter)
 
     def square_of_gradients(self, parameters: Iterable[nn.Parameter]) -> float:
         """|g|^2 of what is in `.grad` now, preconditioned."""
@@ -98,6 +119,8 @@ class Reducer:
                 dist.all_reduce(buffer)
             elif self.spans_instances:
                 self._sum_over_instances(buffer)
+        if self.spans_instances:
+            self._note_gradients(bucket)
         if self.sample is not None:
             self.sample.big += self._square_of_bucket(bucket)
         return buffer
@@ -109,6 +132,23 @@ class Reducer:
             self._sum_over_quorum(buffer)
         if self._local_ranks > 1:
             dist.broadcast(buffer, src=0)
+
+    def _note_gradients(self, bucket: GradBucket) -> None:
+        """Remember where in the bucket's buffer each parameter's summed gradient is.
+
+        DDP makes its buffers once, so that this is done once a bucket.
+        """
+        known = self._summed.get(bucket.index())
+        begin = bucket.buffer().data_ptr()
+        if known is None or begin not in {view.data_ptr() for view in known.values()}:
+            pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
+            self._summed[bucket.index()] = dict(pairs)
+
+    def _summed_gradient(self, parameter: nn.Parameter) -> Tensor | None:
+        for gradients in self._summed.values():
+            if parameter in gradients:
+                return gradients[parameter].detach().clone()
+        return None  # the sum has failed before it came to this bucket
 
     def _square_of_bucket(self, bucket: GradBucket) -> float:
         return self._square(zip(bucket.parameters(), bucket.gradients(), strict=True))

@@ -26,7 +26,8 @@ class ReplicaSettings:
     """What does not change while this rank trains. `kind_number` tells device kinds apart.
 
     A replica that leaves takes part for `farewell_seconds` more, which the others need to go on
-    without it at once. In the job's first `warm_up_steps` no gradient squares are taken.
+    without it at once. In the job's first `warm_up_steps` no gradient squares are taken. No rank
+    takes fewer than `least_share` examples at once.
     """
 
     bounds: BatchBounds
@@ -34,6 +35,7 @@ class ReplicaSettings:
     kind_number: float
     farewell_seconds: float
     warm_up_steps: int = 0
+    least_share: int = 1
 
 
 @dataclass(slots=True)
@@ -123,6 +125,17 @@ class Replica:
         """The noise scale as known here."""
         return self._state.counters.noise.noise_scale(self._settings.bounds.initial)
 
+    @property
+    def least_share(self) -> int:
+        """The fewest examples that a rank takes at once."""
+        return self._settings.least_share
+
+    def share_buffers(self) -> None:
+        """Set the model's buffers to the deciding replica's, on all replicas."""
+        agreement = self.agreement
+        if agreement.replicas > 1:
+            self._crew.share_buffers(is_source=agreement.decides)
+
     def begin_round(self) -> Agreement:
         """Agree with all other ranks on the next steps. Blocks; a joiner is healed here."""
         asked_seconds = self._clock.monotonic()
@@ -133,7 +146,7 @@ class Replica:
         )
         index = exchange.membership.index
         agreement = agree(exchange.rows, index, self._settings.farewell_seconds)
-        self.decides = self._crew.is_leader and index == agreement.decider
+        self.decides = self._crew.is_leader and agreement.decides
         self._learn(exchange, last, asked_seconds)
         counters = self._state.counters
         counters.batch_total = agreement.batch_total
@@ -150,6 +163,8 @@ class Replica:
         self._reducer.take_waited_seconds()
         self._round.waited_seconds = self._clock.monotonic() - asked_seconds
         self._reducer.spans_instances = agreement.replicas > 1
+        if agreement.someone_joins:
+            self.share_buffers()
         if agreement.we_leave and not agreement.everyone_leaves:
             self._crew.announce_leave()
         return agreement
@@ -162,7 +177,7 @@ class Replica:
         """
         agreement = self.agreement
         splits = agreement.ranks == 1
-        if step_examples < max(agreement.ranks, 2) or (
+        if step_examples < max(agreement.ranks, 2) * self.least_share or (
             splits and not self._settings.bounds.adaptive
         ):
             return False

@@ -89,13 +89,15 @@ def decode(numbers: Sequence[float]) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What holds for one round. `decider` and `first_rank` are indices among replicas and ranks.
+    """What holds for one round. `first_rank` is an index among ranks.
 
+    `decides`: this replica is the one that decides. `someone_joins`: a replica is in its first
+    round.
     `steps_per_sample` is how often gradient squares are taken. `everyone_leaves`: nobody is left
     to carry the state, so it must be saved.
     """
 
-    decider: int
+    decides: bool
     replicas: int
     ranks: int
     first_rank: int
@@ -104,6 +106,7 @@ class Agreement:
     gradient_variance: float
     steps: int
     steps_per_sample: int
+    someone_joins: bool
     we_leave: bool
     someone_leaves: bool
     everyone_leaves: bool
@@ -128,7 +131,7 @@ def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement
         lasting_seconds = _FAREWELL_MARGIN * farewell_seconds
         steps = max(steps, math.ceil(lasting_seconds / max(step_seconds, 1e-3)))
     return Agreement(
-        decider=decider,
+        decides=index == decider,
         replicas=len(rows),
         ranks=int(sum(row.ranks for row in rows)),
         first_rank=int(sum(row.ranks for row in rows[:index])),
@@ -137,6 +140,7 @@ def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement
         gradient_variance=rows[decider].gradient_variance,
         steps=steps,
         steps_per_sample=_steps_per_sample(step_seconds),
+        someone_joins=any(row.age == 0 for row in rows),
         we_leave=leaving[index],
         someone_leaves=someone,
         everyone_leaves=everyone,

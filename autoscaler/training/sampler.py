@@ -18,8 +18,8 @@ class Share:
     """The examples that one rank takes of one step, in micro-steps.
 
     `micro_steps` hold the dataset indices; `weights` the weight of each micro-step's mean loss in
-    the mean over the whole step. A rank for which nothing is left gets one example of weight 0,
-    so that it can take part in the step's collectives.
+    the mean over the whole step. A rank for which nothing is left gets examples of weight 0, so
+    that it can take part in the step's collectives.
     """
 
     micro_steps: tuple[tuple[int, ...], ...]
@@ -36,45 +36,82 @@ class Share:
 
 
 class ElasticSampler:
-    """The order of a dataset's examples, pass after pass; the same on every rank."""
+    """The order of a dataset's examples, pass after pass; the same on every rank.
 
-    def __init__(self, examples: int, seed: int, shuffle: bool = True) -> None:
+    With `drop_last`, which is then the initial batch, no step is smaller than that: a pass ends
+    where fewer examples are left, and what does not fill a step is left out. Without, a pass ends
+    in a step of what is left, but of at least `least_share` examples: the step before it is
+    shortened for that.
+    """
+
+    def __init__(
+        self,
+        examples: int,
+        seed: int,
+        shuffle: bool = True,
+        least_share: int = 1,
+        drop_last: int | None = None,
+    ) -> None:
         if examples < 1:
             raise ValueError("the dataset is empty")
-        self._examples = examples
+        if drop_last is not None and examples < drop_last:
+            raise ValueError(
+                f"drop_last=True: the dataset has {examples} examples, which do not fill one step "
+                f"of batch_size={drop_last}"
+            )
+        self._dataset_examples = examples
         self._seed = seed
         self._shuffle = shuffle
+        self._least_share = least_share
+        self._least_step = drop_last or 1
         self._pass_index = -1
         self._order: NDArray[np.int64] = np.arange(examples)
 
     @property
     def examples(self) -> int:
         """How many examples a pass has."""
-        return self._examples
+        return self._dataset_examples - self._dataset_examples % self._least_step
 
     def take(self, pass_index: int, position: int, count: int) -> NDArray[np.int64]:
         """The next `count` dataset indices of a pass from `position`, fewer at its end."""
         if pass_index != self._pass_index:
             self._order = self._order_of(pass_index)
             self._pass_index = pass_index
+        left = self.examples - position
+        count = min(count, left)
+        short = self._least_share - (left - count)
+        if left - count > 0 and short > 0:
+            count = count - short if count - short >= self._least_share else left
         return self._order[position : position + count]
+
+    def place_after(self, pass_index: int, position: int, taken: int) -> tuple[int, int]:
+        """Return the pass and the position in it after a step that has `taken` examples."""
+        position += taken
+        if self.examples - position < self._least_step:
+            return pass_index + 1, 0
+        return pass_index, position
 
     def _order_of(self, pass_index: int) -> NDArray[np.int64]:
         if not self._shuffle:
-            return np.arange(self._examples)
-        return np.random.default_rng([self._seed, pass_index]).permutation(self._examples)
+            return np.arange(self._dataset_examples)
+        order = np.random.default_rng([self._seed, pass_index])
+        return order.permutation(self._dataset_examples)
 
 
-def share(indices: NDArray[np.int64], rank: int, ranks: int, micro_steps: int) -> Share:
-    """Rank `rank`'s part of a step's `indices`, in up to `micro_steps` micro-steps.
+def share(
+    indices: NDArray[np.int64], rank: int, ranks: int, micro_steps: int, least: int = 1
+) -> Share:
+    """Return rank `rank`'s part of a step's `indices`, in up to `micro_steps` micro-steps.
 
-    Parts differ by at most one example, and so do micro-steps.
+    Parts differ by at most one example, and so do micro-steps. Neither has fewer than `least`
+    examples, unless the step has: of a small step some ranks get nothing that counts.
     """
     total = len(indices)
-    own = np.array_split(indices, ranks)[rank]
-    if not len(own):
-        return Share(((int(indices[0]),),), (0.0,))
-    parts = [part for part in np.array_split(own, min(micro_steps, len(own))) if len(part)]
+    holders = max(1, min(ranks, total // least))
+    if rank >= holders:
+        return Share((tuple(int(index) for index in indices[:least]),), (0.0,))
+    own = np.array_split(indices, holders)[rank]
+    parts = np.array_split(own, max(1, min(micro_steps, len(own) // least)))
     return Share(
         tuple(tuple(int(index) for index in part) for part in parts),
         tuple(len(part) / total for part in parts),

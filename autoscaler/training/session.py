@@ -24,18 +24,18 @@ from torch.amp.grad_scaler import GradScaler
 from torch.utils.data import Dataset
 
 from autoscaler.clock import Clock, SystemClock
-from autoscaler.domain.errors import CheckpointError, DivergedError
+from autoscaler.domain.errors import DivergedError
 from autoscaler.training.arguments import Script
 from autoscaler.training.loader import Collate, Indices
 from autoscaler.training.opening import Parts, open_parts
 from autoscaler.training.rounds import Agreement
 from autoscaler.training.sampler import Share, share
+from autoscaler.training.saving import CheckpointSchedule
 from autoscaler.training.scaling import ScaledLosses, scaled_losses
 from autoscaler.training.state import Scheduler
 from autoscaler.training.watch import Watch, present_watch
 
 _CLOSE_TO_THE_END = 1e-6
-_SAVE_AGAIN_SECONDS = 1.0
 
 
 @contextmanager
@@ -53,6 +53,7 @@ def session(
     max_grad_norm: float | None = None,
     warmup_epochs: float = 0.0,
     shuffle: bool = True,
+    drop_last: bool = False,
     seed: int = 0,
     checkpoint_directory: str | None = None,
 ) -> Iterator[TrainingSession]:
@@ -74,6 +75,7 @@ def session(
         max_grad_norm: clip the norm of the step's gradient.
         warmup_epochs: for legw, at `batch_size`.
         shuffle: take each pass's examples in a random order, given by `seed`.
+        drop_last: leave out the last examples of a pass where they do not fill `batch_size`.
         seed: of the order of examples.
         checkpoint_directory: where to keep checkpoints when Castor does not say where.
 
@@ -96,6 +98,7 @@ def session(
         max_grad_norm=max_grad_norm,
         warmup_epochs=warmup_epochs,
         shuffle=shuffle,
+        drop_last=drop_last,
         seed=seed,
         checkpoint_directory=checkpoint_directory,
     )
@@ -122,7 +125,7 @@ class TrainingSession:
         self.scaled_losses = ScaledLosses()
         self._owed: Agreement | None = None
         self.model = parts.reducer.model
-        self._examples = len(script.dataset)  # type: ignore[arg-type]
+        self._examples = parts.sampler.examples
         self._parts = parts
         self._clock = clock
         self._total: float | None = None
@@ -131,8 +134,9 @@ class TrainingSession:
         self._awaited: tuple[float, int, bool] | None = None
         self._step_examples = 0
         self._own_examples = 0
+        self._next_place = (0, 0)
         self._step_began_seconds = 0.0
-        self._checkpoint_seconds = clock.monotonic()
+        self._schedule = CheckpointSchedule(parts, clock)
         parts.loader.expect(self._expected_indices)
 
     @property
@@ -202,7 +206,9 @@ class TrainingSession:
         stepper = self._parts.stepper
         stepper.backward(loss, weight, examples, is_last)
         if is_last:
-            self._committed = stepper.end(self._step_examples, self._own_examples)
+            self._committed = stepper.end(
+                self._step_examples, self._own_examples, self._next_place
+            )
             self._parts.replica.count_step(
                 self._committed, self._step_examples, self._step_began_seconds
             )
@@ -228,7 +234,7 @@ class TrainingSession:
         try:
             parts.stepper.require_movement()
             if self._watch is None:
-                self._save_last(parts.replica.decides)
+                self._schedule.save_last(parts.replica.decides)
             if parts.reporter is not None:
                 parts.reporter.report(is_due=True)
             if parts.channel is not None and self._watch is None:
@@ -291,6 +297,9 @@ class TrainingSession:
         own = self._own_share(indices, samples)
         parts.stepper.begin(samples, alone)
         self._step_examples, self._own_examples = len(indices), own.examples
+        self._next_place = parts.sampler.place_after(
+            counters.pass_index, counters.position, len(indices)
+        )
         last = len(own.micro_steps) - 1
         for number, (part, weight) in enumerate(zip(own.micro_steps, own.weights, strict=True)):
             parts.reducer.synchronises = number == last
@@ -304,7 +313,7 @@ class TrainingSession:
         replica = self._parts.replica
         ranks = replica.agreement.ranks
         micro_steps = max(replica.batch.accumulation + 1, 2 if samples and ranks == 1 else 1)
-        return share(indices, replica.rank, ranks, micro_steps)
+        return share(indices, replica.rank, ranks, micro_steps, replica.least_share)
 
     def _close_round(self, ends_epoch: bool) -> None:
         """What is done between rounds: times, checkpoint, report, and what the agent says."""
@@ -312,6 +321,8 @@ class TrainingSession:
         agreement = parts.replica.agreement
         parts.replica.end_round()
         self._has_round = False
+        if agreement.saves_checkpoint and self._committed:
+            parts.replica.share_buffers()
         if parts.reporter is not None:
             parts.reporter.report()
         if ends_epoch and self._watch is not None:
@@ -322,49 +333,14 @@ class TrainingSession:
             directive = parts.channel.directive
             parts.replica.leaves = directive.drain
             parts.replica.throughput = directive.throughput
-        waited_seconds = self._clock.monotonic() - self._checkpoint_seconds
-        parts.replica.wants_checkpoint = waited_seconds >= self._checkpoint_interval_seconds()
+        parts.replica.wants_checkpoint = self._schedule.is_due
 
     def _carry_out(self, agreement: Agreement) -> None:
         """Save or leave, as was agreed on for the end of a round."""
         if agreement.saves_checkpoint and self._parts.replica.decides:
-            self._save(at_once=False)
+            self._schedule.save(at_once=False)
         if agreement.we_leave:
             self._leave(agreement.everyone_leaves)
-
-    def _checkpoint_interval_seconds(self) -> float:
-        """What the controller says now, or else what this start was told."""
-        told = self._parts.channel.directive if self._parts.channel is not None else None
-        if told is not None and told.checkpoint_interval_seconds is not None:
-            return told.checkpoint_interval_seconds
-        return self._parts.checkpoint_interval_seconds
-
-    def _save(self, at_once: bool) -> None:
-        self._checkpoint_seconds = self._clock.monotonic()
-        if self._parts.checkpoints is not None:
-            self._parts.state.save(self._parts.checkpoints, at_once)
-
-    def _save_last(self, is_ours: bool) -> None:
-        """Save the state that training ends with, if that `is_ours` to do.
-
-        Raises:
-            CheckpointError: under Castor, which can start the job again, if it fails for long.
-        """
-        parts, since_seconds = self._parts, self._clock.monotonic()
-        if not is_ours or parts.checkpoints is None:
-            parts.wait_for_checkpoint()
-            return
-        self._save(at_once=True)
-        while parts.checkpoints.status.step != parts.state.counters.step:
-            if parts.channel is None:
-                return
-            waited_seconds = self._clock.monotonic() - since_seconds
-            if waited_seconds >= parts.checkpoints.patience_seconds:
-                raise CheckpointError(
-                    f"the job's last state is not saved: {parts.checkpoints.status.error}"
-                )
-            self._clock.sleep(_SAVE_AGAIN_SECONDS)
-            self._save(at_once=True)
 
     def _depart(self) -> None:
         if self._parts.channel is not None:
@@ -375,7 +351,7 @@ class TrainingSession:
         """End this process at a step boundary; the job goes on elsewhere, or later."""
         parts = self._parts
         try:
-            self._save_last(everyone_leaves and parts.replica.decides)
+            self._schedule.save_last(everyone_leaves and parts.replica.decides)
             if parts.channel is not None:
                 parts.channel.left()
         finally:
@@ -391,6 +367,4 @@ class TrainingSession:
             samples = parts.replica.samples_step(step, len(indices))
             yield from self._own_share(indices, samples).micro_steps
             step += 1
-            position += len(indices)
-            if position >= self._examples:
-                pass_index, position = pass_index + 1, 0
+            pass_index, position = parts.sampler.place_after(pass_index, position, len(indices))

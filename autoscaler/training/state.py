@@ -21,8 +21,9 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from autoscaler.domain.errors import DivergedError
+from autoscaler.training.buffers import SharedBuffers, written_buffers
 from autoscaler.training.checkpoint import Checkpoints
-from autoscaler.training.finite import non_finite_names, written_buffers
+from autoscaler.training.finite import non_finite_names
 from autoscaler.training.noise import NoiseTracker
 
 
@@ -82,6 +83,7 @@ class TrainingState:
         self._scheduler = scheduler
         self._scaler = scaler
         self.counters = counters
+        self.buffers = SharedBuffers(model)
         # A buffer may hold infinity on purpose, as an attention mask does.
         self._non_finite_from_the_start = non_finite_names(_weights(model))
 
@@ -182,10 +184,8 @@ class TrainingState:
         model, optimizer = get_state_dict(self._model, self._optimizer)
         return model, cast(dict[str, Any], optimizer)
 
-    def advance(
-        self, examples: int, useful_examples: float, pass_examples: int, initial: int
-    ) -> None:
-        """Count one committed step of `examples`, worth `useful_examples`.
+    def advance(self, useful_examples: float, place: tuple[int, int], initial: int) -> None:
+        """Count one committed step worth `useful_examples`, after which the sampler is at `place`.
 
         The schedule advances by one for every `initial` useful examples: it is the user's own,
         made for steps of the initial batch.
@@ -193,10 +193,7 @@ class TrainingState:
         counters = self.counters
         counters.step += 1
         counters.progress_examples += useful_examples
-        counters.position += examples
-        if counters.position >= pass_examples:
-            counters.position = 0
-            counters.pass_index += 1
+        counters.pass_index, counters.position = place
         due = int(counters.progress_examples // initial)
         for _ in range(due - counters.scheduler_steps if self._scheduler else 0):
             assert self._scheduler is not None

@@ -13,10 +13,10 @@ from torch.amp.grad_scaler import GradScaler
 
 from autoscaler.domain.errors import DivergedError
 from autoscaler.goodput.efficiency import gain
+from autoscaler.training.buffers import BufferGuard
 from autoscaler.training.crew import Crew
 from autoscaler.training.finite import (
     MOST_SKIPPED_IN_A_ROW,
-    BufferGuard,
     gradient_norm,
     has_finite_gradients,
 )
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StepSettings:
-    """What the script says about steps. `pass_examples` is the size of its dataset."""
+    """What the script says about steps; `pass_examples` are those of one pass."""
 
     initial_batch: int
     pass_examples: int
@@ -85,11 +85,16 @@ class Stepper:
             square /= (weight * self._scaling.factor) ** 2
             self._pending = GradientSquares(0, 1, square, 1 / examples)
 
-    def end(self, step_examples: int, own_examples: int) -> bool:
+    def end(self, step_examples: int, own_examples: int, place: tuple[int, int]) -> bool:
         """Commit the step and move the parameters, or throw its gradients away.
 
         A committed step whose summed gradient is not finite moves nothing: it is skipped, on all
         ranks of the job alike, and its examples count as taken.
+
+        Args:
+            step_examples: of all ranks.
+            own_examples: those of them that this rank took.
+            place: pass and position at which the next step begins if this one is committed.
 
         Returns:
             Whether the step was committed; the same on all ranks of the instance.
@@ -97,6 +102,7 @@ class Stepper:
         Raises:
             DivergedError: `MOST_SKIPPED_IN_A_ROW` steps in a row were skipped.
         """
+        self._reducer.take_gradients_of_others()
         committed = self._crew.commit()
         moved = committed and self._clip()
         if moved:
@@ -109,7 +115,7 @@ class Stepper:
         self._reducer.model.zero_grad()  # also what the optimizer does not move
         self._reducer.sample = None
         if committed:
-            self._count(step_examples, moved)
+            self._count(step_examples, place, moved)
         return committed
 
     def require_movement(self) -> None:
@@ -196,15 +202,11 @@ class Stepper:
         for group, learning_rate in zip(groups, owned, strict=True):
             group["lr"] = learning_rate
 
-    def _count(self, step_examples: int, moved: bool) -> None:
+    def _count(self, step_examples: int, place: tuple[int, int], moved: bool) -> None:
         """Count a committed step; `moved`: it was not skipped."""
         batch_total, initial = self._ruled_batch(step_examples), self._settings.initial_batch
-        self._state.advance(
-            step_examples,
-            step_examples * self._gain(batch_total) * initial / batch_total,
-            self._settings.pass_examples,
-            initial,
-        )
+        useful_examples = step_examples * self._gain(batch_total) * initial / batch_total
+        self._state.advance(useful_examples, place, initial)
         counters = self._state.counters
         if moved:
             counters.skipped_in_a_row = 0

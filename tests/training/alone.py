@@ -47,6 +47,7 @@ def script(
         "max_grad_norm": None,
         "warmup_epochs": 0.0,
         "shuffle": True,
+        "drop_last": False,
         "seed": 0,
         "checkpoint_directory": None,
     }

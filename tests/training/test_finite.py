@@ -76,7 +76,7 @@ def test_training_that_diverges_fails_and_its_checkpoint_stays_good(tmp_path: Pa
     job, parts, channel = under_castor(tmp_path, its_script, clock)
     assert parts.checkpoints is not None
     _train(job, epochs=1)
-    job._save(at_once=True)
+    job._schedule.save(at_once=True)
     good = copy.deepcopy(parts.state.state_dict())
     parts.checkpoint_interval_seconds = 0.0
     with pytest.raises(DivergedError, match="20 steps in a row, to step 24") as raised:
@@ -97,7 +97,7 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
     )
     assert parts.checkpoints is not None
     _train(job, epochs=1)
-    job._save(at_once=True)
+    job._schedule.save(at_once=True)
     _train(job, epochs=2)
     with torch.no_grad():
         parts.reducer.bare_model[0].weight[0, 0] = torch.inf

@@ -56,11 +56,13 @@ def test_all_replicas_agree_on_everything_but_their_own_place(
         for ranks, age, leaves, sees in replicas
     ]
     agreements = [agree(rows, index, 1.5) for index in range(len(rows))]
-    own = {replace(each, first_rank=0, we_leave=False) for each in agreements}
+    own = {replace(each, first_rank=0, we_leave=False, decides=False) for each in agreements}
     assert len(own) == 1
     first_ranks = [each.first_rank for each in agreements]
     assert first_ranks == [sum(row.ranks for row in rows[:index]) for index in range(len(rows))]
-    decider = rows[agreements[0].decider]
+    (decider,) = (
+        row for row, agreement in zip(rows, agreements, strict=True) if agreement.decides
+    )
     assert decider.age == max(row.age for row in rows)
     assert agreements[0].batch_total == decider.batch_total
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +45,47 @@ def test_parts_differ_by_at_most_one() -> None:
     sizes = [share(indices, rank, 4, 2).examples for rank in range(4)]
     assert max(sizes) - min(sizes) <= 1
     assert sum(sizes) == 23
+
+
+@given(
+    examples=st.integers(2, 200),
+    batch=st.integers(2, 70),
+    ranks=st.integers(1, 6),
+    micro_steps=st.integers(1, 4),
+)
+def test_no_share_is_smaller_than_the_least(
+    examples: int, batch: int, ranks: int, micro_steps: int
+) -> None:
+    sampler = ElasticSampler(examples, 0, least_share=2)
+    pass_index, position, taken = 0, 0, Counter[int]()
+    while pass_index == 0:
+        indices = sampler.take(0, position, batch)
+        assert len(indices) <= batch + 1
+        for rank in range(ranks):
+            own = share(indices, rank, ranks, micro_steps, least=2)
+            for part, weight in zip(own.micro_steps, own.weights, strict=True):
+                assert len(part) >= 2
+                taken.update(part if weight else ())
+        pass_index, position = sampler.place_after(0, position, len(indices))
+    assert taken == Counter(range(examples))
+
+
+@given(examples=st.integers(1, 200), initial=st.integers(1, 50), batch=st.integers(1, 120))
+def test_with_drop_last_no_step_is_smaller_than_the_initial_batch(
+    examples: int, initial: int, batch: int
+) -> None:
+    if examples < initial:
+        with pytest.raises(ValueError, match="drop_last=True"):
+            ElasticSampler(examples, 0, drop_last=initial)
+        return
+    sampler = ElasticSampler(examples, 0, drop_last=initial)
+    assert sampler.examples == examples // initial * initial
+    pass_index, position, batch = 0, 0, max(batch, initial)
+    while pass_index == 0:
+        indices = sampler.take(0, position, batch)
+        assert len(indices) >= initial
+        pass_index, position = sampler.place_after(0, position, len(indices))
+    assert position == 0
 
 
 def test_a_rank_without_examples_takes_one_of_no_weight() -> None:

@@ -124,6 +124,29 @@ def test_misuse_is_told_in_one_line() -> None:
             next(batches)
 
 
+def _sizes_of_batch_norm(examples: int, batch: int, drop_last: bool) -> list[int]:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    data = TensorDataset(torch.randn(examples, 3))
+    sizes = []
+    with session(model, optimizer, data, batch_size=batch, drop_last=drop_last) as job:
+        for (inputs,) in job.batches(epochs=2):
+            sizes.append(len(inputs))
+            job.step(job.model(inputs).square().mean())
+        assert job.epoch == 2
+    return sizes
+
+
+def test_a_pass_does_not_end_in_a_single_example_for_batch_norm() -> None:
+    assert _sizes_of_batch_norm(65, 64, drop_last=False) == [63, 2] * 2
+    assert _sizes_of_batch_norm(5, 2, drop_last=False)[:4] == [2, 3] * 2
+
+
+def test_examples_that_fill_no_step_are_left_out_on_request() -> None:
+    assert _sizes_of_batch_norm(65, 64, drop_last=True) == [64] * 2
+    assert _sizes_of_batch_norm(70, 32, drop_last=True) == [32, 32] * 2
+
+
 def test_what_can_not_be_trained_on_is_refused() -> None:
     class Stream(IterableDataset[int]):
         def __iter__(self):

@@ -1,0 +1,64 @@
+"""Buffers of a model that its forward pass writes, such as BatchNorm's running statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+
+def written_buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the buffers of the model's state that a forward pass may write, by name.
+
+    BatchNorm writes its running statistics and counts its batches. Masks of truth values and
+    complex tables are left out: they are large and constant.
+    """
+    kept = model.state_dict(keep_vars=True).keys()
+    for name, buffer in model.named_buffers():
+        is_number = buffer.dtype is not torch.bool and not buffer.is_complex()
+        if name in kept and is_number:
+            yield name, buffer
+
+
+class BufferGuard:
+    """The model's buffers as they were before the present step, to undo what a step wrote."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._buffers = [buffer for _, buffer in written_buffers(model)]
+        self._kept = [buffer.detach().clone() for buffer in self._buffers]
+
+    def keep(self) -> None:
+        """Remember the buffers as they are now."""
+        if self._buffers:
+            torch._foreach_copy_(self._kept, self._buffers)
+
+    def restore(self) -> None:
+        """Set the buffers back to what `keep` remembered."""
+        if self._buffers:
+            torch._foreach_copy_(self._buffers, self._kept)
+
+
+class SharedBuffers:
+    """The model's buffers, which each replica writes from its own examples."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._buffers = [buffer for _, buffer in written_buffers(model)]
+
+    def share(self, is_source: bool, sum_over_replicas: Callable[[Tensor], bool]) -> None:
+        """Set the buffers of every replica to those of the source.
+
+        Args:
+            is_source: this replica is the source; exactly one replica is.
+            sum_over_replicas: sums a tensor in place; returns whether that succeeded. Where it
+                did not, the buffers stay.
+        """
+        if not self._buffers:
+            return
+        flat = torch.cat([buffer.detach().reshape(-1).double() for buffer in self._buffers])
+        summed = flat if is_source else torch.zeros_like(flat)
+        if not sum_over_replicas(summed) or is_source:
+            return
+        sizes = [buffer.numel() for buffer in self._buffers]
+        for buffer, values in zip(self._buffers, torch.split(summed, sizes), strict=True):
+            buffer.copy_(values.view_as(buffer))

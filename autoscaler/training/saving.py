@@ -1,0 +1,63 @@
+"""When a session saves a checkpoint, and the saving of a job's last state."""
+
+from __future__ import annotations
+
+from autoscaler.clock import Clock
+from autoscaler.domain.errors import CheckpointError
+from autoscaler.training.opening import Parts
+
+_SAVE_AGAIN_SECONDS = 1.0
+
+
+class CheckpointSchedule:
+    """Checkpoints of one session, at the interval that the controller asks for."""
+
+    def __init__(self, parts: Parts, clock: Clock) -> None:
+        self._parts = parts
+        self._clock = clock
+        self._saved_seconds = clock.monotonic()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the interval has passed since the last checkpoint."""
+        return self._clock.monotonic() - self._saved_seconds >= self._interval_seconds
+
+    def save(self, at_once: bool) -> None:
+        """Save the state, if it is kept anywhere: in the background, or `at_once`.
+
+        Raises:
+            DivergedError: a weight is not finite.
+        """
+        self._saved_seconds = self._clock.monotonic()
+        if self._parts.checkpoints is not None:
+            self._parts.state.save(self._parts.checkpoints, at_once)
+
+    def save_last(self, is_ours: bool) -> None:
+        """Save the state that training ends with, if that `is_ours` to do.
+
+        Raises:
+            CheckpointError: under Castor, which can start the job again, if it fails for long.
+            DivergedError: a weight is not finite.
+        """
+        parts, since_seconds = self._parts, self._clock.monotonic()
+        if not is_ours or parts.checkpoints is None:
+            parts.wait_for_checkpoint()
+            return
+        self.save(at_once=True)
+        while parts.checkpoints.status.step != parts.state.counters.step:
+            if parts.channel is None:
+                return
+            waited_seconds = self._clock.monotonic() - since_seconds
+            if waited_seconds >= parts.checkpoints.patience_seconds:
+                raise CheckpointError(
+                    f"the job's last state is not saved: {parts.checkpoints.status.error}"
+                )
+            self._clock.sleep(_SAVE_AGAIN_SECONDS)
+            self.save(at_once=True)
+
+    @property
+    def _interval_seconds(self) -> float:
+        """The controller's present wish, or else that of this start."""
+        channel = self._parts.channel
+        wish = channel.directive.checkpoint_interval_seconds if channel is not None else None
+        return self._parts.checkpoint_interval_seconds if wish is None else wish
