@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
-import secrets
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI
@@ -28,7 +25,7 @@ from autoscaler.controller.farewell import give_everything_back, outlive
 from autoscaler.controller.forecasts import Forecasts
 from autoscaler.controller.foresight import Foresights
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.domain.errors import Conflict, StoreError
+from autoscaler.domain.errors import Conflict
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.training import Engine
 from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
@@ -47,14 +44,15 @@ from autoscaler.service.stored_logs import StoredLogs
 from autoscaler.service.studies import Studies
 from autoscaler.service.submissions import Submissions
 from autoscaler.service.views import Views
+from autoscaler.state_directory import hold_state, let_owner_in, port_before
+from autoscaler.store.claim import Claim, claim_store
 from autoscaler.store.opening import open_store
 from autoscaler.store.store import Store
-from autoscaler.supervision import GIVE_BACK_SECONDS, LOCK_FILE
+from autoscaler.supervision import GIVE_BACK_SECONDS
 from providers.local.settings import LocalSettings
 
 _log = logging.getLogger(__name__)
 
-CLIENT_FILE = "client.json"
 _LEAST_TICK_SECONDS = 0.2
 _WORKERS = 8
 _END_SECONDS = 2  # of a study's own controller, at whose end somebody may wait for news still
@@ -109,7 +107,7 @@ class Deployment:
         self._clock = clock
         policy = _planner(settings.policy)
         self.wake = threading.Event()
-        self.store: Store = open_store(settings.store_url or f"sqlite:///{state / 'castor.db'}")
+        self.store: Store = open_store(_store_url(settings))
         self.authentication = Authentication(self.store, load_key(state / "secret.key"), clock)
         self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="castor-call")
         self.termination_workers = ThreadPoolExecutor(
@@ -122,11 +120,18 @@ class Deployment:
         """One turn of the loop, now."""
         self.controller.tick(self._clock.now())
 
-    def run_loop(self, stopped: threading.Event) -> None:
-        """Tick until `stopped`: when there is news, and regularly."""
+    def run_loop(
+        self, stopped: threading.Event, is_claimed: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Tick until `stopped`, when there is news and regularly.
+
+        `is_claimed` is asked before each tick: False ends the loop.
+        """
         while not stopped.is_set():
             self.wake.clear()
             try:
+                if not is_claimed():
+                    return
                 self.tick()
             except Exception:  # the loop's edge: the next tick makes good what this one missed
                 _log.exception("a tick failed")
@@ -269,20 +274,18 @@ def serve(settings: ServeSettings) -> None:
     """Run a controller until it is told to stop. Its instances and jobs go on without it.
 
     Raises:
-        Conflict: another controller runs on this state, or the port is in use.
+        Conflict: another controller runs on this state or this store, or the port is in use.
         StoreError: the store can't be opened.
     """
     clock = SystemClock()
-    with _own(settings.state), _listening(settings) as listener:
+    with (
+        hold_state(settings.state),
+        claim_store(_store_url(settings), settings.state) as claim,
+        _listening(settings) as listener,
+    ):
         url = f"http://{settings.host}:{listener.getsockname()[1]}"
         deployment = Deployment(settings, url, clock)
-        _let_owner_in(settings.state, deployment, url)
-        stopped = threading.Event()
-        loop = threading.Thread(
-            target=deployment.run_loop, args=(stopped,), name="castor-loop", daemon=True
-        )
-        loop.start()
-        _log.info("listening on %s, state in %s", url, settings.state)
+        deployment.authentication.set_person(OWNER, let_owner_in(settings.state, url))
         server = uvicorn.Server(
             uvicorn.Config(
                 deployment.app,
@@ -292,6 +295,15 @@ def serve(settings: ServeSettings) -> None:
                 timeout_graceful_shutdown=None if settings.parent is None else _END_SECONDS,
             )
         )
+        stopped = threading.Event()
+        loop = threading.Thread(
+            target=deployment.run_loop,
+            args=(stopped, lambda: _is_claimed(claim, server)),
+            name="castor-loop",
+            daemon=True,
+        )
+        loop.start()
+        _log.info("listening on %s, state in %s", url, settings.state)
         if settings.parent is not None:
             threading.Thread(
                 target=_end_with, args=(settings.parent, deployment, server), daemon=True
@@ -303,6 +315,21 @@ def serve(settings: ServeSettings) -> None:
             deployment.wake.set()
             loop.join()
             deployment.close()
+
+
+def _store_url(settings: ServeSettings) -> str:
+    return settings.store_url or f"sqlite:///{settings.state / 'castor.db'}"
+
+
+def _is_claimed(claim: Claim, server: uvicorn.Server) -> bool:
+    """Return whether the store is still this controller's; end the server if it is not."""
+    try:
+        claim.check()
+    except Conflict as error:
+        _log.critical("%s; this controller ends", error)
+        server.should_exit = True
+        return False
+    return True
 
 
 def _end_with(parent: int, deployment: Deployment, server: uvicorn.Server) -> None:
@@ -317,31 +344,11 @@ def _end_with(parent: int, deployment: Deployment, server: uvicorn.Server) -> No
 
 
 @contextlib.contextmanager
-def _own(state: Path) -> Iterator[None]:
-    """Hold the state directory for ourselves; the lock dies with us."""
-    try:
-        state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        opened = (state / LOCK_FILE).open("w")
-    except OSError as error:
-        raise StoreError(
-            f"state: {state} can't be written ({error.strerror}): choose another --state"
-        ) from None
-    with opened as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Conflict(
-                f"another controller runs on {state}: stop it, or choose another --state"
-            ) from None
-        yield
-
-
-@contextlib.contextmanager
 def _listening(settings: ServeSettings) -> Iterator[socket.socket]:
     host, port = settings.host, settings.port
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        before = _port_before(settings.state) if port == 0 else None
+        before = port_before(settings.state) if port == 0 else None
         try:
             listener.bind((host, before or port))
         except OSError as error:
@@ -350,30 +357,3 @@ def _listening(settings: ServeSettings) -> Iterator[socket.socket]:
                 "choose another --port"
             ) from None
         yield listener
-
-
-def _port_before(state: Path) -> int | None:
-    """Where the API was at the last run, which is where the agents look for it."""
-    with contextlib.suppress(ValueError):  # no port
-        return urlsplit(_client_file(state).get("url", "")).port
-    return None
-
-
-def _client_file(state: Path) -> Mapping[str, str]:
-    """What the last run wrote down for its clients; nothing where it can't be read."""
-    with contextlib.suppress(OSError, ValueError):
-        known = json.loads((state / CLIENT_FILE).read_text())
-        return known if isinstance(known, dict) else {}
-    return {}
-
-
-def _let_owner_in(state: Path, deployment: Deployment, url: str) -> None:
-    """Write down, for the owner's eyes only, where the API is and with which token."""
-    path = state / CLIENT_FILE
-    token = _client_file(state).get("token") or secrets.token_urlsafe(32)
-    deployment.authentication.set_person(OWNER, token)
-    partial = path.with_name(f".{path.name}")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump({"url": url, "token": token}, file)
-    partial.rename(path)

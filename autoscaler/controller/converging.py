@@ -101,9 +101,10 @@ class Converging:
                 self.standby.recall(held, now_seconds)
             if held.devices_used != target.devices_used:
                 self._store.instances.use_devices(held.id, target.devices_used)
-        missing = target.instances - len(alike)
+        missing, most = target.instances - len(alike), target.instances
         if missing > 0:
-            missing -= self._take_over(decision.job, target, missing, alive, now_seconds)
+            taken, promised = self._take_over(decision.job, target, missing, alive, now_seconds)
+            missing, most = missing - taken - promised, most - promised
         if target.offer in self._store.capacity.unavailable(now_seconds):
             return
         if missing > 0 and self._keeps_away(decision.job, target.offer, now_seconds):
@@ -112,7 +113,7 @@ class Converging:
             if not self._has_room(target.offer, alive, number):
                 self._make_room(target.offer, alive, now_seconds)
                 return
-            self._order(decision.job, target.offer, target.devices_used, now_seconds)
+            self._order(decision.job, target.offer, target.devices_used, most, now_seconds)
 
     def _take_over(
         self,
@@ -121,11 +122,15 @@ class Converging:
         missing: int,
         alive: Sequence[HeldInstance],
         now_seconds: float,
-    ) -> int:
-        """Give a trial what its study's ended ones have left; returns how many need no order."""
+    ) -> tuple[int, int]:
+        """Give a trial the instances that ended trials of its study have left.
+
+        Returns:
+            How many instances the trial got, and how many are promised to it.
+        """
         study = self._store.jobs.get(job).spec.study
         if study is None:
-            return 0
+            return 0, 0
         alike = [
             held
             for held in alive
@@ -142,7 +147,7 @@ class Converging:
             self._store.events.add(Event(now_seconds, "handed over", text, job))
             self.on_hand_over(held.id)
         leaving = self.lingering.soon_free(alike, now_seconds, study)
-        return taken + self.lingering.promise(job, leaving, missing - taken)
+        return taken, self.lingering.promise(job, leaving, missing - taken)
 
     def _make_room(self, offer_id: str, alive: Sequence[HeldInstance], now_seconds: float) -> None:
         """Give back what may be wanted for what is: an instance that lingers, those on standby."""
@@ -164,7 +169,7 @@ class Converging:
             used = sum(held.devices_used for held in alive if held.offer == offer)
             has_room = used + devices <= self._market.offer(offer).devices
             if offer not in held_offers and has_room:
-                self._order(job, offer, devices, now_seconds)
+                self._order(job, offer, devices, 1, now_seconds)
 
     def _keeps_away(self, job: str, offer: str, now_seconds: float) -> bool:
         """Whether too much was started there in vain; that is told once."""
@@ -177,9 +182,13 @@ class Converging:
             self._store.events.add(Event(now_seconds, "false starts", text, job))
         return True
 
-    def _order(self, job: str, offer_id: str, devices_used: int, now_seconds: float) -> None:
+    def _order(
+        self, job: str, offer_id: str, devices_used: int, most: int, now_seconds: float
+    ) -> None:
+        """Order one more instance, unless the job holds `most` of the offer by now."""
         offer = self._market.offer(offer_id)
-        self._store.instances.order(
+        self._store.instances.order_up_to(
+            most,
             job,
             offer,
             devices_used,

@@ -47,9 +47,9 @@ class Database:
         Raises:
             StoreError: the URL names no file of SQLite and no database of PostgreSQL.
         """
-        parsed = _parse(url)
+        parsed = parse_url(url)
         self.name = parsed.render_as_string(hide_password=True)
-        self._engine = _sqlite(parsed) if _is_sqlite(parsed) else _postgresql(parsed)
+        self._engine = _sqlite(parsed) if is_sqlite(parsed) else _postgresql(parsed)
         self._writer = self._engine.execution_options(**{_WRITES: True})
         self._turn = threading.Lock()
 
@@ -87,21 +87,27 @@ class Database:
             raise StoreError(f"store {self.name}: {said}{_way_out(said)}") from error
 
 
-def _parse(url: str) -> URL:
+def parse_url(url: str) -> URL:
+    """Return the URL of a store with the driver that Castor uses.
+
+    Raises:
+        StoreError: it names no file of SQLite and no database of PostgreSQL.
+    """
     try:
         parsed = make_url(url)
     except ArgumentError as error:
         raise StoreError(f"the URL of the store can't be read: {_FORMS}") from error
     if parsed.drivername in ("postgres", "postgresql", "postgresql+psycopg"):
         return parsed.set(drivername="postgresql+psycopg")
-    if not _is_sqlite(parsed):
+    if not is_sqlite(parsed):
         raise StoreError(f"store {parsed.drivername}: not a database Castor knows: {_FORMS}")
     if not parsed.database or parsed.database == ":memory:":
         raise StoreError(f"store {url}: a store in memory would be lost: {_FORMS}")
     return parsed
 
 
-def _is_sqlite(url: URL) -> bool:
+def is_sqlite(url: URL) -> bool:
+    """Return whether a URL of `parse_url` names a file of SQLite."""
     return url.get_backend_name() == "sqlite"
 
 

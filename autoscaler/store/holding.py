@@ -42,13 +42,25 @@ _TOLD_BY_NODES = frozenset((*_AT_WORK, InstancePhase.DRAINING, InstancePhase.DRA
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One more instance of an offer for a job; `token_of` makes the launch token of its id."""
+    """One more instance of an offer for a job.
+
+    `token_of` makes the launch token of an instance's id. The order is made only if the job holds
+    fewer than `most` instances of the offer that are wanted; None is no such bound.
+    """
 
     job: str
     offer: Offer
     devices_used: int
     token_of: Callable[[str], str]
     now_seconds: float
+    most: int | None = None
+
+    def is_needed(self, held: Iterable[HeldInstance]) -> bool:
+        """Return whether to order, for a job that holds these instances."""
+        if self.most is None:
+            return True
+        alike = [each for each in held if each.offer == self.offer.id]
+        return sum(each.desired is Desired.PRESENT for each in alike) < self.most
 
 
 @dataclass(frozen=True, slots=True)

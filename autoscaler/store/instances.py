@@ -54,7 +54,31 @@ class Instances(ABC):
             Conflict: the job is stopping or has ended.
             UnknownJob: there is none.
         """
-        return self._add(Order(job, offer, devices_used, token_of, now_seconds)).held
+        holding = self._add(Order(job, offer, devices_used, token_of, now_seconds))
+        assert holding is not None, "an order without a bound is always made"
+        return holding.held
+
+    def order_up_to(
+        self,
+        most: int,
+        job: str,
+        offer: Offer,
+        devices_used: int,
+        token_of: Callable[[str], str],
+        now_seconds: float,
+    ) -> HeldInstance | None:
+        """Order as `order` does, if the job holds fewer than `most` wanted ones of the offer.
+
+        They are counted in the transaction that writes the order, so that two that order for
+        one decision order no more than the decision wants. None if the job holds enough.
+
+        Raises:
+            Conflict: the job is stopping or has ended.
+            UnknownJob: there is none.
+        """
+        order = Order(job, offer, devices_used, token_of, now_seconds, most)
+        holding = self._add(order)
+        return None if holding is None else holding.held
 
     def hand_over(
         self, instance: str, job: str, devices_used: int, now_seconds: float
@@ -266,8 +290,8 @@ class Instances(ABC):
         return self._change(instance, lambda held: to_be_taken_back(held, reclaim_seconds))
 
     @abstractmethod
-    def _add(self, order: Order) -> Holding:
-        """Keep the instance that an order makes; nothing if that raises."""
+    def _add(self, order: Order) -> Holding | None:
+        """Keep the instance that an order makes; nothing if that raises or is not needed."""
 
     @abstractmethod
     def _move(self, instance: str, order: HandOver) -> Holding:

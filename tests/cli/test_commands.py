@@ -183,6 +183,16 @@ def test_a_state_directory_has_one_controller(terminal: Terminal) -> None:
     assert "another controller runs on" in done.stderr
 
 
+def test_a_store_has_one_controller_whatever_its_state_directory(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    store = f"sqlite:///{terminal.state}/castor.db"
+    done = terminal.castor("serve", "--port", "0", "--state", tmp_path, "--store", store)
+    assert done.returncode == 1
+    assert "another controller has the store" in done.stderr
+    assert f"state {terminal.state}" in done.stderr
+
+
 def test_a_state_directory_that_can_not_be_made_is_named(terminal: Terminal) -> None:
     done = terminal.castor("serve", "--state", Path("/proc/castor"), "--port", "0")
     assert done.returncode == 1

@@ -9,9 +9,10 @@ from decimal import Decimal
 import pytest
 
 from autoscaler.domain.errors import Conflict, UnknownInstance, UnknownJob
-from autoscaler.domain.instance import CloudState, Desired, InstancePhase
+from autoscaler.domain.instance import CloudState, Desired, HeldInstance, InstancePhase
 from autoscaler.domain.intent import IntentKind, IntentState
 from autoscaler.domain.job import JobPhase
+from autoscaler.domain.offer import Offer
 from autoscaler.domain.spending import EntryKind, LedgerEntry
 from autoscaler.ledger.bill import amount
 from autoscaler.ledger.ledger import Ledger
@@ -45,6 +46,25 @@ class InstancesConformance:
         assert [order(store, job).id for job in ("a", "b", "a")] == ["a-0-1", "b-0-1", "a-1-1"]
         assert [held.id for held in store.instances.of_job("a")] == ["a-0-1", "a-1-1"]
         assert len(store.instances.alive()) == 3
+
+    def test_an_order_with_a_bound_counts_what_is_held_when_it_is_written(
+        self, store: Store
+    ) -> None:
+        add_job(store)
+        of, other = offer(), offer("local-large")
+
+        def order_up_to(most: int, wanted: Offer = of) -> HeldInstance | None:
+            token = "token of {}".format
+            return store.instances.order_up_to(most, "digits", wanted, 1, token, NOW)
+
+        with ThreadPoolExecutor(8) as pool:
+            ordered = list(pool.map(lambda _: order_up_to(3), range(8)))
+        assert sum(held is not None for held in ordered) == 3
+        assert order_up_to(1, other) is not None
+        first = store.instances.of_job("digits")[0]
+        store.instances.release(first.id, NOW)
+        assert order_up_to(3) is not None, "what leaves does not count"
+        assert order_up_to(3) is None
 
     def test_threads_that_order_at_once_get_slots_of_their_own(self, store: Store) -> None:
         add_job(store)

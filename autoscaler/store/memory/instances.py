@@ -52,9 +52,11 @@ class MemoryInstances(Instances):
             or _over_seconds(held) > trained_seconds[held.offer]
         )
 
-    def _add(self, order: Order) -> Holding:
+    def _add(self, order: Order) -> Holding | None:
         tables = self._tables
         with tables.lock:
+            if not order.is_needed(tables.instances_of(order.job, include_ended=False)):
+                return None
             phase = tables.job(order.job).phase
             holding = ordered(order, phase, self._places(order.job))
             tables.minimum_billed_seconds[holding.held.id] = holding.minimum_billed_seconds

@@ -68,8 +68,10 @@ class SqlInstances(Instances):
             in_order = rows.order_by(InstanceRow.requested_seconds, InstanceRow.id)
             return tuple(row.to(HeldInstance) for row in session.scalars(in_order))
 
-    def _add(self, order: Order) -> Holding:
+    def _add(self, order: Order) -> Holding | None:
         with self._database.write() as session:
+            if order.most is not None and not order.is_needed(_held(session, order.job)):
+                return None
             phase = job_row(session, order.job).phase
             holding = ordered(order, phase, _places(session, order.job))
             row = InstanceRow(minimum_billed_seconds=holding.minimum_billed_seconds)
@@ -142,6 +144,14 @@ def _keep(session: Session, instance: str, change: Callable[[Holding], Holding])
     for line in holding.new_lines:
         _add_line(session, line)
     return holding
+
+
+def _held(session: Session, job: str) -> list[HeldInstance]:
+    """Return the instances of a job that have not ended."""
+    rows = select(InstanceRow).where(
+        InstanceRow.job == job, InstanceRow.phase != InstancePhase.ENDED
+    )
+    return [row.to(HeldInstance) for row in session.scalars(rows)]
 
 
 def _places(session: Session, job: str) -> list[Place]:

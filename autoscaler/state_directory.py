@@ -1,0 +1,73 @@
+"""Files of a controller's state directory: its lock, and what clients on this machine read."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from autoscaler.domain.errors import Conflict, StoreError
+from autoscaler.supervision import LOCK_FILE
+
+CLIENT_FILE = "client.json"
+
+
+@contextlib.contextmanager
+def hold_state(state: Path) -> Iterator[None]:
+    """Hold the state directory; the lock ends with this process.
+
+    Raises:
+        Conflict: another controller runs on it.
+        StoreError: it can't be written.
+    """
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        opened = (state / LOCK_FILE).open("w")
+    except OSError as error:
+        raise StoreError(
+            f"state: {state} can't be written ({error.strerror}): choose another --state"
+        ) from None
+    with opened as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Conflict(
+                f"another controller runs on {state}: stop it, or choose another --state"
+            ) from None
+        yield
+
+
+def port_before(state: Path) -> int | None:
+    """Return the port of the API at the last run, where agents look for it; None if unknown."""
+    with contextlib.suppress(ValueError):  # no port
+        return urlsplit(_client_file(state).get("url", "")).port
+    return None
+
+
+def _client_file(state: Path) -> Mapping[str, str]:
+    """Return what the last run wrote for its clients; nothing where it can't be read."""
+    with contextlib.suppress(OSError, ValueError):
+        known = json.loads((state / CLIENT_FILE).read_text())
+        return known if isinstance(known, dict) else {}
+    return {}
+
+
+def let_owner_in(state: Path, url: str) -> str:
+    """Write the address of the API and the owner's token where only the owner can read them.
+
+    Returns:
+        The token: that of the last run, or a new one.
+    """
+    path = state / CLIENT_FILE
+    token = _client_file(state).get("token") or secrets.token_urlsafe(32)
+    partial = path.with_name(f".{path.name}")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump({"url": url, "token": token}, file)
+    partial.rename(path)
+    return token
