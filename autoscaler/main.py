@@ -200,6 +200,7 @@ class Deployment:
             _allowed_secrets(settings, os.environ),
             stored,
         )
+        results = Results(assignments, stored)
         release = version("castor-autoscaler")
         self._nodes = Nodes(
             store,
@@ -217,7 +218,7 @@ class Deployment:
             store=store,
             authentication=self.authentication,
             submissions=Submissions(
-                store, bundles, assignments, status, self.wake.set, self._clock
+                store, bundles, assignments, status, self.wake.set, self._clock, results
             ),
             nodes=self._nodes,
             studies=Studies(
@@ -231,7 +232,7 @@ class Deployment:
             views=Views(store, status, assignments, release),
             bundles=bundles,
             logs=self._logs(),
-            results=Results(assignments, stored),
+            results=results,
             fixed_sizes=Forecasts(store, status, self._clock).of,
             foresee=Foresights(
                 store,

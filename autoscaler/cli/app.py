@@ -255,6 +255,40 @@ def stop(
 
 
 @app.command()
+def resume(
+    job: JobName,
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(help="As for castor set: objective=..., max=4.", metavar="[KEY=VALUE...]"),
+    ] = None,
+    wait: Annotated[bool, typer.Option(help="Return when the job has ended.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a stopped or failed job on from its newest checkpoint, as the next run of its name.
+
+    It has the same files and settings, but for the changes, and what is left of its budget.
+    """
+    from autoscaler.cli.changes import parse_changes
+    from autoscaler.cli.waiting import print_end, wait_for_end
+    from autoscaler.clock import SystemClock
+    from autoscaler.wire.connection import connect
+    from autoscaler.wire.messages import JobView
+
+    clock, client = SystemClock(), connect()
+    change = parse_changes(changes or [], client.job(job).bounds, clock.now())
+    view = client.resume(job, change)
+    if wait:
+        view = wait_for_end(client, view.id, clock)
+    if as_json:
+        print_json(JobView, view)
+    elif wait:
+        print_end(view)
+    else:
+        print(f"{view.id} {view.phase}: it goes on from {view.checkpoint_directory}")
+    _fail_with(view)
+
+
+@app.command()
 def costs(as_json: Json = False) -> None:
     """Print what was spent, by job, offer and day, to the cent that was billed."""
     from autoscaler.cli.live import print_whole

@@ -115,11 +115,15 @@ class DataMount:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSpec:
-    """Where checkpoints go, how often they are taken, how many are kept."""
+    """Where checkpoints go, how often they are taken, how many are kept.
+
+    A job with an absolute `directory` may `adopt` the checkpoints there of a job that it names.
+    """
 
     directory: str | None = None
     interval_seconds: float | None = None
     keep: int = 2
+    adopt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,6 +239,16 @@ def _require_checkpoint(checkpoint: CheckpointSpec) -> None:
     if checkpoint.interval_seconds is not None:
         require_positive(checkpoint.interval_seconds, "checkpoint.interval", LONGEST_SECONDS)
     require_count(checkpoint.keep, "checkpoint.keep", _MOST_KEPT)
+    if checkpoint.adopt is None:
+        return
+    require_name(checkpoint.adopt.partition(".")[0], "checkpoint.adopt")
+    require_line(checkpoint.adopt, "checkpoint.adopt")
+    if directory is None or not PurePosixPath(directory).is_absolute():
+        raise SpecError(
+            "goes with an absolute directory, where another job's checkpoints may be: to go on "
+            f"from the job's own, say castor resume {checkpoint.adopt}",
+            "checkpoint.adopt",
+        )
 
 
 def _require_outputs(outputs: OutputSpec) -> None:

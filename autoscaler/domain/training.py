@@ -31,7 +31,9 @@ class TrainingSetup:
     of one job read each other's state. `attempt` counts the starts that failures made necessary.
     The scheme of `lighthouse` says which engine it serves: `restart:`, or torchft's `http:`.
     With a `depot`, a place in a cloud's storage, checkpoints count once they are there, and
-    `grant_file` holds the credential for it, which the agent renews.
+    `grant_file` holds the credential for it, which the agent renews. A `checkpoint_owner` is given
+    where jobs may share the directory: it must have that owner's checkpoints, or none, or those of
+    the job that it `adopts`.
     """
 
     job: str
@@ -50,6 +52,8 @@ class TrainingSetup:
     collective_timeout_seconds: float
     depot: str | None = None
     grant_file: str | None = None
+    checkpoint_owner: str | None = None
+    adopts: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,4 +144,6 @@ def _training_setup(instance: Instance, assignment: Assignment, start: Start) ->
         collective_timeout_seconds=assignment.collective_timeout_seconds,
         depot=assignment.depot,
         grant_file=None if assignment.depot is None else str(instance.disk.grant),
+        checkpoint_owner=assignment.checkpoint_owner,
+        adopts=assignment.adopts,
     )

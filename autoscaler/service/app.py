@@ -148,6 +148,10 @@ def _jobs(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
     def stop(name: str, who: str = Depends(person)) -> Response:
         return view(rooms.submissions.stop(name, who))
 
+    @router.post("/{name}/resume")
+    def resume(name: str, change: Change, who: str = Depends(person)) -> Response:
+        return view(rooms.submissions.resume(name, change, who))
+
     @router.get("/{name}/decisions")
     def decisions(name: str, limit: int = Query(default=100, ge=1, le=10_000)) -> Response:
         job = rooms.store.jobs.find(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -14,6 +15,7 @@ from autoscaler.domain.paths import inside, relative_names
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.service.authentication import Authentication
 from autoscaler.service.job_secrets import AllowedSecrets
+from autoscaler.service.resuming import has_saved
 from autoscaler.service.stored import StoredFiles, checkpoint_folder
 from autoscaler.wire.messages import Assignment
 
@@ -78,7 +80,19 @@ class Assignments:
             depot=None if self._stored is None else self._stored.depot(job),
             grant=None if self._stored is None else self._stored.grant(job),
             outputs_directory=None if self._stored else str(self.outputs_directory(job)),
+            checkpoint_owner=self._checkpoint_owner(job),
+            # A version that kept no records may have saved the job's own checkpoints.
+            adopts=job.files_of if has_saved(job) else job.spec.checkpoint.adopt,
         )
+
+    def _checkpoint_owner(self, job: JobRecord) -> str | None:
+        """Return who owns the job's checkpoints, if their directory may be another job's, too."""
+        directory = PurePosixPath(job.spec.checkpoint.directory or "")
+        if not directory.is_absolute() or job.spec.study is not None:
+            return None
+        # Two deployments may have jobs of one name on one disk: their keys differ.
+        mark = sha256(self._authentication.peer_token(job.files_of).encode()).hexdigest()[:16]
+        return f"{job.files_of}#{mark}"
 
     def grant(self, job: JobRecord) -> StorageGrant:
         """Leave to use the job's storage, for longer.

@@ -10,7 +10,7 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from autoscaler.domain.checkpoint import MANIFEST, step_of
@@ -178,6 +178,10 @@ class Results:
                 continue  # it is being written, or was removed just now
             return CheckpointView(job.id, place, name, step_of(name) or 0, files)
         raise NotFound(f"{job.id} has no whole checkpoint in {place}")
+
+    def has_disk_of_instances(self, job: JobRecord) -> bool:
+        """Whether the job's checkpoints are on a disk that the controller may not see."""
+        return PurePosixPath(job.spec.checkpoint.directory or "").is_absolute()
 
     def checkpoint_file(
         self, job: JobRecord, checkpoint: str, name: str

@@ -21,8 +21,11 @@ from autoscaler.domain.job_rules import (
 )
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Offer
+from autoscaler.ledger.ledger import Ledger
 from autoscaler.service.assignments import Assignments
 from autoscaler.service.files import Bundles
+from autoscaler.service.results import Results
+from autoscaler.service.resuming import require_ended, require_own_checkpoints, resumed_spec
 from autoscaler.store.events import Event
 from autoscaler.store.settings import Freeze
 from autoscaler.store.store import Store
@@ -42,10 +45,12 @@ class Submissions:
         status: ControllerStatus,
         wake: Callable[[], None],
         clock: Clock,
+        results: Results,
     ) -> None:
         self._store = store
         self._bundles = bundles
         self._assignments = assignments
+        self._results = results
         self._status = status
         self._wake = wake
         self._clock = clock
@@ -59,15 +64,60 @@ class Submissions:
             NotFound: its bundle was not uploaded.
             Unavailable: it names offers, and it is not known yet which there are.
         """
+        spec = replace(spec, person=person, resumes=None)
+        self._check(spec)
+        job = self._store.jobs.add(spec, self._clock.now())
+        self._tell("submitted", f"by {person}{self._remembered(spec)}", job)
+        return job
+
+    def resume(self, name: str, change: Change, person: str) -> JobRecord:
+        """Take in the next run of a job that was stopped or has failed.
+
+        It goes on from the newest checkpoint of the earlier runs, with their files.
+
+        Raises:
+            UnknownJob, Conflict: there is no such job, or it can't be resumed as it stands.
+            NotFound: the job left no checkpoint.
+            SpecError, Unavailable: as `submit`; or nothing of its budget is left.
+        """
+        job, now_seconds = self._store.jobs.find(name), self._clock.now()
+        require_ended(job, len(self._store.instances.of_job(job.id)))
+        step = self._newest_step(job)
+        spent_usd = Ledger(self._store.ledger.entries()).spent(job.id, now_seconds)
+        spec = replace(resumed_spec(job, change, spent_usd), person=person)
+        self._check(spec)
+        resumed = self._store.jobs.add(spec, now_seconds)
+        self._tell("resumed", f"by {person}: {resumed.id} goes on from step {step}", job)
+        self._tell("submitted", f"by {person}: goes on from step {step} of {job.id}", resumed)
+        return resumed
+
+    def _newest_step(self, job: JobRecord) -> int:
+        """Return the step of the checkpoint that the next run of a job goes on from."""
+        try:
+            return self._results.checkpoint(job).step
+        except NotFound as error:
+            step = job.report.checkpoint.step if job.report is not None else None
+            is_out_of_sight = self._results.has_disk_of_instances(job)
+            if step is not None and is_out_of_sight:
+                return step
+            raise NotFound(
+                f"{error}: there is nothing to go on from; submit the job again to start from "
+                "the beginning"
+            ) from None
+
+    def _check(self, spec: JobSpec) -> None:
+        """Check that a job can run here.
+
+        Raises:
+            SpecError, Conflict, NotFound, Unavailable: it can't; see `submit`.
+        """
         require_valid_job(spec)
         if spec.bundle is not None:
             self._bundles.path(spec.bundle)
         self._assignments.check(spec)
+        require_own_checkpoints(spec, self._store.jobs.all())
         offers = self._check_instances(spec.instances)
         self._check_objective(spec.objective, offers)
-        job = self._store.jobs.add(replace(spec, person=person), self._clock.now())
-        self._tell("submitted", f"by {person}{self._remembered(spec)}", job)
-        return job
 
     def change(self, name: str, change: Change, person: str) -> JobRecord:
         """Change a job that has not ended.

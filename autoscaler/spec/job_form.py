@@ -184,10 +184,11 @@ class CheckpointForm(Form):
     directory: Text | None = None
     interval: Duration | None = None
     keep: Count = 2
+    adopt: Text | None = None
 
     def spec(self) -> CheckpointSpec:
-        """As the domain has it."""
-        return CheckpointSpec(self.directory, self.interval, self.keep)
+        """Return the checkpoints as the domain has them."""
+        return CheckpointSpec(self.directory, self.interval, self.keep, self.adopt)
 
 
 class OutputsForm(Form):

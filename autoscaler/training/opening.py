@@ -23,6 +23,7 @@ from autoscaler.objects import Meter, open_grant
 from autoscaler.training.arguments import Script, least_share, length_of, require_usable
 from autoscaler.training.channel import Channel
 from autoscaler.training.checkpoint import Checkpoints
+from autoscaler.training.claim import claim
 from autoscaler.training.crew import Crew
 from autoscaler.training.depot import Depot
 from autoscaler.training.learning_rate import (
@@ -251,6 +252,8 @@ def _checkpoints(
         directory, watch = Path(setup.checkpoint_directory), present_watch()
         if watch is not None:
             directory /= watch.name
+        if setup.checkpoint_owner is not None and channel is not None:
+            claim(directory, setup.checkpoint_owner, setup.adopts)
         depot = _depot(setup, watch, channel.meter if channel else None)
         return Checkpoints(directory, setup.checkpoints_kept, clock, depot)
     if script.checkpoint_directory is not None:

@@ -95,6 +95,12 @@ class Client:
         """End a job, with a checkpoint. `UnknownJob`, `Conflict`: it has ended."""
         return decode(JobView, self._http.call("POST", f"/v1/jobs/{name}/stop"))
 
+    def resume(self, name: str, change: Change) -> JobView:
+        """Run a stopped or failed job on from its newest checkpoint, changed like this; return
+        the new run. `UnknownJob`; `Conflict`: it can't be resumed; `NotFound`: it has none."""
+        body = encode(Change, change)
+        return decode(JobView, self._http.call("POST", f"/v1/jobs/{name}/resume", body))
+
     def decisions(self, name: str, limit: int = 100) -> tuple[DecisionView, ...]:
         """What was decided for a job, the latest first. `UnknownJob`."""
         return self._http.get(tuple[DecisionView, ...], f"/v1/jobs/{name}/decisions?limit={limit}")

@@ -266,7 +266,8 @@ class Assignment:
     A `checkpoint_directory` that is not absolute is on the instance's own disk: what counts is
     then in `depot`, a place in a cloud's storage that the `grant` covers. The grant's credential
     is in one file alone, from which the job's own user reads it. `outputs_directory` is where
-    copies of the script's files are kept if there is no grant; None keeps none.
+    copies of the script's files are kept if there is no grant; None keeps none. `checkpoint_owner`
+    and `adopts` are as in `TrainingSetup`.
     """
 
     job: str
@@ -285,6 +286,8 @@ class Assignment:
     depot: str | None = None
     grant: StorageGrant | None = None
     outputs_directory: str | None = None
+    checkpoint_owner: str | None = None
+    adopts: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,11 +125,12 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> Rooms:
     allowed.mkdir(exist_ok=True)
     secrets = AllowedSecrets(directory / "state", [allowed], {"HF_TOKEN": "hidden-value"})
     assignments = Assignments(directory / "jobs", authentication, TrainingTimes(), secrets, stored)
+    results = Results(assignments, stored)
     logs = directory / "logs"
     return Rooms(
         store=store,
         authentication=authentication,
-        submissions=Submissions(store, bundles, assignments, status, wake, clock),
+        submissions=Submissions(store, bundles, assignments, status, wake, clock, results),
         nodes=Nodes(
             *(store, authentication, assignments, status, wake, clock, 1.0, 60.0, 90.0),
             verifiers=api.verifiers,
@@ -149,7 +150,7 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> Rooms:
             if api.storage is None
             else StoredLogs(logs, api.storage.jobs, store.jobs.get, clock)
         ),
-        results=Results(assignments, stored),
+        results=results,
         fixed_sizes=lambda job: (),
         foresee=Foresights(store, status, create_policy("marginal"), 60.0, clock).of,
         clock=clock,

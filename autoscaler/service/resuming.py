@@ -1,0 +1,113 @@
+"""Runs of a job that go on from the checkpoint of an earlier one, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import PurePosixPath
+
+from autoscaler.domain.errors import Conflict, SpecError
+from autoscaler.domain.job import JobPhase, JobRecord, JobSpec
+from autoscaler.domain.objective import Objective
+from autoscaler.wire.messages import Change
+
+
+def require_ended(job: JobRecord, instances_left: int) -> None:
+    """Check that a job can be resumed as far as its phase goes.
+
+    Raises:
+        Conflict: it has not ended, or its training is complete, or a study drives it.
+    """
+    if job.spec.study is not None:
+        raise Conflict(
+            f"{job.id} is a trial of the study {job.spec.study}: start the study again, which "
+            "resumes its trials"
+        )
+    if not job.phase.is_final:
+        raise Conflict(f"job {job.id} is {job.phase}: only one that has ended can be resumed")
+    if job.phase is JobPhase.FINISHED:
+        raise Conflict(
+            f"the training of {job.id} is complete: there is nothing to go on with; submit it "
+            "again to train anew"
+        )
+    if instances_left:
+        raise Conflict(
+            f"{job.id} still gives {instances_left} of its instances back: resume it in a moment"
+        )
+
+
+def resumed_spec(job: JobRecord, change: Change, spent_usd: Decimal) -> JobSpec:
+    """Return what the next run of a job is submitted with.
+
+    It has what is left of the budget after `spent_usd`, unless the change brings an objective.
+
+    Raises:
+        SpecError: nothing of the budget is left.
+    """
+    objective = change.objective or _with_rest_of_budget(job, spent_usd)
+    return replace(
+        job.spec,
+        objective=objective,
+        instances=change.instances or job.spec.instances,
+        priority=change.priority or job.spec.priority,
+        resumes=job.files_of,
+    )
+
+
+def require_own_checkpoints(spec: JobSpec, jobs: Iterable[JobRecord]) -> None:
+    """Check that a job does not begin in a directory that has the checkpoints of another.
+
+    Only absolute directories can be shared. The job that saved there last counts.
+
+    Raises:
+        Conflict: a job that has not ended uses the directory.
+        SpecError: the directory has the checkpoints of another job, and the spec does not name it.
+    """
+    directory = spec.checkpoint.directory
+    if directory is None or spec.study is not None or not PurePosixPath(directory).is_absolute():
+        return
+    sharing = [job for job in jobs if _directory_of(job) == PurePosixPath(directory)]
+    for job in sharing:
+        if not job.phase.is_final:
+            raise Conflict(
+                f"checkpoint.directory: {directory} is that of {job.id}, which is {job.phase}: "
+                "choose another directory, or wait for its end"
+            )
+    saved = [job for job in sharing if has_saved(job)]
+    if not saved:
+        return
+    last = max(saved, key=lambda job: job.number)
+    if last.files_of == spec.resumes or spec.checkpoint.adopt in (last.files_of, last.spec.name):
+        return
+    raise SpecError(
+        f"{directory} has the checkpoints of {last.id}: `castor resume {last.id}` goes on from "
+        "them; choose another directory to start from the beginning, or say in the job file "
+        f"that this job takes them over, with checkpoint: {{directory: {directory}, adopt: "
+        f"{last.spec.name}}}",
+        "checkpoint.directory",
+    )
+
+
+def has_saved(job: JobRecord) -> bool:
+    """Whether the job has reported that it saved or read a checkpoint."""
+    return job.report is not None and job.report.checkpoint.step is not None
+
+
+def _directory_of(job: JobRecord) -> PurePosixPath | None:
+    directory = job.spec.checkpoint.directory
+    return None if directory is None or job.spec.study is not None else PurePosixPath(directory)
+
+
+def _with_rest_of_budget(job: JobRecord, spent_usd: Decimal) -> Objective:
+    objective = job.spec.objective
+    if objective.budget_usd is None:
+        return objective
+    left_usd = objective.budget_usd - spent_usd
+    if left_usd <= 0:
+        raise SpecError(
+            f"${objective.budget_usd} are used up: {job.id} has spent ${spent_usd:.2f}; give the "
+            f"next run one of its own: castor resume {job.id} objective=budget=USD",
+            "objective.budget",
+        )
+    return replace(objective, budget_usd=left_usd)
