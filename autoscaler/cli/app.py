@@ -238,8 +238,7 @@ def stop(
     as_json: Json = False,
 ) -> None:
     """End a job: it saves a checkpoint, and gives back all that it holds."""
-    from autoscaler.cli.tables import checkpoint_words
-    from autoscaler.cli.waiting import wait_for_end
+    from autoscaler.cli.waiting import checkpoint_of, wait_for_end
     from autoscaler.clock import SystemClock
     from autoscaler.wire.connection import connect
     from autoscaler.wire.messages import JobView
@@ -251,7 +250,9 @@ def stop(
     if as_json:
         print_json(JobView, view)
     else:
-        print(f"{view.id} {view.phase}; {checkpoint_words(view)}")
+        later = f"castor status {view.id} shows its end; --wait awaits it"
+        words = checkpoint_of(client, view) if wait else later
+        print(f"{view.id} {view.phase}; {words}")
 
 
 @app.command()

@@ -180,10 +180,15 @@ def silence_hint(job: JobView, now_seconds: float) -> str | None:
 
 
 def checkpoint_words(job: JobView) -> str:
-    """Return where the checkpoints of a job are, or that it has reported none."""
-    if job.report is None or job.report.checkpoint.step is None:
-        return f"it has reported no checkpoint; they go to {job.checkpoint_directory}"
-    return f"checkpoints are in {job.checkpoint_directory}"
+    """Return where the checkpoints of a job are, as far as its reports say.
+
+    The checkpoint that is saved at the end may come after the last report.
+    """
+    if job.report is not None and job.report.checkpoint.step is not None:
+        return f"checkpoints are in {job.checkpoint_directory}"
+    if job.phase.is_final:
+        return f"checkpoints, if it saved any, are in {job.checkpoint_directory}"
+    return f"it has reported no checkpoint yet; they go to {job.checkpoint_directory}"
 
 
 def print_decisions(decisions: Sequence[DecisionView], of: str, as_json: bool) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from autoscaler.cli.tables import counted
+from autoscaler.cli.tables import checkpoint_words, counted
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import Unavailable
+from autoscaler.domain.errors import CastorError, NotFound, Unavailable
 from autoscaler.domain.job import JobPhase
 from autoscaler.wire.client import Client
 from autoscaler.wire.messages import FleetView, JobView
@@ -26,6 +26,20 @@ def wait_for_end(client: Client, name: str, clock: Clock) -> JobView:
         if job is not None and job.phase.is_final and not job.instances:
             return job
         clock.sleep(_POLL_SECONDS)
+
+
+def checkpoint_of(client: Client, job: JobView) -> str:
+    """Return in words which checkpoint an ended job has left."""
+    try:
+        newest = client.checkpoint(job.id)
+    except NotFound:
+        return "it has saved no checkpoint"
+    except CastorError:
+        return checkpoint_words(job)
+    return (
+        f"its newest checkpoint is {newest.name} in {job.checkpoint_directory}: "
+        f"castor fetch {job.id} --checkpoint"
+    )
 
 
 def print_end(job: JobView) -> None:

@@ -91,7 +91,7 @@ def test_a_script_that_raises_fails_with_its_trace(terminal: Terminal, tmp_path:
     assert "ValueError: invalid literal" in done.stdout
     assert "castor logs raises has the rest" in done.stderr
     stopped = terminal.castor("status", "raises").stdout
-    assert "it has reported no checkpoint" in stopped
+    assert "checkpoints, if it saved any, are in" in stopped
     detail = terminal.castor("status", "raises").stdout
     assert "ValueError: invalid literal for int() with base 10: 'none'" in detail
     assert "failed" in detail

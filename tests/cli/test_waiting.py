@@ -9,9 +9,34 @@ import pytest
 from rich.text import Text
 
 from autoscaler.cli.live import show
-from autoscaler.cli.waiting import drain
+from autoscaler.cli.waiting import checkpoint_of, drain
 from autoscaler.clock import VirtualClock
-from autoscaler.domain.errors import Unavailable
+from autoscaler.domain.errors import NotFound, Unavailable
+from autoscaler.domain.job import JobPhase
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            SimpleNamespace(name="step-7"),
+            "its newest checkpoint is step-7 in /checkpoints: castor",
+        ),
+        (NotFound("none"), "it has saved no checkpoint"),
+        (Unavailable("away"), "checkpoints, if it saved any, are in /checkpoints"),
+    ],
+)
+def test_the_checkpoint_of_an_ended_job_is_asked_for(answer: object, words: str) -> None:
+    def checkpoint(name: str) -> object:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    client = SimpleNamespace(checkpoint=checkpoint)
+    job = SimpleNamespace(
+        id="j", phase=JobPhase.STOPPED, report=None, checkpoint_directory="/checkpoints"
+    )
+    assert checkpoint_of(client, job).startswith(words)  # type: ignore[arg-type]
 
 
 class Emptying:
