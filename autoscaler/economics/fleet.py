@@ -23,7 +23,6 @@ from autoscaler.economics.remembered import Remembered, keep, remembered
 from autoscaler.economics.standby import standby_of
 from autoscaler.economics.starts import billed_starts_of_jobs, fills_of_jobs
 from autoscaler.economics.supply import BoolArray, IntArray, Supply, fits
-from autoscaler.economics.surplus import LEAST_SECONDS
 from autoscaler.economics.switching import (
     End,
     Halts,
@@ -285,7 +284,7 @@ class Fleet:
         why = [grounds[each] for each in ground.tolist()]
         return Choices(target, why, allowed, expected, mean, better)
 
-    def _blocks(self) -> Iterator[tuple[slice, FloatArray]]:
+    def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """Parts of the jobs, and the seconds per example of their candidates, (K, J, M)."""
         width = self.lists.offer.shape[1]
         for start in range(0, len(self.jobs), _BLOCK):
@@ -308,11 +307,11 @@ class Fleet:
         looked = measure + np.where(on.works_on, on.ready_seconds, 0.0)
         known = self.lists.measured | ~has_way[:, None]
         work = np.broadcast_to(self.work[:, None], known.shape)
-        meanwhile = self._meanwhile(taken)
+        meanwhile = self.meanwhile(taken)
         found = np.empty((3, *known.shape))
-        for block, seconds in self._blocks():
+        for block, seconds in self.blocks():
             price = (paid + value)[block] * seconds
-            held_price, held_seconds = _spread(price), _spread(seconds)
+            held_price, held_seconds = spread(price), spread(seconds)
             done = np.minimum(meanwhile[block] / held_seconds, work[block])
             cost = fixed[block] + done * held_price + (work[block] - done) * price
             tried = np.minimum(looked[block] / seconds, work[block] - done)
@@ -322,7 +321,7 @@ class Fleet:
             least = np.where(known[block], cost, np.minimum(cost, by_way_of))
             found[0, block] = least.mean(axis=0)
             found[1, block] = cost.mean(axis=0)
-            found[2, block] = (cost < _spread(cost)).mean(axis=0)
+            found[2, block] = (cost < spread(cost)).mean(axis=0)
         return found[0], found[1], found[2]
 
     def _ways_on(self, fixed: FloatArray) -> tuple[IntArray, BoolArray]:
@@ -342,46 +341,10 @@ class Fleet:
         uses = self.uses + np.where(self.has_held[:, None], 0.0, _along(self.uses, then))
         return np.asarray(fits(uses, self.room).all(axis=0))
 
-    def _meanwhile(self, taken: Switches) -> FloatArray:
+    def meanwhile(self, taken: Switches) -> FloatArray:
         """For how long what is held works on, (J, M)."""
         works_on = taken.works_on & self.has_held[:, None]
         return np.where(works_on, taken.ready_seconds, 0.0)
-
-    def worth(self, finish_prices: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """As `worth` of one job with its bid: of each candidate, (J, M), and of nothing, (J,).
-
-        `finish_prices` are what a unit of each limit is worth when each job finishes, (J, R).
-        """
-        bid, among = self.bid[:, None], self.choices.eligible
-        taken, ends = self.switches(bid), self.ends
-        for_limits = np.einsum("jr,rjm->jm", finish_prices, self.uses)
-        paid = ends.usd_per_second + for_limits
-        fixed = taken.boot_usd + for_limits * taken.new_share * taken.ready_seconds
-        fixed = fixed + standing_usd(taken, paid, bid)
-        work = np.broadcast_to(self.work[:, None], paid.shape)
-        meanwhile = self._meanwhile(taken)
-        cost = np.empty(paid.shape)
-        for block, seconds in self._blocks():
-            price = (paid + bid)[block] * seconds
-            done = np.minimum(meanwhile[block] / _spread(seconds), work[block])
-            spent = done * _spread(price) + (work[block] - done) * price
-            cost[block] = fixed[block] + spent.mean(axis=0)
-        done = np.minimum(meanwhile * self.rate[:, :1], work)
-        seconds = taken.ready_seconds + taken.pause_seconds + (work - done) / self.rate
-        least = np.where(among, cost, np.inf).min(axis=1)[:, None]
-        beyond = (cost - least) / np.maximum(seconds, LEAST_SECONDS)
-        surplus = bid + for_limits - beyond
-        return surplus, self._of_nothing(surplus)
-
-    def _of_nothing(self, surplus: FloatArray) -> FloatArray:
-        among = self.choices.eligible
-        back = from_nothing(self.held, self.restart_seconds)
-        back_usd = back.boot_usd + back.pause_seconds * self.held.usd_per_second
-        seconds = np.maximum(self.work / self.rate[:, 0], LEAST_SECONDS)
-        kept = np.where(among[:, 0], surplus[:, 0], 0.0)
-        best = np.where(among, surplus, -np.inf).max(axis=1)
-        nothing = np.minimum(np.minimum(0.0, kept), best) - back_usd[:, 0] / seconds
-        return np.where(self.has_held, nothing, 0.0)
 
 
 def _along(values: Any, then: IntArray) -> Any:
@@ -395,6 +358,6 @@ def _at(ends: End, then: IntArray) -> End:
     return End(*(_along(getattr(ends, each.name), then) for each in fields(End)))
 
 
-def _spread(draws: FloatArray) -> FloatArray:
+def spread(draws: FloatArray) -> FloatArray:
     """What is held, (K, J, 1), beside every candidate, (K, J, M)."""
     return np.repeat(draws[:, :, :1], draws.shape[2], axis=2)

@@ -23,7 +23,7 @@ class Segments:
 
     Attributes:
         job: whose step it is, (D,).
-        density: $ per second of surplus for one unit of scaled use, (D,).
+        rank: by which they are sorted, (D,).
         surplus: $ per second that the step adds, (D,).
         rate: useful examples a second that it adds, (D,).
         uses: of each limit that it adds, (R, D).
@@ -31,7 +31,7 @@ class Segments:
     """
 
     job: IntArray
-    density: FloatArray
+    rank: FloatArray
     surplus: FloatArray
     rate: FloatArray
     uses: FloatArray

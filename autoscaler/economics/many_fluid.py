@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaler.economics.fluid import settled
+from autoscaler.economics.fluid import kept_share, rank_of, settled
 from autoscaler.economics.fluid_run import Segments
 from autoscaler.economics.supply import BoolArray, IntArray
 from autoscaler.goodput.throughput import FloatArray
@@ -23,7 +23,8 @@ class Fluid:
     """n jobs as arrays: their D allocations in a row, those of each job together.
 
     `value_of_time` and `work` are (n,), `job`, `usd_per_second` and `rate` (D,), `uses` (R, D), as
-    those of `FluidJob`; `job` says whose each is and rises from 0, without a gap.
+    those of `FluidJob`; `job` says whose each is and rises from 0, without a gap. `held_uses` are
+    (R, n), 0 where nothing is held, `keeping_usd_per_second` and `starting_share` (n,).
     """
 
     value_of_time: FloatArray
@@ -32,6 +33,9 @@ class Fluid:
     usd_per_second: FloatArray
     rate: FloatArray
     uses: FloatArray
+    held_uses: FloatArray
+    keeping_usd_per_second: FloatArray
+    starting_share: FloatArray
 
     @cached_property
     def first(self) -> IntArray:
@@ -68,12 +72,16 @@ def _segments(jobs: Fluid, values: FloatArray, maximum: FloatArray) -> Segments:
     """
     count, limits = len(jobs.work), len(maximum)
     at_use, at_worth, at_rate = np.zeros(count), np.zeros(count), np.zeros(count)
+    at_kept = np.zeros(count)
     at_uses = np.zeros((limits, count))
     parts: list[tuple[NDArray[Any], ...]] = []
     earned = values[jobs.job] * jobs.rate - jobs.usd_per_second
-    rows = np.flatnonzero(earned > 0)
-    scaled = (jobs.uses[:, rows] / np.maximum(maximum, 1e-12)[:, None]).sum(axis=0)
-    steps = _Steps(rows, jobs.job[rows], scaled, earned[rows])
+    unit = 1.0 / np.maximum(maximum, 1e-12)[:, None]
+    every_scaled = (jobs.uses * unit).sum(axis=0)
+    kept = _kept(jobs, (jobs.held_uses * unit).sum(axis=0), every_scaled)
+    rows = np.flatnonzero(earned + kept > 0)
+    scaled = every_scaled[rows]
+    steps = _Steps(rows, jobs.job[rows], scaled, (earned + kept)[rows])
     free = steps.take(scaled <= 0)
     if len(free.rows):
         free = free.take(_highest(free.job, free.earned))
@@ -94,19 +102,29 @@ def _segments(jobs: Fluid, values: FloatArray, maximum: FloatArray) -> Segments:
         owner = corner.job
         uses = jobs.uses[:, corner.rows] - at_uses[:, owner]
         rate = jobs.rate[corner.rows]
-        parts.append((owner, slope[at], rise[at], rate - at_rate[owner], *uses))
+        gained = np.maximum(rise[at] - (kept[corner.rows] - at_kept[owner]), 0.0)
+        parts.append((owner, rank_of(slope[at]), gained, rate - at_rate[owner], *uses))
         at_use[owner], at_worth[owner] = corner.scaled, corner.earned
+        at_kept[owner] = kept[corner.rows]
         at_rate[owner], at_uses[:, owner] = rate, jobs.uses[:, corner.rows]
     columns = np.concatenate([np.empty((4 + limits, 0)), *map(np.array, parts)], axis=1)
     columns = columns[:, np.lexsort((columns[0], -columns[1]))]
     return Segments(
         job=columns[0].astype(np.int64),
-        density=columns[1],
+        rank=columns[1],
         surplus=columns[2],
         rate=columns[3],
         uses=columns[4:],
         base_rate=base,
     )
+
+
+def _kept(jobs: Fluid, held_scaled: FloatArray, scaled: FloatArray) -> FloatArray:
+    """Return what of keeping its place each allocation saves its job, $ per second, (D,)."""
+    job = jobs.job
+    share = kept_share(held_scaled[job], jobs.starting_share[job], scaled)
+    kept: FloatArray = jobs.keeping_usd_per_second[job] * share
+    return kept
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autoscaler.economics.displacing import (
+    LEAST_SECONDS,
+    Restart,
+    displacement_usd_per_second,
+    lost_share,
+)
 from autoscaler.economics.supply import BoolArray
 from autoscaler.economics.switching import Ground, cost_to_finish, done_meanwhile, switches
 from autoscaler.goodput.throughput import FloatArray
-
-# What is about to end is worth keeping for this long.
-LEAST_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +39,7 @@ def worth(
     without it would cost, elsewhere less by what it costs more to finish there, for each second
     that this takes. J has the prices of the limits and the costs of changing in it. Without those
     costs it is ``lambda G(b) - p(b)`` with lambda the least ``(v + p + sum_r mu_r(T) u_r) / G``.
+    Giving up what is held, or a boot that is under way, costs what `displacing` says.
 
     Args:
         at: from where it would change.
@@ -51,21 +55,34 @@ def worth(
     seconds = taken.ready_seconds + taken.pause_seconds + (work - done) / rate
     beyond = (cost - cost[among].min()) / np.maximum(seconds, LEAST_SECONDS)
     surplus = value_of_time + finish_prices @ candidates.uses - beyond
-    return Worth(surplus, _of_nothing(at, among, surplus, work))
+    if held is None:
+        return Worth(surplus, 0.0)
+    kept = float(surplus[held]) if among[held] else 0.0
+    highest = float(surplus[among].max())
+    for_limits = float(finish_prices @ candidates.uses[:, held])
+    lost = keeping_usd_per_second(at, value_of_time, work, for_limits)
+    sizes = candidates.sizes
+    share = lost_share(sizes, (sizes.offer[held], sizes.instances[held]), at.starting_instances)
+    return Worth(surplus - share * lost, min(0.0, kept, highest) - lost)
 
 
-def _of_nothing(at: Ground, among: BoolArray, surplus: FloatArray, work: float) -> float:
-    """Nothing, for a job that holds nothing.
+def keeping_usd_per_second(
+    at: Ground, value_of_time: float, work: float, for_limits: float = 0.0
+) -> float:
+    """Return what the job saves by keeping what it holds, $ per second; 0 if it holds nothing.
 
-    For another less than what it holds is worth, and less than the best that it might have, by
-    what coming back costs: where no limit is in the way, it is never dropped.
+    Where no limit is in the way, it is never dropped.
     """
-    candidates = at.candidates
-    held = candidates.held
+    candidates, held = at.candidates, at.candidates.held
     if held is None:
         return 0.0
     back = switches(at, None, np.array([held]))
-    back_usd = float(back.boot_usd[0] + back.pause_seconds[0] * candidates.usd_per_second[held])
-    seconds = max(work / float(candidates.rate[held]), LEAST_SECONDS)
-    kept = float(surplus[held]) if among[held] else 0.0
-    return min(0.0, kept, float(surplus[among].max())) - back_usd / seconds
+    restart = Restart(
+        ready_seconds=back.ready_seconds[0],
+        pause_seconds=back.pause_seconds[0],
+        boot_usd=back.boot_usd[0],
+        usd_per_second=candidates.usd_per_second[held],
+        left_seconds=work / candidates.rate[held],
+        is_starting=np.bool_(at.starting_instances > 0),
+    )
+    return float(displacement_usd_per_second(restart, value_of_time, for_limits))

@@ -90,6 +90,7 @@ class Ground:
         has_run: whether a start from nothing is one from a checkpoint.
         standby: instances of the one job that are paused beside what is held.
         may_stand_by: whether what is held is paused while another kind of instance is looked at.
+        starting_instances: how many of those held do not train yet.
     """
 
     candidates: Candidates
@@ -98,6 +99,7 @@ class Ground:
     has_run: bool
     standby: Standby | None = None
     may_stand_by: bool = True
+    starting_instances: int = 0
 
     @cached_property
     def start_seconds(self) -> FloatArray:

@@ -10,6 +10,7 @@ import numpy as np
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.aims import Aim, affordable, aim
 from autoscaler.economics.candidates import Candidates, candidates
+from autoscaler.economics.displacing import starting_instances
 from autoscaler.economics.exploration import (
     expected_cost,
     fewest,
@@ -124,6 +125,7 @@ def _wish(job: JobSnapshot, supply: Supply, room: FloatArray, most_times: float)
         has_run=job.spent_usd > 0,
         standby=standby_of_one(job, supply.terms.index),
         may_stand_by=job.study is None,
+        starting_instances=starting_instances(job),
     )
     prices = price_range(job, supply, most_times)
     asked = aim(job, at, supply, prices)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import chain, pairwise
 from typing import Any
 
@@ -11,13 +11,15 @@ import numpy as np
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.snapshot import JobSnapshot
+from autoscaler.economics.displacing import starting_share
 from autoscaler.economics.facts import Facts, facts_of
 from autoscaler.economics.fleet import Fleet, can_be_listed, fleets
 from autoscaler.economics.fleet_facts import fleet_facts, fleet_targets
+from autoscaler.economics.fleet_worth import keeping_of_jobs, worth_of_jobs
 from autoscaler.economics.many_fluid import Fluid, fluid_prices
 from autoscaler.economics.narrowing import narrowed
 from autoscaler.economics.supply import BoolArray, IntArray, Supply
-from autoscaler.economics.surplus import worth
+from autoscaler.economics.surplus import keeping_usd_per_second, worth
 from autoscaler.economics.wishes import Why, Wish, wish
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.contests import Holding, Standings
@@ -55,6 +57,7 @@ class _Bidders:
         usd_per_second: of each candidate, (J, M).
         rate: useful examples a second, (J, M).
         uses: of each limit, (R, J, M).
+        keeping_usd_per_second: what each saves by keeping what it holds, (J,).
         worth: finish prices (J, R) -> worth of each candidate, (J, M), and of nothing, (J,).
         targets: what each gets, (J,) -> as allocations.
         facts: the same and as allocations -> what the reason of each is made of.
@@ -69,6 +72,7 @@ class _Bidders:
     usd_per_second: FloatArray
     rate: FloatArray
     uses: FloatArray
+    keeping_usd_per_second: FloatArray
     worth: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
     targets: Callable[[IntArray], Sequence[Allocation | None]]
     facts: Callable[[IntArray, Sequence[Allocation | None]], Iterator[Facts]]
@@ -125,7 +129,8 @@ def _together(fleet: Fleet) -> _Bidders:
         usd_per_second=fleet.lists.usd_per_second,
         rate=fleet.rate,
         uses=fleet.uses,
-        worth=fleet.worth,
+        keeping_usd_per_second=keeping_of_jobs(fleet),
+        worth=lambda finish_prices: worth_of_jobs(fleet, finish_prices),
         targets=lambda given: fleet_targets(fleet, given),
         facts=lambda given, targets: fleet_facts(fleet, given, targets),
     )
@@ -151,6 +156,7 @@ def _alone(own: Wish) -> _Bidders:
         usd_per_second=every.usd_per_second[None],
         rate=every.rate[None],
         uses=every.uses[:, None],
+        keeping_usd_per_second=np.array([keeping_usd_per_second(own.at, own.bid, own.work)]),
         worth=worth_at,
         targets=targets,
         facts=lambda _, found: iter([facts_of(own, found[0])]),
@@ -203,18 +209,21 @@ def _finish_prices(
         parts.append(
             Fluid(
                 value_of_time=(group.bids * weights)[own],
+                starting_share=np.array([starting_share(job) for job in group.jobs])[own],
                 work=group.remaining[own],
                 job=number[at],
                 usd_per_second=group.usd_per_second[at, column] * weights[at],
                 rate=group.rate[at, column],
                 uses=group.uses[:, at, column],
+                held_uses=group.uses_of(group.held)[:, own],
+                keeping_usd_per_second=(group.keeping_usd_per_second * weights)[own],
             )
         )
     found = fluid_prices(
         Fluid(
             *(
                 _joined([getattr(part, name) for part in parts])
-                for name in ("value_of_time", "work", "job", "usd_per_second", "rate", "uses")
+                for name in (field.name for field in fields(Fluid))
             )
         ),
         room,

@@ -9,9 +9,10 @@ from functools import lru_cache
 import numpy as np
 
 from autoscaler.domain.allocation import Allocation
+from autoscaler.economics.displacing import starting_share
 from autoscaler.economics.fluid import FluidJob, finish_prices
 from autoscaler.economics.supply import Supply
-from autoscaler.economics.surplus import Worth, worth
+from autoscaler.economics.surplus import Worth, keeping_usd_per_second, worth
 from autoscaler.economics.wishes import Why, Wish
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.contests import Holding, Standings
@@ -77,7 +78,10 @@ def share_out(wishes: Sequence[Wish], supply: Supply, effort: Effort) -> Sharing
     """
     kept = kept_unknown(wishes, supply)
     room = supply.maximum - supply.uses(kept.values())
-    competing = [wish for wish in wishes if wish.eligible.any()]
+    competing = sorted(
+        (wish for wish in wishes if wish.eligible.any()),
+        key=lambda wish: (wish.job.submitted_seconds, wish.job.id),
+    )
     prices = finish_prices([_fluid(wish) for wish in competing], np.maximum(room, 0.0))
     shares = {wish.job.id: _share(wish, own) for wish, own in zip(competing, prices, strict=True)}
     made = award([_bid(share) for share in shares.values()], room, effort)
@@ -104,13 +108,16 @@ def kept_unknown(wishes: Sequence[Wish], supply: Supply) -> dict[str, Allocation
 
 @lru_cache(maxsize=512)
 def _fluid(wish: Wish) -> FluidJob:
-    every, which = wish.at.candidates, wish.eligible
+    every, which, weight = wish.at.candidates, wish.eligible, wish.job.weight
     return FluidJob(
-        value_of_time=wish.bid * wish.job.weight,
+        value_of_time=wish.bid * weight,
         work=wish.remaining,
-        usd_per_second=every.usd_per_second[which] * wish.job.weight,
+        usd_per_second=every.usd_per_second[which] * weight,
         rate=every.rate[which],
         uses=every.uses[:, which],
+        held_uses=None if every.held is None else every.uses[:, every.held],
+        keeping_usd_per_second=weight * keeping_usd_per_second(wish.at, wish.bid, wish.work),
+        starting_share=starting_share(wish.job),
     )
 
 

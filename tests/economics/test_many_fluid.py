@@ -18,7 +18,10 @@ def some_jobs(seed: int, count: int, limits: int) -> list[FluidJob]:
         uses = np.stack([size * (generator.random() < 0.8) for _ in range(limits)])
         price = generator.uniform(0.0, 0.5) * size
         work, value = generator.lognormal(4.0, 2.0), generator.uniform(0.1, 5.0)
-        found.append(FluidJob(value, work, price, rate, uses))
+        held = uses[:, generator.integers(len(size))] if generator.random() < 0.5 else None
+        keeping = 0.0 if held is None else generator.uniform(0.0, 2.0) * value
+        starting = generator.choice([0.0, 0.5, 1.0])
+        found.append(FluidJob(value, work, price, rate, uses, held, keeping, starting))
     return found
 
 
@@ -30,6 +33,12 @@ def together(jobs: list[FluidJob]) -> Fluid:
         usd_per_second=np.concatenate([job.usd_per_second for job in jobs]),
         rate=np.concatenate([job.rate for job in jobs]),
         uses=np.concatenate([job.uses for job in jobs], axis=1),
+        held_uses=np.stack(
+            [np.zeros(len(job.uses)) if job.held_uses is None else job.held_uses for job in jobs],
+            axis=1,
+        ),
+        keeping_usd_per_second=np.array([job.keeping_usd_per_second for job in jobs]),
+        starting_share=np.array([job.starting_share for job in jobs]),
     )
 
 

@@ -95,12 +95,27 @@ def test_one_that_is_as_well_off_to_stay_as_to_move_is_worth_as_much_here() -> N
     assert np.abs(np.diff(found)).max() < 0.02 * value
 
 
-def test_coming_back_costs_the_boot_and_the_checkpoint_over_what_is_left() -> None:
+def test_what_trains_is_given_up_for_the_boots_of_both_over_what_is_left() -> None:
     one = job(held=Allocation("local-small", 1, 1), instances=InstanceBounds(1, 1))
     at = ground_of(one, snapshot(one, offers=(SMALL,)))
     found = worth(at, at.candidates.allowed, 0.10 / 3600, FREE, 9000.0)
-    assert found.nothing * 3600 == pytest.approx(-(6 + 3) * 0.10 / 90)
+    paid, waited = 2 * 6 + 3, 2 * 6 + 3
+    assert found.nothing * 3600 == pytest.approx(-(paid * 0.10 + waited * 0.10) / 90)
     assert np.isfinite(worth(at, at.candidates.allowed, 0.10 / 3600, FREE, 0.0).nothing)
+
+
+def test_a_boot_under_way_is_given_up_for_the_boots_of_both_within_the_time_of_one() -> None:
+    one = job(held=Allocation("local-small", 2, 1), instances=InstanceBounds(1, 2))
+    at = ground_of(one, snapshot(one, offers=(SMALL,)))
+    settled = worth(at, at.candidates.allowed, 0.10 / 3600, FREE, 1e6)
+    one_boots = worth(
+        replace(at, starting_instances=1), at.candidates.allowed, 0.10 / 3600, FREE, 1e6
+    )
+    paid, waited = (2 * 6 + 3) * 0.20, (2 * 6 + 3) * 0.10
+    lost = (paid + waited) / 6 / 3600
+    assert one_boots.nothing == pytest.approx(-lost)
+    assert one_boots.surplus[1] == settled.surplus[1]
+    assert one_boots.surplus[0] == pytest.approx(settled.surplus[0] - lost / 2)
 
 
 def test_what_is_dearer_and_no_faster_is_worth_less_though_the_old_works_on_meanwhile() -> None:

@@ -121,10 +121,20 @@ def test_the_bid_that_wins_is_the_higher() -> None:
 
 def test_a_job_under_way_gives_way_to_a_limit_but_does_not_grow() -> None:
     booting = job("first", TWO, trained=ONE)
-    moment = snapshot(booting, job("second"), offers=(SMALL,), limits=[devices(2)])
+    moment = snapshot(booting, offers=(SMALL,), limits=[devices(1)])
     assert decisions(moment)["first"].target == ONE
     roomy = replace(moment, limits=(devices(8),))
     assert decisions(roomy)["first"].target == TWO
+
+
+def test_a_boot_under_way_is_finished_unless_what_replaces_it_is_worth_two() -> None:
+    booting = job("first", TWO, trained=ONE)
+    for value_usd_per_hour, target in ((0.1, TWO), (0.2, TWO), (5.0, None)):
+        other = job("second", objective=valued(value_usd_per_hour))
+        moment = snapshot(booting, other, offers=(SMALL,), limits=[devices(2)])
+        assert decisions(moment)["first"].target == target
+    settled = snapshot(job("first", TWO), job("second"), offers=(SMALL,), limits=[devices(2)])
+    assert decisions(settled)["first"].target == ONE
 
 
 def test_a_limit_that_was_lowered_takes_from_those_that_hold() -> None:

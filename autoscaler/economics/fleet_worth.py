@@ -1,0 +1,84 @@
+"""What all is worth to the jobs of a fleet: the same as `worth` says of one job.
+
+Arrays are as in `economics.fleet`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autoscaler.economics.displacing import (
+    LEAST_SECONDS,
+    Restart,
+    displacement_usd_per_second,
+    lost_share,
+    starting_instances,
+)
+from autoscaler.economics.fleet import Fleet, spread
+from autoscaler.economics.sizes import Sizes
+from autoscaler.economics.supply import IntArray
+from autoscaler.economics.switching import from_nothing, standing_usd
+from autoscaler.goodput.throughput import FloatArray
+
+
+def worth_of_jobs(fleet: Fleet, finish_prices: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return what each candidate is worth to each job with its bid, (J, M), and nothing, (J,).
+
+    `finish_prices` are what a unit of each limit is worth when each job finishes, (J, R).
+    """
+    bid, among = fleet.bid[:, None], fleet.choices.eligible
+    taken, ends = fleet.switches(bid), fleet.ends
+    for_limits = np.einsum("jr,rjm->jm", finish_prices, fleet.uses)
+    paid = ends.usd_per_second + for_limits
+    fixed = taken.boot_usd + for_limits * taken.new_share * taken.ready_seconds
+    fixed = fixed + standing_usd(taken, paid, bid)
+    work = np.broadcast_to(fleet.work[:, None], paid.shape)
+    meanwhile = fleet.meanwhile(taken)
+    cost = np.empty(paid.shape)
+    for block, seconds in fleet.blocks():
+        price = (paid + bid)[block] * seconds
+        done = np.minimum(meanwhile[block] / spread(seconds), work[block])
+        spent = done * spread(price) + (work[block] - done) * price
+        cost[block] = fixed[block] + spent.mean(axis=0)
+    done = np.minimum(meanwhile * fleet.rate[:, :1], work)
+    seconds = taken.ready_seconds + taken.pause_seconds + (work - done) / fleet.rate
+    least = np.where(among, cost, np.inf).min(axis=1)[:, None]
+    beyond = (cost - least) / np.maximum(seconds, LEAST_SECONDS)
+    return _less_what_is_lost(fleet, bid + for_limits - beyond, for_limits[:, 0])
+
+
+def keeping_of_jobs(fleet: Fleet, for_limits: FloatArray | float = 0.0) -> FloatArray:
+    """Return what each job saves by keeping what it holds, $ per second, (J,).
+
+    `for_limits` is what that uses of the limits, in $ per second, (J,).
+    """
+    back = from_nothing(fleet.held, fleet.restart_seconds)
+    restart = Restart(
+        ready_seconds=back.ready_seconds[:, 0],
+        pause_seconds=back.pause_seconds[:, 0],
+        boot_usd=back.boot_usd[:, 0],
+        usd_per_second=fleet.held.usd_per_second[:, 0],
+        left_seconds=fleet.work / fleet.rate[:, 0],
+        is_starting=_starting(fleet) > 0,
+    )
+    lost = displacement_usd_per_second(restart, fleet.bid, for_limits)
+    return np.where(fleet.has_held, lost, 0.0)
+
+
+def _less_what_is_lost(
+    fleet: Fleet, surplus: FloatArray, for_limits: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    among, lists = fleet.choices.eligible, fleet.lists
+    lost = keeping_of_jobs(fleet, for_limits)
+    kept = np.where(among[:, 0], surplus[:, 0], 0.0)
+    best = np.where(among, surplus, -np.inf).max(axis=1)
+    nothing = np.minimum(np.minimum(0.0, kept), best) - lost
+    sizes = Sizes(lists.offer, lists.instances, lists.devices_used)
+    held = lists.offer[:, :1], lists.instances[:, :1]
+    share = lost_share(sizes, held, _starting(fleet)[:, None])
+    return surplus - share * lost[:, None], np.where(fleet.has_held, nothing, 0.0)
+
+
+def _starting(fleet: Fleet) -> IntArray:
+    """Return how many instances that each job holds do not train yet, (J,)."""
+    return np.array([starting_instances(job) for job in fleet.jobs], dtype=np.int64)

@@ -1,0 +1,170 @@
+"""Jobs that wait for a few devices of a simulated cloud, on a clock that is passed in.
+
+The controller, the policy and the cloud are those of the product; the agents are of this module.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from numpy.random import Generator
+
+from autoscaler.clock import VirtualClock
+from autoscaler.controller.assembly import ControllerParts, assemble
+from autoscaler.controller.finishing import COMPLETE_FACT
+from autoscaler.controller.settings import ControllerSettings
+from autoscaler.domain.instance import CloudState, Desired, HeldInstance, InstancePhase
+from autoscaler.domain.job import InstanceBounds, JobSpec
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.offer import Limit, LimitUnit, Offer, Purchase
+from autoscaler.policies.base import Policy
+from autoscaler.store.memory.store import memory_store
+from providers.local.settings import default_catalogue
+from providers.simulated.cloud import SimulatedCloud
+from providers.simulated.provider import SimulatedProvider
+from providers.simulated.settings import SimulatedSettings
+from tests.controller.world import AtOnce, Lights
+
+START_SECONDS = 1_000_000.0
+
+
+class _ForEver:
+    """Spot instances that are told to be reclaimed now and then, and never are."""
+
+    def draw_seconds(self, chance: Generator) -> float:
+        return 1e12
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job that is submitted `after_seconds`, and is done once it has run for `run_seconds`."""
+
+    name: str
+    after_seconds: float = 0.0
+    run_seconds: float = 12.0
+    objective: Objective = Objective()
+    maximum: int = 4
+    phase: InstancePhase = InstancePhase.STARTING
+
+
+@dataclass(frozen=True)
+class Ended:
+    """When a job ended, in seconds from the start, and how many instances were launched for it."""
+
+    after_seconds: float
+    launches: int
+
+
+def local_offers(boot_seconds: float) -> tuple[Offer, ...]:
+    """Return what `castor serve` sells of one machine."""
+    return default_catalogue(boot_seconds)
+
+
+def machines(count: int, boot_seconds: float) -> tuple[Offer, ...]:
+    """Return machines of one device each that jobs share."""
+    return tuple(
+        replace(
+            default_catalogue(boot_seconds)[0],
+            id=f"machine-{number}",
+            purchase=Purchase.RESERVED,
+            usd_per_hour=Decimal(0),
+            shared=True,
+        )
+        for number in range(count)
+    )
+
+
+class FewDevices:
+    """One deployment whose scripts open no session: their instances start until they are done."""
+
+    def __init__(
+        self, policy: Policy, offers: Sequence[Offer], devices: int, tick_seconds: float = 1.0
+    ) -> None:
+        self.clock = VirtualClock(START_SECONDS)
+        self.store = memory_store()
+        self._tick_seconds = tick_seconds
+        self.is_shared = any(offer.shared for offer in offers)
+        limits = () if self.is_shared else (Limit("devices", LimitUnit.DEVICES, devices),)
+        spot = {offer.id: _ForEver() for offer in offers if offer.purchase is Purchase.SPOT}
+        settings = SimulatedSettings(tuple(offers), limits, lifetimes=spot)
+        self.cloud = SimulatedProvider(
+            SimulatedCloud(settings, self.clock), self.store.settings.controller_id()
+        )
+        parts = ControllerParts(
+            store=self.store,
+            providers={self.cloud.name: self.cloud},
+            policy=policy,
+            lighthouses=Lights(),
+            workers=AtOnce(),
+            clock=self.clock,
+            user_data=lambda held: "",
+        )
+        self._controller = assemble(parts, ControllerSettings())
+        self._began_seconds: dict[str, float] = {}
+        self._jobs: dict[str, Submitted] = {}
+
+    def run(self, jobs: Sequence[Submitted], most_seconds: float) -> dict[str, Ended]:
+        """Run until all jobs have ended, or for so long; return what became of those that have."""
+        waiting = sorted(jobs, key=lambda job: job.after_seconds)
+        while self.passed_seconds <= most_seconds:
+            while waiting and waiting[0].after_seconds <= self.passed_seconds:
+                self._submit(waiting.pop(0))
+            self._agents_speak()
+            self._controller.tick(self.clock.now())
+            if not waiting and not self.store.jobs.alive():
+                break
+            self.clock.advance(self._next_seconds(waiting) - self.clock.now())
+        return dict(self._ended())
+
+    @property
+    def passed_seconds(self) -> float:
+        """Seconds since the start."""
+        return self.clock.now() - START_SECONDS
+
+    def _next_seconds(self, waiting: Sequence[Submitted]) -> float:
+        """Return the end of this tick, or the next event of the cloud or arrival before it."""
+        event_seconds = self.cloud.next_event_seconds()
+        moments = [self.clock.now() + self._tick_seconds]
+        moments += [] if event_seconds is None else [event_seconds]
+        moments += [START_SECONDS + job.after_seconds for job in waiting[:1]]
+        return max(min(moments), math.nextafter(self.clock.now(), math.inf))
+
+    def _submit(self, job: Submitted) -> None:
+        spec = JobSpec(
+            job.name,
+            ("sleep", str(job.run_seconds)),
+            objective=job.objective,
+            instances=InstanceBounds(maximum=job.maximum),
+            requested_devices=1 if self.is_shared else None,
+        )
+        self._jobs[self.store.jobs.add(spec, self.clock.now()).id] = job
+
+    def _agents_speak(self) -> None:
+        states = {seen.id: seen.state for seen in self.cloud.instances()}
+        for held in self.store.instances.alive():
+            if held.cloud_id and states.get(held.cloud_id) is CloudState.RUNNING:
+                self._speak(held)
+
+    def _speak(self, held: HeldInstance) -> None:
+        job, now_seconds = self._jobs[held.job], self.clock.now()
+        if held.desired is Desired.ABSENT:
+            self.store.instances.record_node(held.id, InstancePhase.DRAINED, now_seconds)
+            return
+        began_seconds = self._began_seconds.setdefault(held.id, now_seconds)
+        is_done = now_seconds - began_seconds >= job.run_seconds - 1e-6
+        facts = {COMPLETE_FACT: str(now_seconds)} if is_done else {}
+        self.store.instances.record_node(held.id, job.phase, now_seconds, facts)
+
+    def _ended(self) -> list[tuple[str, Ended]]:
+        found = []
+        for job, submitted in self._jobs.items():
+            ended_seconds = self.store.jobs.get(job).ended_seconds
+            every = self.store.instances.of_job(job, include_ended=True)
+            launches = sum(held.launched_seconds is not None for held in every)
+            if ended_seconds is not None:
+                ended = Ended(ended_seconds - START_SECONDS, launches)
+                found.append((submitted.name, ended))
+        return found
