@@ -199,13 +199,17 @@ def piece_seconds(profile: Profile, choices: Sequence[Choice]) -> FloatArray:
     ends = profile.epoch_end_examples
     starts = np.concatenate([[0.0], ends[:-1]])
     cuts = max(1, -(-_LEAST_PIECES // len(ends)))
-    table = np.stack([_epoch_goodput(profile, choice) for choice in choices], axis=1)
+    noises: dict[int, FloatArray] = {}
+    table = np.stack([_epoch_goodput(profile, choice, noises) for choice in choices], axis=1)
     whole = (ends - starts)[:, None] / table
     return np.repeat(whole / cuts, cuts, axis=0)
 
 
-def _epoch_goodput(profile: Profile, choice: Choice) -> FloatArray:
-    """Useful examples a second in each epoch, (E,)."""
+def _epoch_goodput(profile: Profile, choice: Choice, noises: dict[int, FloatArray]) -> FloatArray:
+    """Return useful examples a second in each epoch, (E,).
+
+    `noises` are the noise scales by batch that are known already; others are added.
+    """
     placement = (choice.used,) * choice.instances
     devices = choice.used * choice.instances
     kind = choice.machine.kind
@@ -223,7 +227,10 @@ def _epoch_goodput(profile: Profile, choice: Choice) -> FloatArray:
         batch = split_batch(total, devices, largest)
         times = profile.step_times(kind, placement, batch.device)
         throughput = total / times.accumulated_seconds(batch.accumulation)
-        noise = np.array([profile.noise_scale(float(at) + 1e-6, total) for at in starts])
+        if total not in noises:
+            scales = [profile.noise_scale(float(start) + 1e-6, total) for start in starts]
+            noises[total] = np.array(scales)
+        noise = noises[total]
         best = np.maximum(best, throughput * efficiency(noise, profile.initial_batch, total))
     return best
 
