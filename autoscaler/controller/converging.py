@@ -13,7 +13,7 @@ from autoscaler.controller.false_starts import false_starts, in_vain_everywhere
 from autoscaler.controller.lingering import Lingering
 from autoscaler.controller.market import Market
 from autoscaler.controller.networks import is_at_the_door
-from autoscaler.controller.standby import Standby
+from autoscaler.controller.standby import Standby, replaced_by_recall
 from autoscaler.domain.allocation import Allocation, Placement
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
@@ -74,8 +74,9 @@ class Converging:
         stay: frozenset[str] = frozenset()
         if is_there and not decision.release_first:
             stay = self.standby.kept(decision, wanted, now_seconds)
+        replaced = replaced_by_recall(others)
         for held in others:
-            may_go = decision.release_first or is_there or held.stands_by
+            may_go = decision.release_first or is_there or held.stands_by or held.id in replaced
             if may_go and held.id not in stay:
                 self._store.instances.release(held.id, now_seconds)
 

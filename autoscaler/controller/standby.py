@@ -71,7 +71,7 @@ class Standby:
             return frozenset()
         standing = [held for held in others if held.stands_by]
         if not standing:
-            standing = [held for held in others if self._may_pause(held, target)]
+            standing = _last_ordered([held for held in others if self._may_pause(held, target)])
             self._pause(decision, standing, now_seconds)
         return frozenset(held.id for held in standing)
 
@@ -126,3 +126,32 @@ class Standby:
             f"for {STANDBY_SECONDS:.0f} s at most"
         )
         self._store.events.add(Event(now_seconds, "standby", text, decision.job))
+
+
+def replaced_by_recall(instances: Sequence[HeldInstance]) -> frozenset[str]:
+    """Return the ids of instances that a job left by calling others back, which train again.
+
+    They go at once, also where the job is to move on to a third offer by then: otherwise both
+    would train together until that is there, at the pace of the slower ones.
+    """
+    recalled = [
+        held
+        for held in instances
+        if held.is_recalled and not held.stands_by and held.phase is InstancePhase.TRAINING
+    ]
+    last = max(recalled, key=lambda held: (held.ordered_seconds, held.id), default=None)
+    if last is None:
+        return frozenset()
+    return frozenset(
+        held.id
+        for held in instances
+        if held.offer != last.offer and held.ordered_seconds < last.ordered_seconds
+    )
+
+
+def _last_ordered(instances: Sequence[HeldInstance]) -> list[HeldInstance]:
+    """Return the instances of the offer that was ordered or called back last."""
+    if not instances:
+        return []
+    last = max(instances, key=lambda held: (held.ordered_seconds, held.id))
+    return [held for held in instances if held.offer == last.offer]

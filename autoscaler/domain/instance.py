@@ -162,6 +162,11 @@ class HeldInstance:
         return self.desired is Desired.PRESENT and self.standby_ends_seconds is not None
 
     @property
+    def is_recalled(self) -> bool:
+        """Whether its job called it back from standby."""
+        return bool(self.facts.get(RECALLED_FACT))
+
+    @property
     def ordered_seconds(self) -> float:
         """When its job wanted it last: by its order, or by calling it back from standby."""
         return max(self.requested_seconds, float(self.facts.get(RECALLED_FACT) or 0.0))

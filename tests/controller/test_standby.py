@@ -234,6 +234,31 @@ def test_paused_instances_are_paid_for(pair: World) -> None:
     assert pair.cloud.billed_usd() - before == pytest.approx(Decimal("0.29") * 2 / 3600)
 
 
+def test_what_was_looked_at_leaves_also_where_the_job_moves_on_to_a_third_offer(
+    pair: World,
+) -> None:
+    """Or the instance that was too slow would train on beside the one called back."""
+    pair.cloud.sold = (*pair.cloud.sold, replace(offer("third", 1, "0.05"), device_kind="tpu"))
+    job = looking(pair)
+    pair.tick(1)
+    measure(pair, job)
+    pair.wish(job, 1)
+    pair.tick(1, agents=False)
+    pair.agents_speak()
+    pair.wish(job, 1, "third")
+    pair.tick(1, agents=False)
+    desired = {
+        held.offer: (held.desired, held.stands_by) for held in pair.store.instances.of_job(job)
+    }
+    assert desired == {
+        "small": (Desired.PRESENT, False),
+        "large": (Desired.ABSENT, False),
+        "third": (Desired.PRESENT, False),
+    }
+    pair.tick(6)
+    assert standing(pair, job) == ["small"], "of two offers the last one stands by"
+
+
 class Seen:
     """A policy that keeps the last snapshot and goes on as before."""
 
