@@ -188,11 +188,20 @@ def why(
     number: Annotated[int, typer.Option("-n", help="How many of the last decisions.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """Print what was decided for a job, and the numbers it was decided by."""
-    from autoscaler.cli.tables import print_decisions
+    """Print what was decided for a job, and the numbers it was decided by.
+
+    An alarm at the end says that measured step times contradict the model behind these numbers;
+    `castor status JOB --json` has it as `alarm`.
+    """
+    from autoscaler.cli.tables import alarm_text, print_decisions
+    from autoscaler.clock import SystemClock
     from autoscaler.wire.connection import connect
 
-    print_decisions(connect().decisions(job, number), job, as_json)
+    client = connect()
+    print_decisions(client.decisions(job, number), job, as_json)
+    alarm = None if as_json else client.job(job).alarm
+    if alarm is not None:
+        print(alarm_text(alarm, SystemClock().now()))
 
 
 @app.command("set")

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from autoscaler.cli.tables import (
     JobsTable,
+    alarm_text,
     checkpoint_words,
     clock_time,
     counted,
@@ -79,6 +80,8 @@ def overview(jobs: Sequence[JobView], fleet: FleetView, now_seconds: float) -> R
             parts.append(Text(f"{job.id}: {job.cause}", style="red"))
         if job.trouble is not None:
             parts.append(Text(f"{job.id}: {job.trouble}", style="red"))
+        if job.alarm is not None:
+            parts.append(Text(f"{job.id}: {alarm_text(job.alarm, now_seconds)}", style="yellow"))
         parts.extend(Text(f"{job.id}: {text}", style="yellow") for text in job.false_starts)
         if (hint := silence_hint(job, now_seconds)) is not None:
             parts.append(Text(f"{job.id}: {hint}", style="yellow"))
@@ -116,6 +119,8 @@ def job_detail(job: JobView, trouble: str | None, now_seconds: float) -> Rendera
         parts.append(Text(hint, style="yellow"))
     if job.trouble is not None:
         parts.append(Text(f"trouble of this job: {job.trouble}", style="red"))
+    if job.alarm is not None:
+        parts.append(Text(alarm_text(job.alarm, now_seconds), style="yellow"))
     if trouble and not job.phase.is_final:
         parts.append(Text(f"trouble: {trouble}", style="red"))
     if job.hands_off is not None:

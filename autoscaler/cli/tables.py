@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autoscaler.cli.output import print_json
+from autoscaler.domain.alarm import ModelAlarm
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
 from autoscaler.goodput.draws import is_usable
@@ -189,6 +190,12 @@ def checkpoint_words(job: JobView) -> str:
     if job.phase.is_final:
         return f"checkpoints, if it saved any, are in {job.checkpoint_directory}"
     return f"it has reported no checkpoint yet; they go to {job.checkpoint_directory}"
+
+
+def alarm_text(alarm: ModelAlarm, now_seconds: float) -> str:
+    """Return an alarm in words, with how long its condition has lasted."""
+    lasted = format_duration(max(now_seconds - alarm.since_seconds, 0.0))
+    return f"alarm for {lasted}: {alarm.text}"
 
 
 def print_decisions(decisions: Sequence[DecisionView], of: str, as_json: bool) -> None:

@@ -35,6 +35,7 @@ from autoscaler.controller.studies import StudySnapshots
 from autoscaler.controller.study_spending import StudyBudgets, StudySpending
 from autoscaler.controller.troubles import Troubles
 from autoscaler.controller.upkeep import Upkeep
+from autoscaler.domain.alarm import ModelAlarm
 from autoscaler.domain.instance import HeldInstance, by_job
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.lives import Lives
@@ -99,6 +100,7 @@ class ControllerStatus:
     strays: frozenset[str] = frozenset()
     study_troubles: Mapping[str, str] = field(default_factory=dict)
     job_troubles: Mapping[str, str] = field(default_factory=dict)
+    alarms: Mapping[str, ModelAlarm] = field(default_factory=dict)
     hands_off: str | None = None
     failed_plans: int = 0
     solver_failures: int = 0
@@ -384,6 +386,7 @@ class Controller:
             **self._job_troubles.by_subject(),
             **{job: f"{UNPLANNED}: {entry.reason}" for job, entry in unplanned},
         }
+        self.status.alarms = self._snapshots.alarms
         of_studies = (f"study {name}: {each}" for name, each in self.status.study_troubles.items())
         self.status.trouble = (
             "; ".join(filter(None, (observed.trouble, self._planning_trouble, *of_studies)))

@@ -17,6 +17,7 @@ from autoscaler.controller.holdings import (
     trained_allocation,
 )
 from autoscaler.controller.market import Market
+from autoscaler.controller.model_alarms import ModelAlarms
 from autoscaler.controller.models import Models
 from autoscaler.controller.news import standing
 from autoscaler.controller.programs import Programs, informed
@@ -25,6 +26,7 @@ from autoscaler.controller.step_times import KnownStepTimes
 from autoscaler.controller.studies import StudySnapshots
 from autoscaler.controller.switching_costs import switching_costs
 from autoscaler.controller.troubles import error_text
+from autoscaler.domain.alarm import ModelAlarm
 from autoscaler.domain.allocation import Allocation, Placement
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase, by_job
@@ -81,6 +83,12 @@ class Snapshots:
         self._shares = settings.shares
         self._taken: dict[str, tuple[object, JobSnapshot]] = {}
         self._left_out: Mapping[str, str] = {}
+        self._alarms = ModelAlarms(store)
+
+    @property
+    def alarms(self) -> Mapping[str, ModelAlarm]:
+        """Jobs whose measured step times contradict their model, by id."""
+        return self._alarms.raised
 
     @property
     def left_out(self) -> Mapping[str, str]:
@@ -159,6 +167,7 @@ class Snapshots:
         times = self._step_times.of(job, memory)
         models = self._models.of(job, times.all, usable, now_seconds)
         self._programs.learn(job, times.own, now_seconds)
+        self._alarms.check(job, times.own, models, instances, now_seconds)
         stands = standing(job, instances, models, now_seconds), around.weights[job.id]
         before = self._taken.get(job.id)
         if not around.anew and before is not None and before[0] == stands:
@@ -205,6 +214,7 @@ class Snapshots:
         self._step_times.forget(kept)
         self._models.forget(kept)
         self._programs.forget(kept)
+        self._alarms.forget(kept)
 
 
 def job_snapshot(

@@ -17,6 +17,7 @@ from autoscaler.goodput.coordinates import to_theta
 from autoscaler.goodput.draws import DRAWS, normals, size_normals
 from autoscaler.goodput.formulas import parameters_of
 from autoscaler.goodput.likelihood import (
+    CURVE_LOG_DEVIATION,
     Measurements,
     Weights,
     assumed_weights,
@@ -35,9 +36,6 @@ from autoscaler.goodput.throughput import FloatArray, Predictor
 ITERATIONS = 60
 # Of what the next step would gain, in squared standard deviations of the posterior.
 TOLERANCE = 1e-5
-# Of what the formula can't say of a device batch: the seconds of a micro-step are seldom as
-# linear in its examples as it has them.
-CURVE_LOG_DEVIATION = 0.15
 # A size that is slower than predicted by this log error, a factor of 2, takes two reports.
 DOUBTED_LOG_ERROR = 0.7
 

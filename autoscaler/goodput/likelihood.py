@@ -31,6 +31,9 @@ ROW_LOG_DEVIATION = 0.05
 STEP_LOG_DEVIATION = 0.15
 SIZE_LOG_DEVIATION = 0.10
 BATCH_LOG_DEVIATION = 0.05
+# Log standard deviation of a device batch from the formula beyond the error of its size: the
+# seconds of a micro-step are seldom as linear in its examples as the formula has them.
+CURVE_LOG_DEVIATION = 0.15
 # Of the errors of rows and of sizes. With 4, a row that is a factor of 10 off the level of its
 # size has next to no weight, and so has a size that is a factor of 10 off the formula.
 DEGREES_OF_FREEDOM = 4.0

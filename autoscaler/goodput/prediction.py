@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import exp
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +16,13 @@ from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.goodput.batch import Throughputs, batch_log_errors, throughputs
 from autoscaler.goodput.draws import size_normals
 from autoscaler.goodput.formulas import predictor_of
-from autoscaler.goodput.likelihood import SIZE_LOG_DEVIATION, Measurements, measurements
+from autoscaler.goodput.likelihood import (
+    CURVE_LOG_DEVIATION,
+    ROW_LOG_DEVIATION,
+    SIZE_LOG_DEVIATION,
+    Measurements,
+    measurements,
+)
 from autoscaler.goodput.throughput import FloatArray, Predictor
 
 
@@ -32,6 +39,10 @@ def goodput_draws(
     The arguments are those of `goodput_table`; the bounds count as they are on the model's kind.
     """
     return throughput_draws(model, bounds, instances, devices).goodput(noise_examples)
+
+
+# Standard deviations of a normal on either side of its central 90 %.
+_CENTRAL_90 = 1.645
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,6 +128,32 @@ def prediction_error(model: ThroughputModel, observations: Sequence[StepObservat
     is_latest = data.is_latest @ data.groups[: len(data.sizes), : len(observations)]
     weights = is_latest / data.variance[: len(observations)]
     return float(np.sqrt(np.average(_log_errors(model, point, data) ** 2, weights=weights)))
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedStep:
+    """Step time that a model predicts, with the central 90 % of the prediction."""
+
+    seconds: float
+    least_seconds: float
+    most_seconds: float
+
+
+def predicted_step(model: ThroughputModel, observation: StepObservation) -> PredictedStep:
+    """Return the step time predicted for the configuration of an observation.
+
+    The range has in it what is not known of the parameters and the size, what a single batch may
+    be off, and the error of a measurement.
+    """
+    place = observation.instances, observation.devices
+    batch = observation.device_batch
+    seconds = predictor_of(model.draws).step_seconds(*place, batch, observation.accumulation)
+    logs = np.log(seconds).ravel() + size_log_errors(model, place[0], place[1])[:, 0]
+    if model.batch_errors is not None:
+        logs = logs + batch_log_errors(model.batch_errors, np.array([batch]))
+    deviation = float(np.sqrt(logs.var() + CURVE_LOG_DEVIATION**2 + ROW_LOG_DEVIATION**2))
+    centre, reach = float(logs.mean()), _CENTRAL_90 * deviation
+    return PredictedStep(exp(centre), exp(centre - reach), exp(centre + reach))
 
 
 def _log_errors(model: ThroughputModel, point: Predictor, data: Measurements) -> FloatArray:

@@ -80,6 +80,7 @@ class Views:
             priority=job.spec.priority,
             person=job.spec.person,
             trouble=None if job.phase.is_final else self._status.job_troubles.get(job.id),
+            alarm=None if job.phase.is_final else self._status.alarms.get(job.id),
         )
 
     def instance(self, held: HeldInstance) -> InstanceView:

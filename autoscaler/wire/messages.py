@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 
 from pydantic import ConfigDict
 
+from autoscaler.domain.alarm import ModelAlarm
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.goodput import StepParameters
 from autoscaler.domain.instance import InstancePhase
@@ -100,7 +101,8 @@ class JobView:
     `hands_off` says why what is decided for it is not done, if it is not. `weight` is how many
     times what it gains counts where jobs compete, by `person`'s share and its `priority`. A job
     with a `study` is one of its trials. `trouble` is what fails for this job now, if anything:
-    its planning, an order or a release.
+    its planning, an order or a release. `alarm` says that its measured step times contradict the
+    model that it is planned by.
     """
 
     id: str
@@ -130,6 +132,7 @@ class JobView:
     person: str | None = None
     study: str | None = None
     trouble: str | None = None
+    alarm: ModelAlarm | None = None
 
 
 @dataclass(frozen=True, slots=True)

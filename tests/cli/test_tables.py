@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from decimal import Decimal
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from autoscaler.cli.app import app
 from autoscaler.cli.comparison import print_comparison
 from autoscaler.cli.live import job_detail, print_whole
 from autoscaler.cli.tables import JobsTable, costs_table, objective_text
+from autoscaler.domain.alarm import AlarmCode, ModelAlarm
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobPhase
 from autoscaler.domain.objective import Objective
@@ -82,6 +87,25 @@ def test_what_fails_for_a_job_is_shown(capsys: pytest.CaptureFixture[str]) -> No
     job = replace(JOB, phase=JobPhase.RUNNING, trouble="can't be planned: int too large")
     print_whole(job_detail(job, None, 3_740.0))
     assert "trouble of this job: can't be planned: int too large\n" in capsys.readouterr().out
+
+
+def test_an_alarm_of_a_job_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "measured 11 s a step, predicted 1.2 s (0.9-1.6) at 4 x large"
+    alarm = ModelAlarm(AlarmCode.MODEL_CONTRADICTED, words, 3_000.0, 11.0, 1.2, 0.9, 1.6)
+    job = replace(JOB, phase=JobPhase.RUNNING, alarm=alarm)
+    print_whole(job_detail(job, None, 3_300.0))
+    assert f"alarm for 5m: {words}\n" in capsys.readouterr().out
+
+
+def test_why_ends_with_the_alarm_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --json it prints decisions alone, as before."""
+    alarm = ModelAlarm(AlarmCode.MODEL_CONTRADICTED, "measured 11 s", 3_000.0, 11.0, 1.2, 0.9, 1.6)
+    job = replace(JOB, phase=JobPhase.RUNNING, alarm=alarm)
+    client = SimpleNamespace(decisions=lambda job, number: (), job=lambda name: job)
+    monkeypatch.setattr("autoscaler.wire.connection.connect", lambda: client)
+    lines = CliRunner().invoke(app, ["why", "job"]).stdout.splitlines()
+    assert lines[-1].endswith(": measured 11 s") and lines[-1].startswith("alarm for ")
+    assert json.loads(CliRunner().invoke(app, ["why", "job", "--json"]).stdout) == []
 
 
 def test_an_ended_job_s_deadline_counts_from_its_end() -> None:

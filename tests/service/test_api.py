@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from autoscaler.cli.live import overview
+from autoscaler.domain.alarm import AlarmCode, ModelAlarm
 from autoscaler.domain.errors import (
     Conflict,
     SpecError,
@@ -123,6 +124,17 @@ def test_a_freeze_is_set_shown_and_released(api: Api) -> None:
     client.unfreeze()
     api.world.tick(1)
     assert client.fleet().hands_off is None and client.job("job").hands_off is None
+
+
+def test_a_model_that_its_own_step_times_contradict_is_shown(api: Api) -> None:
+    api.client.submit(SPEC)
+    code = AlarmCode.MODEL_CONTRADICTED
+    alarm = ModelAlarm(code, "measured 11 s a step", 1.0, 11.0, 1.2, 0.9, 1.6)
+    api.world.controller.status.alarms = {"job": alarm}
+    assert api.client.job("job").alarm == alarm
+    headers = {"Authorization": "Bearer the owner's token"}
+    text = httpx.get(api.url + "/v1/jobs/job", headers=headers).text
+    assert '"code":"model-contradicted"' in text
 
 
 def test_offers_can_not_be_named_before_any_are_known(api: Api) -> None:
