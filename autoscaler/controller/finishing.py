@@ -10,9 +10,11 @@ from collections.abc import Iterable
 
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobRecord
+from autoscaler.domain.report import Ending
 
 COMPLETE_FACT = "complete"
 DONE_FACT = "done"
+ENDING_FACT = "ending"
 
 _AT_WORK = (
     InstancePhase.PREPARING,
@@ -32,6 +34,25 @@ def has_done_its_part(held: HeldInstance, job: JobRecord) -> bool:
 def is_over(job: JobRecord, instances: Iterable[HeldInstance]) -> bool:
     """Training has come to its end in this attempt; `instances` are all that the job ever had."""
     return any(has_done_its_part(held, job) for held in instances)
+
+
+def ending_of(job: JobRecord, completed: Iterable[HeldInstance]) -> tuple[str, str]:
+    """Return the kind of event and the words for a job that its replicas have `completed`."""
+    endings = {held.facts.get(ENDING_FACT, Ending.COMPLETE) for held in completed}
+    if Ending.COMPLETE in endings:
+        return "finished", "its training is complete"
+    if Ending.EARLY not in endings:
+        return "exited", "its script exited with status 0; it opened no training session"
+    report = job.report
+    if report is None:
+        return "ended early", "its script exited with status 0 before it had trained a step"
+    total = report.total_examples
+    of_total = "" if total is None else f" of {total:,.0f}"
+    return (
+        "ended early",
+        f"its script exited with status 0 after {report.progress_examples:,.0f}{of_total} "
+        "examples: its training is not complete",
+    )
 
 
 def at_work(job: JobRecord, instances: Iterable[HeldInstance]) -> list[HeldInstance]:

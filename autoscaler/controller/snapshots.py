@@ -21,6 +21,7 @@ from autoscaler.controller.model_alarms import ModelAlarms
 from autoscaler.controller.models import Models
 from autoscaler.controller.news import standing
 from autoscaler.controller.programs import Programs, informed
+from autoscaler.controller.sessions import bounds_without_session, is_without_session
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.step_times import KnownStepTimes
 from autoscaler.controller.studies import StudySnapshots
@@ -240,6 +241,8 @@ def job_snapshot(
     waits = job.retry_seconds is not None and job.retry_seconds > now_seconds
     away = false_starts(store, job.id, now_seconds)
     bounds = _elsewhere(spec.instances, offers, away, held) if away else spec.instances
+    if is_without_session(job, instances, now_seconds):
+        bounds = bounds_without_session(bounds)
     spent = Ledger(store.ledger.entries(job.id)).spent(job.id, now_seconds)
     snapshot = JobSnapshot(
         id=job.id,

@@ -6,7 +6,13 @@ import logging
 from collections.abc import Sequence
 
 from autoscaler.controller.calls import Lighthouses, Workers
-from autoscaler.controller.finishing import COMPLETE_FACT, at_work, has_done_its_part, is_over
+from autoscaler.controller.finishing import (
+    COMPLETE_FACT,
+    at_work,
+    ending_of,
+    has_done_its_part,
+    is_over,
+)
 from autoscaler.controller.job_budget import budget_cause, is_job_budget_used_up
 from autoscaler.controller.keeper import LighthouseKeeper
 from autoscaler.controller.leaving import end_seconds
@@ -141,8 +147,10 @@ class Upkeep:
         if busy and now_seconds - first_seconds < self._settings.completion_seconds:
             return
         self._store.jobs.set_phase(job.id, JobPhase.RUNNING, now_seconds)
-        self._store.jobs.set_phase(job.id, JobPhase.FINISHED, now_seconds)
-        self._tell(now_seconds, "finished", "its training is complete", job.id)
+        kind, text = ending_of(job, completed)
+        cause = None if kind == "finished" else text
+        self._store.jobs.set_phase(job.id, JobPhase.FINISHED, now_seconds, cause)
+        self._tell(now_seconds, kind, text, job.id)
 
     def is_finishing(self, job: JobRecord, now_seconds: float) -> bool:
         """There is nothing to plan: some have done their part and some are at it, or it is a trial

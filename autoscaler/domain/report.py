@@ -112,6 +112,18 @@ class TrainingReport:
     skipped_steps: int = 0
 
 
+class Ending(StrEnum):
+    """How a script that exited with status 0 has ended.
+
+    COMPLETE: training reached its total. EARLY: the script opened a session and ended before its
+    total. WITHOUT_SESSION: the script opened no session.
+    """
+
+    COMPLETE = "complete"
+    EARLY = "early"
+    WITHOUT_SESSION = "without session"
+
+
 class FailureReason(StrEnum):
     """Reason of a failure that the training process itself reports."""
 

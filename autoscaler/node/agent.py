@@ -43,7 +43,6 @@ _log = logging.getLogger(__name__)
 TURN_SECONDS: Final = 0.25
 STOP_BEFORE_RECLAIM_SECONDS: Final = 3.0
 KILL_BEFORE_RECLAIM_SECONDS: Final = 1.0
-STEPS_NOTED_GROWTH: Final = 1.1
 
 
 class Agent:
@@ -286,13 +285,11 @@ class Agent:
         for report in self._trainer.hear():
             self._outbox.add_report(report)
             self._outputs.hear(report)
-        start, steps = self._state.start, self._trainer.steps
+        start = self._state.start
         if start is None or start.has_ended:
             return
-        if self._trainer.is_done and not start.is_done:
-            start = self._note(is_done=True)
-        if steps > start.steps * STEPS_NOTED_GROWTH:  # some hundred times in a long life
-            self._note(steps=steps)
+        if (learnt := self._trainer.learnt(start)) != start:
+            self._save(start=learnt)
 
     def _see_end_of_preparation(self) -> None:
         preparation = self._preparation
@@ -329,7 +326,7 @@ class Agent:
         if exit_code is None:  # an earlier agent died before it could start it
             self._save(start=None)
         elif self._trainer.has_completed(start):
-            self._save(start=ended, is_complete=True)
+            self._save(start=replace(ended, ending=self._trainer.ending(start)), is_complete=True)
         elif exit_code == 0 or start.is_leaving or self._drains:
             self._save(start=ended)
         else:
@@ -352,6 +349,8 @@ class Agent:
             is_complete=self._state.is_complete,
             reclaim_seconds=self._reclaim_seconds,
             job=assignment.job,
+            has_session=start is not None and start.has_session,
+            ending=None if start is None else start.ending,
         )
 
     def _phase(self) -> InstancePhase:

@@ -50,6 +50,7 @@ class Word(Enum):
     LEFT = auto()
     DONE = auto()
     FINISHED = auto()
+    ENDED_EARLY = auto()
     DIVERGED = auto()
 
 
@@ -80,6 +81,7 @@ class Line:
         self._connections: list[socket.socket] = []
         self._setup: TrainingSetup | None = None
         self._directive: TrainingDirective | None = None
+        self._has_caller = False
         self._server = listen(path)
         threading.Thread(target=self._accept, name="castor-line", daemon=True).start()
 
@@ -100,6 +102,15 @@ class Line:
             self._directive = directive
             for connection in self._connections:
                 self._say_directive(connection)
+
+    def forget_caller(self) -> None:
+        """Let nobody have connected: before another start of the script."""
+        self._has_caller = False
+
+    @property
+    def has_caller(self) -> bool:
+        """Whether a process has connected since `forget_caller`."""
+        return self._has_caller
 
     def answer(self, answer: TrialAnswer) -> None:
         """Tell the trial's worker an answer."""
@@ -126,6 +137,7 @@ class Line:
             connection, _ = self._server.accept()
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_TIMEOUT)
             with self._lock:
+                self._has_caller = True
                 self._connections.append(connection)
                 if self._setup is not None:
                     _say(connection, "setup", asdict(self._setup))
@@ -184,7 +196,7 @@ def parse_message(line: bytes) -> Message | TrialCall | MeterReading | None:
             case "done":
                 return Word.DONE
             case "finished":
-                return Word.FINISHED
+                return Word.FINISHED if message.get("is_complete", True) else Word.ENDED_EARLY
             case "diverged":
                 return Word.DIVERGED
     except _NO_MESSAGE as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.report import (
+    Ending,
     Failure,
     MembershipPause,
     StepObservation,
@@ -29,6 +30,8 @@ class Standing:
     is_complete: bool = False
     reclaim_seconds: float | None = None
     job: str | None = None
+    has_session: bool = False
+    ending: Ending | None = None
 
 
 class Outbox:
@@ -134,6 +137,8 @@ class Outbox:
             reclaim_seconds=standing.reclaim_seconds,
             notes=tuple(self._notes),
             job=standing.job,
+            has_session=standing.has_session,
+            ending=standing.ending,
         )
         self._report = self._failure = None
         self._notes = []

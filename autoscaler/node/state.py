@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autoscaler.domain.report import Failure
+from autoscaler.domain.report import Ending, Failure
 from autoscaler.wire.codec import decode, encode
 from autoscaler.wire.messages import Assignment, NodeReply, Wanted
 
@@ -31,7 +31,8 @@ class Start:
     """One start of the script. What it printed is in the log from `log_offset` on.
 
     `steps` are those it is known to have made. `is_leaving`: it was told to, so that no end is a
-    failure. `is_done`: its part is over, and not the job. `has_ended`: its end was taken note of.
+    failure. `is_done`: its part is over, and not the job. `has_ended`: its end was taken note of,
+    and `ending` says how, where it ended well. `has_session`: it has opened a session.
     """
 
     attempt: int
@@ -42,6 +43,8 @@ class Start:
     is_leaving: bool = False
     is_done: bool = False
     has_ended: bool = False
+    has_session: bool = False
+    ending: Ending | None = None
 
     @property
     def has_stepped(self) -> bool:

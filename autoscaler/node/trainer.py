@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
-from autoscaler.domain.report import Failure, FailureReason, TrainingReport
+from autoscaler.domain.report import Ending, Failure, FailureReason, TrainingReport
 from autoscaler.domain.training import SOCKET_VARIABLE, TrainingDirective, TrainingSetup
 from autoscaler.node.instance import Instance
 from autoscaler.node.line import Line, Stepped, Word
@@ -15,6 +16,8 @@ from autoscaler.node.post_mortem import post_mortem
 from autoscaler.node.process import kill_marked
 from autoscaler.node.state import Prepared, Start
 from autoscaler.wire.messages import Assignment
+
+STEPS_NOTED_GROWTH: Final = 1.1
 
 
 class Trainer:
@@ -25,6 +28,7 @@ class Trainer:
         self._line = line
         self._process = instance.process(instance.disk.training)
         self._words: set[Word] = set()
+        self._is_trial = False
         self.steps = 0
 
     @property
@@ -54,6 +58,7 @@ class Trainer:
             OSError: no process can be started.
         """
         self._words.clear()
+        self._line.forget_caller()
         self._line.direct(TrainingDirective())
         self.answer(assignment, prepared, start)
         orders = Orders(self._instance, assignment, prepared)
@@ -62,6 +67,7 @@ class Trainer:
     def answer(self, assignment: Assignment, prepared: Prepared, start: Start) -> None:
         """Answer the training process when it connects, one of an earlier agent too."""
         self.steps = start.steps
+        self._is_trial = assignment.spec.study is not None
         setup = _training_setup(self._instance, assignment, start)
         self._line.open_to(setup, prepared.user)
 
@@ -105,16 +111,25 @@ class Trainer:
         """How it ended; None if it never ran, or runs."""
         return self._process.exit_code
 
-    @property
-    def is_done(self) -> bool:
-        """It said that its part is over, and the job's end is for another to tell."""
-        return Word.DONE in self._words
+    def learnt(self, start: Start) -> Start:
+        """Return `start` with what was heard of it since; few changes of its steps count."""
+        has_session = start.has_session or self._line.has_caller
+        steps = self.steps if self.steps > start.steps * STEPS_NOTED_GROWTH else start.steps
+        is_done = start.is_done or Word.DONE in self._words
+        return replace(start, has_session=has_session, steps=steps, is_done=is_done)
+
+    def ending(self, start: Start) -> Ending:
+        """Return how a script that has exited with status 0 has ended."""
+        if self._is_trial or Word.FINISHED in self._words:
+            return Ending.COMPLETE
+        return Ending.EARLY if start.has_session else Ending.WITHOUT_SESSION
 
     def has_completed(self, start: Start) -> bool:
         """Its end, well and of its own accord, is the end of the job."""
         if self.exit_code != 0 or Word.LEFT in self._words or start.is_done:
             return False
-        return Word.FINISHED in self._words or not start.is_leaving
+        has_ended = not self._words.isdisjoint({Word.FINISHED, Word.ENDED_EARLY})
+        return has_ended or not start.is_leaving
 
     def failure(self, start: Start) -> Failure:
         """Its end, as the failure that it is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -9,10 +10,20 @@ from fastapi.concurrency import run_in_threadpool
 
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
-from autoscaler.controller.finishing import COMPLETE_FACT, DONE_FACT
+from autoscaler.controller.finishing import COMPLETE_FACT, DONE_FACT, ENDING_FACT
 from autoscaler.controller.leaving import script_seconds
 from autoscaler.controller.lingering import needs_light
 from autoscaler.controller.networks import waits_outside
+from autoscaler.controller.sessions import (
+    FIRST_START_FACT,
+    SESSION_FACT,
+    SESSIONLESS_TEXT,
+    UNOPENED_FACT,
+    first_starter,
+    has_opened_session,
+    is_without_session,
+    session_facts,
+)
 from autoscaler.domain.errors import (
     NotAllowed,
     NotFound,
@@ -73,6 +84,7 @@ class Nodes:
         self._least_drain_seconds = least_drain_seconds
         self._identities = Identities({} if verifiers is None else verifiers)
         self._bells = Bells()
+        self._first_start = threading.Lock()
 
     def join(self, request: JoinRequest) -> JoinReply:
         """Let an instance in, and tell it its work.
@@ -181,11 +193,15 @@ class Nodes:
             facts[DONE_FACT] = str(report.attempt)
         if report.is_complete and COMPLETE_FACT not in held.facts:
             facts[COMPLETE_FACT] = str(now_seconds)
+        if report.ending is not None:
+            facts[ENDING_FACT] = report.ending.value
+        facts |= session_facts(held, report.phase, report.has_session, now_seconds)
         after = self._store.instances.record_node(
             held.id, report.phase, now_seconds, facts, job, report.transfer
         )
         if after.job == job:
             self._take_in(after, report, now_seconds)
+            self._tell_of_no_session(after, now_seconds)
         self._take_in_of_instance(after, report, now_seconds)
         for text in refused:
             self._once(after, "report refused", f"{after.id}: {text}", now_seconds)
@@ -291,7 +307,25 @@ class Nodes:
             return True
         own = self._store.instances.of_job(held.job)
         is_complete = any(COMPLETE_FACT in each.facts for each in own)
-        return not is_complete and not waits_outside(held, own)
+        if is_complete or waits_outside(held, own):
+            return False
+        job = self._store.jobs.get(held.job)
+        return has_opened_session(job, own) or self._starts_first(held)
+
+    def _starts_first(self, held: HeldInstance) -> bool:
+        """Whether an instance is the one that runs the script before it has opened a session."""
+        with self._first_start:
+            chosen = first_starter(self._store.instances.of_job(held.job))
+            if chosen is None:
+                chosen = self._store.instances.note(held.id, {FIRST_START_FACT: "1"})
+            return chosen.id == held.id
+
+    def _tell_of_no_session(self, held: HeldInstance, now_seconds: float) -> None:
+        if UNOPENED_FACT not in held.facts or SESSION_FACT in held.facts:
+            return
+        every = self._store.instances.of_job(held.job, include_ended=True)
+        if is_without_session(self._store.jobs.get(held.job), every, now_seconds):
+            self._once(held, "no session", SESSIONLESS_TEXT, now_seconds)
 
     def _drain_seconds(self, job: JobRecord) -> float:
         return script_seconds(self._store, job, self._least_drain_seconds)

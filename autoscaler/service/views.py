@@ -10,6 +10,7 @@ from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.false_starts import false_starts, in_vain_everywhere
 from autoscaler.controller.forecasts import FixedSize
 from autoscaler.controller.outlook import predicted_goodput
+from autoscaler.controller.sessions import session_note
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.offer import is_stale
@@ -70,7 +71,7 @@ class Views:
             eta_seconds=_eta_seconds(job, predicted),
             decision=decision_view(entries[0]) if entries else None,
             attempt=job.attempt,
-            cause=job.cause,
+            cause=job.cause or session_note(job, instances, now_seconds),
             last_lines=job.last_lines,
             checkpoint_directory=self._assignments.checkpoint_place(job),
             events=self._events(job.id) if with_events else (),

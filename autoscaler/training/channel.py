@@ -83,9 +83,12 @@ class Channel:
         """Tell that this replica has left at a step boundary, as it was asked to."""
         self._send({"kind": "left"})
 
-    def finished(self) -> None:
-        """Tell that the job's training is complete and its state saved."""
-        self._send({"kind": "finished"})
+    def finished(self, is_complete: bool = True) -> None:
+        """Report that the job has ended and its state is saved.
+
+        `is_complete`: training has reached its total.
+        """
+        self._send({"kind": "finished", "is_complete": is_complete})
 
     def done(self) -> None:
         """Tell that this replica's part is over; the deciding one tells when the job's is."""

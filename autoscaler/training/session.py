@@ -220,7 +220,7 @@ class TrainingSession:
             reporter.metrics.update({name: float(value) for name, value in metrics.items()})
 
     def finish(self) -> None:
-        """Save the state, tell that training is complete, and leave. Called by `session`.
+        """Save the state, report whether training is complete, and leave. Called by `session`.
 
         The deciding replica does, once it has saved; the others only have done their part: it
         may fail, or be lost, while they have gone.
@@ -238,7 +238,10 @@ class TrainingSession:
             if parts.reporter is not None:
                 parts.reporter.report(is_due=True)
             if parts.channel is not None and self._watch is None:
-                parts.channel.finished() if self.has_last_word else parts.channel.done()
+                if self.has_last_word:
+                    parts.channel.finished(self._is_complete)
+                else:
+                    parts.channel.done()
         finally:
             self._depart()
         self.model = parts.reducer.model
@@ -256,6 +259,10 @@ class TrainingSession:
             self._parts.channel.close()
         with suppress(RuntimeError):  # what was wrong before is what is told
             self._parts.crew.abandon(self._parts.reducer)
+
+    @property
+    def _is_complete(self) -> bool:
+        return self._total is not None and self._is_past(self._total)
 
     def _plan(self, epochs: int) -> None:
         self._total = self._parts.total_examples or float(epochs * self._examples)

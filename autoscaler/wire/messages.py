@@ -22,7 +22,7 @@ from autoscaler.domain.job import InstanceBounds, JobPhase, JobSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action
-from autoscaler.domain.report import Failure, TrainingReport
+from autoscaler.domain.report import Ending, Failure, TrainingReport
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.transfer import TransferCount
 
@@ -313,7 +313,8 @@ class NodeReport:
     another to tell. `is_complete`: the script has ended well, and the job with it. All of it but
     `reclaim_seconds` and `notes` is of `job`; agents that know of one job only name none.
     `transfer` is what the instance has counted until now, or until it left that job; agents that
-    do not count tell none.
+    do not count tell none. `has_session`: the script has opened a training session. `ending` says
+    how a script that `is_complete` has ended; agents of before name none.
     """
 
     instance: str
@@ -329,6 +330,8 @@ class NodeReport:
     notes: tuple[str, ...] = ()
     job: str | None = None
     transfer: TransferCount | None = None
+    has_session: bool = False
+    ending: Ending | None = None
 
 
 class Wanted(StrEnum):

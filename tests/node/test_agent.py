@@ -13,7 +13,7 @@ import pytest
 
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobSpec
-from autoscaler.domain.report import Failure, FailureReason
+from autoscaler.domain.report import Ending, Failure, FailureReason
 from autoscaler.wire.messages import NodeReport, Wanted
 from tests.node.controller import FakeController
 from tests.node.site import STEADY, LaunchedInstance, Site, wait_until
@@ -152,6 +152,29 @@ def test_a_script_that_fails_tells_why_and_waits_for_the_next_attempt(site: Site
     assert len(instance.starts()) == 2
     assert controller.reports[-1].attempt == 2
     assert len(controller.failures) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "environment", "ending", "has_session"),
+    [
+        ((), {"STEPS": "5"}, Ending.COMPLETE, True),
+        ((), {"STEPS": "50", "EXITS_AT": "5"}, Ending.EARLY, True),
+        (("echo", "hello"), {}, Ending.WITHOUT_SESSION, False),
+    ],
+)
+def test_how_a_script_that_exits_with_status_0_has_ended_is_reported(
+    site: Site,
+    command: tuple[str, ...],
+    environment: dict[str, str],
+    ending: Ending,
+    has_session: bool,
+) -> None:
+    controller = site.serve(job(*command, **environment))
+    instance = site.launch()
+    wait_until(lambda: instance.is_complete, "the end")
+    wait_until(lambda: controller.reports[-1].is_complete, "its report")
+    assert controller.reports[-1].ending is ending
+    assert any(report.has_session for report in controller.reports) == has_session
 
 
 def test_a_script_whose_training_diverged_reports_that_reason(site: Site) -> None:

@@ -62,10 +62,11 @@ def test_each_hears_the_other(path: Path, channel: Channel) -> None:
     channel.left()
     channel.done()
     channel.finished()
+    channel.finished(is_complete=False)
     channel.diverged()
     heard = []
-    wait_until(lambda: heard.extend(line.hear()) or len(heard) == 6)
-    words = [Word.LEFT, Word.DONE, Word.FINISHED, Word.DIVERGED]
+    wait_until(lambda: heard.extend(line.hear()) or len(heard) == 7)
+    words = [Word.LEFT, Word.DONE, Word.FINISHED, Word.ENDED_EARLY, Word.DIVERGED]
     assert heard == [Stepped(3), REPORT, *words]
     assert news.is_set()
 

@@ -66,12 +66,15 @@ class Heard(Channel):
     def __init__(self, directory: Path) -> None:
         self.said: list[str] = []
         self.steps: list[int] = []
+        self.is_complete: bool | None = None
         super().__init__(str(directory / "nobody.sock"), SystemClock())
 
     def _send(self, message: Any) -> None:
         self.said.append(message["kind"])
         if message["kind"] == "stepped":
             self.steps.append(message["steps"])
+        if message["kind"] == "finished":
+            self.is_complete = message["is_complete"]
 
 
 def under_castor(

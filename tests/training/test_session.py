@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import subprocess
 import sys
@@ -355,6 +356,17 @@ def test_a_script_that_takes_no_batch_ends_well(tmp_path: Path) -> None:
     job, _, channel = under_castor(tmp_path, script(*_model(), Numbered()), VirtualClock())
     job.finish()
     assert channel.said == ["finished"]
+
+
+@pytest.mark.parametrize(("steps", "is_complete"), [(0, False), (3, False), (100, True)])
+def test_training_is_complete_where_it_has_reached_its_total(
+    tmp_path: Path, steps: int, is_complete: bool
+) -> None:
+    job, _, channel = under_castor(tmp_path, script(*_model(), Numbered()), VirtualClock())
+    for inputs, _ in itertools.islice(job.batches(epochs=1), steps):
+        job.step(job.model(inputs).mean())
+    job.finish()
+    assert channel.is_complete is is_complete
 
 
 def test_the_steps_of_this_start_are_told(tmp_path: Path) -> None:

@@ -33,6 +33,9 @@ for step in range(1, steps + 1):
     if step == fail_at and "DIVERGES" in os.environ:
         channel.diverged()
         channel.close()
+    if os.environ.get("EXITS_AT") == str(step):
+        channel.close()
+        sys.exit(0)
     if step == fail_at:
         raise ValueError(f"step {step} is one too many")
     channel.stepped(step, step)

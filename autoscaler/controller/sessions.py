@@ -1,0 +1,84 @@
+"""Whether a job's script has opened a training session.
+
+A script that opens none can't be one training on several instances: each of them would train by
+itself. Until a session was opened one instance alone runs the script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from autoscaler.domain.instance import HeldInstance, InstancePhase
+from autoscaler.domain.job import InstanceBounds, JobRecord
+
+SESSION_FACT: Final = "session"
+UNOPENED_FACT: Final = "without session since"
+FIRST_START_FACT: Final = "first start"
+GRACE_SECONDS: Final = 60.0
+
+SESSIONLESS_TEXT: Final = (
+    "its script has opened no session, so it runs on one instance and reports no progress: "
+    "see docs/training.md"
+)
+
+_HAS_LEFT: Final = (InstancePhase.DRAINED, InstancePhase.ENDED)
+
+
+def session_facts(
+    held: HeldInstance, phase: InstancePhase, has_session: bool, now_seconds: float
+) -> dict[str, str]:
+    """Return the new facts of an instance that reports its phase, and a session or none."""
+    if has_session:
+        return {} if SESSION_FACT in held.facts else {SESSION_FACT: str(now_seconds)}
+    runs = phase is InstancePhase.STARTING
+    return {UNOPENED_FACT: str(now_seconds)} if runs and UNOPENED_FACT not in held.facts else {}
+
+
+def has_opened_session(job: JobRecord, instances: Iterable[HeldInstance]) -> bool:
+    """Return whether the job's script has ever opened one; `instances` are all it has had.
+
+    A trial's worker opens one for its objective where that trains.
+    """
+    if job.spec.study is not None or job.report is not None:
+        return True
+    return any(SESSION_FACT in held.facts for held in instances)
+
+
+def is_without_session(
+    job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
+) -> bool:
+    """Return whether the script has run for longer than the grace period without a session."""
+    if has_opened_session(job, instances):
+        return False
+    since_seconds = (
+        float(held.facts[UNOPENED_FACT])
+        for held in instances
+        if UNOPENED_FACT in held.facts and held.phase is InstancePhase.STARTING
+    )
+    return any(now_seconds - seconds >= GRACE_SECONDS for seconds in since_seconds)
+
+
+def first_starter(instances: Iterable[HeldInstance]) -> HeldInstance | None:
+    """Return the instance that starts the script before any session was opened, if chosen."""
+    return next(
+        (
+            held
+            for held in instances
+            if FIRST_START_FACT in held.facts and held.phase not in _HAS_LEFT
+        ),
+        None,
+    )
+
+
+def bounds_without_session(bounds: InstanceBounds) -> InstanceBounds:
+    """Return the bounds of a job whose script has opened no session: one instance."""
+    return replace(bounds, minimum=1, maximum=1)
+
+
+def session_note(
+    job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
+) -> str | None:
+    """Return the words for a job whose script runs without a session, or None."""
+    return SESSIONLESS_TEXT if is_without_session(job, instances, now_seconds) else None

@@ -1,0 +1,115 @@
+"""Scripts that open no session run on one instance, and how scripts end is told by type."""
+
+from __future__ import annotations
+
+import pytest
+
+from autoscaler.controller.sessions import GRACE_SECONDS, SESSIONLESS_TEXT
+from autoscaler.controller.snapshots import job_snapshot
+from autoscaler.domain.instance import HeldInstance, InstancePhase
+from autoscaler.domain.job import JobPhase
+from autoscaler.domain.report import Ending
+from autoscaler.wire.client import NodeClient
+from autoscaler.wire.messages import JoinRequest
+from tests.service.conftest import Api
+from tests.service.instances import joined, node_report, training_report
+
+
+def _two(api: Api) -> tuple[tuple[HeldInstance, NodeClient], ...]:
+    held, node = joined(api)
+    api.world.wish("job", 2)
+    api.world.tick(2, agents=False)
+    (second,) = (each for each in api.world.store.instances.of_job("job") if each.id != held.id)
+    api.authentication.issue(second)
+    other = api.node()
+    other.join(JoinRequest(api.authentication.join_token(second), second.id))
+    return (held, node), (second, other)
+
+
+def _may_start(held: HeldInstance, node: NodeClient) -> bool:
+    return node.heartbeat(node_report(held, phase=InstancePhase.READY)).may_start
+
+
+def test_one_instance_runs_the_script_until_it_has_opened_a_session(api: Api) -> None:
+    (held, node), (second, other) = _two(api)
+    assert _may_start(second, other), "whoever asks first"
+    assert not _may_start(held, node)
+    other.heartbeat(node_report(second, phase=InstancePhase.STARTING))
+    assert not _may_start(held, node)
+    other.heartbeat(node_report(second, phase=InstancePhase.STARTING, has_session=True))
+    assert _may_start(held, node)
+
+
+def test_another_starts_the_script_where_the_first_was_lost(api: Api) -> None:
+    (held, node), (second, other) = _two(api)
+    assert _may_start(held, node)
+    node.heartbeat(node_report(held, phase=InstancePhase.DRAINED))
+    assert _may_start(second, other)
+
+
+def test_a_job_that_has_reported_starts_on_all_its_instances(api: Api) -> None:
+    (held, node), (second, other) = _two(api)
+    node.heartbeat(node_report(held, reports=(training_report(),)))
+    assert _may_start(second, other)
+
+
+def test_a_script_without_a_session_is_said_to_be_so_and_gets_one_instance(api: Api) -> None:
+    held, node = joined(api)
+    node.heartbeat(node_report(held, phase=InstancePhase.STARTING))
+    assert api.client.job("job").cause is None
+    api.world.clock.advance(GRACE_SECONDS)
+    node.heartbeat(node_report(held, phase=InstancePhase.STARTING))
+    job = api.client.job("job")
+    assert job.cause == SESSIONLESS_TEXT
+    assert [event.text for event in job.events if event.kind == "no session"] == [job.cause]
+    store = api.world.store
+    record, instances = store.jobs.get("job"), store.instances.of_job("job")
+    now_seconds = api.world.clock.now()
+    snapshot = job_snapshot(store, record, instances, (), {}, now_seconds)
+    assert (snapshot.instances.minimum, snapshot.instances.maximum) == (1, 1)
+    node.heartbeat(node_report(held, phase=InstancePhase.STARTING, has_session=True))
+    assert api.client.job("job").cause is None
+    instances = store.instances.of_job("job")
+    snapshot = job_snapshot(store, record, instances, (), {}, now_seconds)
+    assert snapshot.instances.maximum == 2
+
+
+@pytest.mark.parametrize(
+    ("ending", "has_trained", "kind", "cause"),
+    [
+        (Ending.COMPLETE, True, "finished", None),
+        (None, True, "finished", None),
+        (
+            Ending.EARLY,
+            True,
+            "ended early",
+            "its script exited with status 0 after 320 of 3,200 examples: its training is not "
+            "complete",
+        ),
+        (
+            Ending.EARLY,
+            False,
+            "ended early",
+            "its script exited with status 0 before it had trained a step",
+        ),
+        (
+            Ending.WITHOUT_SESSION,
+            False,
+            "exited",
+            "its script exited with status 0; it opened no training session",
+        ),
+    ],
+)
+def test_the_end_of_a_job_says_what_happened(
+    api: Api, ending: Ending | None, has_trained: bool, kind: str, cause: str | None
+) -> None:
+    held, node = joined(api)
+    reports = (training_report(),) if has_trained else ()
+    node.heartbeat(node_report(held, reports=reports))
+    node.heartbeat(node_report(held, phase=InstancePhase.DRAINED, is_complete=True, ending=ending))
+    api.world.tick(1, agents=False)
+    job = api.client.job("job")
+    assert job.phase is JobPhase.FINISHED
+    assert job.cause == cause
+    texts = [event.text for event in job.events if event.kind == kind]
+    assert texts == [cause or "its training is complete"]
