@@ -5,11 +5,13 @@ Fields are called as study files call them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job_rules import (
+    MOST_EXAMPLES,
     MOST_INSTANCES,
     MOST_RETRIES,
     require_valid_job,
@@ -19,12 +21,19 @@ from autoscaler.domain.rules import (
     require_at_most,
     require_count,
     require_line,
+    require_number,
     require_positive,
 )
 from autoscaler.domain.study import StudySpec
+from autoscaler.domain.terms import StudyTerms, TrialProgress
+from autoscaler.domain.text import quoted
+from autoscaler.domain.trial import GivenAnswer, TrialCall
 
 MOST_TRIALS: Final = 1_000_000
 LONGEST_STUDY_SECONDS: Final = 1e9
+MOST_NUMBER: Final = 1 << 53
+_MOST_RUNGS: Final = 1_000
+_DIRECTIONS: Final = ("minimize", "maximize")
 _MOST_PARAMETERS: Final = 1_000
 _MOST_DIRECTIONS: Final = 10
 
@@ -50,3 +59,56 @@ def require_valid_study(study: StudySpec) -> None:
         require_valid_job(replace(study.job, study=None))
     except SpecError as error:
         raise SpecError(error.message, f"job.{error.field}") from None
+
+
+def require_valid_statement(terms: StudyTerms, trials: Sequence[TrialProgress]) -> None:
+    """Check what the driver of a study states of it and of its trials.
+
+    Values that an objective reported may be any numbers: they are not checked.
+
+    Raises:
+        SpecError: a value can't be used; its `field` is that of the statement.
+    """
+    require_valid_objective(terms.objective)
+    require_count(len(terms.directions), "terms.directions", _MOST_DIRECTIONS)
+    for direction in terms.directions:
+        if direction not in _DIRECTIONS:
+            raise SpecError(f"must be minimize or maximize, not {quoted(direction)}", "directions")
+    if terms.to_begin is not None:
+        require_count(terms.to_begin, "terms.to_begin", MOST_NUMBER, least=0)
+    if terms.full_work is not None:
+        require_positive(terms.full_work, "terms.full_work", MOST_EXAMPLES)
+    require_at_most(len(terms.later), "terms.later", _MOST_RUNGS)
+    for rung in terms.later:
+        require_count(rung.trials, "terms.later.trials", MOST_NUMBER, least=0)
+        require_number(rung.work, "terms.later.work", 0.0, MOST_EXAMPLES)
+    for trial in trials:
+        require_line(trial.job, "trials.job")
+        require_number(trial.progress, "trials.progress", 0.0, MOST_EXAMPLES)
+        if trial.decided_at is not None:
+            require_number(trial.decided_at, "trials.decided_at", 0.0, MOST_EXAMPLES)
+        for progress, _ in trial.reports:
+            require_number(progress, "trials.reports", 0.0, MOST_EXAMPLES)
+
+
+def require_valid_answers(answers: Sequence[GivenAnswer]) -> None:
+    """Check to which calls of trials answers belong.
+
+    Raises:
+        SpecError: as `require_valid_statement`.
+    """
+    for given in answers:
+        require_line(given.job, "answers.job")
+        require_count(given.incarnation, "answers.incarnation", MOST_NUMBER)
+        require_count(given.answer.number, "answers.answer.number", MOST_NUMBER)
+
+
+def require_valid_calls(incarnation: int, calls: Sequence[TrialCall]) -> None:
+    """Check the numbers of what a trial tells and asks.
+
+    Raises:
+        SpecError: as `require_valid_statement`.
+    """
+    require_count(incarnation, "incarnation", MOST_NUMBER)
+    for call in calls:
+        require_count(call.number, "calls.number", MOST_NUMBER)

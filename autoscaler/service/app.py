@@ -24,7 +24,8 @@ from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.service.answers import answer
-from autoscaler.service.authentication import Authentication
+from autoscaler.service.authentication import NO_TOKEN, Authentication
+from autoscaler.service.door import Door
 from autoscaler.service.files import Bundles, Logs
 from autoscaler.service.nodes import Nodes
 from autoscaler.service.plans import plan_view
@@ -62,6 +63,8 @@ from autoscaler.wire.node_reports import read_node_report
 from autoscaler.wire.plan_messages import PlanView
 
 _LONGEST_WAIT_SECONDS = 25.0
+_LARGEST_OFFSET = 1 << 53
+_TOO_LARGE = 413
 _STATUS: dict[type[CastorError], int] = {
     errors.NotAllowed: 401,
     errors.UnknownJob: 404,
@@ -71,6 +74,7 @@ _STATUS: dict[type[CastorError], int] = {
     errors.SpecError: 422,
     errors.Unavailable: 503,
     errors.StoreError: 503,
+    errors.ProviderError: 503,
 }
 
 
@@ -102,11 +106,14 @@ def create_app(rooms: Rooms, version: str) -> FastAPI:
 
     def token(credentials: HTTPAuthorizationCredentials | None = Depends(bearer)) -> str:
         if credentials is None:
-            raise NotAllowed("a token is needed: set CASTOR_TOKEN")
+            raise NotAllowed(NO_TOKEN)
         return credentials.credentials
 
     def person(presented: str = Depends(token)) -> str:
         return rooms.authentication.person(presented)
+
+    def require_known(path: str, presented: str | None) -> None:
+        rooms.authentication.require_known(path, presented)
 
     app.include_router(_jobs(rooms, person))
     app.include_router(results_router(rooms.store, rooms.results, person))
@@ -115,6 +122,7 @@ def create_app(rooms: Rooms, version: str) -> FastAPI:
     app.include_router(drivers_router(rooms.studies, person))
     app.include_router(study_files_router(rooms.studies, person))
     app.include_router(_nodes(rooms, token))
+    app.add_middleware(Door, check=require_known, refuse=_refusal)
     return app
 
 
@@ -299,7 +307,7 @@ def _nodes(rooms: Rooms, token: Callable[..., str]) -> APIRouter:
     @router.post("/logs")
     async def append_log(
         request: Request,
-        offset: int = Query(ge=0),
+        offset: int = Query(ge=0, le=_LARGEST_OFFSET),
         job: str | None = None,
         held: HeldInstance = Depends(writing),
     ) -> Response:
@@ -313,7 +321,11 @@ def _nodes(rooms: Rooms, token: Callable[..., str]) -> APIRouter:
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    """A refusal with the name of its error, which the client raises again."""
+    return _refusal(error)
+
+
+def _refusal(error: Exception) -> Response:
+    """Return the answer that names an error, which the client raises again."""
     status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
     field = error.field if isinstance(error, SpecError) else None
     fault = Fault(type(error).__name__, str(error), field)
@@ -329,5 +341,6 @@ async def _refuse_malformed(request: Request, error: Exception) -> Response:
 
 async def _refuse_unknown(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    fault = Fault("CastorError", f"{request.method} {request.url.path}: {error.detail}")
+    kind = "SpecError" if error.status_code == _TOO_LARGE else "CastorError"
+    fault = Fault(kind, f"{request.method} {request.url.path}: {error.detail}")
     return Response(encode(Fault, fault), error.status_code, media_type="application/json")

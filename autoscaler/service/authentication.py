@@ -25,7 +25,10 @@ from autoscaler.store.store import Store
 OWNER = "owner"
 JOIN_SECONDS = 900.0
 
+NO_TOKEN = "a token is needed: set CASTOR_TOKEN"
+
 _ALGORITHM = "HS256"
+_NODE_PATHS = "/v1/node/"
 _JOIN, _NODE = "join", "node"
 _KEY_BYTES = 32
 _PERSON = re.compile(r"[a-z0-9][a-z0-9.@_-]{0,79}")
@@ -103,6 +106,19 @@ class Authentication:
             )
         known[key] = name
         return name
+
+    def require_known(self, path: str, token: str | None) -> None:
+        """Check that a token goes with a path of the API, before a request to it is read.
+
+        Raises:
+            NotAllowed: there is no token, or none of the kind that the path needs.
+        """
+        if token is None:
+            raise NotAllowed(NO_TOKEN)
+        if path.startswith(_NODE_PATHS):
+            self._subject(token, _NODE)
+        else:
+            self.person(token)
 
     def join_token(self, held: HeldInstance) -> str:
         """The token with which this instance may join, once.

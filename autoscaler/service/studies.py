@@ -19,6 +19,19 @@ from autoscaler.controller.study_spending import StudySpending
 from autoscaler.controller.troubles import Troubles
 from autoscaler.domain.errors import Conflict, NotAllowed, SpecError
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
+from autoscaler.domain.rules import (
+    LATEST_SECONDS,
+    LONGEST_SECONDS,
+    require_line,
+    require_name,
+    require_positive,
+)
+from autoscaler.domain.study_rules import (
+    MOST_NUMBER,
+    require_valid_answers,
+    require_valid_calls,
+    require_valid_statement,
+)
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.service.answers import answer
@@ -69,6 +82,9 @@ class Studies:
         Raises:
             Conflict: another one does.
         """
+        require_name(study, "study")
+        require_line(lease.holder, "holder")
+        require_positive(lease.seconds, "seconds", LONGEST_SECONDS)
         seconds = min(lease.seconds, _LONGEST_LEASE_SECONDS)
         self._store.leases.take(study, lease.holder, self._clock.now(), seconds)
         return self._store.settings.study_stop(study, lease.holder)
@@ -112,6 +128,8 @@ class Studies:
         Raises:
             Conflict: it is not the driver who answers.
         """
+
+        require_valid_answers(given.answers)
 
         def keep() -> None:
             self._check_driver(study, given.holder)
@@ -179,6 +197,7 @@ class Studies:
             Conflict: it is not the driver who states them.
             UnknownJob: a trial is no job.
         """
+        require_valid_statement(statement.terms, statement.trials)
         self._check_driver(study, statement.holder)
         self._store.studies.state(study, statement.terms)
         held = by_job(self._store.instances.alive())
@@ -207,6 +226,7 @@ class Studies:
         Raises:
             Conflict: a later incarnation holds the trial, or its instance is another job's.
         """
+        require_valid_calls(told.incarnation, told.calls)
         require_held(held, told.job)
         keep = self._store.trials.tell
         study = await run_in_threadpool(keep, held.job, told.incarnation, told.calls)
@@ -319,7 +339,7 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
         study: str,
         holder: str,
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
-        beyond: int = 0,
+        beyond: int = Query(default=0, ge=0, le=MOST_NUMBER),
     ) -> Response:
         found = await studies.calls(study, holder, wait_seconds, beyond)
         return answer(tuple[WaitingCall, ...], found)
@@ -338,7 +358,9 @@ def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRou
 
     @router.post("")
     def begin(
-        started_seconds: float, job: str | None = None, held: HeldInstance = Depends(node)
+        started_seconds: float = Query(ge=0, le=LATEST_SECONDS),
+        job: str | None = None,
+        held: HeldInstance = Depends(node),
     ) -> Response:
         return answer(int, studies.begin(held, job, started_seconds))
 
@@ -356,8 +378,8 @@ def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRou
 
     @router.get("/answers")
     async def answers(
-        incarnation: int,
-        after: int,
+        incarnation: int = Query(ge=0, le=MOST_NUMBER),
+        after: int = Query(ge=0, le=MOST_NUMBER),
         job: str | None = None,
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
         held: HeldInstance = Depends(node),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +16,8 @@ from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.study_stay import StudyStay
-from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
+from autoscaler.domain.terms import TrialProgress
+from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialCall, WaitingCall
 from autoscaler.wire.codec import decode, encode
 from autoscaler.wire.http import Http
 from autoscaler.wire.messages import (
@@ -35,6 +37,7 @@ from autoscaler.wire.messages import (
     OffersView,
     Submission,
 )
+from autoscaler.wire.parts import in_parts
 from autoscaler.wire.plan_messages import PlanView
 from autoscaler.wire.results import CheckpointView, OutputsView
 from autoscaler.wire.study_messages import (
@@ -225,6 +228,12 @@ class StudyClient:
 
     def answer(self, answers: StudyAnswers) -> None:
         """Answer calls. `Conflict`: another driver has the study."""
+        *parts, last = in_parts(GivenAnswer, answers.answers)
+        for part in parts:
+            self._answer(replace(answers, answers=part, ended=()))
+        self._answer(replace(answers, answers=last))
+
+    def _answer(self, answers: StudyAnswers) -> None:
         self._http.call("POST", f"{self._path}/answers", encode(StudyAnswers, answers))
 
     def view(self) -> StudyView:
@@ -242,7 +251,9 @@ class StudyClient:
 
     def state(self, statement: StudyStatement) -> None:
         """State the terms of the study. `Conflict`: another driver has the study."""
-        self._http.call("POST", f"{self._path}/terms", encode(StudyStatement, statement))
+        for trials in in_parts(TrialProgress, statement.trials):
+            body = encode(StudyStatement, replace(statement, trials=trials))
+            self._http.call("POST", f"{self._path}/terms", body)
 
     def close(self) -> None:
         """Close the connections."""
@@ -300,7 +311,9 @@ class NodeClient:
 
     def tell_trial(self, calls: TrialCalls) -> None:
         """Hand in calls of the trial. `Conflict`: a later incarnation holds it."""
-        self._http.call("POST", "/v1/node/trial/calls", encode(TrialCalls, calls))
+        for part in in_parts(TrialCall, calls.calls):
+            body = encode(TrialCalls, replace(calls, calls=part))
+            self._http.call("POST", "/v1/node/trial/calls", body)
 
     def put_trial_file(self, sha256: str, file: BinaryIO) -> None:
         """Hand in a file for the driver of the trial's study. `SpecError`: it is too large, or

@@ -111,7 +111,7 @@ class _Present:
 
 
 @cache
-def _application() -> FastAPI:
+def application() -> FastAPI:
     rooms: dict[str, Any] = {room.name: _Present(room.name) for room in fields(Rooms)}
     return create_app(Rooms(**rooms), "0")
 
@@ -165,7 +165,7 @@ def served(world: World, directory: Path, storage: FolderStorage | None = None) 
     authentication.set_person("owner", TOKEN)
     api = Api(world, "", authentication, directory, storage)
     _Present.rooms = _rooms(world, authentication, api)
-    config = uvicorn.Config(_application(), port=0, log_level="error", lifespan="off", ws="none")
+    config = uvicorn.Config(application(), port=0, log_level="error", lifespan="off", ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -222,3 +222,19 @@ def test_checkpoints_of_trials_are_removed_by_name(api: Api) -> None:
         ours.remove_checkpoints((gone, "trial-1-../.."))
     assert ours.remove_checkpoints((gone, "trial-7-20260101T000000000000")) == 1
     assert sorted(path.name for path in place.iterdir()) == ["other", f"{kept}.checkpoint"]
+
+
+def test_messages_of_any_length_reach_the_other_end(api: Api) -> None:
+    ours, (held, node) = driver(api), joined(api, TRIAL)
+    incarnation = node.begin_trial(1.0)
+    long = "x" * 700_000
+    node.tell_trial(TrialCalls(incarnation, tuple(TrialCall(n, long) for n in range(1, 9))))
+    waiting = ours.calls("ada", 0.0)
+    assert [len(each.call.text) for each in waiting] == [len(long)] * 8
+    answers = (TrialAnswer(each.call.number, long) for each in waiting)
+    given = tuple(GivenAnswer(held.job, incarnation, answer) for answer in answers)
+    ours.answer(StudyAnswers("ada", given))
+    assert len(node.trial_answers(incarnation, 0, 0.0)) == 8
+    reports = tuple((float(n), 0.5) for n in range(100_000))
+    trials = tuple(TrialProgress(held.job, reports=reports) for _ in range(4))
+    ours.state(StudyStatement("ada", StudyTerms(), trials))

@@ -1,0 +1,96 @@
+"""The first that a request meets: its token is checked before any of its body is read.
+
+A body is read up to a limit of its route. Bodies of PUT are files, whose receivers have limits of
+their own and keep nothing in memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from fastapi import Response
+from fastapi.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from autoscaler.domain.errors import CastorError, NotFound
+from autoscaler.domain.text import has_controls, printable
+
+_JSON_BYTES: Final = 1 << 20
+_LONG_BYTES: Final = 4 << 20
+_JOIN_BYTES: Final = 1 << 16
+_LONGEST_PATH: Final = 2_000
+_PATHS: Final = "/v1/"
+_JOIN: Final = "/v1/node/join"
+# Logs and heartbeats of instances; what studies and their trials say to each other.
+_LONG: Final = re.compile(
+    r"/v1/node/(logs|heartbeat|trial/calls)|/v1/studies/[^/]+/(terms|answers)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """ASGI middleware around the API.
+
+    `check` raises an error of the domain for a path and a token, None without one, that do not go
+    together. `refuse` makes the answer to such an error.
+    """
+
+    app: ASGIApp
+    check: Callable[[str, str | None], None]
+    refuse: Callable[[CastorError], Response]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on if it may come in."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        path = str(scope["path"])
+        try:
+            if path.startswith(_PATHS) and path != _JOIN:
+                await run_in_threadpool(self.check, path, _token(scope))
+            if has_controls(path) or len(path) > _LONGEST_PATH:
+                raise NotFound(f"{printable(path[:100])} is no path of the API")
+        except CastorError as error:
+            await self.refuse(error)(scope, receive, send)
+            return
+        limit = None if scope["method"] == "PUT" else body_limit(path)
+        await self.app(scope, receive if limit is None else _limited(receive, limit), send)
+
+
+def body_limit(path: str) -> int:
+    """Return how many bytes the body of a request to a path may have."""
+    if path == _JOIN:
+        return _JOIN_BYTES
+    return _LONG_BYTES if _LONG.fullmatch(path) else _JSON_BYTES
+
+
+def _token(scope: Scope) -> str | None:
+    """Return the bearer token of a request; None without one."""
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            scheme, _, token = value.decode("latin-1").partition(" ")
+            return token.strip() if scheme.lower() == "bearer" and token.strip() else None
+    return None
+
+
+def _limited(receive: Receive, limit: int) -> Receive:
+    """Return a `receive` that ends the request once its body is larger than the limit.
+
+    Raises:
+        HTTPException: from the `receive` that is returned, with status 413.
+    """
+    received_bytes = 0
+
+    async def receive_part() -> Message:
+        nonlocal received_bytes
+        message = await receive()
+        received_bytes += len(message.get("body", b""))
+        if received_bytes > limit:
+            raise HTTPException(413, f"the body is larger than the {limit:,} bytes that are taken")
+        return message
+
+    return receive_part

@@ -1,0 +1,31 @@
+"""Long messages in parts, each below what the controller takes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeVar
+
+from autoscaler.wire.codec import encode
+
+PART_BYTES: Final = 1 << 20
+
+Item = TypeVar("Item")
+
+
+def in_parts(
+    kind: type[Item], items: Sequence[Item], part_bytes: int = PART_BYTES
+) -> Iterator[tuple[Item, ...]]:
+    """Yield the items in order, in parts that are that large at most as JSON.
+
+    There is at least one part, and an item that is larger is a part by itself.
+    """
+    part: list[Item] = []
+    size_bytes = 0
+    for item in items:
+        item_bytes = len(encode(kind, item))
+        if part and size_bytes + item_bytes > part_bytes:
+            yield tuple(part)
+            part, size_bytes = [], 0
+        part.append(item)
+        size_bytes += item_bytes
+    yield tuple(part)
