@@ -27,6 +27,24 @@ def _exit_now(number: int, frame: object) -> None:
 
 
 @contextmanager
+def heard() -> Iterator[None]:
+    """Print the log of `hpo` on standard error, as Optuna does, unless logging is configured."""
+    log = logging.getLogger("hpo")
+    if log.hasHandlers() or log.level != logging.NOTSET:
+        yield
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("[%(levelname).1s %(asctime)s] %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.setLevel(logging.NOTSET)
+        log.removeHandler(handler)
+
+
+@contextmanager
 def quiet_requests() -> Iterator[None]:
     """Let each request to the controller not be logged, unless somebody has said what is to be."""
     requests = logging.getLogger("httpx")

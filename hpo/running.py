@@ -37,7 +37,7 @@ from hpo.ended import EndedTrial, log_end
 from hpo.naming import is_known, name_at, settle_name, slug
 from hpo.objective import Objective, home_of, pack_objective
 from hpo.patience import patiently
-from hpo.process import quiet_requests
+from hpo.process import heard, quiet_requests
 from hpo.standing import standing_beside, trials_to_come
 from hpo.tolerance import ANY_ERROR, fatal_message
 
@@ -61,6 +61,7 @@ def optimize(
     n_jobs: int | None = None,
     catch: Iterable[type[Exception]] | type[Exception] = (),
     callbacks: Iterable[Callback] | None = None,
+    gc_after_trial: bool = False,
     show_progress_bar: bool = False,
     *,
     budget_usd: Decimal | float | None = None,
@@ -91,6 +92,7 @@ def optimize(
         n_jobs: the most trials at once; None for as many as get an instance.
         catch: errors of the objective that fail their trial only.
         callbacks: called here with the study and each trial that has ended.
+        gc_after_trial: no effect: each trial has a process of its own.
         show_progress_bar: show one.
         budget_usd: what the whole study may cost. Before it costs more its jobs are ended, and
             its trials go on when it is called with a larger one.
@@ -181,6 +183,7 @@ def run_study(
         archive = Path(scratch) / "bundle.tar.gz"
         bundle = pack_objective(objective, directory, archive, own_file(study))
         with (
+            heard(),
             quiet_requests(),
             controller_for(slug(study.study_name), template) as (address, keep_alive),
         ):

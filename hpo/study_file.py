@@ -10,6 +10,7 @@ import sqlite3
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -37,6 +38,8 @@ _SAMPLERS = {
     "nsga2": optuna.samplers.NSGAIISampler,
     "nsga3": optuna.samplers.NSGAIIISampler,
 }
+# Packages that Optuna imports when one of these samplers draws its first parameters.
+_PACKAGES_OF = {"cma_es": ("cmaes",), "gp": ("scipy", "torch")}
 _PRUNERS = {
     "none": optuna.pruners.NopPruner,
     "median": optuna.pruners.MedianPruner,
@@ -215,6 +218,9 @@ def _made(method: Method | None, known: dict[str, Any], field: str) -> Any:
         return None
     if method.name not in known:
         raise SpecError(f"{method.name!r} is none of {', '.join(known)}", field)
+    for package in _PACKAGES_OF.get(method.name, ()):
+        if find_spec(package) is None:
+            raise SpecError(f"{method.name} needs a package: pip install {package}", field)
     kind = known[method.name]
     taken = inspect.signature(kind).parameters
     for option in method.options:

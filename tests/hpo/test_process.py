@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from hpo.process import quiet_requests, terminated_in_order
+from hpo.process import heard, quiet_requests, terminated_in_order
 
 
 def test_requests_are_not_told_unless_that_was_asked_for() -> None:
@@ -23,6 +23,23 @@ def test_requests_are_not_told_unless_that_was_asked_for() -> None:
             assert requests.level == level
     finally:
         requests.setLevel(before)
+
+
+def test_the_log_is_printed_only_where_logging_is_not_configured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = logging.getLogger("hpo")
+    monkeypatch.setattr(log, "propagate", False)  # pytest's own handlers are at the root
+    with heard():
+        log.info("trial 0: 0.5")
+    assert "] trial 0: 0.5\n" in capsys.readouterr().err
+    configured = logging.NullHandler()
+    log.addHandler(configured)
+    with heard():
+        log.info("trial 1: 0.5")
+    log.removeHandler(configured)
+    assert log.handlers == [] and log.level == logging.NOTSET
+    assert "trial 1" not in capsys.readouterr().err
 
 
 def test_sigterm_unwinds_the_process() -> None:

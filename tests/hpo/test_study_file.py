@@ -56,6 +56,7 @@ def test_a_seed_does_not_draw_the_first_trials_again(spec: StudySpec) -> None:
     ("change", "message"),
     [
         ({"sampler": Method("magic")}, "sampler: 'magic' is none of tpe, random"),
+        ({"sampler": Method("cma_es")}, "sampler: cma_es needs a package: pip install cmaes"),
         ({"pruner": Method("median", {"patience": 3})}, "pruner: median takes no 'patience'"),
         ({"pruner": Method("percentile", {"percentile": 400})}, "pruner: percentile: Percentile"),
         ({"pruner": Method("percentile")}, "pruner: percentile: .* missing"),
@@ -63,8 +64,9 @@ def test_a_seed_does_not_draw_the_first_trials_again(spec: StudySpec) -> None:
     ],
 )
 def test_what_is_not_so_is_refused(
-    spec: StudySpec, change: dict[str, object], message: str
+    spec: StudySpec, change: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("hpo.study_file.find_spec", lambda name: None)
     open_study(spec)
     with pytest.raises(SpecError, match=message):
         open_study(replace(spec, **change))  # type: ignore[arg-type]
