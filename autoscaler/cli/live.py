@@ -23,7 +23,6 @@ from autoscaler.cli.tables import (
     money,
     number,
     objective_text,
-    silence_hint,
     weight_text,
 )
 from autoscaler.clock import Clock
@@ -83,8 +82,6 @@ def overview(jobs: Sequence[JobView], fleet: FleetView, now_seconds: float) -> R
         if job.alarm is not None:
             parts.append(Text(f"{job.id}: {alarm_text(job.alarm, now_seconds)}", style="yellow"))
         parts.extend(Text(f"{job.id}: {text}", style="yellow") for text in job.false_starts)
-        if (hint := silence_hint(job, now_seconds)) is not None:
-            parts.append(Text(f"{job.id}: {hint}", style="yellow"))
     parts.append(_fleet_line(fleet, now_seconds))
     return Group(*parts)
 
@@ -115,8 +112,6 @@ def job_detail(job: JobView, trouble: str | None, now_seconds: float) -> Rendera
         parts.append(_decision_line(job.decision))
     if job.cause is not None:
         parts.append(Text(job.cause, style="red"))
-    if (hint := silence_hint(job, now_seconds)) is not None:
-        parts.append(Text(hint, style="yellow"))
     if job.trouble is not None:
         parts.append(Text(f"trouble of this job: {job.trouble}", style="red"))
     if job.alarm is not None:

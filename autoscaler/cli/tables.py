@@ -13,7 +13,6 @@ from rich.text import Text
 
 from autoscaler.cli.output import print_json
 from autoscaler.domain.alarm import ModelAlarm
-from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
 from autoscaler.goodput.draws import is_usable
 from autoscaler.spec.objective_text import describe_objective
@@ -31,7 +30,6 @@ _PHASE_STYLE = {
 
 
 _UNLIMITED_COLUMNS = 10_000
-_SILENT_SECONDS = 60.0
 
 
 def number(value: float | None) -> str:
@@ -162,22 +160,6 @@ def progress_text(job: JobView) -> str:
 def clock_time(seconds: float) -> str:
     """A time of day, in the reader's own zone."""
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S")
-
-
-def silence_hint(job: JobView, now_seconds: float) -> str | None:
-    """Return what to do about a script that runs and reports nothing; None if it reports."""
-    starts = [held for held in job.instances if held.phase is InstancePhase.STARTING]
-    if job.report is not None or not starts:
-        return None
-    silent_seconds = now_seconds - min(held.requested_seconds for held in starts)
-    if silent_seconds < _SILENT_SECONDS:
-        return None
-    return (
-        f"its script runs and has reported nothing, {format_duration(silent_seconds)} after the "
-        "order: it prepares, or opens no session. Without a session it is billed until it ends, "
-        f"and nothing is known of its progress (README, Train your own script). See castor logs "
-        f"{job.id}; castor stop {job.id} ends it"
-    )
 
 
 def checkpoint_words(job: JobView) -> str:

@@ -70,19 +70,6 @@ def test_what_a_job_waits_for_is_told(capsys: pytest.CaptureFixture[str]) -> Non
     assert "trouble: gcp does not answer\n" in told
 
 
-def test_a_script_that_runs_and_reports_nothing_is_explained(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    held = InstanceView("a-0-1", JOB.id, "gpu", InstancePhase.STARTING, 1, Decimal("0.5"), 100.0)
-    job = replace(JOB, phase=JobPhase.PENDING, instances=(held,))
-    print_whole(job_detail(job, None, 130.0))
-    assert "opens no session" not in capsys.readouterr().out
-    print_whole(job_detail(job, None, 175.0))
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "has reported nothing, 1m15s after the order: it prepares, or opens no" in printed
-    assert "castor logs a-job-of-mine" in printed
-
-
 def test_what_fails_for_a_job_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     job = replace(JOB, phase=JobPhase.RUNNING, trouble="can't be planned: int too large")
     print_whole(job_detail(job, None, 3_740.0))
