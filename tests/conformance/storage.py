@@ -23,7 +23,11 @@ from autoscaler.domain.errors import (
     Throttled,
     Unavailable,
 )
+from autoscaler.domain.output import MANIFEST_NAME
+from autoscaler.domain.storage import output_folder
+from autoscaler.node.output_places import StoredOutputs
 from autoscaler.objects import Objects, always
+from autoscaler.service.results import StoredFolder
 from providers.storage import JobStorage
 from tests.fakes.faults import Fault, Faults, When
 
@@ -117,6 +121,26 @@ class JobStorageConformance:
                 mine.get(missing)
         mine.remove(["checkpoints/a/rest", "none", "checkpoints/a/manifest"])
         assert mine.listed() == []
+
+    def test_outputs_that_an_instance_keeps_are_read_by_the_controller(
+        self, site: StorageSite, tmp_path: Path
+    ) -> None:
+        storage = site.connect()
+        staging, content = tmp_path / "staging", os.urandom((17 << 20) + 3)
+        kept = StoredOutputs(granted(storage, "digits"), output_folder("digits-0-1"), staging)
+        staging.mkdir()
+        (staging / "file").write_bytes(content)
+        kept.take(staging / "file", "5" * 64)
+        for manifest in (b"first", b"second"):
+            kept.publish(manifest)
+        folder = StoredFolder(storage.jobs, f"digits/{output_folder()}")
+        assert folder.folders() == ["digits-0-1"]
+        assert folder.content(f"digits-0-1/{MANIFEST_NAME}") == b"second"
+        assert folder.size(f"digits-0-1/{'5' * 64}") == len(content)
+        assert b"".join(folder.chunks(f"digits-0-1/{'5' * 64}")) == content
+        kept.remove(["5" * 64, "4" * 64])
+        with pytest.raises(NotFound):
+            folder.size(f"digits-0-1/{'5' * 64}")
 
     def test_the_next_instance_has_the_same_grant_while_most_of_its_time_is_left(
         self, site: StorageSite

@@ -37,6 +37,7 @@ with session(model, optimizer, data, batch_size=16) as job:
     for x, y in job.batches(epochs=500):
         if is_first:
             print("goes on from", job.progress_examples, flush=True)
+            open("begun.txt", "w").write("it has begun")
         is_first = False
         job.step((job.model(x) - y).square().mean())
         time.sleep(0.0 if os.path.exists(sys.argv[1]) else 0.1)
@@ -131,6 +132,11 @@ class Deployment:
         (directory / "job.yaml").write_text(told)
         self.castor("submit", directory / "job.yaml")
         return hurry
+
+    def resume(self, name: str) -> Path:
+        """Resume a job that was submitted here; return the file that makes it hurry."""
+        self.castor("resume", name)
+        return self._directory / name / "hurry"
 
     def _connected(self) -> Client | None:
         assert self._process is not None and self._process.poll() is None, self.log()

@@ -7,10 +7,12 @@ that is new, with the ground that Terraform's module would lay.
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import ClassVar, Final
 
 import pytest
 
+from autoscaler.domain.checkpoint import step_of
 from autoscaler.domain.job import JobPhase
 from tests.end_to_end.deployment import Deployment, Story
 from tests.fakes.machines import Machines, Teller
@@ -67,6 +69,29 @@ class Stories:
         assert machines.alive() == []
         assert story.job().phase is JobPhase.STOPPED
         story.until(lambda: not machines.remaining(), "it is gone")
+
+    @pytest.mark.timeout(300)
+    def test_a_stopped_job_is_fetched_from_storage_and_resumed(
+        self, deployment: Deployment, machines: Machines, tmp_path: Path
+    ) -> None:
+        deployment.submit("words")
+        story = Story(deployment, machines, "words")
+        story.trains_on(1)
+        deployment.castor("stop", "words", "--wait")
+        deployment.castor("fetch", "words", "--to", tmp_path / "fetched", "--checkpoint")
+        assert (tmp_path / "fetched" / "begun.txt").read_text() == "it has begun"
+        (checkpoint,) = (tmp_path / "fetched").glob("step-*")
+        assert (checkpoint / ".metadata").exists()
+        saved = step_of(checkpoint.name)
+        assert saved
+        hurry = deployment.resume("words")
+        story.trains_on(1)
+        hurry.touch()
+        story.until(lambda: story.job().phase.is_final, "the job ends")
+        job = story.job()
+        assert (job.id, job.phase) == ("words.2", JobPhase.FINISHED), job.cause
+        assert f"goes on from {saved * 16.0}" in deployment.castor("logs", "words.2")
+        story.until(lambda: not machines.remaining(), "everything is given back")
 
     @pytest.mark.timeout(300)
     def test_an_instance_that_the_cloud_does_not_vouch_for_is_not_let_in(
