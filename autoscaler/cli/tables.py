@@ -214,7 +214,10 @@ def forecast_table(job: JobView, forecast: Sequence[ForecastView]) -> Table:
 
 
 def costs_table(costs: CostView) -> Table:
-    """What was spent, by job, offer and day; what of it was transfer has a column if any was."""
+    """Return a table of what was spent, by job, offer and day.
+
+    Months and persons have rows where there are several, and transfer a column if there was any.
+    """
     sent = costs.transfer
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
@@ -225,6 +228,8 @@ def costs_table(costs: CostView) -> Table:
         ("job", costs.by_job, sent.by_job if sent else {}),
         ("offer", costs.by_offer, sent.by_offer if sent else {}),
         ("day", costs.by_day, sent.by_day if sent else {}),
+        ("month", costs.by_month if len(costs.by_month) > 1 else {}, {}),
+        ("person", costs.by_person if len(costs.by_person) > 1 else {}, {}),
     ):
         for name, usd in sorted(parts.items()):
             is_paid = title == "offer" and name in costs.paid_already

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
 from decimal import Decimal
 
@@ -17,6 +17,7 @@ from autoscaler.domain.offer import is_stale
 from autoscaler.domain.spending import DailyCost
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.service.assignments import Assignments
+from autoscaler.service.authentication import OWNER
 from autoscaler.store.events import Event
 from autoscaler.store.journal import JournalEntry
 from autoscaler.store.store import Store
@@ -149,14 +150,18 @@ class Views:
         return OffersView(tuple(views), status.refused)
 
     def costs(self, now_seconds: float) -> CostView:
-        """What was spent."""
+        """Return what was spent."""
         ledger = Ledger(self._store.ledger.entries())
+        by_job, by_day = ledger.by_job(now_seconds), ledger.by_day(now_seconds)
+        persons = {job.id: job.spec.person or OWNER for job in self._store.jobs.all()}
         return CostView(
             total_usd=ledger.total(now_seconds),
             usd_per_hour=ledger.rate_usd_per_hour(now_seconds),
-            by_job=ledger.by_job(now_seconds),
+            by_job=by_job,
             by_offer=ledger.by_offer(now_seconds),
-            by_day={day.isoformat(): usd for day, usd in ledger.by_day(now_seconds).items()},
+            by_day={day.isoformat(): usd for day, usd in by_day.items()},
+            by_month=_summed((f"{day:%Y-%m}", usd) for day, usd in by_day.items()),
+            by_person=_summed((persons.get(job, OWNER), usd) for job, usd in by_job.items()),
             paid_already=ledger.paid_already(),
             transfer=_transfer_view(ledger),
         )
@@ -238,3 +243,11 @@ def _eta_seconds(job: JobRecord, predicted: float | None) -> float | None:
     if not goodput:
         return None
     return max(report.total_examples - report.progress_examples, 0.0) / goodput
+
+
+def _summed(parts: Iterable[tuple[str, Decimal]]) -> dict[str, Decimal]:
+    """Return the sum of the amounts of each name."""
+    sums: dict[str, Decimal] = {}
+    for name, usd in parts:
+        sums[name] = sums.get(name, Decimal(0)) + usd
+    return sums

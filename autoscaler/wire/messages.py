@@ -218,7 +218,7 @@ class TransferView:
 
 @dataclass(frozen=True, slots=True)
 class CostView:
-    """What was spent so far: in all, by job, by offer, by day (UTC, ISO).
+    """What was spent so far: in all, by job, by offer, by day, month (UTC, ISO) and person.
 
     Instances of `paid_already` offers cost nothing more. `transfer` is None where there was none.
     """
@@ -230,6 +230,8 @@ class CostView:
     by_day: Mapping[str, Decimal]
     paid_already: frozenset[str] = frozenset()
     transfer: TransferView | None = None
+    by_month: Mapping[str, Decimal] = field(default_factory=dict)
+    by_person: Mapping[str, Decimal] = field(default_factory=dict)
 
 
 EVERY_INSTANCE: Final = "*"

@@ -48,6 +48,7 @@ def controller(environment: dict[str, str]) -> Iterator[None]:
         process.communicate(timeout=60)
 
 
+@pytest.mark.timeout(300)
 def test_the_first_commands_of_the_readme_work_on_a_new_controller(tmp_path: Path) -> None:
     environment = os.environ | {"CASTOR_STATE": str(tmp_path / "state"), "COLUMNS": "400"}
     environment.pop("CASTOR_URL", None)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -54,37 +51,3 @@ def test_a_run_of_weights_and_biases_is_resumed_by_the_id_of_the_job(
     assert len(runs) == 1 and runs[0]["resume"] == "allow"
     assert len(logged) == 12
     assert logged[-1]["examples"] == pytest.approx(64 * 6)
-
-
-@pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
-@pytest.mark.parametrize(
-    ("command", "document", "sums"),
-    [
-        (
-            "castor costs --json",
-            {"by_day": {"2026-10-31": "1.5", "2026-11-01": "2", "2026-11-02": "0.25"}},
-            [{"month": "2026-10", "usd": 1.5}, {"month": "2026-11", "usd": 2.25}],
-        ),
-        (
-            "castor status --all --json",
-            [
-                {"person": "ada", "spent_usd": "1.5"},
-                {"person": "bob", "spent_usd": "1"},
-                {"person": "ada", "spent_usd": "0.25"},
-            ],
-            [{"person": "ada", "usd": 1.75}, {"person": "bob", "usd": 1}],
-        ),
-    ],
-)
-def test_costs_are_added_up_by_month_and_by_person(
-    command: str, document: object, sums: object
-) -> None:
-    (block,) = [text for text in blocks("bash") if text.startswith(f"{command} | jq")]
-    ended = subprocess.run(
-        ["bash", "-c", block.removeprefix(f"{command} | ")],
-        input=json.dumps(document),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(ended.stdout) == sums

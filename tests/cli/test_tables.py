@@ -142,6 +142,15 @@ def test_transfer_has_a_column_where_there_was_any() -> None:
     ]
 
 
+def test_months_and_persons_have_rows_where_there_are_several() -> None:
+    usd = Decimal("1.50")
+    months, persons = {"2026-10": usd}, {"ada": usd, "owner": Decimal(0)}
+    costs = CostView(usd, Decimal(0), {}, {}, {}, by_month=months, by_person=persons)
+    lines = [line.split() for line in shown(costs).splitlines()[1:3]]
+    assert lines == [["person", "ada", "$1.50"], ["person", "owner", "$0.0000"]]
+    assert "month 2026-11" in shown(replace(costs, by_month=months | {"2026-11": usd}))
+
+
 def shown(costs: CostView) -> str:
     console = Console(width=80)
     with console.capture() as capture:

@@ -189,6 +189,8 @@ def test_costs_and_the_fleet_are_shown(api: Api) -> None:
     assert costs.total_usd == api.client.job("job").spent_usd
     assert abs(costs.total_usd - Decimal("0.0025")) < Decimal("0.0001")
     assert set(costs.by_offer) == {"small"}
+    assert costs.by_person == {"owner": costs.total_usd}
+    assert sum(costs.by_month.values()) == costs.total_usd
     day = datetime.fromtimestamp(api.world.clock.now(), UTC).date()
     (cost,) = api.client.daily_costs(day, day)
     assert (cost.day, cost.offer, cost.usd) == (day, "small", costs.total_usd)
