@@ -55,6 +55,12 @@ def ending_of(job: JobRecord, completed: Iterable[HeldInstance]) -> tuple[str, s
     )
 
 
+def has_ended_early(instances: Iterable[HeldInstance]) -> bool:
+    """Return whether a job's script ended well before its total; `instances` are all it had."""
+    endings = {held.facts.get(ENDING_FACT) for held in instances}
+    return Ending.EARLY in endings and Ending.COMPLETE not in endings
+
+
 def at_work(job: JobRecord, instances: Iterable[HeldInstance]) -> list[HeldInstance]:
     """Those that may still tell the end."""
     return [

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import PurePosixPath
 
+from autoscaler.controller.finishing import has_ended_early
 from autoscaler.domain.errors import Conflict, SpecError
+from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord, JobSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.wire.messages import Change
 
 
-def require_ended(job: JobRecord, instances_left: int) -> None:
+def require_ended(job: JobRecord, every: Sequence[HeldInstance]) -> None:
     """Check that a job can be resumed as far as its phase goes.
+
+    `every` are all instances that it ever had.
 
     Raises:
         Conflict: it has not ended, or its training is complete, or a study drives it.
@@ -26,11 +30,12 @@ def require_ended(job: JobRecord, instances_left: int) -> None:
         )
     if not job.phase.is_final:
         raise Conflict(f"job {job.id} is {job.phase}: only one that has ended can be resumed")
-    if job.phase is JobPhase.FINISHED:
+    if job.phase is JobPhase.FINISHED and not has_ended_early(every):
         raise Conflict(
             f"the training of {job.id} is complete: there is nothing to go on with; submit it "
             "again to train anew"
         )
+    instances_left = sum(held.phase is not InstancePhase.ENDED for held in every)
     if instances_left:
         raise Conflict(
             f"{job.id} still gives {instances_left} of its instances back: resume it in a moment"

@@ -81,7 +81,7 @@ class Submissions:
             SpecError, Unavailable: as `submit`; or nothing of its budget is left.
         """
         job, now_seconds = self._store.jobs.find(name), self._clock.now()
-        require_ended(job, len(self._store.instances.of_job(job.id)))
+        require_ended(job, self._store.instances.of_job(job.id, include_ended=True))
         step = self._newest_step(job)
         spent_usd = Ledger(self._store.ledger.entries()).spent(job.id, now_seconds)
         spec = replace(resumed_spec(job, change, spent_usd), person=person)

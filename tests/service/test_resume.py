@@ -14,7 +14,7 @@ from autoscaler.domain.errors import Conflict, NotFound, SpecError, UnknownJob
 from autoscaler.domain.instance import CloudInstance, CloudState, HeldInstance
 from autoscaler.domain.job import CheckpointSpec, InstanceBounds, JobPhase, JobSpec
 from autoscaler.domain.objective import Objective
-from autoscaler.domain.report import CheckpointStatus
+from autoscaler.domain.report import CheckpointStatus, Ending
 from autoscaler.wire.messages import Assignment, Change, JobView, JoinRequest
 from tests.service.conftest import Api
 from tests.service.instances import SPEC, joined, node_report, training_report
@@ -164,6 +164,16 @@ def test_a_complete_job_is_not_resumed(api: Api) -> None:
     end(api, held.job, JobPhase.FINISHED)
     with pytest.raises(Conflict, match="complete: there is nothing to go on with"):
         resume(api)
+
+
+def test_a_job_whose_script_ended_early_goes_on_from_its_checkpoint(api: Api) -> None:
+    held, node = joined(api, SPEC)
+    save(node.assignment(), 40)
+    report = training_report(40, checkpoint=CheckpointStatus(step=40))
+    node.heartbeat(node_report(held, reports=(report,)))
+    node.heartbeat(node_report(held, is_complete=True, ending=Ending.EARLY))
+    end(api, held.job, JobPhase.FINISHED)
+    assert resume(api).id == f"{held.job}.2"
 
 
 def test_trials_are_resumed_by_their_study(api: Api) -> None:
