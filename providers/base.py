@@ -65,6 +65,7 @@ class Provider(ABC):
             InsufficientCapacity, QuotaExceeded, PermissionDenied: nothing was launched.
             NotFound: there is no such offer; nothing was launched.
             Throttled: nothing was launched; the same call may be made again.
+            UnknownRefusal: nothing was launched, for a reason without a rule.
             Unavailable: it is not known whether something was launched; the same call must be
                 made again to find out.
         """

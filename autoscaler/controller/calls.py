@@ -21,21 +21,20 @@ from typing import Protocol
 from autoscaler.clock import Clock
 from autoscaler.controller.launch_gate import LaunchGate
 from autoscaler.controller.market import Market
+from autoscaler.controller.refusals import NOTHING_LAUNCHED, refusal_by
 from autoscaler.domain.errors import (
     CastorError,
     Conflict,
-    InsufficientCapacity,
-    NotFound,
-    PermissionDenied,
     ProviderError,
-    QuotaExceeded,
     Throttled,
     Unavailable,
+    UnknownRefusal,
 )
 from autoscaler.domain.instance import (
     CONTROLLER_TAG,
     INSTANCE_TAG,
     JOB_TAG,
+    Desired,
     HeldInstance,
     LaunchRequest,
 )
@@ -45,16 +44,8 @@ from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)
 
-_NOTHING_LAUNCHED = (InsufficientCapacity, QuotaExceeded, PermissionDenied, NotFound)
-_FIRST_REFUSAL_SECONDS: dict[type[ProviderError], float] = {
-    InsufficientCapacity: 15.0,
-    QuotaExceeded: 900.0,  # clouds take hours to grant more
-    PermissionDenied: 60.0,  # a role, or a template, may be mended any moment
-    NotFound: 60.0,
-}
-_LONGEST_REFUSAL_SECONDS = 1800.0
-# To ask is free, and spot that comes back may be gone again within half an hour.
-_LONGEST_OUTAGE_SECONDS = 480.0
+# So many calls of one launch fail before its offer is refused, and other offers are tried.
+_MOST_TRIES = 5
 _LONGEST_RETRY_SECONDS = 60.0
 
 
@@ -151,18 +142,25 @@ class Calls:
             held = self._store.instances.get(intent.instance)
             if intent.kind is IntentKind.TERMINATE:
                 self._terminate(intent, held)
-            elif self._may_launch(held):
+            elif self._may_launch(intent, held):
                 self._launch(intent, held)
+        except Unavailable as error:
+            self._unanswered(intent, error)
         except Exception as error:  # the edge of a worker: whatever it is, the call is made again
             _log.exception("intent %s of %s", intent.kind, intent.instance)
-            self._try_again(intent, error, None)
+            self._unanswered(intent, error)
         finally:
             with self._lock:
                 self._under_way.discard(intent.id)
             self.on_outcome()
 
-    def _may_launch(self, held: HeldInstance) -> bool:
-        """Return whether to go on with a launch; an obstacle leaves its intent pending."""
+    def _may_launch(self, intent: Intent, held: HeldInstance) -> bool:
+        """Return whether to go on with a launch; otherwise its intent stays pending.
+
+        What came of an unwanted launch that was sent is found out from lists (`Observer`).
+        """
+        if held.desired is Desired.ABSENT and intent.sent_seconds is not None:
+            return False
         obstacle = self._gate.obstacle(held, self._clock.now())
         if obstacle is not None:
             _log.info("%s is not launched now: %s", held.id, obstacle)
@@ -181,14 +179,16 @@ class Calls:
             return
         try:
             launched = self._market.launch(request)
-        except _NOTHING_LAUNCHED as error:
+        except NOTHING_LAUNCHED as error:
             self._refused(held, error)
-        except Unavailable as error:
-            self._try_again(intent, error, None)
-        except ProviderError as error:
-            retry_seconds = error.retry_after_seconds if isinstance(error, Throttled) else None
+        except Throttled as error:
             is_unsent = intent.sent_seconds is None
-            self._try_again(intent, error, retry_seconds, is_unsent)
+            self._try_again(intent, error, error.retry_after_seconds, is_unsent)
+        except UnknownRefusal as error:
+            if intent.attempts + 1 < _MOST_TRIES:
+                self._try_again(intent, error, None, intent.sent_seconds is None)
+            else:
+                self._refused(held, error)
         else:
             self._store.instances.observe_cloud(held.id, launched, self._clock.now())
             self._store.capacity.accepted(held.offer)
@@ -204,23 +204,40 @@ class Calls:
         self._store.intents.done(intent.id)
 
     def _refused(self, held: HeldInstance, error: ProviderError) -> None:
+        """End an instance whose launch was refused, and keep away from its offer for a while."""
         now_seconds = self._clock.now()
+        refuse = refusal_by(error, held.offer, now_seconds)
         try:
-            self._store.instances.launch_failed(held.id, str(error), now_seconds)
+            self._store.instances.launch_failed(held.id, str(error), now_seconds, refuse)
         except Conflict:
             return
-        first_seconds = _FIRST_REFUSAL_SECONDS[type(error)]
-        known = self._store.capacity.refusals().get(held.offer)
-        waves = known.waves_before(now_seconds) if known else 0
-        doubled_seconds = first_seconds * 2.0 ** min(waves, 10)
-        is_outage = isinstance(error, InsufficientCapacity)
-        longest_seconds = _LONGEST_OUTAGE_SECONDS if is_outage else _LONGEST_REFUSAL_SECONDS
-        wait_seconds = min(doubled_seconds, longest_seconds)
-        kind = type(error).__name__
-        until_seconds = now_seconds + wait_seconds
-        self._store.capacity.refused(held.offer, kind, now_seconds, until_seconds, str(error))
+        self._tell_refused(held, error, now_seconds)
+
+    def _unanswered(self, intent: Intent, error: Exception) -> None:
+        """Make a call again whose outcome is not known; after some tries fall back.
+
+        The offer is then refused and the instance unwanted. Whether the launch yielded something
+        is found out from the cloud's lists.
+        """
+        self._try_again(intent, error, None)
+        if intent.kind is not IntentKind.LAUNCH or intent.attempts + 1 < _MOST_TRIES:
+            return
+        now_seconds = self._clock.now()
+        try:
+            held = self._store.instances.get(intent.instance)
+            refuse = refusal_by(error, held.offer, now_seconds)
+            self._store.instances.give_up_launch(held.id, now_seconds, refuse)
+        except CastorError:
+            _log.exception("the launch of %s is tried on", intent.instance)
+            return
+        self._tell_refused(held, error, now_seconds)
+
+    def _tell_refused(self, held: HeldInstance, error: Exception, now_seconds: float) -> None:
+        refusal = self._store.capacity.refusals().get(held.offer)
+        wait_seconds = refusal.until_seconds - now_seconds if refusal else 0.0
         text = (
-            f"{held.offer} refused ({kind}): {error}; not asked for again in {wait_seconds:.0f} s"
+            f"{held.offer} refused ({type(error).__name__}): {error}; not asked for again in "
+            f"{wait_seconds:.0f} s"
         )
         self._store.events.add(Event(now_seconds, "launch refused", text, held.job))
 

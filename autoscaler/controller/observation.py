@@ -210,8 +210,7 @@ class Observer:
     ) -> None:
         for held in alive.values():
             if held.cloud_id == notice.instance and held.reclaim_seconds is None:
-                self._store.instances.set_reclaim(held.id, notice.reclaim_seconds)
-                self._store.instances.release(held.id, now_seconds)
+                self._store.instances.take_back(held.id, notice.reclaim_seconds, now_seconds)
                 left_seconds = notice.reclaim_seconds - now_seconds
                 text = f"{held.id} is taken back in {max(left_seconds, 0):.0f} s"
                 self._tell(now_seconds, "reclaim", text, held.job)

@@ -87,5 +87,9 @@ class NotFound(ProviderError):
     """What was named does not exist, or no longer."""
 
 
+class UnknownRefusal(ProviderError):
+    """A refusal that Castor has no rule for. Nothing came of the call; another offer may do."""
+
+
 class Unavailable(ProviderError):
     """The cloud did not answer, or not so that the outcome is known. Unknown is not 'no'."""

@@ -270,8 +270,7 @@ class Nodes:
         intents = self._store.intents.of_instance(held.id)
         if any(intent.kind is IntentKind.TERMINATE for intent in intents):
             return
-        self._store.instances.set_reclaim(held.id, reclaim_seconds)
-        self._store.instances.release(held.id, now_seconds)
+        self._store.instances.take_back(held.id, reclaim_seconds, now_seconds)
         left_seconds = max(reclaim_seconds - now_seconds, 0)
         self._tell(
             held, "reclaim", f"{held.id} is taken back in {left_seconds:.0f} s", now_seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,20 @@ class Refusal:
         """How many waves were over by now: what is refused while one is kept away is of that."""
         return self.in_a_row - (self.until_seconds > now_seconds)
 
+    def after(self, known: Refusal | None, now_seconds: float) -> Refusal:
+        """Return this refusal, which came now, with what is `known` of those before."""
+        if known is None:
+            return self
+        return replace(
+            self,
+            in_a_row=known.waves_before(now_seconds) + 1,
+            until_seconds=max(known.until_seconds, self.until_seconds),
+        )
+
+
+Refuse = Callable[[Refusal | None], Refusal]
+"""Makes the refusal to keep of an offer from the one that is known."""
+
 
 class Capacity(ABC):
     """What is known of the capacity behind the offers."""
@@ -42,18 +56,8 @@ class Capacity(ABC):
         count once, so that a back-off that doubles with `in_a_row` does not jump.
         """
 
-        def refuse(known: Refusal | None) -> Refusal:
-            if known is None:
-                return Refusal(offer, error_kind, 1, until_seconds, reason)
-            return Refusal(
-                offer=offer,
-                error_kind=error_kind,
-                in_a_row=known.waves_before(now_seconds) + 1,
-                until_seconds=max(known.until_seconds, until_seconds),
-                reason=reason,
-            )
-
-        return self._change(offer, refuse)
+        refusal = Refusal(offer, error_kind, 1, until_seconds, reason)
+        return self._change(offer, lambda known: refusal.after(known, now_seconds))
 
     @abstractmethod
     def accepted(self, offer: str) -> None:
@@ -68,5 +72,5 @@ class Capacity(ABC):
         """The offers that are not to be asked for now."""
 
     @abstractmethod
-    def _change(self, offer: str, refuse: Callable[[Refusal | None], Refusal]) -> Refusal:
+    def _change(self, offer: str, refuse: Refuse) -> Refusal:
         """Keep what `refuse` makes of the refusal that is known of an offer."""

@@ -15,6 +15,7 @@ from autoscaler.domain.instance import CloudInstance, HeldInstance, InstancePhas
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.transfer import TransferCount
+from autoscaler.store.capacity import Refuse
 from autoscaler.store.hand_over import HandOver
 from autoscaler.store.holding import (
     Holding,
@@ -210,21 +211,38 @@ class Instances(ABC):
 
         return bool(self._change_holding(instance, bill).new_lines)
 
-    def launch_failed(self, instance: str, error: str, now_seconds: float) -> HeldInstance:
+    def launch_failed(
+        self, instance: str, error: str, now_seconds: float, refuse: Refuse | None = None
+    ) -> HeldInstance:
         """End an instance that the cloud refused to launch. It was never there and costs nothing.
 
         Only for a refusal that is sure: where the outcome is not known, the launch is tried
-        again with its token.
+        again with its token. `refuse` makes the refusal of its offer, which is kept in the same
+        transaction; None keeps none.
 
         Raises:
             Conflict: the cloud has shown the instance.
             UnknownInstance: there is none.
         """
 
-        def refuse(holding: Holding) -> Holding:
+        def fail(holding: Holding) -> Holding:
             return refused(holding, error, now_seconds)
 
-        return self._change_holding(instance, refuse).held
+        return self._change_holding(instance, fail, refuse).held
+
+    def give_up_launch(self, instance: str, now_seconds: float, refuse: Refuse) -> HeldInstance:
+        """Want an instance no more whose launch is not answered, and refuse its offer.
+
+        What came of the launch is still found out; both are kept in one transaction.
+
+        Raises:
+            UnknownInstance: there is none.
+        """
+
+        def give_up(holding: Holding) -> Holding:
+            return replace(holding, held=unwanted(holding.held, now_seconds))
+
+        return self._change_holding(instance, give_up, refuse).held
 
     def record_node(
         self,
@@ -281,13 +299,19 @@ class Instances(ABC):
         """
         return self._change(instance, lambda held: replace(held, devices_used=devices_used))
 
-    def set_reclaim(self, instance: str, reclaim_seconds: float) -> HeldInstance:
-        """Keep when the cloud takes an instance back; of several notices the earliest counts.
+    def take_back(self, instance: str, reclaim_seconds: float, now_seconds: float) -> HeldInstance:
+        """Release an instance that its cloud takes back at `reclaim_seconds`.
+
+        Of several notices the earliest counts. Notice and release are kept in one transaction.
 
         Raises:
             UnknownInstance: there is none.
         """
-        return self._change(instance, lambda held: to_be_taken_back(held, reclaim_seconds))
+
+        def leave(held: HeldInstance) -> HeldInstance:
+            return unwanted(to_be_taken_back(held, reclaim_seconds), now_seconds)
+
+        return self._change(instance, leave)
 
     @abstractmethod
     def _add(self, order: Order) -> Holding | None:
@@ -316,10 +340,15 @@ class Instances(ABC):
         """Keep what `change` makes of a holding and the phase of its job; nothing if it raises."""
 
     @abstractmethod
-    def _change_holding(self, instance: str, change: Callable[[Holding], Holding]) -> Holding:
+    def _change_holding(
+        self,
+        instance: str,
+        change: Callable[[Holding], Holding],
+        refuse: Refuse | None = None,
+    ) -> Holding:
         """Keep what `change` makes of an instance with its calls and bill; nothing if it raises.
 
-        `change` is given no `new_lines`.
+        `change` is given no `new_lines`. `refuse` makes the refusal of the instance's offer.
         """
 
 

@@ -52,6 +52,8 @@ _CAPACITY: Final = frozenset(
         "InsufficientReservedInstanceCapacity",
         "InsufficientCapacity",
         "InsufficientFreeAddressesInSubnet",
+        "InsufficientVolumeCapacity",
+        "ReservationCapacityExceeded",
         "SpotMaxPriceTooLow",
         "UnfulfillableCapacity",
     }
@@ -61,6 +63,7 @@ _QUOTA: Final = frozenset(
         "FleetLimitExceeded",
         "InstanceLimitExceeded",
         "MaxFleetCountExceeded",
+        "MaxIOPSLimitExceeded",
         "MaxSpotFleetRequestCountExceeded",
         "MaxSpotInstanceCountExceeded",
         "PendingVerification",
@@ -93,6 +96,8 @@ _DENIED: Final = frozenset(
         "Blocked",
     }
 )
+# What an account that has never used spot or fleets answers.
+_NO_ROLE: Final = frozenset({"AuthFailure.ServiceLinkedRoleCreationNotPermitted"})
 _MISSING: Final = frozenset(
     {
         "404",
@@ -170,22 +175,32 @@ def refusal(code: str, message: str, call: Call) -> ProviderError:
     """What a code of AWS means."""
     words = " ".join(_ENCODED.sub("", message).split())[:_MOST_CHARACTERS]
     told = f"{call}: {code}: {words}".rstrip(": .")
-    if code in _CAPACITY:
+    if _is_of(code, _CAPACITY):
         return InsufficientCapacity(told)
-    if code in _QUOTA:
+    if _is_of(code, _QUOTA):
         return QuotaExceeded(f"{told}: ask for more of it in Service Quotas of {call.region}")
-    if code in _CREDENTIALS:
+    if _is_of(code, _CREDENTIALS):
         return PermissionDenied(f"{told}: these credentials do not hold: {_WAY_TO_CREDENTIALS}")
-    if code in _DENIED:
+    if code in _NO_ROLE:
+        return PermissionDenied(
+            f"{told}: create the service-linked role, which service_linked_roles = true of the "
+            "Terraform module does"
+        )
+    if _is_of(code, _DENIED):
         return PermissionDenied(
             f"{told}: allow {call.action} to the controller's role; its policy is the Terraform "
             "module's"
         )
-    if code in _THROTTLED:
+    if _is_of(code, _THROTTLED):
         return Throttled(told, _RETRY_SECONDS)
-    if code in _MISSING or code.startswith("Invalid"):
+    if _is_of(code, _MISSING) or code.startswith("Invalid"):
         return NotFound(f"{told}: {_setting(code, call)}")
     return Unavailable(told)
+
+
+def _is_of(code: str, codes: frozenset[str]) -> bool:
+    """Return whether a code, or the family before its dot, is one of these."""
+    return code in codes or code.partition(".")[0] in codes
 
 
 def is_gone(error: BaseException | None) -> bool:

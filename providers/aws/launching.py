@@ -20,6 +20,7 @@ from autoscaler.domain.errors import (
     ProviderError,
     Throttled,
     Unavailable,
+    UnknownRefusal,
 )
 from autoscaler.domain.instance import CloudInstance, CloudState, LaunchRequest
 from autoscaler.domain.offer import Purchase
@@ -223,5 +224,5 @@ def _fleet_refusal(reply: Reply, call: Call) -> ProviderError:
     meant = refusal(code, message, call)
     if isinstance(meant, Unavailable):
         # Nothing was launched, which is more than is known after a call that failed with it.
-        return Throttled(str(meant))
+        return UnknownRefusal(str(meant))
     return meant

@@ -97,6 +97,7 @@ class CloudProvider(Provider, Generic[Pool]):
             InsufficientCapacity: the cloud has none of it now.
             QuotaExceeded: a bound of the settings or a quota leaves no room.
             Throttled: too many launches or calls; the same call again.
+            UnknownRefusal: nothing was launched, for a reason without a rule.
             Unavailable: not known what came of it; the same call again finds out.
         """
         if request.tags.get(CONTROLLER_TAG) != self._controller:

@@ -51,11 +51,11 @@ _CAPACITY: Final = frozenset(
 # Some refusals at once have it in their words alone.
 _STOCKOUT: Final = "ZONE_RESOURCE_POOL_EXHAUSTED"
 _QUOTA: Final = frozenset({"QUOTA_EXCEEDED", "QUOTA_LIMIT", "limitExceeded", "quotaExceeded"})
+_CONSTRAINT: Final = "conditionNotMet"
 _THROTTLED: Final = frozenset(
     {
         "RATE_LIMIT_EXCEEDED",
         "concurrentLimitExceeded",
-        "conditionNotMet",
         "operationInProgress",
         "rateLimitExceeded",
         "resourceNotReady",
@@ -68,6 +68,7 @@ _DENIED: Final = frozenset(
         "PERMISSION_DENIED",
         "accessNotConfigured",
         "billingNotEnabled",
+        "conditionNotMet",  # a constraint of the organisation: shielded VMs, images, locations
         "forbidden",
         "insufficientPermissions",
     }
@@ -92,6 +93,7 @@ _BY_STATUS: Final = {
     403: "forbidden",
     404: "notFound",
     409: "conflict",
+    412: "conditionNotMet",
     429: "rateLimitExceeded",
 }
 # What the controller's account must have for a call, where its role is not all.
@@ -158,6 +160,8 @@ def refusal(code: str, message: str, call: Call) -> ProviderError:
     if code == "authError":
         return PermissionDenied(f"{words}: these credentials do not hold: {WAY_TO_CREDENTIALS}")
     if code in _DENIED:
+        if code == _CONSTRAINT:
+            return PermissionDenied(f"{words}: have the organisation's policy allow it")
         return PermissionDenied(f"{words}: {_allowing(call)}")
     if code in _THROTTLED:
         return Throttled(words, _RETRY_SECONDS)

@@ -20,8 +20,8 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import (
     PermissionDenied,
     ProviderError,
-    Throttled,
     Unavailable,
+    UnknownRefusal,
 )
 from autoscaler.domain.instance import CONTROLLER_TAG, CloudInstance, CloudState, LaunchRequest
 from autoscaler.domain.offer import Purchase
@@ -137,7 +137,7 @@ class Launching:
             return True
         meant = refusal(code, message, call)
         # Nothing was launched, which is more than is known after a call that failed with it.
-        raise Throttled(str(meant)) if isinstance(meant, Unavailable) else meant
+        raise UnknownRefusal(str(meant)) if isinstance(meant, Unavailable) else meant
 
     def _taken(self, request: LaunchRequest, sale: GcpSale, name: str) -> CloudInstance:
         """The instance that has the name already.

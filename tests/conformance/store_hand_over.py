@@ -77,10 +77,7 @@ class HandOverConformance:
             store.instances.hand_over(held.id, "alone", 1, NOW + 10)
         with pytest.raises(UnknownJob):
             store.instances.hand_over(held.id, "s-2", 1, NOW + 10)
-        store.instances.set_reclaim(held.id, NOW + 30)
-        with pytest.raises(Conflict, match="taken back"):
-            store.instances.hand_over(held.id, "s-1", 1, NOW + 10)
-        store.instances.release(held.id, NOW + 11)
+        store.instances.take_back(held.id, NOW + 30, NOW + 11)
         with pytest.raises(Conflict, match="leaves"):
             store.instances.hand_over(held.id, "s-1", 1, NOW + 12)
         store.jobs.set_phase("s-1", JobPhase.FAILED, NOW + 13)

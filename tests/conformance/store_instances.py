@@ -16,6 +16,7 @@ from autoscaler.domain.offer import Offer
 from autoscaler.domain.spending import EntryKind, LedgerEntry
 from autoscaler.ledger.bill import amount
 from autoscaler.ledger.ledger import Ledger
+from autoscaler.store.capacity import Refusal
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import NOW, add_job, end, launch, offer, order, seen
 
@@ -161,8 +162,35 @@ class InstancesConformance:
         add_job(store)
         held = launch(store)
         for reclaim_seconds in (NOW + 30, NOW + 20, NOW + 40):
-            store.instances.set_reclaim(held.id, reclaim_seconds)
+            store.instances.take_back(held.id, reclaim_seconds, NOW + 10)
         assert store.instances.get(held.id).reclaim_seconds == NOW + 20
+
+    def test_an_instance_that_is_taken_back_is_released_with_its_notice(
+        self, store: Store
+    ) -> None:
+        add_job(store)
+        held = store.instances.take_back(launch(store).id, NOW + 30, NOW + 10)
+        assert (held.desired, held.draining_seconds) == (Desired.ABSENT, NOW + 10)
+        assert held.reclaim_seconds == NOW + 30
+
+    def test_a_failed_launch_refuses_its_offer_in_the_same_transaction(self, store: Store) -> None:
+        add_job(store)
+        held, other = order(store), order(store)
+
+        def refuse(known: Refusal | None) -> Refusal:
+            return Refusal(held.offer, "InsufficientCapacity", 1, NOW + 15).after(known, NOW)
+
+        def break_down(known: Refusal | None) -> Refusal:
+            raise RuntimeError("the process dies here")
+
+        with pytest.raises(RuntimeError):
+            store.instances.launch_failed(held.id, "none left", NOW, break_down)
+        assert store.instances.get(held.id).phase is InstancePhase.REQUESTED
+        store.instances.launch_failed(held.id, "none left", NOW, refuse)
+        assert store.capacity.unavailable(NOW + 14) == {held.offer}
+        given_up = store.instances.give_up_launch(other.id, NOW, refuse)
+        assert (given_up.desired, given_up.phase) == (Desired.ABSENT, InstancePhase.REQUESTED)
+        assert store.capacity.refusals()[held.offer].in_a_row == 1, "it is of the same wave"
 
 
 class BillingConformance:

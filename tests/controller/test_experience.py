@@ -46,8 +46,7 @@ def launched(store: Store, offer: Offer, from_seconds: float) -> HeldInstance:
 def lost(store: Store, held: HeldInstance, after_seconds: float) -> None:
     assert held.launched_seconds is not None
     end_seconds = held.launched_seconds + after_seconds
-    store.instances.set_reclaim(held.id, end_seconds)
-    store.instances.release(held.id, end_seconds - 120.0)
+    store.instances.take_back(held.id, end_seconds, end_seconds - 120.0)
     gone = CloudInstance(
         held.id, held.id, held.offer, CloudState.TERMINATED, {}, held.launched_seconds, end_seconds
     )

@@ -96,7 +96,8 @@ def test_it_is_given_back_at_once_where_no_next_trial_can_come(
         case "frozen":
             world.store.settings.freeze(Freeze(world.clock.now(), "ann"))
         case "reclaim":
-            world.store.instances.set_reclaim(held.id, world.clock.now() + 60)
+            now_seconds = world.clock.now()
+            world.store.instances.take_back(held.id, now_seconds + 60, now_seconds)
     world.tick(3, seconds=1.0)
     assert world.cloud.running() == []
     world.assert_nothing_leaked()

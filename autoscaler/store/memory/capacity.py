@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from autoscaler.store.capacity import Capacity, Refusal
+from autoscaler.store.capacity import Capacity, Refusal, Refuse
 from autoscaler.store.memory.tables import Tables
 
 
@@ -13,7 +13,7 @@ class MemoryCapacity(Capacity):
 
     def __init__(self, tables: Tables) -> None:
         self._lock = tables.lock
-        self._refusals: dict[str, Refusal] = {}
+        self._refusals = tables.refusals
 
     def accepted(self, offer: str) -> None:
         with self._lock:
@@ -31,7 +31,7 @@ class MemoryCapacity(Capacity):
                 if refusal.until_seconds > now_seconds
             )
 
-    def _change(self, offer: str, refuse: Callable[[Refusal | None], Refusal]) -> Refusal:
+    def _change(self, offer: str, refuse: Refuse) -> Refusal:
         with self._lock:
             refusal = refuse(self._refusals.get(offer))
             self._refusals[offer] = refusal

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.intent import IntentKind
 from autoscaler.domain.job import JobPhase
+from autoscaler.store.capacity import Refuse
 from autoscaler.store.hand_over import HandOver, handed_over
 from autoscaler.store.holding import (
     Holding,
@@ -90,9 +91,18 @@ class MemoryInstances(Instances):
             phase = tables.job(tables.instance(instance).job).phase
             return self._keep(change(self._holding(instance), phase)), phase
 
-    def _change_holding(self, instance: str, change: Callable[[Holding], Holding]) -> Holding:
+    def _change_holding(
+        self,
+        instance: str,
+        change: Callable[[Holding], Holding],
+        refuse: Refuse | None = None,
+    ) -> Holding:
         with self._tables.lock:
-            return self._keep(change(self._holding(instance)))
+            holding = change(self._holding(instance))
+            if refuse is not None:
+                refusals, offer = self._tables.refusals, holding.held.offer
+                refusals[offer] = refuse(refusals.get(offer))
+            return self._keep(holding)
 
     def _keep(self, holding: Holding) -> Holding:
         tables = self._tables

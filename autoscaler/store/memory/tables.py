@@ -15,6 +15,7 @@ from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.intent import Intent, IntentState
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.spending import EntryKind, LedgerEntry
+from autoscaler.store.capacity import Refusal
 from autoscaler.store.holding import UNNUMBERED
 from autoscaler.store.instances import unknown_instance
 from autoscaler.store.jobs import unknown_job
@@ -68,6 +69,7 @@ class Tables:
         self.minimum_billed_seconds: dict[str, int] = {}
         self.intents: dict[int, Intent] = {}
         self.pending_intents = Shelf(_id)
+        self.refusals: dict[str, Refusal] = {}
         self.lines: list[LedgerEntry] = []
         self.last_lines: dict[str, LedgerEntry] = {}
         self._lines_of_instance: dict[str, list[int]] = defaultdict(list)

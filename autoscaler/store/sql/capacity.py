@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
 
-from autoscaler.store.capacity import Capacity, Refusal
+from autoscaler.store.capacity import Capacity, Refusal, Refuse
 from autoscaler.store.database import Database
 from autoscaler.store.schema import RefusalRow
 
@@ -30,12 +31,17 @@ class SqlCapacity(Capacity):
         with self._database.read() as session:
             return frozenset(session.scalars(offers))
 
-    def _change(self, offer: str, refuse: Callable[[Refusal | None], Refusal]) -> Refusal:
+    def _change(self, offer: str, refuse: Refuse) -> Refusal:
         with self._database.write() as session:
-            row = session.get(RefusalRow, offer)
-            refusal = refuse(None if row is None else row.to(Refusal))
-            if row is None:
-                row = RefusalRow()
-                session.add(row)
-            row.take(refusal)
-            return refusal
+            return keep_refusal(session, offer, refuse)
+
+
+def keep_refusal(session: Session, offer: str, refuse: Refuse) -> Refusal:
+    """Keep what `refuse` makes of the refusal that is known of an offer."""
+    row = session.get(RefusalRow, offer)
+    refusal = refuse(None if row is None else row.to(Refusal))
+    if row is None:
+        row = RefusalRow()
+        session.add(row)
+    row.take(refusal)
+    return refusal

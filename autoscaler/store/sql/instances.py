@@ -11,6 +11,7 @@ from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.intent import Intent, IntentKind
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.spending import EntryKind, LedgerEntry
+from autoscaler.store.capacity import Refuse
 from autoscaler.store.database import Database
 from autoscaler.store.hand_over import HandOver, handed_over
 from autoscaler.store.holding import (
@@ -21,6 +22,7 @@ from autoscaler.store.holding import (
 from autoscaler.store.instances import Instances, unknown_instance
 from autoscaler.store.places import Place, places_of
 from autoscaler.store.schema import InstanceRow, IntentRow, LedgerRow
+from autoscaler.store.sql.capacity import keep_refusal
 from autoscaler.store.sql.jobs import job_row
 from autoscaler.store.transfers import Lined
 
@@ -110,9 +112,17 @@ class SqlInstances(Instances):
             phase = job_row(session, instance_row(session, instance).job).phase
             return _keep(session, instance, lambda holding: change(holding, phase)), phase
 
-    def _change_holding(self, instance: str, change: Callable[[Holding], Holding]) -> Holding:
+    def _change_holding(
+        self,
+        instance: str,
+        change: Callable[[Holding], Holding],
+        refuse: Refuse | None = None,
+    ) -> Holding:
         with self._database.write() as session:
-            return _keep(session, instance, change)
+            holding = _keep(session, instance, change)
+            if refuse is not None:
+                keep_refusal(session, holding.held.offer, refuse)
+            return holding
 
 
 def instance_row(session: Session, instance: str) -> InstanceRow:

@@ -16,6 +16,7 @@ from autoscaler.domain.errors import (
     QuotaExceeded,
     Throttled,
     Unavailable,
+    UnknownRefusal,
 )
 from autoscaler.domain.instance import CONTROLLER_TAG, CloudState
 from tests.conformance.provider import OURS, THEIRS
@@ -167,7 +168,7 @@ def test_the_token_of_one_that_ended_long_ago_launches_nothing(world: AwsWorld) 
 def test_trouble_in_a_200_is_not_answered_again_with_the_same_token(world: AwsWorld) -> None:
     provider = world.connect()
     world.account.faults.add(Fault("CreateFleet", When.IN_REPLY, code="InternalError"))
-    assert isinstance(error_of(lambda: provider.launch(world.request("1"))), Throttled)
+    assert isinstance(error_of(lambda: provider.launch(world.request("1"))), UnknownRefusal)
     provider.launch(world.request("1"))
     first, second = (one["ClientToken"] for one in world.account.of("CreateFleet"))
     assert first != second

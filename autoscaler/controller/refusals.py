@@ -1,0 +1,45 @@
+"""How long an offer is kept away from after its cloud refused a launch."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from autoscaler.domain.errors import (
+    InsufficientCapacity,
+    NotFound,
+    PermissionDenied,
+    QuotaExceeded,
+)
+from autoscaler.store.capacity import Refusal, Refuse
+
+NOTHING_LAUNCHED: Final = (InsufficientCapacity, QuotaExceeded, PermissionDenied, NotFound)
+"""Refusals after which the same launch is not tried again."""
+
+_FIRST_SECONDS: Final[dict[type[Exception], float]] = {
+    InsufficientCapacity: 15.0,
+    QuotaExceeded: 900.0,  # clouds take hours to grant more
+}
+# A role or a template may be corrected any moment; of other errors nothing is known.
+_FIRST_SECONDS_OF_OTHERS: Final = 60.0
+_LONGEST_SECONDS: Final = 1800.0
+# To ask is free, and spot that comes back may be gone again within half an hour.
+_LONGEST_OUTAGE_SECONDS: Final = 480.0
+
+
+def refusal_by(error: Exception, offer: str, now_seconds: float) -> Refuse:
+    """Return what makes the refusal of an offer whose launch failed with `error` now.
+
+    The time to keep away doubles with each wave of launches that was refused in a row.
+    """
+    first_seconds = _FIRST_SECONDS.get(type(error), _FIRST_SECONDS_OF_OTHERS)
+    is_outage = isinstance(error, InsufficientCapacity)
+    longest_seconds = _LONGEST_OUTAGE_SECONDS if is_outage else _LONGEST_SECONDS
+
+    def refuse(known: Refusal | None) -> Refusal:
+        waves = known.waves_before(now_seconds) if known else 0
+        wait_seconds = min(first_seconds * 2.0 ** min(waves, 10), longest_seconds)
+        kind, reason = type(error).__name__, str(error) or type(error).__name__
+        refusal = Refusal(offer, kind, 1, now_seconds + wait_seconds, reason)
+        return refusal.after(known, now_seconds)
+
+    return refuse

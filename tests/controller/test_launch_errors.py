@@ -1,0 +1,89 @@
+"""Launches whose errors nobody has a rule for, or that are never answered."""
+
+from __future__ import annotations
+
+import pytest
+
+from autoscaler.domain.errors import (
+    InsufficientCapacity,
+    PermissionDenied,
+    ProviderError,
+    QuotaExceeded,
+    Unavailable,
+    UnknownRefusal,
+)
+from autoscaler.domain.instance import LaunchRequest
+from tests.controller.world import World
+
+NEVER_LAUNCHED = (UnknownRefusal, Unavailable, RuntimeError)
+
+
+class Refusing:
+    """Has a cloud fail every launch of one offer, and counts these."""
+
+    def __init__(self, world: World, error: type[Exception], offer: str = "small") -> None:
+        self.seconds: list[float] = []
+        self._launch = world.cloud.launch
+        self._error = error
+        self._offer = offer
+        self._world = world
+        world.cloud.launch = self.launch  # type: ignore[method-assign]
+
+    def launch(self, request: LaunchRequest) -> object:
+        if request.offer != self._offer:
+            return self._launch(request)
+        self.seconds.append(self._world.clock.now())
+        raise self._error("MaxFooExceeded: no such foo")
+
+
+@pytest.mark.parametrize("error", NEVER_LAUNCHED)
+def test_after_some_tries_that_come_slower_the_offer_is_refused(
+    world: World, error: type[Exception]
+) -> None:
+    job = world.submit()
+    refusing = Refusing(world, error)
+    world.wish(job, 1)
+    world.tick(60, seconds=1.0)
+    assert len(refusing.seconds) == 5
+    pairs = zip(refusing.seconds, refusing.seconds[1:], strict=False)
+    assert [later - before for before, later in pairs] == [1.0, 2.0, 4.0, 8.0]
+    refusal = world.store.capacity.refusals()["small"]
+    assert refusal.error_kind == error.__name__
+    assert refusal.reason == "MaxFooExceeded: no such foo"
+    events = world.store.events.latest(job, 50)
+    (event,) = [event for event in events if event.kind == "launch refused"]
+    assert "small refused" in event.text and "MaxFooExceeded" in event.text
+
+
+@pytest.mark.parametrize("error", NEVER_LAUNCHED)
+def test_another_offer_is_bought_instead(world: World, error: type[Exception]) -> None:
+    job = world.submit()
+    Refusing(world, error)
+    world.wish(job, 1)
+    world.tick(20, seconds=1.0)
+    assert "small" in world.controller.status.unavailable
+    world.wish(job, 1, "large")
+    world.tick(10)
+    (held,) = world.training(job)
+    assert held.offer == "large"
+    world.tick(80)
+    assert [held.offer for held in world.store.instances.alive()] == ["large"]
+    world.assert_nothing_leaked()
+
+
+@pytest.mark.parametrize("error", [PermissionDenied, QuotaExceeded, InsufficientCapacity])
+def test_a_refusal_that_is_known_is_told_at_once_and_waited_out_longer_each_time(
+    world: World, error: type[ProviderError]
+) -> None:
+    job = world.submit()
+    refusing = Refusing(world, error)
+    world.wish(job, 1)
+    world.tick(4000, seconds=1.0)
+    waits = [
+        later - before
+        for before, later in zip(refusing.seconds, refusing.seconds[1:], strict=False)
+    ]
+    assert waits == sorted(waits) and waits[0] >= 15.0
+    assert len(refusing.seconds) < 15
+    kinds = [event.kind for event in world.store.events.latest(job, 50)]
+    assert kinds.count("launch refused") == len(refusing.seconds)
