@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from autoscaler.spec.job_file import load_job
+
 ROOT = Path(__file__).parents[2]
 READY = "listening on"
 
@@ -76,3 +78,9 @@ def test_links_between_documents_lead_somewhere(document: Path) -> None:
 def test_the_readme_names_only_targets_of_the_makefile() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     assert set(re.findall(r"^make ([a-z-]+)", (ROOT / "README.md").read_text(), re.M)) <= targets
+
+
+def test_the_job_file_of_the_readme_can_be_used(tmp_path: Path) -> None:
+    (text,) = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    (tmp_path / "job.yaml").write_text(text)
+    assert load_job(tmp_path / "job.yaml", 0.0).spec.name == "chargpt"
