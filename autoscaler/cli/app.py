@@ -19,6 +19,7 @@ from autoscaler.cli.serve import serve
 from autoscaler.cli.simulate import simulate
 from autoscaler.cli.study import study
 from autoscaler.domain.errors import CastorError, Unavailable
+from autoscaler.domain.text import printable_lines
 
 app = typer.Typer(
     name="castor",
@@ -70,7 +71,7 @@ def main() -> None:
 
 
 def _say(error: CastorError, status: int) -> None:
-    print(f"castor: {error}", file=sys.stderr)
+    print(f"castor: {printable_lines(str(error))}", file=sys.stderr)
     raise SystemExit(status)
 
 

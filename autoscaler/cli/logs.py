@@ -13,6 +13,7 @@ from typing import Final
 from autoscaler.cli.tables import clock_time
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import Unavailable
+from autoscaler.domain.text import printable_lines
 from autoscaler.wire.client import Client
 from autoscaler.wire.messages import EVERY_INSTANCE, LogPart
 
@@ -127,7 +128,8 @@ def _timed(part: LogPart) -> Iterator[tuple[float | None, str]]:
 
 def _print_text(line: LogLine) -> None:
     time = "" if line.seconds is None else f"{clock_time(line.seconds)} "
-    print(f"{time}{line.instance} | {line.text}")
+    begin = f"{time}{line.instance} | "
+    print(begin + printable_lines(line.text).replace("\n", f"\n{begin}"))
 
 
 def _print_json(line: LogLine) -> None:

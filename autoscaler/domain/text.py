@@ -11,6 +11,7 @@ _CONTROLS: Final = (
     "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
 )
 _CONTROL: Final = re.compile(f"[{_CONTROLS}]")
+_CONTROL_IN_LINE: Final = re.compile(f"(?!\t)[{_CONTROLS}]")
 _CONTROL_IN_LINES: Final = re.compile(f"(?![\n\t])[{_CONTROLS}]")
 _COLOUR: Final = re.compile("\x1b\\[[0-9;:]*m")
 _CARRIAGE_RETURN: Final = re.compile("\r+\n?")
@@ -22,8 +23,8 @@ def has_controls(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """Return one line of text with each control character written as its escape sequence."""
-    return _CONTROL.sub(_escaped, text)
+    """Return one line of text with each control character but tabs as its escape sequence."""
+    return _CONTROL_IN_LINE.sub(_escaped, text)
 
 
 def printable_lines(text: str) -> str:

@@ -18,7 +18,7 @@ from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.terms import TrialProgress
 from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialCall, WaitingCall
-from autoscaler.wire.codec import decode, encode
+from autoscaler.wire.codec import decode, decode_printable, encode
 from autoscaler.wire.http import Http
 from autoscaler.wire.messages import (
     Assignment,
@@ -66,7 +66,7 @@ class Client:
         if bundle is not None and spec.bundle is not None:
             self.upload(spec.bundle, bundle)
         body = encode(Submission, Submission(spec))
-        return decode(JobView, self._http.call("POST", "/v1/jobs", body))
+        return decode_printable(JobView, self._http.call("POST", "/v1/jobs", body))
 
     def upload(self, sha256: str, bundle: Path) -> None:
         """Hand a bundle in, for jobs to come, if the controller does not have it yet."""
@@ -77,40 +77,41 @@ class Client:
     def plan(self, spec: JobSpec) -> PlanView:
         """What would come of a job. `SpecError`: it can't be told, or nothing can run it."""
         body = encode(Submission, Submission(spec))
-        return decode(PlanView, self._http.call("POST", "/v1/plans", body))
+        return decode_printable(PlanView, self._http.call("POST", "/v1/plans", body))
 
     def jobs(self, include_ended: bool = True) -> tuple[JobView, ...]:
         """All jobs, the latest first."""
         path = f"/v1/jobs?include_ended={str(include_ended).lower()}"
-        return self._http.get(tuple[JobView, ...], path)
+        return self._http.get_printable(tuple[JobView, ...], path)
 
     def job(self, name: str) -> JobView:
         """One job by name or id. `UnknownJob`."""
-        return self._http.get(JobView, f"/v1/jobs/{name}")
+        return self._http.get_printable(JobView, f"/v1/jobs/{name}")
 
     def change(self, name: str, change: Change) -> JobView:
         """Change a running job. `UnknownJob`, `Conflict`: it has ended."""
-        return decode(
+        return decode_printable(
             JobView, self._http.call("PATCH", f"/v1/jobs/{name}", encode(Change, change))
         )
 
     def stop(self, name: str) -> JobView:
         """End a job, with a checkpoint. `UnknownJob`, `Conflict`: it has ended."""
-        return decode(JobView, self._http.call("POST", f"/v1/jobs/{name}/stop"))
+        return decode_printable(JobView, self._http.call("POST", f"/v1/jobs/{name}/stop"))
 
     def resume(self, name: str, change: Change) -> JobView:
         """Run a stopped or failed job on from its newest checkpoint, changed like this; return
         the new run. `UnknownJob`; `Conflict`: it can't be resumed; `NotFound`: it has none."""
         body = encode(Change, change)
-        return decode(JobView, self._http.call("POST", f"/v1/jobs/{name}/resume", body))
+        return decode_printable(JobView, self._http.call("POST", f"/v1/jobs/{name}/resume", body))
 
     def decisions(self, name: str, limit: int = 100) -> tuple[DecisionView, ...]:
         """What was decided for a job, the latest first. `UnknownJob`."""
-        return self._http.get(tuple[DecisionView, ...], f"/v1/jobs/{name}/decisions?limit={limit}")
+        path = f"/v1/jobs/{name}/decisions?limit={limit}"
+        return self._http.get_printable(tuple[DecisionView, ...], path)
 
     def forecast(self, name: str) -> tuple[ForecastView, ...]:
         """The job at every fixed size, as its model predicts it. `UnknownJob`."""
-        return self._http.get(tuple[ForecastView, ...], f"/v1/jobs/{name}/forecast")
+        return self._http.get_printable(tuple[ForecastView, ...], f"/v1/jobs/{name}/forecast")
 
     def logs(self, name: str, offsets: Mapping[str, int]) -> tuple[LogPart, ...]:
         """What the instances of a job wrote from these offsets on. `UnknownJob`."""
@@ -132,19 +133,19 @@ class Client:
 
     def fleet(self) -> FleetView:
         """Offers, limits, instances."""
-        return self._http.get(FleetView, "/v1/fleet")
+        return self._http.get_printable(FleetView, "/v1/fleet")
 
     def offers(self) -> OffersView:
         """What is offered, with the age and the source of each price."""
-        return self._http.get(OffersView, "/v1/offers")
+        return self._http.get_printable(OffersView, "/v1/offers")
 
     def programs(self) -> tuple[ProgramMemory, ...]:
         """What is remembered of all programs, by name."""
-        return self._http.get(tuple[ProgramMemory, ...], "/v1/programs")
+        return self._http.get_printable(tuple[ProgramMemory, ...], "/v1/programs")
 
     def program(self, name: str) -> ProgramMemory:
         """What is remembered of one program. `NotFound`: nothing."""
-        return self._http.get(ProgramMemory, f"/v1/programs/{name}")
+        return self._http.get_printable(ProgramMemory, f"/v1/programs/{name}")
 
     def forget_program(self, name: str) -> None:
         """Drop what is remembered of a program. `NotFound`: that is nothing."""
@@ -152,7 +153,7 @@ class Client:
 
     def invite(self, person: str) -> Invitation:
         """Let a person in. `NotAllowed`: only the owner may; `SpecError`: that is no name."""
-        return decode(Invitation, self._http.call("POST", f"/v1/people/{person}"))
+        return decode_printable(Invitation, self._http.call("POST", f"/v1/people/{person}"))
 
     def freeze(self) -> None:
         """Have nothing bought or given back until it is released."""
@@ -168,12 +169,12 @@ class Client:
 
     def costs(self) -> CostView:
         """What was spent."""
-        return self._http.get(CostView, "/v1/costs")
+        return self._http.get_printable(CostView, "/v1/costs")
 
     def daily_costs(self, first: date, last: date) -> tuple[DailyCost, ...]:
         """What was spent on these days (UTC), the last one included, on each offer."""
         query = f"first={first.isoformat()}&last={last.isoformat()}"
-        return self._http.get(tuple[DailyCost, ...], f"/v1/costs/days?{query}")
+        return self._http.get_printable(tuple[DailyCost, ...], f"/v1/costs/days?{query}")
 
     def close(self) -> None:
         """Close the connections."""
@@ -238,7 +239,7 @@ class StudyClient:
 
     def view(self) -> StudyView:
         """The study as the controller knows it. `NotFound`: it does not."""
-        return self._http.get(StudyView, self._path)
+        return self._http.get_printable(StudyView, self._path)
 
     def stays(self) -> tuple[StudyStay, ...]:
         """What its trials held and when."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from autoscaler.domain.errors import SpecError
+from autoscaler.domain.text import printable
 
 Value = TypeVar("Value")
+
+# Escape sequences of JSON, and the bytes that begin C1 controls, DEL and marks of direction.
+_MAY_HOLD_CONTROLS: Final = re.compile(rb"\\[bfnrtu]|\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2[\x80\x81]")
 
 
 def encode(kind: type[Value], value: Value) -> bytes:
@@ -31,6 +36,33 @@ def decode(kind: type[Value], text: bytes | str) -> Value:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise SpecError(first["msg"], place or None) from None
+    return value
+
+
+def decode_printable(kind: type[Value], text: bytes) -> Value:
+    """Return the value that this JSON is, its texts as a terminal may show them.
+
+    Control characters, line breaks included, are written as their escape sequences: names,
+    causes and reasons come from jobs, instances and clouds.
+
+    Raises:
+        SpecError: as `decode`.
+    """
+    if _MAY_HOLD_CONTROLS.search(text) is None:
+        return decode(kind, text)
+    try:
+        return decode(kind, to_json(_printable(from_json(text)), inf_nan_mode="strings"))
+    except ValueError as error:
+        raise SpecError(f"the answer is no JSON: {error}") from None
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, list):
+        return [_printable(part) for part in value]
+    if isinstance(value, dict):
+        return {printable(key): _printable(part) for key, part in value.items()}
     return value
 
 

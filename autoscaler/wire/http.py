@@ -10,7 +10,8 @@ import httpx
 
 from autoscaler.domain import errors
 from autoscaler.domain.errors import CastorError, SpecError, Unavailable
-from autoscaler.wire.codec import decode
+from autoscaler.domain.text import printable_lines
+from autoscaler.wire.codec import decode, decode_printable
 from autoscaler.wire.messages import Fault
 
 Value = TypeVar("Value")
@@ -89,6 +90,10 @@ class Http:
         """Return the value that is at `path`."""
         return decode(kind, self.call("GET", path))
 
+    def get_printable(self, kind: type[Value], path: str) -> Value:
+        """Return the value that is at `path`, its texts as a terminal may show them."""
+        return decode_printable(kind, self.call("GET", path))
+
     def exists(self, path: str) -> bool:
         """Return whether there is something at `path`."""
         try:
@@ -109,9 +114,10 @@ def _raise_for(response: httpx.Response) -> None:
         fault = decode(Fault, response.content)
     except SpecError:
         raise Unavailable(f"{response.url} answered {response.status_code}") from None
+    message = printable_lines(fault.message)
     if response.is_server_error:
-        raise Unavailable(fault.message)
+        raise Unavailable(message)
     kind = getattr(errors, fault.error, CastorError)
     if not (isinstance(kind, type) and issubclass(kind, CastorError)):
         kind = CastorError
-    raise kind(fault.message)
+    raise kind(message)

@@ -105,3 +105,9 @@ def test_lines_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
 def test_without_following_an_absent_controller_is_said_to_be() -> None:
     with pytest.raises(Unavailable):
         show(Logged(None), follow=False)
+
+
+def test_a_log_can_not_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    show(Logged("\x1b[31mred\x1b[0m \x1b[2J\x1b]0;title\x07 5%\r10%\n"), follow=False)
+    out = capsys.readouterr().out
+    assert out == r"i | red \x1b[2J\x1b]0;title\x07 5%" + "\ni | 10%\n"

@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autoscaler.domain.errors import SpecError
-from autoscaler.wire.codec import decode, encode
+from autoscaler.domain.text import has_controls
+from autoscaler.wire.codec import decode, decode_printable, encode
 from autoscaler.wire.messages import CostView, EventView, NodeReply, Wanted
 
 
@@ -40,3 +44,22 @@ def test_older_and_newer_ends_understand_each_other() -> None:
     assert decode(NodeReply, json.dumps(fields)) == reply, "of an older controller"
     fields["of_a_later_version"] = 7
     assert decode(NodeReply, json.dumps(fields)) == reply, "of a newer one"
+
+
+def test_what_people_see_holds_no_control_characters() -> None:
+    event = EventView(1.0, "job", "note", "\x1b[2Jgone\n\u202e\x9b\x7f")
+    shown = decode_printable(EventView, encode(EventView, event))
+    assert shown == replace(event, text=r"\x1b[2Jgone\x0a\u202e\x9b\x7f")
+    plain = replace(event, text='größer "東京" \\ \N{EURO SIGN}\tok')
+    assert decode_printable(EventView, encode(EventView, plain)) == plain
+    costs = decode_printable(dict[str, float], b'{"\\u001b": "Infinity", "b": 1e-3}')
+    assert costs == {r"\x1b": math.inf, "b": 0.001}
+    with pytest.raises(SpecError):
+        decode_printable(EventView, b'{"text": "\\u001b')
+
+
+@given(st.text(st.characters()))
+def test_no_text_brings_a_control_character_through(text: str) -> None:
+    event = EventView(1.0, None, "note", text.encode(errors="replace").decode())
+    shown = decode_printable(EventView, encode(EventView, event)).text
+    assert not has_controls(shown.replace("\t", ""))
