@@ -38,7 +38,7 @@ def checkpoint_of(client: Client, job: JobView) -> str:
         return checkpoint_words(job)
     return (
         f"its newest checkpoint is {newest.name} in {job.checkpoint_directory}: "
-        f"castor fetch {job.id} --checkpoint"
+        f"castor resume {job.id} goes on from it, castor fetch {job.id} --checkpoint fetches it"
     )
 
 
