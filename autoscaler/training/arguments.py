@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,7 @@ class Script:
     drop_last: bool
     seed: int
     checkpoint_directory: str | None
+    state: MutableMapping[str, Any] | None = None
 
 
 def require_usable(script: Script) -> None:

@@ -34,6 +34,7 @@ from autoscaler.training.learning_rate import (
     rule_named,
 )
 from autoscaler.training.loader import Loader
+from autoscaler.training.own_state import OwnState
 from autoscaler.training.peers import Peers, QuorumSettings
 from autoscaler.training.preconditioner import WARM_UP_STEPS, is_adam, preconditioner_of
 from autoscaler.training.reducer import Reducer
@@ -100,6 +101,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         script.scheduler,
         Counters(batch_total=bounds.initial),
         script.scaler,
+        OwnState(script.state),
     )
     checkpoints = _checkpoints(script, setup, clock, channel)
     if checkpoints is not None:

@@ -12,7 +12,7 @@ At most five lines differ from a plain PyTorch loop, and the script runs unchang
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -55,6 +55,7 @@ def session(
     shuffle: bool = True,
     drop_last: bool = False,
     seed: int = 0,
+    state: MutableMapping[str, Any] | None = None,
     checkpoint_directory: str | None = None,
 ) -> Iterator[TrainingSession]:
     """Train `model` elastically under Castor, or plainly without.
@@ -77,6 +78,9 @@ def session(
         shuffle: take each pass's examples in a random order, given by `seed`.
         drop_last: leave out the last examples of a pass where they do not fill `batch_size`.
         seed: of the order of examples.
+        state: a dict of the script's own, such as ``{"best": 0.0, "ema": ema}``. It is saved with
+            each checkpoint as it stands, and set here when training goes on from one. Values are
+            numbers, texts, tensors, lists and dicts of these, or objects with a `state_dict`.
         checkpoint_directory: where to keep checkpoints when Castor does not say where.
 
     Raises:
@@ -100,6 +104,7 @@ def session(
         shuffle=shuffle,
         drop_last=drop_last,
         seed=seed,
+        state=state,
         checkpoint_directory=checkpoint_directory,
     )
     watch, clock = present_watch(), SystemClock()

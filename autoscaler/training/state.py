@@ -25,6 +25,7 @@ from autoscaler.training.buffers import SharedBuffers, written_buffers
 from autoscaler.training.checkpoint import Checkpoints
 from autoscaler.training.finite import non_finite_names
 from autoscaler.training.noise import NoiseTracker
+from autoscaler.training.own_state import OwnState
 
 
 class Scheduler(Protocol):
@@ -77,7 +78,9 @@ class TrainingState:
         scheduler: Scheduler | None,
         counters: Counters,
         scaler: GradScaler | None = None,
+        own: OwnState | None = None,
     ) -> None:
+        self._own = own or OwnState(None)
         self._model = model
         self._optimizer = optimizer
         self._scheduler = scheduler
@@ -100,6 +103,7 @@ class TrainingState:
             "scheduler": self._scheduler.state_dict() if self._scheduler else None,
             "scaler": self._scaler.state_dict() if self._scaler else None,
             "counters": asdict(self.counters),
+            "own": self._own.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -113,6 +117,7 @@ class TrainingState:
             self._scheduler.load_state_dict(state["scheduler"])
         if self._scaler is not None and state.get("scaler"):  # one that is disabled has no state
             self._scaler.load_state_dict(state["scaler"])
+        self._own.load_state_dict(state.get("own", {}))
         counters = dict(state["counters"])
         noise = NoiseTracker(**counters.pop("noise"))
         self.counters = Counters(**counters, noise=noise)

@@ -1,0 +1,65 @@
+"""State of a script's own that travels with the training's: in checkpoints and to joiners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Final
+
+import torch
+
+_PLAIN: Final = (bool, int, float, str, bytes, type(None), torch.Tensor)
+
+
+class OwnState:
+    """Values of a script by name: plain ones, and objects with a `state_dict`.
+
+    Plain are numbers, texts, tensors and None, and lists, tuples and dicts of these.
+    """
+
+    def __init__(self, values: MutableMapping[str, Any] | None) -> None:
+        self._values = {} if values is None else values
+        self.state_dict()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all values, those of objects as their `state_dict` has them.
+
+        Raises:
+            TypeError: a value is not plain, so that no checkpoint of it could be read.
+        """
+        saved = {
+            name: value.state_dict() if _is_stateful(value) else value
+            for name, value in self._values.items()
+        }
+        for name, value in saved.items():
+            _require_plain(value, f"state[{name!r}]")
+        return saved
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Set all values that were saved. Those that were not keep what they are."""
+        for name, value in saved.items():
+            present: Any = self._values.get(name)
+            if _is_stateful(present):
+                present.load_state_dict(value)
+            else:
+                self._values[name] = value
+
+
+def _is_stateful(value: Any) -> bool:
+    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+
+
+def _require_plain(value: Any, place: str) -> None:
+    if type(value) in _PLAIN or isinstance(value, torch.Tensor):
+        return
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _require_plain(key, f"a key of {place}")
+            _require_plain(inner, f"{place}[{key!r}]")
+    elif type(value) in (list, tuple):
+        for number, inner in enumerate(value):
+            _require_plain(inner, f"{place}[{number}]")
+    else:
+        raise TypeError(
+            f"{place} is a {type(value).__name__}, which no checkpoint can hold: make it a "
+            "number, a text or a tensor, as float(...) does, or an object with a state_dict"
+        )

@@ -1,0 +1,83 @@
+"""A script's own state: saved with each checkpoint, and set when training goes on."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel
+from torch.utils.data import TensorDataset
+
+from autoscaler.training.own_state import OwnState
+from autoscaler.training.session import session
+from autoscaler.training.state import Counters, TrainingState
+
+
+def train(directory: Path, state: dict[str, Any], model: nn.Module, epochs: int) -> float:
+    """Train on, as the script would; return the progress that training began with."""
+    torch.manual_seed(1)
+    dataset = TensorDataset(torch.randn(64, 4), torch.randn(64, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    parts = {"batch_size": 16, "checkpoint_directory": str(directory), "state": state}
+    with session(model, optimizer, dataset, **parts) as job:  # type: ignore[arg-type]
+        begun = job.progress_examples
+        for inputs, targets in job.batches(epochs=epochs):
+            job.step((job.model(inputs) - targets).square().mean())
+            state["best"] = max(state["best"], job.progress_examples)
+            if "average" in state:
+                state["average"].update_parameters(model)
+    return begun
+
+
+def test_values_and_objects_go_on_where_the_checkpoint_had_them(tmp_path: Path) -> None:
+    model = nn.Linear(4, 1)
+    average = AveragedModel(model)
+    state = {"best": 0.0, "names": ["a", None], "average": average}
+    assert train(tmp_path, state, model, epochs=2) == 0
+    assert state["best"] > 0
+    later_model = nn.Linear(4, 1)
+    later = {"best": 0.0, "names": [], "average": AveragedModel(later_model), "new": 7}
+    assert train(tmp_path, later, later_model, epochs=2) == 128
+    assert (later["best"], later["names"], later["new"]) == (state["best"], ["a", None], 7)
+    for name, tensor in average.state_dict().items():
+        assert torch.equal(later["average"].state_dict()[name], tensor), name
+
+
+def test_a_checkpoint_without_such_state_is_read(tmp_path: Path) -> None:
+    train(tmp_path, {"best": 0.0}, nn.Linear(4, 1), epochs=1)
+    state: dict[str, Any] = {"best": 0.0, "other": 3}
+    train(tmp_path, state, nn.Linear(4, 1), epochs=1)
+    assert state["other"] == 3
+
+
+def test_a_joiner_gets_it() -> None:
+    def training(own: dict[str, Any]) -> TrainingState:
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        return TrainingState(model, optimizer, None, Counters(), None, OwnState(own))
+
+    giver: dict[str, Any] = {"best": 0.9}
+    taker: dict[str, Any] = {"best": 0.0}
+    training(taker).load_state_dict(training(giver).state_dict())
+    assert taker == giver
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        (object(), r"state\['x'\] is a object"),
+        ({"y": [1, {2}]}, r"state\['x'\]\['y'\]\[1\] is a set"),
+        (torch.zeros(1).numpy()[0], r"state\['x'\] is a float32"),
+    ],
+)
+def test_what_no_checkpoint_can_hold_is_refused_by_name(value: Any, complaint: str) -> None:
+    with pytest.raises(TypeError, match=complaint):
+        OwnState({"x": value})
+    state = OwnState(values := OrderedDict(x=1.0))
+    values["x"] = value
+    with pytest.raises(TypeError, match=complaint):
+        state.state_dict()
