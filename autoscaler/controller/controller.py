@@ -44,6 +44,7 @@ from autoscaler.domain.plan import UNPLANNED, Action, Decision, Plan
 from autoscaler.domain.snapshot import Snapshot, Truth
 from autoscaler.policies.barriers import BesideBarriers
 from autoscaler.policies.base import Policy
+from autoscaler.policies.boots import FinishesBoots
 from autoscaler.store.events import Event
 from autoscaler.store.measurements import REVERSED_DURATION
 from autoscaler.store.store import Store
@@ -125,7 +126,7 @@ class Controller:
     ) -> None:
         self._store = store
         self._market = market
-        self._planning = IsolatedPlanning(BesideBarriers(policy))
+        self._planning = IsolatedPlanning(FinishesBoots(BesideBarriers(policy)))
         self._observer = observer
         self._upkeep = upkeep
         self._converging = converging

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from autoscaler.controller.causes import Causes
 from autoscaler.controller.crowds import Crowds
 from autoscaler.controller.experience import Experience
 from autoscaler.controller.false_starts import false_starts
@@ -79,6 +80,7 @@ class Snapshots:
         self._programs = Programs(store)
         self._experience = Experience(store)
         self._studies = studies
+        self._causes = Causes(store)
         self._replan_seconds = settings.replan_seconds
         self._truth = truth
         self._shares = settings.shares
@@ -127,7 +129,7 @@ class Snapshots:
         absent = {job.id for job in jobs} - {snapshot.id for snapshot in taken}
         held = Counter(held.offer for job in absent for held in grouped.get(job, ()))
         limits = self._market.limits_beside_unsold(alive)
-        return Snapshot(
+        snapshot = Snapshot(
             now_seconds=now_seconds,
             offers=offers,
             limits=limits_beside(limits, offers, held) if held else limits,
@@ -137,6 +139,7 @@ class Snapshots:
             lives=self._experience.lives(offers),
             studies=studies,
         )
+        return replace(snapshot, undisturbed=self._causes.undisturbed(snapshot, alive))
 
     def _taken_of(
         self,

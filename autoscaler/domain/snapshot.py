@@ -244,7 +244,8 @@ class Snapshot:
 
     Of `unavailable` offers no more can be had now than is held. The next plan is made after
     `replan_seconds` at the latest. `lives` are of the offers that may be reclaimed, by their ids.
-    `studies` are those of which terms were stated and that have trials among the jobs.
+    `studies` are those of which terms were stated and that have trials among the jobs. The jobs
+    `undisturbed` hold instances that are new, since whose order nothing asks for other decisions.
     """
 
     now_seconds: float
@@ -255,3 +256,4 @@ class Snapshot:
     replan_seconds: float = 60.0
     lives: Mapping[str, Lives] = field(default_factory=dict)
     studies: tuple[StudySnapshot, ...] = ()
+    undisturbed: frozenset[str] = frozenset()

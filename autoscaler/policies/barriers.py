@@ -21,6 +21,7 @@ class BesideBarriers:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._plans_studies: bool = getattr(policy, "plans_studies", False)
+        self.weighs_boots: bool = getattr(policy, "weighs_boots", False)
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """As the policy does; trials at their barriers give back what they hold."""

@@ -23,7 +23,9 @@ class Policy(Protocol):
     devices bear; one that declares `oracle = True` reads `JobSnapshot.truth`. One with `only_on =
     "pool"` shares out machines and buys nothing, one with `only_on = "cloud"` the other way round.
     One with `plans_studies = True` plans for the trials of a study together; to the others they
-    are jobs, but for those that wait at a barrier, which they do not see.
+    are jobs, but for those that wait at a barrier, which they do not see. One with `weighs_boots =
+    True` compares what it takes from a job with the boots that this costs; of the others' plans
+    the controller leaves out what would take a boot from a job without a new cause.
     """
 
     def plan(self, snapshot: Snapshot) -> Plan:

@@ -65,6 +65,7 @@ class MarginalPolicy:
     """Each job's own best; where the limits do not bear them all, the most surplus in all."""
 
     plans_studies = True
+    weighs_boots = True
 
     def __init__(self, parameters: MarginalParameters = _DEFAULTS) -> None:
         self._parameters = parameters

@@ -82,6 +82,7 @@ class TimedPolicy:
         self._policy = policy
         self._stopwatch = stopwatch
         self.plans_studies: bool = getattr(policy, "plans_studies", False)
+        self.weighs_boots: bool = getattr(policy, "weighs_boots", False)
         self.seconds: list[float] = []
 
     def plan(self, snapshot: Snapshot) -> Plan:

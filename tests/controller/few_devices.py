@@ -78,7 +78,8 @@ def machines(count: int, boot_seconds: float) -> tuple[Offer, ...]:
 
 
 class FewDevices:
-    """One deployment whose scripts open no session: their instances start until they are done."""
+    """One deployment. Scripts that open no session start until they are done, and lose their work
+    with their instance; those that train keep it."""
 
     def __init__(
         self, policy: Policy, offers: Sequence[Offer], devices: int, tick_seconds: float = 1.0
@@ -104,6 +105,8 @@ class FewDevices:
         )
         self._controller = assemble(parts, ControllerSettings())
         self._began_seconds: dict[str, float] = {}
+        self._progress_seconds: dict[str, float] = {}
+        self._spoke_seconds = START_SECONDS
         self._jobs: dict[str, Submitted] = {}
 
     def run(self, jobs: Sequence[Submitted], most_seconds: float) -> dict[str, Ended]:
@@ -143,6 +146,8 @@ class FewDevices:
         self._jobs[self.store.jobs.add(spec, self.clock.now()).id] = job
 
     def _agents_speak(self) -> None:
+        self._train(self.clock.now() - self._spoke_seconds)
+        self._spoke_seconds = self.clock.now()
         states = {seen.id: seen.state for seen in self.cloud.instances()}
         for held in self.store.instances.alive():
             if held.cloud_id and states.get(held.cloud_id) is CloudState.RUNNING:
@@ -153,10 +158,37 @@ class FewDevices:
         if held.desired is Desired.ABSENT:
             self.store.instances.record_node(held.id, InstancePhase.DRAINED, now_seconds)
             return
-        began_seconds = self._began_seconds.setdefault(held.id, now_seconds)
-        is_done = now_seconds - began_seconds >= job.run_seconds - 1e-6
+        ran_seconds = now_seconds - self._began_seconds.setdefault(held.id, now_seconds)
+        if job.phase is InstancePhase.TRAINING:
+            ran_seconds = self._progress_seconds.get(held.job, 0.0)
+        is_done = ran_seconds >= job.run_seconds - 1e-6
         facts = {COMPLETE_FACT: str(now_seconds)} if is_done else {}
         self.store.instances.record_node(held.id, job.phase, now_seconds, facts)
+
+    def _train(self, seconds: float) -> None:
+        """Let jobs that train make progress, which they keep when they lose their instances."""
+        training = {
+            held.job
+            for held in self.store.instances.alive()
+            if held.phase is InstancePhase.TRAINING and held.desired is Desired.PRESENT
+        }
+        for job in training:
+            self._progress_seconds[job] = self._progress_seconds.get(job, 0.0) + seconds
+
+    def lost_boots(self) -> list[HeldInstance]:
+        """Return the instances of which their jobs were deprived before they were done."""
+        return [
+            held
+            for job in self._jobs
+            for held in self.store.instances.of_job(job, include_ended=True)
+            if held.draining_seconds is not None and COMPLETE_FACT not in held.facts
+        ]
+
+    def cause_moments(self) -> list[float]:
+        """Return when jobs were submitted and when they ended."""
+        every = [self.store.jobs.get(job) for job in self._jobs]
+        ends = [job.ended_seconds for job in every if job.ended_seconds is not None]
+        return [job.submitted_seconds for job in every] + ends
 
     def _ended(self) -> list[tuple[str, Ended]]:
         found = []
