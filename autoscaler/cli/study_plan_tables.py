@@ -13,6 +13,11 @@ from autoscaler.simulator.study_forecast import Band, Outlook
 from autoscaler.spec.objective_text import describe_objective
 from autoscaler.spec.quantities import format_duration, format_money
 
+_NOT_KNOWN = (
+    "whether deadline and budget can be kept is not known: the length of a step is assumed. Say "
+    "--step-seconds, or run the study: it measures its first trial before it gives a limit up"
+)
+
 
 def plan_words(plan: StudyPlan) -> RenderableType:
     """Trials and rungs, bands of cost and finish beside the best pool, and what is assumed."""
@@ -32,15 +37,20 @@ def plan_words(plan: StudyPlan) -> RenderableType:
     if plan.stopped:
         parts.append(Text(f"{plan.stopped:.0%} of runs end before their trials have", style="red"))
     parts.extend(Text(f"assumed: {each}", style="dim") for each in plan.assumed)
+    limits = plan.objective.deadline_seconds, plan.objective.budget_usd
+    if plan.is_guess and any(limit is not None for limit in limits):
+        parts.append(Text(_NOT_KNOWN))
     return Group(*parts)
 
 
 def require_feasible(plan: StudyPlan) -> None:
-    """Make sure that the study's limits can be kept at all.
+    """Make sure that the study's limits can be kept at all, where its pace is known.
 
     Raises:
         SpecError: in none of the runs they were, nor on any pool.
     """
+    if plan.is_guess:
+        return
     objective, elastic = plan.objective, plan.elastic
     pool = None if plan.static is None else plan.static.outlook
     if elastic.in_time == 0.0 and (pool is None or not pool.in_time):

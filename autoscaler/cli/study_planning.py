@@ -80,7 +80,8 @@ class StudyPlan:
     """What a study would come to. `assumed` is what nobody has measured, in words.
 
     `objective` is the study's with a deadline in seconds from now. `stopped` is the share of runs
-    in which it was not paid or not let run to its end.
+    in which it was not paid or not let run to its end. `is_guess`: the length of a step is
+    neither measured nor told, so nothing follows for the study's limits.
     """
 
     study: str
@@ -95,6 +96,7 @@ class StudyPlan:
     stopped: float
     source: str
     assumed: tuple[str, ...]
+    is_guess: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,9 @@ def plan_study(options: StudyPlanOptions, now_seconds: float, is_shown: bool = T
     search = search_of_file(spec, trials, steps)
     pace, pace_words = _pace(options, spec, known)
     base = _Base(spec, bounds, search, steps, pace, market)
-    base.require_one_trial()
+    is_guess = options.step_seconds is None and not pace.measured
+    if not is_guess:
+        base.require_one_trial()
     results = _simulated(base, options.runs, is_shown)
     studies = [base.study(seed) for seed in range(len(results))]
     runs = [PoolRun(result.finished_s, result.cost_usd) for result in results]
@@ -158,6 +162,7 @@ def plan_study(options: StudyPlanOptions, now_seconds: float, is_shown: bool = T
         stopped=1.0 - sum(whole) / len(whole),
         source=market.source,
         assumed=(*steps_words, pace_words, *search.remarks, *base.assumed),
+        is_guess=is_guess,
     )
 
 

@@ -63,6 +63,13 @@ def test_what_can_not_be_kept_is_refused(file: Path, objective: str, message: st
         plan(file, "--step-seconds", "60")
 
 
+@pytest.mark.parametrize("objective", ["{budget: 0.0001}", "{deadline: 20s}"])
+def test_no_limit_is_out_of_reach_on_an_assumed_pace(file: Path, objective: str) -> None:
+    file.write_text(f"{STUDY}\nobjective: {objective}\n")
+    printed = " ".join(plan(file).split())
+    assert "whether deadline and budget can be kept is not known" in printed
+
+
 def test_trials_without_number_and_offers_that_are_not_there(file: Path) -> None:
     file.write_text(STUDY.replace("trials: 4", ""))
     with pytest.raises(SpecError, match="trials: the file sets no end: say how many with"):
