@@ -141,7 +141,7 @@ def told_left_out(listing: Listing) -> str:
         return ""
     named = ", ".join(listing.left_out[:_NAMED])
     more = ", ..." if len(listing.left_out) > _NAMED else ""
-    return f"not kept, above the job's limits: {named}{more} (outputs.limit in the job file)"
+    return f"not kept: {named}{more}; `castor status {listing.job}` says why"
 
 
 def _output(job: str, instance: str, file: OutputFile) -> RemoteFile:

@@ -40,7 +40,9 @@ class OutputFile:
 
 @dataclass(frozen=True, slots=True)
 class OutputManifest:
-    """The outputs that are kept of one instance. `left_out` are paths above the limits."""
+    """The outputs that are kept of one instance. `left_out` are paths above the limits, or
+    that the agent can't read.
+    """
 
     job: str
     instance: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +24,8 @@ from autoscaler.domain.output import (
 from autoscaler.files_below import FileStamp, open_below, stamp_of, walk_below
 from autoscaler.node.output_places import OutputPlace
 from autoscaler.wire.codec import encode
+
+_log = logging.getLogger(__name__)
 
 QUIET_SECONDS: Final = 2.0
 UNFINISHED: Final = ".unfinished"
@@ -99,6 +102,7 @@ class OutputCopy:
         self._before = before
         self._clock = clock
         self._known = {file.path: file for file in before.files}
+        self._unreadable: list[str] = []
         self.on_publish: Callable[[OutputManifest], None] = lambda manifest: None
 
     def run(self, is_last: bool, is_clean: bool) -> Pass:
@@ -107,6 +111,12 @@ class OutputCopy:
         Raises:
             ProviderError, OSError: the place can't be written, or the directory can't be read.
         """
+        try:
+            return self._run(is_last, is_clean)
+        finally:
+            shutil.rmtree(self._place.staging, ignore_errors=True)
+
+    def _run(self, is_last: bool, is_clean: bool) -> Pass:
         began_seconds = self._clock.now()
         chosen, left_out = _within(self._tree.chosen(self._spec), self._spec.maximum_bytes)
         kept: dict[str, OutputFile] = {}
@@ -129,7 +139,6 @@ class OutputCopy:
                 self._publish({**self._known, **kept}.values(), left_out)
                 published_seconds = self._clock.monotonic()
         manifest = self._publish(kept.values(), left_out)
-        shutil.rmtree(self._place.staging, ignore_errors=True)
         return Pass(manifest, tuple(unsettled))
 
     def _copied(self, stamp: FileStamp, name: str) -> OutputFile | None:
@@ -137,6 +146,10 @@ class OutputCopy:
         try:
             descriptor = open_below(self._tree.directory, stamp.path)
         except FileNotFoundError:
+            return None
+        except OSError as error:
+            _log.warning("%s is no output: %s", stamp.path, error.strerror or error)
+            self._unreadable.append(stamp.path)
             return None
         staged = self._place.staging / "file"
         staged.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -156,6 +169,7 @@ class OutputCopy:
 
     def _publish(self, files: Iterable[OutputFile], left_out: tuple[str, ...]) -> OutputManifest:
         ordered = tuple(sorted(files, key=lambda file: file.path))
+        left_out = tuple(sorted({*left_out, *self._unreadable})[:_LEFT_OUT_NAMED])
         manifest = replace(
             self._before, kept_seconds=self._clock.now(), files=ordered, left_out=left_out
         )

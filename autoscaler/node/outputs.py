@@ -236,6 +236,7 @@ def _told_of(result: Pass, maximum_bytes: int) -> str | None:
         return None
     named = ", ".join(left_out[:_NAMED]) + (", ..." if len(left_out) > _NAMED else "")
     return (
-        f"outputs above the limit of {maximum_bytes:,} bytes or {MOST_OUTPUT_FILES:,} files are "
-        f"not kept: {named}; raise outputs.limit, or name what to keep in outputs.paths"
+        f"outputs are not kept: {named}; together they are above the limit of {maximum_bytes:,} "
+        f"bytes or {MOST_OUTPUT_FILES:,} files, or the agent can't read them; raise "
+        "outputs.limit, or name what to keep in outputs.paths"
     )

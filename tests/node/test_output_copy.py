@@ -11,6 +11,7 @@ import pytest
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.output import MANIFEST_NAME, OutputManifest, OutputSpec
 from autoscaler.domain.storage import StorageGrant
+from autoscaler.node import output_copy
 from autoscaler.node.output_copy import OutputCopy, Pass, WorkTree
 from autoscaler.node.output_places import OutputDirectory, OutputPlace, StoredOutputs
 from autoscaler.node.outputs import load_laid_out, save_laid_out
@@ -211,3 +212,41 @@ def test_names_that_no_terminal_should_see_are_left_out(bench: Bench) -> None:
     done = bench.copy()
     assert bench.texts().keys() == {"fine.txt"}
     assert done.manifest.left_out == ("evil\\x1b[2J.txt",)
+
+
+def test_a_file_that_can_not_be_read_does_not_keep_the_others_out(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.write("closed.txt", "closed")
+    bench.write("fine.txt", "fine")
+    opened = output_copy.open_below
+
+    def refuse(root: Path, path: str) -> int:
+        if path == "closed.txt":
+            raise PermissionError(13, "Permission denied")
+        return opened(root, path)
+
+    monkeypatch.setattr(output_copy, "open_below", refuse)
+    done = bench.copy(is_last=True)
+    assert bench.texts() == {"fine.txt": "fine"}
+    assert done.manifest.left_out == ("closed.txt",)
+
+
+def test_a_copy_that_breaks_off_leaves_what_was_kept(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.write("best.pt", "whole")
+    bench.copy()
+    bench.write("best.pt", "newer", LONG_AGO_SECONDS + 5)
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(bench.place, "take", fail)
+        with pytest.raises(OSError, match="No space left"):
+            bench.copy()
+    assert bench.texts() == {"best.pt": "whole"}
+    assert not bench.left_behind()
+    bench.copy()
+    assert bench.texts() == {"best.pt": "newer"}

@@ -169,7 +169,7 @@ def test_outputs_over_the_limit_are_told_with_the_way_out(
     wait_until(lambda: instance.is_complete, "the end")
     assert kept(tmp_path / "outputs").keys() == {"best.pt", "runs/metrics.csv"}
     told = wait_until(lambda: [n for n in notes(controller) if "outputs" in n], "the note")
-    assert "not kept: huge" in told[0]
+    assert "outputs are not kept: huge; together they are above the limit of 20" in told[0]
     assert "raise outputs.limit" in told[0]
 
 
