@@ -1,4 +1,4 @@
-"""What a job holds, trains on and has on standby, by its instances."""
+"""Allocations that a job holds, trains on and has on standby, by its instances."""
 
 from __future__ import annotations
 

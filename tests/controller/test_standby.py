@@ -23,7 +23,7 @@ from tests.controller.world import World
 
 @pytest.fixture
 def pair(world: World) -> World:
-    """With a kind of device of its own for the large offer."""
+    """Return a deployment whose large offer has a kind of device of its own."""
     small, large = world.cloud.sold
     world.cloud.sold = (small, replace(large, device_kind="gpu"))
     return world
