@@ -51,6 +51,10 @@ class DivergedError(CastorError, FloatingPointError):
     """A gradient or a weight became NaN or infinite, and training can't go on from it."""
 
 
+class MismatchError(CastorError, ValueError):
+    """A replica differs from those it would train with."""
+
+
 class SolverError(CastorError):
     """The solver found no plan. A coarser method is to be used."""
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from autoscaler.training.fingerprint import require_equal
 from autoscaler.training.peers import Peers
 from autoscaler.training.reducer import Reducer
-from autoscaler.training.rounds import ROW_WIDTH, Membership, Row, decode, encode
+from autoscaler.training.rounds import ROW_WIDTH, Membership, Row, decode, encode, oldest
 from autoscaler.training.state import TrainingState
 
 # Members are in step with each other; only a joiner that still loads may take its time.
@@ -66,6 +67,21 @@ class Crew:
         else:
             exchanged = Exchange((own_row(),), _ALONE)
         return self._share_in_instance(exchanged) if self.local_ranks > 1 else exchanged
+
+    def require_equal_to_decider(self, exchange: Exchange) -> None:
+        """Check that this replica may train with the one that decides.
+
+        Raises:
+            MismatchError: it may not; the others go on without it.
+        """
+        index, decider = exchange.membership.index, oldest(exchange.rows)
+        names = self._quorum.names if self._quorum is not None else ()
+        own_name, other_name = (
+            f"replica {names[place] if place < len(names) else place}"
+            for place in (index, decider)
+        )
+        rows = exchange.rows
+        require_equal(rows[index].fingerprint, rows[decider].fingerprint, own_name, other_name)
 
     def sum_in_instance(self, values: list[float]) -> list[float]:
         """Add numbers up over the ranks of this instance."""

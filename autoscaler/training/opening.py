@@ -26,6 +26,8 @@ from autoscaler.training.checkpoint import Checkpoints
 from autoscaler.training.claim import claim
 from autoscaler.training.crew import Crew
 from autoscaler.training.depot import Depot
+from autoscaler.training.fingerprint import Fingerprint, require_equal
+from autoscaler.training.identity import fingerprint_of
 from autoscaler.training.learning_rate import (
     NO_RULE,
     RULES,
@@ -331,7 +333,23 @@ def _peers(
             "installed: install castor-autoscaler[training], or start castor serve with "
             "--engine restart"
         ) from error
+    state.replica = setup.replica
     return Quorum(settings, clock, device, state.load_state_dict, state.state_dict)
+
+
+def _fingerprint_of_instance(script: Script) -> Fingerprint:
+    """Return the fingerprint of this rank, which must be that of all ranks of the instance.
+
+    Raises:
+        MismatchError: it is not.
+    """
+    own = fingerprint_of(script)
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        gathered = [own] * dist.get_world_size()
+        dist.all_gather_object(gathered, own)
+        for rank, other in enumerate(gathered):
+            require_equal(own, other, f"rank {dist.get_rank()}", f"rank {rank} of its instance")
+    return own
 
 
 def _replica_settings(
@@ -347,4 +365,5 @@ def _replica_settings(
         farewell_seconds=setup.heartbeat_timeout_seconds if setup and not is_told else 0.0,
         warm_up_steps=WARM_UP_STEPS if is_adam(script.optimizer) else 0,
         least_share=least_share(script.model),
+        fingerprint=_fingerprint_of_instance(script),
     )

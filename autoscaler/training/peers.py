@@ -30,6 +30,11 @@ class Peers(Protocol):
         """The lighthouse can be reached."""
         ...
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the instances that are members, by their index; empty before `form`."""
+        ...
+
     def form(self, step: int) -> Membership:
         """Agree on who takes part from step `step` on. Blocks; who is behind returns with the
         state of the others loaded.

@@ -84,6 +84,11 @@ class Quorum:
         """The lighthouse can be reached, and has heard of us all."""
         return self._lighthouse.is_there
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the instances that are members; torchft adds a random part to each."""
+        return tuple(member.partition(":")[0] for member in self._members)
+
     def form(self, step: int) -> Membership:
         """Agree on who takes part from step `step` on. Blocks; a joiner returns with the state
         of its peers loaded.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autoscaler.clock import Clock
 from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, StepParameters
 from autoscaler.domain.report import MembershipPause, StepObservation
 from autoscaler.goodput.batching import batch_to_look_at, next_batch_total, split_batch, within
 from autoscaler.training.crew import Crew, Exchange
+from autoscaler.training.fingerprint import Fingerprint
 from autoscaler.training.noise import GradientSquares
 from autoscaler.training.reducer import Reducer
 from autoscaler.training.rounds import Agreement, Row, agree, combined_squares, observation
@@ -27,7 +28,7 @@ class ReplicaSettings:
 
     A replica that leaves takes part for `farewell_seconds` more, which the others need to go on
     without it at once. In the job's first `warm_up_steps` no gradient squares are taken. No rank
-    takes fewer than `least_share` examples at once.
+    takes fewer than `least_share` examples at once. `fingerprint` must equal the peers'.
     """
 
     bounds: BatchBounds
@@ -36,6 +37,7 @@ class ReplicaSettings:
     farewell_seconds: float
     warm_up_steps: int = 0
     least_share: int = 1
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
 
 
 @dataclass(slots=True)
@@ -144,6 +146,7 @@ class Replica:
         exchange = self._crew.exchange(
             lambda: self._row(squares), last is not None and last.agreement.keeps_membership
         )
+        self._crew.require_equal_to_decider(exchange)
         index = exchange.membership.index
         agreement = agree(exchange.rows, index, self._settings.farewell_seconds)
         self.decides = self._crew.is_leader and agreement.decides
@@ -237,6 +240,7 @@ class Replica:
             squares_small_inverse=squares.small_inverse,
             squares_big=squares.big_square,
             squares_big_inverse=squares.big_inverse,
+            fingerprint=self._settings.fingerprint,
         )
 
     def _proposed_batch(self, noise: NoiseScale | None) -> int:

@@ -77,6 +77,11 @@ class RestartQuorum:
         return self._line.is_there
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the instances that are members, without their random parts."""
+        return tuple(member.rpartition(".")[0] for member in self._members)
+
+    @property
     def has_failed(self) -> bool:
         """A collective has failed since `form`."""
         return self._failed

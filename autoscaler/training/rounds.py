@@ -9,10 +9,11 @@ construction: a replica that saw other rows took part in another exchange, and i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, field, fields
 
 from autoscaler.domain.report import StepObservation
+from autoscaler.training.fingerprint import FINGERPRINT_WIDTH, Fingerprint
 from autoscaler.training.noise import GradientSquares
 
 _ROUND_SECONDS = 0.15
@@ -39,7 +40,8 @@ class Row:
 
     `kind` tells kinds of device apart; `age` is the number of rounds since the replica joined;
     `batch_total`, `gradient_square`, `gradient_variance` are what it would decide. The sums of
-    `squares_*` and the step times are those of its last round.
+    `squares_*` and the step times are those of its last round. `fingerprint` travels as so many
+    numbers more.
     """
 
     ranks: float
@@ -60,6 +62,7 @@ class Row:
     squares_small_inverse: float = 0.0
     squares_big: float = 0.0
     squares_big_inverse: float = 0.0
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
 
     @property
     def squares(self) -> GradientSquares:
@@ -74,17 +77,22 @@ class Row:
         )
 
 
-ROW_WIDTH = len(fields(Row))
+_PLAIN = [each.name for each in fields(Row) if each.name != "fingerprint"]
+ROW_WIDTH = len(_PLAIN) + FINGERPRINT_WIDTH
 
 
 def encode(row: Row) -> list[float]:
     """The row as `ROW_WIDTH` numbers."""
-    return [float(value) for value in astuple(row)]
+    values = [getattr(row, name) for name in _PLAIN]
+    return [float(value) for value in (*values, *astuple(row.fingerprint))]
 
 
 def decode(numbers: Sequence[float]) -> Row:
     """The row that these `ROW_WIDTH` numbers are."""
-    return Row(*numbers)
+    plain = dict(zip(_PLAIN, numbers, strict=False))
+    of_fingerprint = Fingerprint(*numbers[len(_PLAIN) :])
+    make: Callable[..., Row] = Row
+    return make(**plain, fingerprint=of_fingerprint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +128,7 @@ def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement
     The replica that has been a member longest decides. A round in which somebody leaves lasts
     `farewell_seconds`, in which the lighthouse comes to miss its heartbeats.
     """
-    decider = max(range(len(rows)), key=lambda place: (rows[place].age, -place))
+    decider = oldest(rows)
     leaving = [row.leaves > 0 for row in rows]
     step_seconds = max(row.step_seconds for row in rows)
     someone, everyone = any(leaving), all(leaving)
@@ -147,6 +155,11 @@ def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement
         saves_checkpoint=rows[decider].wants_checkpoint > 0,
         keeps_membership=not all(row.sees_lighthouse > 0 for row in rows),
     )
+
+
+def oldest(rows: Sequence[Row]) -> int:
+    """Return the index of the replica that decides: the one that has been a member longest."""
+    return max(range(len(rows)), key=lambda place: (rows[place].age, -place))
 
 
 def combined_squares(rows: Sequence[Row]) -> GradientSquares:

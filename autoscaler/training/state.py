@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from autoscaler.domain.errors import DivergedError
 from autoscaler.training.buffers import SharedBuffers, written_buffers
 from autoscaler.training.checkpoint import Checkpoints
+from autoscaler.training.fingerprint import require_equal_shapes
 from autoscaler.training.finite import non_finite_names
 from autoscaler.training.noise import NoiseTracker
 from autoscaler.training.own_state import OwnState
@@ -86,6 +87,7 @@ class TrainingState:
         self._scheduler = scheduler
         self._scaler = scaler
         self.counters = counters
+        self.replica = "alone"
         self.buffers = SharedBuffers(model)
         # A buffer may hold infinity on purpose, as an attention mask does.
         self._non_finite_from_the_start = non_finite_names(_weights(model))
@@ -95,6 +97,7 @@ class TrainingState:
         return {
             "model": self._model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
+            "replica": self.replica,
             **self._plain_values(),
         }
 
@@ -107,7 +110,13 @@ class TrainingState:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Become what `state` says."""
+        """Become what `state` says.
+
+        Raises:
+            MismatchError: it is the state of another model.
+        """
+        replica = f"replica {state.get('replica', '?')}"
+        require_equal_shapes(self._model.state_dict(), state["model"], replica)
         self._model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
         self._load_rest(state)

@@ -39,11 +39,18 @@ class Lines(Dataset[tuple[torch.Tensor, torch.Tensor, int]]):
 
 def main() -> None:
     torch.manual_seed(int(os.environ.get("SEED", "0")))
-    model = torch.nn.Linear(16, 1)
+    width = int(os.environ.get("WIDTH", "1"))
+    model = torch.nn.Linear(16, width)
     kind = getattr(torch.optim, os.environ.get("OPTIMIZER", "SGD"))
     optimizer = kind(model.parameters(), lr=float(os.environ.get("LR", "0.01")))
     path = f"{os.environ['TRACE']}{os.environ.get('LOCAL_RANK', '').replace('0', '')}"
-    with open(path, "a") as trace, session(model, optimizer, Lines(), batch_size=32) as job:
+    order = int(os.environ.get("ORDER", "0"))
+    if "ORDER_BY_RANK" in os.environ:
+        order += int(os.environ.get("LOCAL_RANK", "0"))
+    with (
+        open(path, "a") as trace,
+        session(model, optimizer, Lines(), batch_size=32, seed=order) as job,
+    ):
         state = job._parts.state
         for inputs, targets, indices in job.batches(epochs=EPOCHS):
             before = state.counters.step

@@ -1,0 +1,65 @@
+"""What identifies a replica's training: its seed, dataset, model, code and settings."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from autoscaler.training.arguments import Script, length_of
+from autoscaler.training.fingerprint import Fingerprint
+
+_HEX_DIGITS: Final = 12
+_LARGEST_EXACT: Final = 2**53
+
+
+def fingerprint_of(script: Script) -> Fingerprint:
+    """Return the fingerprint of what a script has given to `session`."""
+    named = list(script.model.named_parameters())
+    shapes = [(name, tuple(each.shape), each.requires_grad) for name, each in named]
+    settings = (
+        script.batch_size,
+        script.lr_rule,
+        script.max_grad_norm,
+        script.warmup_epochs,
+        script.shuffle,
+        script.drop_last,
+        script.scaler is not None and script.scaler.is_enabled(),
+        type(script.optimizer).__qualname__,
+        type(script.scheduler).__qualname__,
+    )
+    return Fingerprint(
+        seed=float(script.seed) if script.seed < _LARGEST_EXACT else _number(str(script.seed)),
+        examples=float(length_of(script.dataset)),
+        parameters=float(sum(parameter.numel() for _, parameter in named)),
+        shapes=_number(repr(shapes)),
+        code=_number(*sorted(_digests(_sources(script)))),
+        settings=_number(repr(settings)),
+    )
+
+
+def _sources(script: Script) -> set[Path]:
+    """Return the files of the script's own that define what it has given to `session`."""
+    given: list[object] = [*script.model.modules(), script.dataset, script.collate_fn]
+    modules = {getattr(inspect.getmodule(type(each)), "__name__", "") for each in given}
+    modules.add(getattr(script.collate_fn, "__module__", ""))
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in {"__main__", *modules})
+    installed = [Path(sysconfig.get_path(key)) for key in ("stdlib", "purelib", "platlib")]
+    installed += [Path(torch.__file__).parent, Path(__file__).parents[1]]
+    paths = {Path(file).resolve() for file in files if file}
+    return {path for path in paths if not any(path.is_relative_to(place) for place in installed)}
+
+
+def _digests(paths: Iterable[Path]) -> list[str]:
+    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()]
+
+
+def _number(*texts: str) -> float:
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    return float(int(digest[:_HEX_DIGITS], 16))
