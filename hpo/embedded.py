@@ -58,13 +58,17 @@ def controller_for(
 
 
 def _keep_record(state: Path) -> None:
-    """Remove what a controller leaves behind but for its database and checkpoints."""
+    """Remove what a controller leaves behind but for its database and checkpoints.
+
+    The caller holds the state directory, so no other controller claims the database meanwhile.
+    """
+    kept = {DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"}
     for path in state.iterdir():
         if path.name == CHECKPOINTS:
             continue
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
-        elif not path.name.startswith(DATABASE):
+        elif path.name not in kept:
             path.unlink(missing_ok=True)
 
 
