@@ -8,12 +8,21 @@ from typing import Final
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.paths import relative_names
-from autoscaler.domain.rules import require_sha256
+from autoscaler.domain.rules import (
+    LATEST_SECONDS,
+    require_at_most,
+    require_count,
+    require_line,
+    require_number,
+    require_sha256,
+)
 from autoscaler.domain.text import quoted
 
 DEFAULT_OUTPUT_BYTES: Final = 5_000_000_000
 MOST_OUTPUT_FILES: Final = 10_000
 MANIFEST_NAME: Final = "outputs.json"
+_MOST_BYTES: Final = 1 << 60
+_LONGEST_LEFT_OUT: Final = 50_000  # of a path in which every character is written as its number
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +70,24 @@ def is_output_path(path: str) -> bool:
 
 
 def require_sound(manifest: OutputManifest) -> OutputManifest:
-    """Return the manifest if its paths, sizes and hashes can be used; a job may have written it.
+    """Return the manifest if all in it can be used and shown; a job may have written it.
 
     Raises:
-        SpecError: one can't be used; the message names it.
+        SpecError: a name, a size, a time or a hash can't be one; the message names it.
     """
+    if not is_output_path(manifest.instance) or "/" in manifest.instance:
+        raise SpecError(f"{quoted(manifest.instance)} is no name of an instance")
+    require_at_most(len(manifest.files), "files", 2 * MOST_OUTPUT_FILES)
+    require_at_most(len(manifest.left_out), "left_out", MOST_OUTPUT_FILES)
+    require_number(manifest.kept_seconds, "kept_seconds", 0.0, LATEST_SECONDS)
+    for path in manifest.left_out:
+        require_line(path, "left_out", longest=_LONGEST_LEFT_OUT)
     for file in manifest.files:
         if not is_output_path(file.path):
             raise SpecError(f"{quoted(file.path)} leads out of the working directory")
         require_sha256(file.sha256)
-        if file.bytes < 0:
-            raise SpecError(f"{file.path}: its size can't be {file.bytes}")
+        require_count(file.bytes, "bytes", _MOST_BYTES, least=0)
+        require_number(file.modified_seconds, "modified_seconds", 0.0, LATEST_SECONDS)
     return manifest
 
 

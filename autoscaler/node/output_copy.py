@@ -21,6 +21,7 @@ from autoscaler.domain.output import (
     OutputSpec,
     is_output_path,
 )
+from autoscaler.domain.rules import LATEST_SECONDS
 from autoscaler.files_below import FileStamp, open_below, stamp_of, walk_below
 from autoscaler.node.output_places import OutputPlace
 from autoscaler.wire.codec import encode
@@ -191,7 +192,8 @@ def _within(files: list[FileStamp], maximum_bytes: int) -> tuple[list[FileStamp]
     for file in sorted(files, key=lambda file: (file.bytes, file.path)):
         total_bytes += file.bytes
         fits = total_bytes <= maximum_bytes and len(chosen) < MOST_OUTPUT_FILES
-        if fits and is_output_path(file.path):
+        has_time = 0 <= file.modified_seconds <= LATEST_SECONDS
+        if fits and has_time and is_output_path(file.path):
             chosen.append(file)
         else:
             total_bytes -= file.bytes

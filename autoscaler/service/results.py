@@ -10,6 +10,7 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -141,7 +142,7 @@ class Results:
         for instance in folder.folders():
             try:
                 manifest = decode(OutputManifest, folder.content(f"{instance}/{MANIFEST_NAME}"))
-                manifests.append(require_sound(manifest))
+                manifests.append(require_sound(replace(manifest, instance=instance)))
             except NotFound:
                 continue  # nothing whole was kept of it yet
             except SpecError as error:

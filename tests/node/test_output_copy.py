@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autoscaler.clock import VirtualClock
-from autoscaler.domain.output import MANIFEST_NAME, OutputManifest, OutputSpec
+from autoscaler.domain.output import MANIFEST_NAME, OutputManifest, OutputSpec, require_sound
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.node import output_copy
 from autoscaler.node.output_copy import OutputCopy, Pass, WorkTree
@@ -212,6 +212,14 @@ def test_names_that_no_terminal_should_see_are_left_out(bench: Bench) -> None:
     done = bench.copy()
     assert bench.texts().keys() == {"fine.txt"}
     assert done.manifest.left_out == ("evil\\x1b[2J.txt",)
+
+
+def test_a_file_from_before_all_time_does_not_spoil_the_list(bench: Bench) -> None:
+    bench.write("old.txt", "old", -1.0)
+    bench.write("fine.txt", "fine")
+    done = bench.copy()
+    assert bench.texts() == {"fine.txt": "fine"}
+    assert require_sound(done.manifest).left_out == ("old.txt",)
 
 
 def test_a_file_that_can_not_be_read_does_not_keep_the_others_out(

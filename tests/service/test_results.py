@@ -138,6 +138,33 @@ def test_paths_that_lead_elsewhere_are_refused(kept: Kept, path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "broken",
+    [
+        {"left_out": ("evil\x1b[2J",)},
+        {"kept_seconds": 1e300},
+        {"files": (OutputFile("a", 1, "5" * 64, 1e300),)},
+        {"files": (OutputFile("a", 1, "5" * 64, float("nan")),)},
+        {"files": (OutputFile("a", -1, "5" * 64, 0.0),)},
+        {"files": (OutputFile("a", 1, "5" * 63 + "/", 0.0),)},
+    ],
+)
+def test_lists_that_a_job_has_forged_are_refused(kept: Kept, broken: dict[str, Any]) -> None:
+    kept.keep(FIRST, 1.0, best_pt="best")
+    manifest = replace(OutputManifest("job", FIRST, 1.0, ()), **broken)
+    (kept.outputs / FIRST / MANIFEST_NAME).write_bytes(encode(OutputManifest, manifest))
+    with pytest.raises(Unavailable, match=f"outputs of {FIRST} can't be listed"):
+        list_results(kept.client, "job", Choice())
+
+
+def test_an_instance_speaks_for_no_other(kept: Kept) -> None:
+    kept.keep(FIRST, 1.0, best_pt="best")
+    forged = OutputManifest("job", "../../x", 9.0, (file_of("best.pt", "best"),))
+    (kept.outputs / FIRST / MANIFEST_NAME).write_bytes(encode(OutputManifest, forged))
+    (file,) = list_results(kept.client, "job", Choice()).files
+    assert (file.instance, file.source) == (FIRST, f"job/outputs/{FIRST}/{sha256('best')}")
+
+
+@pytest.mark.parametrize(
     "source", [f"{FIRST}/{MANIFEST_NAME}", f"%2e%2e/{'0' * 64}", f"{FIRST}/%2e%2e"]
 )
 def test_only_outputs_can_be_asked_for(kept: Kept, source: str, tmp_path: Path) -> None:
