@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -53,12 +54,8 @@ def open_below(root: Path, path: str) -> int:
         OSError: it can't be read, is no regular file, or a part of the path is a link.
     """
     *folders, name = path.split("/")
-    directory = os.open(root, _FLAGS | os.O_DIRECTORY)
+    directory = _open_folder(root, folders)
     try:
-        for folder in folders:
-            inner = os.open(folder, _FLAGS | os.O_DIRECTORY, dir_fd=directory)
-            os.close(directory)
-            directory = inner
         descriptor = os.open(name, _FLAGS, dir_fd=directory)
     finally:
         os.close(directory)
@@ -66,6 +63,40 @@ def open_below(root: Path, path: str) -> int:
         os.close(descriptor)
         raise OSError(f"{path} is no regular file")
     return descriptor
+
+
+def remove_below(
+    root: Path, folders: Sequence[str], is_chosen: Callable[[str], bool]
+) -> frozenset[str]:
+    """Remove the chosen files and directories of a folder below `root`; return their names.
+
+    Raises:
+        OSError: there is no such folder, a part of its path is a link, or an entry stays.
+    """
+    directory = _open_folder(root, folders)
+    try:
+        chosen = frozenset(name for name in os.listdir(directory) if is_chosen(name))
+        for name in chosen:
+            status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if stat.S_ISDIR(status.st_mode):
+                shutil.rmtree(name, dir_fd=directory)
+            else:
+                os.unlink(name, dir_fd=directory)
+    finally:
+        os.close(directory)
+    return chosen
+
+
+def _open_folder(root: Path, folders: Sequence[str]) -> int:
+    """Open a folder below `root` without following a link; return its descriptor."""
+    directory = os.open(root, _FLAGS | os.O_DIRECTORY)
+    for folder in folders:
+        try:
+            inner = os.open(folder, _FLAGS | os.O_DIRECTORY, dir_fd=directory)
+        finally:
+            os.close(directory)
+        directory = inner
+    return directory
 
 
 def stamp_of(descriptor: int, path: str) -> FileStamp:

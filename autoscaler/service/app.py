@@ -23,6 +23,7 @@ from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.storage import StorageGrant
+from autoscaler.domain.text import printable
 from autoscaler.service.answers import answer
 from autoscaler.service.authentication import NO_TOKEN, Authentication
 from autoscaler.service.door import Door
@@ -335,8 +336,10 @@ def _refusal(error: Exception) -> Response:
 async def _refuse_malformed(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"] if part != "body")
-    return await _refuse(request, SpecError(first["msg"], place or None))
+    place = ".".join(printable(str(part)) for part in first["loc"] if part != "body")
+    is_unknown = first["type"] == "unexpected_keyword_argument"
+    message = "unknown key: leave it out, or see docs/job-file.md" if is_unknown else first["msg"]
+    return await _refuse(request, SpecError(message, place or None))
 
 
 async def _refuse_unknown(request: Request, error: Exception) -> Response:

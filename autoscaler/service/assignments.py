@@ -126,6 +126,11 @@ class Assignments:
             return str(self.checkpoint_directory(job))
         return str(checkpoint_folder(job.spec))
 
+    @property
+    def root(self) -> Path:
+        """Directory of the files of all jobs."""
+        return self._directory
+
     def checkpoint_directory(self, job: JobRecord) -> Path:
         """Return where the job's checkpoints go: a relative path is in the job's own directory.
 
@@ -134,10 +139,8 @@ class Assignments:
         Raises:
             SpecError: the path would leave that directory.
         """
-        study, directory = (
-            job.spec.study,
-            PurePosixPath(job.spec.checkpoint.directory or _CHECKPOINTS),
-        )
+        study = job.spec.study
+        directory = PurePosixPath(job.spec.checkpoint.directory or _CHECKPOINTS)
         if directory.is_absolute():
             return Path(directory)
         owner = job.files_of if study is None else f"study.{study}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import JobRecord
+from autoscaler.files_below import remove_below
 from autoscaler.service.assignments import Assignments
 from autoscaler.service.stored import StoredFiles
 from autoscaler.store.store import Store
@@ -37,16 +38,25 @@ class TrialCheckpoints:
             if not _TRIAL.fullmatch(trial):
                 raise SpecError(f"{trial!r} is none: write trial-NUMBER-BEGIN", "trials")
         named, found = set(trials), set()
-        for directory in self._directories(study):
-            for path in directory.glob("trial-*"):
-                trial = path.name.split(".")[0]
-                if trial in named:
-                    found.add(trial)
-                    _remove(path)
+        for root, folders in self._directories(study):
+            with contextlib.suppress(OSError):  # nothing there, or a link that a job has made
+                names = remove_below(root, folders, lambda name: _trial_of(name) in named)
+                found |= {_trial_of(name) for name in names}
         return len(found | self._removed_from_storage(study, frozenset(named)))
 
-    def _directories(self, study: str) -> set[Path]:
-        return {self._assignments.checkpoint_directory(job) for job in self._jobs(study)}
+    def _directories(self, study: str) -> set[tuple[Path, tuple[str, ...]]]:
+        """Return the directories of a study's checkpoints, each below one that no job can change.
+
+        An absolute one was named by a person.
+        """
+        found = set()
+        for job in self._jobs(study):
+            directory, root = self._assignments.checkpoint_directory(job), self._assignments.root
+            if directory.is_relative_to(root):
+                found.add((root, directory.relative_to(root).parts))
+            else:
+                found.add((directory, ()))
+        return found
 
     def _removed_from_storage(self, study: str, named: frozenset[str]) -> frozenset[str]:
         if self._stored is None:
@@ -59,8 +69,6 @@ class TrialCheckpoints:
         return [job for job in self._store.jobs.all() if job.spec.study == study]
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+def _trial_of(name: str) -> str:
+    """Return the trial whose files are called so: a name ends at its first dot."""
+    return name.split(".")[0]

@@ -24,7 +24,10 @@ from autoscaler.service.log_times import LogTimes
 from autoscaler.spec.bundle import inspect
 from autoscaler.wire.messages import EVERY_INSTANCE, LogPart
 
+MAXIMUM_LOG_BYTES = 1 << 30
+
 _PART_BYTES = 1 << 18
+_CUT = b"\ncastor: of the log of an instance %d bytes are kept: what follows is not here\n"
 _MOST_COMPRESSED = 16  # times as large as its archive the files of a bundle may be
 
 
@@ -127,24 +130,33 @@ class TrialFiles:
 class Logs:
     """What jobs wrote, one file an instance; they outlive the instances."""
 
-    def __init__(self, directory: Path, clock: Clock) -> None:
+    def __init__(
+        self, directory: Path, clock: Clock, maximum_bytes: int = MAXIMUM_LOG_BYTES
+    ) -> None:
+        """`maximum_bytes` are kept of each instance's log, and a line that says so."""
         self._directory = directory
         self._clock = clock
+        self._maximum_bytes = maximum_bytes
         self._lock = threading.Lock()
 
     def append(self, job: str, instance: str, offset: int, text: bytes) -> int:
-        """Add what an instance wrote from `offset` on; returns where the copy ends now.
+        """Add what an instance wrote from `offset` on; return where it is to go on.
 
-        What was handed in before is not added again; after a gap nothing is.
+        That is the end of the copy. What was handed in before is not added again; after a gap
+        nothing is. Of a log that has reached its limit the rest is passed over.
         """
         path = self._at(job, instance)
         with self._lock:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("ab") as file:
                 end = file.tell()
+                if end >= self._maximum_bytes:
+                    return max(offset + len(text), end)
                 if offset <= end < offset + len(text):
                     LogTimes(path).add(end, self._clock.now())
                     file.write(text[end - offset :])
+                    if file.tell() >= self._maximum_bytes:
+                        file.write(_CUT % self._maximum_bytes)
                 return file.tell()
 
     def end(self, job: str, instance: str) -> int:

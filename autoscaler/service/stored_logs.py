@@ -19,6 +19,7 @@ from autoscaler.wire.messages import LogPart
 
 _log = logging.getLogger(__name__)
 
+_LARGEST_PART: Final = 64 << 20  # agents write parts of 4 MiB
 _LEAST_SECONDS: Final = 2.0  # between two looks at one job's
 
 
@@ -64,5 +65,5 @@ class StoredLogs(Logs):
         after = None if end == 0 else f"{folder}/{log_part_name(end - 1)}"
         for part in self._objects.listed(folder, after):
             name = PurePosixPath(part.name).name
-            if is_log_part(name):  # instances can write others there
+            if is_log_part(name) and part.bytes <= _LARGEST_PART:  # instances write these
                 self.append(job, instance, int(name), self._objects.get(part.name))

@@ -115,3 +115,15 @@ def test_the_end_of_every_log_can_be_read(tmp_path: Path) -> None:
     assert [part.text for part in logs.read("job", {"*": -4})] == ["6789", "01"]
     (rest,) = logs.read("job", {"*": -4, "a": 10})
     assert rest.instance == "b"
+
+
+def test_of_an_endless_log_the_beginning_is_kept(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, VirtualClock(), maximum_bytes=100)
+    offset, sent = 0, 0
+    for _ in range(50):
+        offset = logs.append("job", "job-0-1", offset, b"x" * 10)
+        sent += 10
+        assert offset >= sent, "the instance is not held up"
+    (part,) = logs.read("job", {})
+    assert part.text.startswith("x" * 100 + "\ncastor: of the log of an instance 100 bytes")
+    assert len(part.text) < 200

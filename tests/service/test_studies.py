@@ -238,3 +238,25 @@ def test_messages_of_any_length_reach_the_other_end(api: Api) -> None:
     reports = tuple((float(n), 0.5) for n in range(100_000))
     trials = tuple(TrialProgress(held.job, reports=reports) for _ in range(4))
     ours.state(StudyStatement("ada", StudyTerms(), trials))
+
+
+def test_checkpoints_are_not_removed_through_a_link_that_a_job_has_made(
+    api: Api, tmp_path: Path
+) -> None:
+    ours = driver(api)
+    api.client.submit(TRIAL)
+    name = "trial-0-20260101T000000000000"
+    victim = tmp_path / "victim" / name
+    victim.mkdir(parents=True)
+    (victim / "thesis.tex").write_text("important")
+    place = Path(api.client.job("sweep-0").checkpoint_directory)
+    place.parent.mkdir(parents=True)
+    place.symlink_to(victim.parent)
+    assert ours.remove_checkpoints((name,)) == 0
+    assert (victim / "thesis.tex").exists()
+    place.unlink()
+    (place / name).mkdir(parents=True)
+    (place / name / "link").symlink_to(victim)
+    assert ours.remove_checkpoints((name,)) == 1
+    assert list(place.iterdir()) == []
+    assert (victim / "thesis.tex").exists()
