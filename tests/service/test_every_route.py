@@ -103,6 +103,7 @@ BODIES: dict[str, Any] = {
     "POST /v1/node/trial/calls": {"incarnation": 1, "calls": [CALL], "job": "job"},
 }
 BODIES["POST /v1/plans"] = BODIES["POST /v1/jobs"]
+BODIES["POST /v1/jobs/{name}/resume"] = BODIES["PATCH /v1/jobs/{name}"]
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ class Route:
         if self.method in ("POST", "PUT", "PATCH"):
             yield from HOSTILE_BODIES
         if self.has_json:
-            body = BODIES[f"{self.method} {self.path}"]
+            body = BODIES.get(f"{self.method} {self.path}", {})
             yield from (json.dumps(changed).encode() for changed in mutated(body))
 
 
@@ -206,6 +207,11 @@ def tokens(home: tuple[Api, Path]) -> tuple[str, str]:
 def test_the_application_has_its_routes() -> None:
     assert len(ROUTES) > 40
     assert JOIN in {(route.method, route.path) for route in ROUTES}
+
+
+def test_every_route_that_takes_json_has_a_good_body_above() -> None:
+    taken = {f"{route.method} {route.path}" for route in ROUTES if route.has_json}
+    assert taken == set(BODIES), "write a good body of a new route into BODIES"
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
