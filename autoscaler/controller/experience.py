@@ -99,7 +99,11 @@ class Experience:
     def reclaims_per_hour(
         self, held: Collection[HeldInstance], now_seconds: float
     ) -> float | None:
-        """The mean hazard of these at their ages; None where nothing is believed of them."""
+        """Return the mean hazard of these at their ages; None where nothing is believed of them.
+
+        It moves in the steps in which the hazard of a new instance does: a new one is not the
+        better for its rounding.
+        """
         ages = [
             (self._beliefs[each.offer], now_seconds - each.launched_seconds)
             for each in held
@@ -107,7 +111,8 @@ class Experience:
         ]
         if not ages:
             return None
-        return sum(belief.reclaims_per_hour(max(age, 0.0)) for belief, age in ages) / len(ages)
+        hazards = [belief.reclaims_per_hour(max(age, 0.0)) for belief, age in ages]
+        return in_steps(sum(hazards) / len(hazards))
 
     def _as_believed(self, offer: Offer, wait_seconds: float) -> Offer:
         if offer.id in self._waits:

@@ -275,7 +275,7 @@ def job_snapshot(
         ordered_seconds=max(
             (each.ordered_seconds for each in group_of(held, by_size)), default=None
         ),
-        waited_seconds=0.0 if job.started_seconds else now_seconds - job.submitted_seconds,
+        waited_seconds=(job.started_seconds or now_seconds) - job.submitted_seconds,
     )
     return snapshot if memory is None else informed(snapshot, memory)
 

@@ -175,6 +175,7 @@ class JobSnapshot:
     `remaining_examples` None: it is not known how much is left. `requested_devices` are what the
     owner of a rigid job asked for; `placement` is what it holds of machines that jobs share.
     `noise_curve` is that of an earlier run of the same program, if there was one.
+    It waited `waited_seconds` for its first step, or has waited so long by now.
     `held_reclaims_per_hour` is the hazard of what is held at its age; None: that of a new one.
     `quality` is what was measured of the model so far, oldest first, if the job tells it.
     `as_of_seconds` is when all this was so, None: at the moment of the snapshot. Of a job of which

@@ -17,8 +17,8 @@ FREE_USD_PER_HOUR = 1.0
 # Where some of it is, waiting is worth at least this share of the cheapest price: of what costs
 # the same, which is nothing, the faster is the better.
 _LEAST_WHERE_FREE = 1e-6
-# A job that waits bids at least this share of the price of the cheapest offer that can run it,
-# and as much more with each hour: at 0 the cheapest jobs would wait for ever.
+# A job bids at least this share of the price of the cheapest offer that can run it, and as much
+# more with each hour that it waited for its start: at 0 the cheapest jobs would wait for ever.
 LEAST_SHARE = 0.01
 
 
@@ -42,8 +42,11 @@ class PriceRange:
         return self.most_times * self.dearest
 
     def least(self, waited_seconds: float) -> float:
-        """The lowest bid of a job that has waited so long, $ per second."""
-        return LEAST_SHARE * self.cheapest * (1.0 + waited_seconds / SECONDS_PER_HOUR)
+        """Return the lowest bid of a job that waited so long before its start, $ per second.
+
+        It rises with each whole hour: jobs that wait are not to outbid others by seconds.
+        """
+        return LEAST_SHARE * self.cheapest * (1.0 + waited_seconds // SECONDS_PER_HOUR)
 
 
 def price_range(

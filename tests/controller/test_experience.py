@@ -85,6 +85,13 @@ def test_a_controller_that_starts_anew_knows_what_the_one_before_learnt(store: S
     assert by_id["a"] == FIXED
 
 
+def test_an_instance_that_was_just_launched_has_the_hazard_of_a_new_one(store: Store) -> None:
+    new = launched(store, SPOT, NOW)
+    experience = Experience(store)
+    known = experience.believed(OFFERS, (new,), NOW)
+    assert experience.reclaims_per_hour([new], NOW) == known[0].reclaims_per_hour
+
+
 def test_what_is_held_long_is_believed_to_stay_longer_than_what_is_new(store: Store) -> None:
     old = launched(store, SPOT, NOW - 20 * HOUR)
     experience = Experience(store)

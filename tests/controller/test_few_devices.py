@@ -58,6 +58,20 @@ def test_scripts_that_arrive_while_others_boot_wait_for_their_turn(boot_seconds:
     assert [ended[job.name].launches for job in jobs] == [1] * 18
 
 
+@pytest.mark.parametrize("boot_seconds", [0.1, 15.0])
+def test_jobs_that_wait_do_not_outbid_those_that_train_by_their_waiting(
+    boot_seconds: float,
+) -> None:
+    cheapest, phase = OBJECTIVES["cheapest"], InstancePhase.TRAINING
+    jobs = [
+        Submitted(f"job-{number}", 1.3 * number, 400.0, cheapest, phase=phase)
+        for number in range(4)
+    ]
+    world = FewDevices(MarginalPolicy(), local_offers(boot_seconds), 2, tick_seconds=5.0)
+    ended = world.run(jobs, most_seconds=2000.0)
+    assert [ended[job.name].launches for job in jobs] == [1] * 4
+
+
 def test_a_deadline_takes_the_place_of_a_boot_that_may_be_made_later() -> None:
     urgent = Objective(deadline_seconds=START_SECONDS + 100.0)
     jobs = [Submitted("patient"), Submitted("urgent", 5.0, objective=urgent)]

@@ -33,6 +33,7 @@ def test_late_jobs_go_on_as_stated() -> None:
 
 def test_the_least_bid_grows_with_each_hour_of_waiting() -> None:
     assert PRICES.least(0.0) == pytest.approx(0.001 / 3600)
+    assert PRICES.least(3599.0) == PRICES.least(0.0)
     assert PRICES.least(7200.0) == pytest.approx(0.003 / 3600)
 
 
