@@ -102,8 +102,8 @@ def _doubted_sizes(
     Where nothing else was measured, neither here nor on another kind of device, there is none.
     """
     data = measurements(observations, prior.formula)
-    sizes = zip(data.sizes, data.is_settled, strict=True)
-    unsettled = frozenset(size for size, is_settled in sizes if not is_settled)
+    groups = np.flatnonzero(data.is_latest & ~data.is_settled).tolist()
+    unsettled = frozenset(data.sizes[group] for group in groups)
     rest = [o for o in observations if (o.instances, o.devices) not in unsettled]
     if not unsettled or (not rest and prior.inherited is None):
         return frozenset()

@@ -161,3 +161,12 @@ def test_the_first_report_on_another_kind_takes_a_second_if_it_is_far_slower() -
     slow = replace(clean(PLANTED, [(1, 1)], [32], kind="a100")[0], is_settled=False)
     assert fit([slow], prior).measured == frozenset()
     assert fit([replace(slow, is_settled=True)], prior).measured == {(1, 1)}
+
+
+def test_a_single_report_of_an_earlier_era_raises_no_doubt() -> None:
+    observations = _with_cliff(FOUR_DEVICE_SIZES, [16, 32], (4, 16), 3.0)
+    earlier = clean(PLANTED, [(4, 16)], [64])[0]
+    single = replace(earlier, era=-1, is_settled=False)
+    model = fit([*observations, single], PRIOR)
+    assert model.measured == frozenset(FOUR_DEVICE_SIZES)
+    assert _believed_ratio(model, (4, 16), 32) == pytest.approx(3.0, rel=0.10)
