@@ -8,6 +8,7 @@ too small. Applications are the published ones, where CASTOR_DATA names their fo
 waiting. Figures are costs in shares of the clairvoyant's cost, which knows the perturbation too.
 
     CASTOR_DATA=... python benchmarks/held_out.py [--seed 1] [--cases 200] [--json]
+    CASTOR_DATA=... python benchmarks/held_out.py --case imagenet:100:dgx-ext:2:3
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import numpy as np
 from clairvoyant_drift import limit_usd
 from elastic_cloud import Setup, Subject, published_subjects, run_job, subjects_in
 from made_up import NATURES, write_case
-from perturbations import Case, draw_cases
+from perturbations import Case, draw_cases, named_case
 from rich.console import Console
 from rich.progress import track
 
@@ -167,6 +168,12 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=1, help="of applications, cases and errors")
     parser.add_argument("--cases", type=int, default=200, help="number of first runs")
+    parser.add_argument(
+        "--case",
+        action="append",
+        metavar="SUBJECT:USD_PER_HOUR:KIND:NODES:FACTOR[:MINUTES]",
+        help="a cliff or, with MINUTES, a drift, in place of drawn cases",
+    )
     parser.add_argument("--policy", default="marginal")
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--json", action="store_true", help="all results as JSON")
@@ -175,7 +182,13 @@ def main() -> int:
         parser.error(f"--cases {asked.cases}: at least 1 is needed")
     subjects = subjects_of(asked.seed)
     nodes = {name: most_nodes(subject) for name, subject in subjects.items()}
-    cases = draw_cases(nodes, asked.cases, asked.seed)
+    try:
+        named = [named_case(text, i, asked.seed) for i, text in enumerate(asked.case or ())]
+    except ValueError as error:
+        parser.error(f"--case {error}")
+    if unknown := {case.subject for case in named} - subjects.keys():
+        parser.error(f"--case: no subject {', '.join(unknown)}; there are {', '.join(subjects)}")
+    cases = named or draw_cases(nodes, asked.cases, asked.seed)
     with ProcessPoolExecutor(asked.workers) as workers:
         runs = workers.map(partial(run_case, subjects, asked.policy), cases)
         bar = track(runs, "first runs", len(cases), console=Console(stderr=True))

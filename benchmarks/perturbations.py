@@ -81,6 +81,27 @@ def draw_cases(most_nodes: Mapping[str, Mapping[str, int]], count: int, seed: in
     return cases
 
 
+def named_case(text: str, number: int, seed: int) -> Case:
+    """Return the case of ``SUBJECT:USD_PER_HOUR:KIND:NODES:FACTOR[:MINUTES]``.
+
+    It is a cliff from NODES nodes on or, with MINUTES, a drift of NODES nodes after that long.
+
+    Raises:
+        ValueError: the text is none of these.
+    """
+    parts = text.split(":")
+    if len(parts) not in (5, 6):
+        raise ValueError(f"{text}: must be SUBJECT:USD_PER_HOUR:KIND:NODES:FACTOR[:MINUTES]")
+    subject, value, kind, nodes, factor, *minutes = parts
+    least = int(nodes)
+    if minutes:
+        drift = Slowdown(kind, float(factor), least, least, 60.0 * float(minutes[0]))
+        perturbation = Perturbation(DRIFT, (drift,))
+    else:
+        perturbation = Perturbation(CLIFF, (Slowdown(kind, float(factor), least),))
+    return Case(number, subject, float(value), perturbation, 1000 * seed + number)
+
+
 def _draw(name: str, most_nodes: Mapping[str, int], random: np.random.Generator) -> Perturbation:
     if name == NOISE:
         return Perturbation(name, noise_factor=_one_of(_NOISE_FACTORS, random))
