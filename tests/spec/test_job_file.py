@@ -257,6 +257,14 @@ REFUSED = [
     ("data: [{source: /d, target: d, read_only: true}]", "data", "only a job with an image"),
     ("setup: {pip: x}", "setup", "must be a list"),
     ('objective: "a\\n{b}"', "objective", '"a {b}" is no objective'),
+    ("batch: {initial: 64, max: 1000000000000000000000}", "batch.max", "must be at most"),
+    ("instances: 1000000000000", "instances", "must be at most 10000"),
+    ("retries: 1000000000", "retries", "must be at most 100"),
+    ("checkpoint: ../../../evil", "checkpoint", "must be a path inside"),
+    ("checkpoint: {directory: /models/../etc}", "checkpoint.directory", "must be an absolute"),
+    ('checkpoint: "a\\eb"', "checkpoint", '"a\\x1bb" must be a path inside'),
+    ("program: ../../x", "program", "is no name"),
+    ("image: --privileged", "image", "is no image: write one like registry/name:tag"),
     (f"retries: {'9' * 5000}", "retries", "nable to parse input"),
 ]
 
