@@ -82,8 +82,8 @@ class Terminal:
 def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
     """One controller for all tests of a module."""
     terminal = Terminal(tmp_path_factory.mktemp("castor") / "state")
-    terminal.start()
     try:
+        terminal.start()
         yield terminal
     finally:
         terminal.end()
