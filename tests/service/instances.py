@@ -17,18 +17,19 @@ from tests.service.conftest import Api
 SPEC = JobSpec("job", ("python", "train.py"), instances=InstanceBounds(maximum=2))
 
 
-def launched(api: Api, spec: JobSpec = SPEC) -> HeldInstance:
-    """An instance of a job that has booted, its join token issued."""
+def launched(api: Api, spec: JobSpec = SPEC, instances: int = 1) -> HeldInstance:
+    """Launch the instances of a job, issue the join token of the first and return it."""
     job = api.client.submit(spec).id
-    api.world.wish(job, 1)
+    api.world.wish(job, instances)
     api.world.tick(1, agents=False)
     held = api.world.store.instances.of_job(job)[0]
     api.authentication.issue(held)
     return held
 
 
-def joined(api: Api, spec: JobSpec = SPEC) -> tuple[HeldInstance, NodeClient]:
-    held = launched(api, spec)
+def joined(api: Api, spec: JobSpec = SPEC, instances: int = 1) -> tuple[HeldInstance, NodeClient]:
+    """Launch the instances of a job and let the first of them join."""
+    held = launched(api, spec, instances)
     node = api.node()
     node.join(JoinRequest(api.authentication.join_token(held), held.id))
     return held, node

@@ -16,9 +16,7 @@ from tests.service.instances import joined, node_report, training_report
 
 
 def _two(api: Api) -> tuple[tuple[HeldInstance, NodeClient], ...]:
-    held, node = joined(api)
-    api.world.wish("job", 2)
-    api.world.tick(2, agents=False)
+    held, node = joined(api, instances=2)
     (second,) = (each for each in api.world.store.instances.of_job("job") if each.id != held.id)
     api.authentication.issue(second)
     other = api.node()
