@@ -11,6 +11,7 @@ from autoscaler.controller.false_starts import false_starts, in_vain_everywhere
 from autoscaler.controller.forecasts import FixedSize
 from autoscaler.controller.outlook import predicted_goodput
 from autoscaler.controller.sessions import session_note
+from autoscaler.domain.errors import SpecError
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.offer import is_stale
@@ -48,6 +49,17 @@ class Views:
         self._assignments = assignments
         self._version = version
 
+    def _checkpoint_place(self, job: JobRecord) -> str:
+        """Return where a job's checkpoints are, for people.
+
+        A job that an earlier release took may name a place that can't be used. It is shown as it
+        is: it must not hide the other jobs.
+        """
+        try:
+            return self._assignments.checkpoint_place(job)
+        except SpecError:
+            return job.spec.checkpoint.directory or ""
+
     def job(self, job: JobRecord, now_seconds: float, with_events: bool = False) -> JobView:
         """One job."""
         instances = self._store.instances.of_job(job.id)
@@ -74,7 +86,7 @@ class Views:
             attempt=job.attempt,
             cause=job.cause or session_note(job, instances, now_seconds),
             last_lines=job.last_lines,
-            checkpoint_directory=self._assignments.checkpoint_place(job),
+            checkpoint_directory=self._checkpoint_place(job),
             events=self._events(job.id) if with_events else (),
             false_starts=self._false_starts(job, now_seconds),
             hands_off=None if job.phase.is_final else self._status.hands_off,

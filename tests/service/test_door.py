@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
+from autoscaler.domain.job import CheckpointSpec, JobSpec
 from tests.service.conftest import TOKEN, Api
 
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
@@ -58,3 +60,15 @@ def test_a_change_that_no_file_could_hold_is_refused_by_its_field(
     assert posted(api, "/v1/jobs", {"spec": {"name": "a", "command": ["true"]}}).is_success
     response = httpx.patch(f"{api.url}/v1/jobs/a", headers=HEADERS, json=change)
     assert (response.status_code, response.json()["field"]) == (422, field), response.text
+
+
+def test_a_job_that_an_earlier_release_took_hides_no_other(api: Api) -> None:
+    good = JobSpec("good", ("true",))
+    api.world.store.jobs.add(good, 0.0)
+    broken = CheckpointSpec("../../../etc")
+    api.world.store.jobs.add(replace(good, name="../../evil", checkpoint=broken), 0.0)
+    jobs = {job.id: job for job in api.client.jobs()}
+    assert set(jobs) == {"good", "../../evil"}
+    assert jobs["../../evil"].checkpoint_directory == "../../../etc"
+    api.world.tick(2)
+    assert {job.id for job in api.client.jobs()} == set(jobs)

@@ -98,6 +98,9 @@ FAULTS = {
     "{name: a, function: 'a:b', direction: up}": "direction",
     "{name: a, function: 'a:b', job: {instances: 4}}": "a trial runs on one instance",
     "{name: a, function: 'a:b', job: {command: x}}": "job.command",
+    "{name: a, function: 'a:b', at_once: 1000000}": "at_once: must be at most 10000",
+    "{name: a, function: 'a:b', retries: 1000}": "retries: must be at most 100",
+    "{name: a, function: 'a:b', job: {checkpoint: ../x}}": "job.checkpoint: .* a path inside",
     "{name: a, function: 'a:b', trails: 3}": 'did you mean "trials"',
     "{name: a, function: 'a:b', working_directory: nowhere}": "is not a directory",
 }
