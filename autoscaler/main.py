@@ -218,7 +218,8 @@ class Deployment:
             store=store,
             authentication=self.authentication,
             submissions=Submissions(
-                store, bundles, assignments, status, self.wake.set, self._clock, results
+                *(store, bundles, assignments, status, self.wake.set, self._clock, results),
+                settings.controller.job_usd,
             ),
             nodes=self._nodes,
             studies=Studies(
@@ -228,6 +229,7 @@ class Deployment:
                 self._clock,
                 status,
                 TrialCheckpoints(store, assignments, stored),
+                settings.controller.study_usd,
             ),
             views=Views(store, status, assignments, release),
             bundles=bundles,

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from optuna.artifacts._protocol import ArtifactStore
 
 _log = logging.getLogger(__name__)
+# What `budget_usd` says to have no budget, not even the default one of the deployment.
+_NO_BUDGET = "none"
 
 Callback = Callable[[optuna.Study, FrozenTrial], None]
 
@@ -64,7 +66,7 @@ def optimize(
     gc_after_trial: bool = False,
     show_progress_bar: bool = False,
     *,
-    budget_usd: Decimal | float | None = None,
+    budget_usd: Decimal | float | str | None = None,
     deadline: str | float | None = None,
     goal: Goal = Goal(),
     offers: Iterable[str] | None = None,
@@ -95,7 +97,8 @@ def optimize(
         gc_after_trial: no effect: each trial has a process of its own.
         show_progress_bar: show one.
         budget_usd: what the whole study may cost. Before it costs more its jobs are ended, and
-            its trials go on when it is called with a larger one.
+            its trials go on when it is called with a larger one. None is the default budget of
+            the deployment, if it has one, and "none" is no budget.
         deadline: when it is to be done: seconds from now, or a text such as "4h".
         goal: how money is weighed against time beside those two, as in a job file.
         offers: ids of offers or instance types to keep to; None for any.
@@ -136,7 +139,8 @@ def optimize(
     effort = tolerating(effort, max_failures)
     whole = replace(
         goal,
-        budget_usd=goal.budget_usd if budget_usd is None else _budget(budget_usd),
+        budget_usd=_budget(budget_usd, goal),
+        is_uncapped=budget_usd == _NO_BUDGET or (goal.is_uncapped and budget_usd is None),
         deadline_seconds=goal.deadline_seconds if deadline is None else _deadline(deadline),
     )
     todo = Todo(
@@ -290,10 +294,16 @@ def tolerating(effort: Effort, max_failures: int | None) -> Effort:
     return replace(effort, max_failures=max_failures, catch=effort.catch or frozenset({ANY_ERROR}))
 
 
-def _budget(usd: Decimal | float) -> Decimal:
-    budget = Decimal(str(usd))
+def _budget(usd: Decimal | float | str | None, goal: Goal) -> Decimal | None:
+    """Return the budget of the whole study; that of `goal` unless `usd` is given."""
+    if usd is None or usd == _NO_BUDGET:
+        return goal.budget_usd if usd is None else None
+    try:
+        budget = Decimal(str(usd))
+    except InvalidOperation:
+        budget = Decimal(0)
     if not budget > 0:
-        raise SpecError(f"{usd} is no amount above $0", "budget_usd")
+        raise SpecError(f'{usd} is no amount above $0, nor "{_NO_BUDGET}"', "budget_usd")
     return budget
 
 

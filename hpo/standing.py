@@ -74,7 +74,7 @@ def standing_words(view: StudyView, now_seconds: float) -> str:
     terms = view.terms
     words = [] if terms is None or terms.best is None else [f"best {terms.best:.6g}"]
     words.append(f"{len(runs)} run" + (f" on {on}" if on else ""))
-    budget = None if terms is None else terms.objective.budget_usd
+    budget = None if terms is None else terms.objective.most_usd
     of = "" if budget is None else f" of {format_money(budget)}"
     spent = "?" if view.spent_usd is None else format_money(round(view.spent_usd, 4))
     words.append(f"{spent}{of} ({format_money(view.usd_per_hour)}/h)")

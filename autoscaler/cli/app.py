@@ -86,6 +86,7 @@ def submit(
     from autoscaler.cli.waiting import print_end, wait_for_end
     from autoscaler.clock import SystemClock
     from autoscaler.spec.job_file import load_job
+    from autoscaler.spec.objective_text import default_budget_words
     from autoscaler.wire.connection import connect
     from autoscaler.wire.messages import JobView
 
@@ -101,6 +102,8 @@ def submit(
         print_end(job)
     else:
         print(f"{job.id} {job.phase}: {bundle.files} files, {bundle.bytes:,} bytes packed")
+        if words := default_budget_words(job.objective):
+            print(words)
     _fail_with(job)
 
 

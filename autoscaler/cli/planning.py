@@ -20,7 +20,7 @@ from autoscaler.service.plans import plan_ahead
 from autoscaler.simulator.profiles import read_profiles
 from autoscaler.simulator.recollection import recollection
 from autoscaler.spec.job_file import load_job
-from autoscaler.spec.objective_text import describe_objective
+from autoscaler.spec.objective_text import default_budget_words, describe_objective
 from autoscaler.spec.offers_file import OffersFile, load_offers
 from autoscaler.spec.quantities import format_duration, format_money
 from autoscaler.wire.connection import connect
@@ -80,6 +80,7 @@ def print_plan(view: PlanView, now_seconds: float) -> None:
     if view.chosen is not None and view.chosen.seconds_band and view.chosen.usd_band:
         parts.append(Text(_band_words(view.chosen.seconds_band, view.chosen.usd_band)))
     parts.append(Text(f"first decision: {view.decision}"))
+    parts += _default_budget(view)
     print_whole(Group(*parts))
 
 
@@ -98,8 +99,23 @@ def _print_rates(view: PlanView, now_seconds: float) -> None:
     known, decision = Text(view.known, style="dim"), Text(f"first decision: {view.decision}")
     heading_line = Text(heading, style="bold")
     print_whole(
-        Group(heading_line, known, Text(), table, Text(), decision, Text(view.unknown or ""))
+        Group(
+            heading_line,
+            known,
+            Text(),
+            table,
+            Text(),
+            decision,
+            *_default_budget(view),
+            Text(view.unknown or ""),
+        )
     )
+
+
+def _default_budget(view: PlanView) -> list[RenderableType]:
+    """Return the line of the default budget, if the objective has one."""
+    words = default_budget_words(view.objective)
+    return [] if words is None else [Text(words)]
 
 
 def _band_words(seconds: tuple[float, float], usd: tuple[float, float]) -> str:

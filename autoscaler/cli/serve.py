@@ -15,7 +15,18 @@ Host = Annotated[str, Option(help="Where to listen, and where instances find the
 Port = Annotated[int, Option(help="0 takes a free one.")]
 Policy = Annotated[str, Option(help="Who plans.")]
 FleetPrice = Annotated[float | None, Option(help="What all instances together may cost an hour.")]
-FleetTotal = Annotated[str | None, Option(help="What all jobs together may ever cost: 500.")]
+FleetTotal = Annotated[
+    str | None,
+    Option(help="What all jobs together may ever cost: 500, or none. Required with --pools."),
+]
+JobTotal = Annotated[
+    str | None,
+    Option(help="Budget of jobs that name none: 50, or none. With --pools 50 unless given."),
+]
+StudyTotal = Annotated[
+    str | None,
+    Option(help="Budget of studies that name none: 200, or none. With --pools 200 unless given."),
+]
 Fleet = Annotated[
     Path | None, Option(help="Shares of users and agreed prices; see docs/economics.md.")
 ]
@@ -55,6 +66,8 @@ def serve(
     policy: Policy = "marginal",
     fleet_usd_per_hour: FleetPrice = None,
     fleet_usd: FleetTotal = None,
+    job_usd: JobTotal = None,
+    study_usd: StudyTotal = None,
     fleet: Fleet = None,
     pools: Pools = None,
     devices: Devices = None,
@@ -80,6 +93,8 @@ def serve(
         boot_seconds=boot_seconds,
         fleet_usd_per_hour=fleet_usd_per_hour,
         fleet_usd=fleet_usd,
+        job_usd=job_usd,
+        study_usd=study_usd,
         checkpoint_seconds=checkpoint_seconds,
         lease=lease,
         observe=observe,

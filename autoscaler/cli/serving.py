@@ -24,6 +24,9 @@ _log = logging.getLogger(__name__)
 
 # Calls to a cloud are counted, some are billed; and nothing there happens in a second.
 _LISTING_SECONDS = {"local": 1.0, "cloud": 5.0}
+_NONE = "none"
+# Budgets of jobs and studies that name none, on a cloud.
+_JOB_USD, _STUDY_USD = Decimal(50), Decimal(200)
 _LEAST_LEASE_SECONDS, _LONGEST_LEASE_SECONDS = 60.0, 86_400.0
 
 
@@ -34,6 +37,8 @@ def serve_settings(
     boot_seconds: float,
     fleet_usd_per_hour: float | None,
     fleet_usd: str | None = None,
+    job_usd: str | None = None,
+    study_usd: str | None = None,
     checkpoint_seconds: float,
     lease: str = "30m",
     observe: bool = False,
@@ -62,7 +67,9 @@ def serve_settings(
         state=state.absolute(),
         controller=ControllerSettings(
             fleet_usd_per_hour=fleet_usd_per_hour,
-            fleet_usd=None if fleet_usd is None else _money(fleet_usd, "--fleet-usd"),
+            fleet_usd=_fleet_usd(fleet_usd, pools),
+            job_usd=_default_usd(job_usd, _JOB_USD, pools, "--job-usd"),
+            study_usd=_default_usd(study_usd, _STUDY_USD, pools, "--study-usd"),
             listing_seconds=_LISTING_SECONDS["cloud" if pools else "local"],
             observes=observe,
             shares=rules.shares,
@@ -105,6 +112,26 @@ def _secret_variables(text: str) -> tuple[str, ...]:
     for name in names:
         require_variable(name, "--secret-variables")
     return tuple(names)
+
+
+def _fleet_usd(text: str | None, pools: Sequence[str]) -> Decimal | None:
+    """Return what everything together may ever cost; a cloud takes an explicit answer."""
+    if text is None and pools:
+        raise SpecError(
+            "has to be given with --pools: the most in US dollars that all jobs together may "
+            "ever cost, such as 500, or none for no bound",
+            "--fleet-usd",
+        )
+    return None if text is None or text == _NONE else _money(text, "--fleet-usd")
+
+
+def _default_usd(
+    text: str | None, usual_usd: Decimal, pools: Sequence[str], option: str
+) -> Decimal | None:
+    """Return a default budget: `usual_usd` on a cloud, none on this machine alone."""
+    if text is None:
+        return usual_usd if pools else None
+    return None if text == _NONE else _money(text, option)
 
 
 def _money(text: str, option: str) -> Decimal:

@@ -165,7 +165,7 @@ def _money(spec: StudySpec, names: Mapping[str, str]) -> str | None:
     view = view_of(spec.name, names)
     if view is None:
         return None
-    budget_usd = None if view.terms is None else view.terms.objective.budget_usd
+    budget_usd = None if view.terms is None else view.terms.objective.most_usd
     of = "" if budget_usd is None else f" of {money(budget_usd)}"
     rate = f", {money(view.usd_per_hour)}/h now" if view.usd_per_hour else ""
     told = f"{_spent(view)}{of} spent{rate}; driven by {view.driver or 'nobody'}"

@@ -19,7 +19,7 @@ def is_job_budget_used_up(
     What a job holds goes on costing until it has drained and the cloud has ended it. A job that
     holds nothing spends nothing.
     """
-    budget_usd = job.spec.objective.budget_usd
+    budget_usd = job.spec.objective.most_usd
     if budget_usd is None or not instances:
         return False
     rate_usd_per_hour = float(sum(held.costing_usd_per_hour for held in instances))
@@ -37,7 +37,13 @@ def budget_cause(store: Store, job: JobRecord) -> str:
         if sent_usd.get(job.id)
         else ""
     )
+    objective = job.spec.objective
+    if objective.budget_usd is None:
+        return (
+            f"budget of ${objective.cap_usd} used up{sent_text}, which this deployment gives to "
+            "jobs that name none: resume it with objective=budget=AMOUNT, or budget=none"
+        )
     return (
-        f"budget of ${job.spec.objective.budget_usd} used up{sent_text}: submit it again with a "
-        "larger budget"
+        f"budget of ${objective.budget_usd} used up{sent_text}: submit it again with a larger "
+        "budget"
     )

@@ -42,7 +42,7 @@ class LaunchGate:
         if hands_off_reason is not None:
             return hands_off_reason
         job = self._store.jobs.get(held.job)
-        if job.spec.objective.budget_usd is not None:
+        if job.spec.objective.most_usd is not None:
             instances = self._store.instances.of_job(job.id)
             if is_job_budget_used_up(self._store, job, instances, now_seconds):
                 return f"the budget of job {job.id} is used up"

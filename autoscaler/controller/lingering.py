@@ -128,15 +128,15 @@ class Lingering:
         """Whether neither the job's budget nor the study's is passed by its staying."""
         terms = self._store.studies.terms(study)
         to_come_usd = held.usd_per_hour * Decimal(start_seconds(held)) / 3600
-        own_usd = job.spec.objective.budget_usd
+        own_usd = job.spec.objective.most_usd
         if own_usd is not None:
             ledger = Ledger(self._store.ledger.entries(job.id))
             if ledger.spent(job.id, now_seconds) >= own_usd:
                 return False
-        if terms is None or terms.objective.budget_usd is None:
+        if terms is None or terms.objective.most_usd is None:
             return True
         spent_usd = self._spending.spent(study, self._store.jobs.alive(), now_seconds)
-        return spent_usd + to_come_usd < terms.objective.budget_usd
+        return spent_usd + to_come_usd < terms.objective.most_usd
 
 
 def needs_light(job: JobRecord, instances: Iterable[HeldInstance]) -> bool:

@@ -30,6 +30,8 @@ class ControllerSettings:
         keep_seconds: how long decisions with their inputs, and events, are kept.
         fleet_usd_per_hour: what all instances together may cost an hour.
         fleet_usd: what all jobs together may ever cost.
+        job_usd: the budget of a job, outside of studies, that names none. None: none.
+        study_usd: the budget of a study that names none. None: none.
         shares: user -> share of what is scarce; who is not named has 1. Empty: no user counts.
         discounts: what was agreed on with providers, the first that covers an offer first.
         observes: plan and tell what would be done, and buy and give back nothing.
@@ -48,6 +50,8 @@ class ControllerSettings:
     keep_seconds: float = 30 * 86400.0
     fleet_usd_per_hour: float | None = None
     fleet_usd: Decimal | None = None
+    job_usd: Decimal | None = None
+    study_usd: Decimal | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
     discounts: tuple[Discount, ...] = ()
     observes: bool = False

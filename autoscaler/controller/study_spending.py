@@ -116,7 +116,7 @@ def is_study_budget_used_up(
     held goes on costing until it has drained and the cloud has ended it.
     """
     terms = store.studies.terms(study)
-    if terms is None or terms.objective.budget_usd is None:
+    if terms is None or terms.objective.most_usd is None:
         return False
     trials = [job for job in jobs if job.spec.study == study]
     held = _held_by_study(store, study, jobs, instances)
@@ -126,7 +126,7 @@ def is_study_budget_used_up(
     rate_usd_per_hour = float(sum(each.costing_usd_per_hour for each in held))
     to_come_usd = Decimal(rate_usd_per_hour * leaving_seconds / 3600)
     to_come_usd += last_saves_usd(trials, held)
-    return spent_usd + to_come_usd >= terms.objective.budget_usd
+    return spent_usd + to_come_usd >= terms.objective.most_usd
 
 
 def _held_by_study(

@@ -123,6 +123,10 @@ def require_valid_objective(objective: Objective) -> None:
         require_positive(objective.value_of_time_usd_per_hour, "objective.value_of_time", MOST_USD)
     if objective.budget_usd is not None:
         require_positive(objective.budget_usd, "objective.budget", MOST_USD)
+    if objective.cap_usd is not None:
+        require_positive(objective.cap_usd, "objective.cap_usd", MOST_USD)
+    if objective.is_uncapped and objective.budget_usd is not None:
+        raise SpecError("is given, and no budget is wanted: leave one out", "objective.budget")
     if objective.deadline_seconds is not None:
         require_number(objective.deadline_seconds, "objective.deadline", 0.0, LATEST_SECONDS)
 

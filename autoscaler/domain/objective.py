@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
 
@@ -30,6 +30,10 @@ class Objective:
 
     `deadline_seconds` is absolute (Unix epoch); `budget_usd` is for the whole job and is never
     passed; `confidence` is the probability with which deadline and budget are to be kept.
+
+    `cap_usd` is the default budget of the deployment: it is never passed either, but no plan aims
+    to use it up, so that it does not weigh money against time. `is_uncapped` states that the owner
+    wants no budget.
     """
 
     preference: Preference = Preference.BALANCED
@@ -38,6 +42,18 @@ class Objective:
     budget_usd: Decimal | None = None
     confidence: float = 0.9
     after_deadline: AfterDeadline = AfterDeadline.BALANCED
+    cap_usd: Decimal | None = None
+    is_uncapped: bool = False
+
+    @property
+    def most_usd(self) -> Decimal | None:
+        """What must never be passed, in US dollars; None: nothing bounds the cost."""
+        return self.cap_usd if self.budget_usd is None else self.budget_usd
+
+    def capped(self, default_usd: Decimal | None) -> Objective:
+        """Return this objective with the default budget of a deployment, if it names none."""
+        has_none = self.budget_usd is None and not self.is_uncapped
+        return replace(self, cap_usd=default_usd if has_none else None)
 
     def __post_init__(self) -> None:
         if (self.preference is Preference.VALUE_OF_TIME) != (

@@ -223,8 +223,8 @@ def _fleet(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
 
     @router.post("/plans")
     def plan(submission: Submission) -> Response:
-        foreseen = rooms.foresee(submission.spec)
-        return answer(PlanView, plan_view(submission.spec, foreseen))
+        spec = rooms.submissions.capped(submission.spec)
+        return answer(PlanView, plan_view(spec, rooms.foresee(spec)))
 
     @router.head("/bundles/{sha256}")
     def has_bundle(sha256: str) -> Response:

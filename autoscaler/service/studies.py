@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -65,8 +66,10 @@ class Studies:
         clock: Clock,
         status: ControllerStatus,
         checkpoints: TrialCheckpoints,
+        study_usd: Decimal | None = None,
     ) -> None:
         self._store = store
+        self._study_usd = study_usd
         self._status = status
         self._checkpoints = checkpoints
         self._files = files
@@ -199,7 +202,8 @@ class Studies:
         """
         require_valid_statement(statement.terms, statement.trials)
         self._check_driver(study, statement.holder)
-        self._store.studies.state(study, statement.terms)
+        objective = statement.terms.objective.capped(self._study_usd)
+        self._store.studies.state(study, replace(statement.terms, objective=objective))
         held = by_job(self._store.instances.alive())
         now_seconds = self._clock.now()
         note_beginnings(self._store, study, held, now_seconds)

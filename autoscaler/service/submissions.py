@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from decimal import Decimal
 from difflib import get_close_matches
 
 from autoscaler.clock import Clock
@@ -46,11 +47,13 @@ class Submissions:
         wake: Callable[[], None],
         clock: Clock,
         results: Results,
+        job_usd: Decimal | None = None,
     ) -> None:
         self._store = store
         self._bundles = bundles
         self._assignments = assignments
         self._results = results
+        self._job_usd = job_usd
         self._status = status
         self._wake = wake
         self._clock = clock
@@ -64,11 +67,20 @@ class Submissions:
             NotFound: its bundle was not uploaded.
             Unavailable: it names offers, and it is not known yet which there are.
         """
-        spec = replace(spec, person=person, resumes=None)
+        spec = self.capped(replace(spec, person=person, resumes=None))
         self._check(spec)
         job = self._store.jobs.add(spec, self._clock.now())
         self._tell("submitted", f"by {person}{self._remembered(spec)}", job)
         return job
+
+    def capped(self, spec: JobSpec) -> JobSpec:
+        """Return a job with the deployment's default budget, if it names none and has no study.
+
+        A trial is bounded by the budget of its study.
+        """
+        if spec.study is not None and self._store.studies.terms(spec.study) is not None:
+            return spec
+        return replace(spec, objective=spec.objective.capped(self._job_usd))
 
     def resume(self, name: str, change: Change, person: str) -> JobRecord:
         """Take in the next run of a job that was stopped or has failed.
@@ -84,7 +96,7 @@ class Submissions:
         require_ended(job, self._store.instances.of_job(job.id, include_ended=True))
         step = self._newest_step(job)
         spent_usd = Ledger(self._store.ledger.entries()).spent(job.id, now_seconds)
-        spec = replace(resumed_spec(job, change, spent_usd), person=person)
+        spec = self.capped(replace(resumed_spec(job, change, spent_usd), person=person))
         self._check(spec)
         resumed = self._store.jobs.add(spec, now_seconds)
         self._tell("resumed", f"by {person}: {resumed.id} goes on from step {step}", job)
@@ -136,9 +148,10 @@ class Submissions:
         offers = self._check_instances(change.instances or job.spec.instances)
         if change.objective is not None:
             self._check_objective(change.objective, offers)
-        job = self._store.jobs.change_spec(
-            job.id, change.objective, change.instances, change.priority
-        )
+        objective = change.objective
+        if objective is not None:
+            objective = self.capped(replace(job.spec, objective=objective)).objective
+        job = self._store.jobs.change_spec(job.id, objective, change.instances, change.priority)
         changed = [name for name in _CHANGEABLE if getattr(change, name) is not None]
         self._tell("changed", f"{' and '.join(changed)} by {person}", job)
         return job

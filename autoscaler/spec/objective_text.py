@@ -18,6 +18,7 @@ from autoscaler.spec.quantities import (
     parse_money,
 )
 
+_NO_BUDGET = "none"
 _NOTHING = re.compile(r"\$?0+(\.0*)?")
 _WORDS = tuple(word for word in Preference if word is not Preference.VALUE_OF_TIME)
 
@@ -32,8 +33,8 @@ def _preference(value: object) -> object:
     return value
 
 
-def _money(value: object) -> Decimal:
-    return parse_money(str(value))
+def _budget(value: object) -> Decimal | None:
+    return None if str(value).strip().lower() == _NO_BUDGET else parse_money(str(value))
 
 
 def _value_of_time(value: object) -> Decimal:
@@ -51,13 +52,15 @@ class ObjectiveForm(Form):
     preference: Annotated[Preference, BeforeValidator(_preference)] = Preference.BALANCED
     value_of_time: Annotated[Decimal, BeforeValidator(_value_of_time)] | None = None
     deadline: Annotated[float, BeforeValidator(_moment)] | None = None
-    budget: Annotated[Decimal, BeforeValidator(_money)] | None = None
+    budget: Annotated[Decimal | None, BeforeValidator(_budget)] = None
     confidence: Annotated[float, Field(ge=0.5, lt=1, allow_inf_nan=False)] = 0.9
     after_deadline: AfterDeadline = AfterDeadline.BALANCED
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         given = self.model_fields_set
+        if self.budget is None:  # budget: none goes with everything
+            given = given - {"budget"}
         if "after_deadline" in given and "deadline" not in given:
             raise ValueError("after_deadline goes with a deadline: give one or leave it out")
         if "confidence" in given and not given & {"deadline", "budget"}:
@@ -73,8 +76,9 @@ class ObjectiveForm(Form):
     def objective(self) -> Objective:
         """The objective that is meant; time that is worth nothing is `cheapest`."""
         value_of_time = self.value_of_time
+        is_uncapped = "budget" in self.model_fields_set and self.budget is None
         if value_of_time == 0:
-            return Objective(Preference.CHEAPEST)
+            return Objective(Preference.CHEAPEST, is_uncapped=is_uncapped)
         return Objective(
             preference=self.preference if value_of_time is None else Preference.VALUE_OF_TIME,
             value_of_time_usd_per_hour=None if value_of_time is None else float(value_of_time),
@@ -82,6 +86,7 @@ class ObjectiveForm(Form):
             budget_usd=self.budget,
             confidence=self.confidence,
             after_deadline=self.after_deadline,
+            is_uncapped=is_uncapped,
         )
 
 
@@ -133,7 +138,27 @@ def parse_objective_text(text: str, now_seconds: float) -> Objective:
 
 
 def describe_objective(objective: Objective, now_seconds: float) -> str:
-    """A few words for a table: ``value of time $40/h``, ``deadline in 3h12m, budget $500``."""
+    """Return a few words for a table: ``value of time $40/h``, ``deadline in 3h12m, budget $500``.
+
+    A default budget of the deployment stands behind them: ``balanced, at most $50``.
+    """
+    words = _describe_wish(objective, now_seconds)
+    if objective.cap_usd is None:
+        return words
+    return f"{words}, at most {format_money(objective.cap_usd)}"
+
+
+def default_budget_words(objective: Objective) -> str | None:
+    """Return the default budget that an objective has from its deployment; None if none."""
+    if objective.cap_usd is None:
+        return None
+    return (
+        f"budget {format_money(objective.cap_usd)} by default of this deployment; write "
+        "objective: {budget: none} to lift it"
+    )
+
+
+def _describe_wish(objective: Objective, now_seconds: float) -> str:
     parts = []
     if objective.deadline_seconds is not None:
         parts.append(_describe_deadline(objective, objective.deadline_seconds - now_seconds))

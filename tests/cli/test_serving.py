@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from autoscaler.cli.demo import examples_directory, run_demo
 from autoscaler.cli.serving import serve_settings, warn_without_torch
+from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import SpecError
 from autoscaler.main import ServeSettings, serve
 
@@ -108,3 +110,33 @@ def test_the_demo_names_the_extras_that_it_needs(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("autoscaler.cli.demo.find_spec", lambda name: None)
     with pytest.raises(SpecError, match=r"torch is not .*castor-autoscaler\[server,training,demo"):
         run_demo(None, None, keep=False)
+
+
+def with_budgets(*pools: str, **budgets: str) -> ControllerSettings:
+    return serve_settings(
+        Path("state"),
+        devices=None,
+        boot_seconds=1.0,
+        fleet_usd_per_hour=None,
+        checkpoint_seconds=300.0,
+        pools=pools,
+        **budgets,
+    ).controller
+
+
+def test_a_cloud_is_not_bought_from_without_a_word_on_the_total() -> None:
+    with pytest.raises(SpecError, match=r"--fleet-usd: has to be given .* such as 500, or none"):
+        with_budgets("pools.json")
+    assert with_budgets("pools.json", fleet_usd="none").fleet_usd is None
+    assert with_budgets("pools.json", fleet_usd="500").fleet_usd == Decimal(500)
+    assert with_budgets().fleet_usd is None, "this machine costs nothing more"
+
+
+def test_default_budgets_are_for_clouds_unless_given_or_lifted() -> None:
+    local, cloud = with_budgets(), with_budgets("pools.json", fleet_usd="none")
+    assert (local.job_usd, local.study_usd) == (None, None)
+    assert (cloud.job_usd, cloud.study_usd) == (Decimal(50), Decimal(200))
+    chosen = with_budgets("pools.json", fleet_usd="9", job_usd="none", study_usd="$7")
+    assert (chosen.job_usd, chosen.study_usd) == (None, Decimal(7))
+    with pytest.raises(SpecError, match="--job-usd: "):
+        with_budgets(job_usd="much")

@@ -9,6 +9,7 @@ import pytest
 
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.job import JobPhase
+from autoscaler.domain.objective import Objective
 from autoscaler.ledger.ledger import Ledger
 from tests.controller.world import World
 
@@ -60,3 +61,16 @@ def test_a_restart_does_not_forget_what_was_spent(world: World) -> None:
         world.wish(job, 2)
     until_all_have_ended(world)
     assert total(world) <= BUDGET
+
+
+def test_a_default_budget_ends_a_job_and_does_not_make_it_spend(tmp_path: Path) -> None:
+    world = World(tmp_path, ControllerSettings(replan_seconds=0.0))
+    job = world.submit(objective=Objective(cap_usd=Decimal("0.06")))
+    world.wish(job, 2)
+    until_all_have_ended(world)
+    assert world.store.jobs.get(job).phase is JobPhase.STOPPED
+    assert "this deployment gives to jobs that name none" in (
+        world.store.jobs.get(job).cause or ""
+    )
+    assert total(world) <= Decimal("0.06")
+    assert Objective(cap_usd=Decimal(50)).budget_usd is None, "no plan aims to use it up"

@@ -68,6 +68,8 @@ class Deployment:
         self._serve = ["serve", "--port", "0"]
         for source in sources:
             self._serve += ["--pools", source]
+        if sources:
+            self._serve += ["--fleet-usd", "none"]
         self._process: subprocess.Popen[bytes] | None = None
 
     def castor(self, *words: str | Path) -> str:

@@ -130,7 +130,10 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> Rooms:
     return Rooms(
         store=store,
         authentication=authentication,
-        submissions=Submissions(store, bundles, assignments, status, wake, clock, results),
+        submissions=Submissions(
+            *(store, bundles, assignments, status, wake, clock, results),
+            world.settings.job_usd,
+        ),
         nodes=Nodes(
             *(store, authentication, assignments, status, wake, clock, 1.0, 60.0, 90.0),
             verifiers=api.verifiers,
@@ -142,6 +145,7 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> Rooms:
             clock,
             status,
             TrialCheckpoints(store, assignments, stored),
+            world.settings.study_usd,
         ),
         views=Views(store, status, assignments, "0"),
         bundles=bundles,

@@ -89,6 +89,7 @@ VARIABLES = {
     "python": "python3",
     "has_index": "true",
     "boot_minutes": "20",
+    "budgets": "--fleet-usd 500 --job-usd 50 --study-usd none",
     "secrets": "",
     "secret_variables": "",
 }

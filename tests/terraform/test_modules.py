@@ -15,8 +15,8 @@ BLOCK = re.compile(
     r'^(variable|output) "(\w+)" \{\n(?:.*\n)*?  description = "(.*)"$', re.MULTILINE
 )
 REQUIRED = {
-    "aws": {"deployment", "pools", "max_usd_per_hour"},
-    "gcp": {"deployment", "pools", "max_usd_per_hour", "project", "region", "zones"},
+    "aws": {"deployment", "pools", "max_usd_per_hour", "fleet_usd"},
+    "gcp": {"deployment", "pools", "max_usd_per_hour", "fleet_usd", "project", "region", "zones"},
 }
 
 pytestmark = pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)

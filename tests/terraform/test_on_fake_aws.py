@@ -52,6 +52,7 @@ module "castor" {
   deployment           = "prod"
   zones                = ["us-east-1a", "us-east-1b"]
   max_usd_per_hour     = 10
+  fleet_usd            = "none"
   bucket_force_destroy = true
   tags                 = { team = "vision" }
   wheels_directory     = "${path.module}/wheels"

@@ -90,6 +90,41 @@ variable "max_usd_per_hour" {
   }
 }
 
+variable "fleet_usd" {
+  description = "What all jobs together may ever cost, in US dollars, such as \"500\", or \"none\" for no bound: every job ends, with its checkpoint, before that is passed."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = var.fleet_usd == "none" || try(tonumber(var.fleet_usd) > 0, false)
+    error_message = "fleet_usd: dollars above 0, or none."
+  }
+}
+
+variable "job_usd" {
+  description = "Budget in US dollars of jobs that name none, or \"none\"."
+  type        = string
+  default     = "50"
+  nullable    = false
+
+  validation {
+    condition     = var.job_usd == "none" || try(tonumber(var.job_usd) > 0, false)
+    error_message = "job_usd: dollars above 0, or none."
+  }
+}
+
+variable "study_usd" {
+  description = "Budget in US dollars of studies that name none, or \"none\"."
+  type        = string
+  default     = "200"
+  nullable    = false
+
+  validation {
+    condition     = var.study_usd == "none" || try(tonumber(var.study_usd) > 0, false)
+    error_message = "study_usd: dollars above 0, or none."
+  }
+}
+
 variable "volume_usd_per_gb_month" {
   description = "What a GB of gp3 costs a month in this region (the default is us-east-1's): the volume of an instance is part of its price."
   type        = number

@@ -9,12 +9,12 @@ echo "UUID=$(blkid -s UUID -o value "$disk") /var/lib/castor ext4 defaults,nofai
 mount /var/lib/castor
 chmod 0700 /var/lib/castor
 
-# What jobs may name as secrets. The values are written here by the operator.
-options=
+# Budgets, and what jobs may name as secrets. The secrets are written here by the operator.
+options=" $budgets"
 install -d -m 0700 /etc/castor
 if [ -n "$secrets" ]; then
   install -d -m 0700 "$secrets"
-  options=" --secrets $secrets"
+  options="$options --secrets $secrets"
 fi
 [ -z "$secret_variables" ] || options="$options --secret-variables $secret_variables"
 

@@ -63,6 +63,7 @@ variables {
   deployment       = "prod"
   zones            = ["us-east-1a", "us-east-1b"]
   max_usd_per_hour = 60
+  fleet_usd        = "500"
   tags             = { team = "vision" }
 
   pools = {
@@ -304,6 +305,9 @@ run "refuses_what_can_not_be" {
   variables {
     deployment               = "Prod"
     max_usd_per_hour         = 0
+    fleet_usd                = "0"
+    job_usd                  = "many"
+    study_usd                = "-1"
     volume_usd_per_gb_month  = -0.08
     address_usd_per_hour     = 5
     launches_per_minute      = 0
@@ -346,7 +350,8 @@ run "refuses_what_can_not_be" {
   }
 
   expect_failures = [
-    var.deployment, var.max_usd_per_hour, var.launches_per_minute, var.tags, var.vpc_cidr,
+    var.deployment, var.max_usd_per_hour, var.fleet_usd, var.job_usd, var.study_usd,
+    var.launches_per_minute, var.tags, var.vpc_cidr,
     var.zones, var.subnets, var.route_table_ids, var.internet_access, var.interface_endpoints,
     var.egress_cidrs, var.client_cidrs, var.kms_key_arn, var.volume_kms_key_arn, var.bucket_name,
     var.lifecycle_days, var.permissions_boundary_arn, var.iam_path, var.controller_principals,

@@ -33,6 +33,7 @@ variables {
   region           = "us-central1"
   zones            = ["us-central1-a", "us-central1-b"]
   max_usd_per_hour = 60
+  fleet_usd        = "500"
   labels           = { team = "vision" }
 
   pools = {
@@ -331,6 +332,9 @@ run "refuses_what_can_not_be" {
     region                = "us-central1-a"
     zones                 = ["us-central1"]
     max_usd_per_hour      = 0
+    fleet_usd             = "0"
+    job_usd               = "many"
+    study_usd             = "-1"
     launches_per_minute   = 0
     disk_usd_per_gb_month = { "ssd" = 1 }
     labels                = { "castor-job" = "1" }
@@ -373,7 +377,7 @@ run "refuses_what_can_not_be" {
 
   expect_failures = [
     var.deployment, var.project, var.region, var.zones, var.max_usd_per_hour,
-    var.launches_per_minute, var.disk_usd_per_gb_month, var.labels, var.network, var.subnetwork, var.cidr,
+    var.fleet_usd, var.job_usd, var.study_usd, var.launches_per_minute, var.disk_usd_per_gb_month, var.labels, var.network, var.subnetwork, var.cidr,
     var.internet_access, var.egress_cidrs, var.client_cidrs, var.controller_cidrs, var.kms_key,
     var.disk_kms_key, var.bucket_name, var.lifecycle_days, var.soft_delete_days,
     var.controller_principals, var.datasets, var.foreign_buckets,

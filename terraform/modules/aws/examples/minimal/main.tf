@@ -33,6 +33,7 @@ module "castor" {
   zones            = ["us-east-1a", "us-east-1b"]
   wheels_directory = var.wheels_directory
   max_usd_per_hour = 10
+  fleet_usd        = "500"
 
   pools = {
     gpu = {

@@ -86,6 +86,7 @@ module "castor" {
   prices_from              = "/var/lib/castor/prices.csv"
   tags                     = { team = "vision" }
   max_usd_per_hour         = 250
+  fleet_usd                = "500"
 
   pools = {
     small = {

@@ -73,6 +73,7 @@ module "castor" {
   prices_from      = "/var/lib/castor/prices.csv"
   labels           = { team = "vision" }
   max_usd_per_hour = 250
+  fleet_usd        = "500"
 
   pools = {
     small = {

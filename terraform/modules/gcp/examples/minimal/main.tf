@@ -41,6 +41,7 @@ module "castor" {
   zones            = ["us-central1-a", "us-central1-b"]
   wheels_directory = var.wheels_directory
   max_usd_per_hour = 10
+  fleet_usd        = "500"
 
   pools = {
     gpu = {
