@@ -49,10 +49,6 @@ def freeze(world: World, job: str) -> None:
     world.store.settings.freeze(Freeze(world.clock.now(), "ann"))
 
 
-def want_nothing(world: World, job: str) -> None:
-    world.wish(job, 0)
-
-
 @pytest.fixture
 def queue(world: World) -> Queue:
     workers = Queue()
@@ -61,7 +57,7 @@ def queue(world: World) -> Queue:
     return workers
 
 
-@pytest.mark.parametrize("end", [stop, drain, want_nothing])
+@pytest.mark.parametrize("end", [stop, drain])
 def test_a_throttled_launch_of_what_is_stopped_is_never_made(
     world: World, end: Callable[[World, str], None]
 ) -> None:
@@ -73,8 +69,7 @@ def test_a_throttled_launch_of_what_is_stopped_is_never_made(
     end(world, job)
     world.tick(3)
     assert world.store.instances.alive() == ()
-    if end is not want_nothing:
-        assert world.store.jobs.get(job).phase is JobPhase.STOPPED
+    assert world.store.jobs.get(job).phase is JobPhase.STOPPED
     world.tick(30)
     assert world.cloud.launch_calls == 4
     assert world.cloud.instances() == []
