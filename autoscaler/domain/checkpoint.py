@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 MANIFEST: Final = "manifest.json"
+RECORD: Final = "castor-job.json"
+"""Name of the record of whose checkpoints are in a place."""
 _STEP: Final = "step-"
 
 

@@ -81,18 +81,33 @@ class Assignments:
             grant=None if self._stored is None else self._stored.grant(job),
             outputs_directory=None if self._stored else str(self.outputs_directory(job)),
             checkpoint_owner=self._checkpoint_owner(job),
-            # A version that kept no records may have saved the job's own checkpoints.
-            adopts=job.files_of if has_saved(job) else job.spec.checkpoint.adopt,
+            adopts=self._adopts(job),
         )
 
     def _checkpoint_owner(self, job: JobRecord) -> str | None:
-        """Return who owns the job's checkpoints, if their directory may be another job's, too."""
-        directory = PurePosixPath(job.spec.checkpoint.directory or "")
-        if not directory.is_absolute() or job.spec.study is not None:
+        """Return who owns the job's checkpoints, if what is there may be another job's.
+
+        Directories of this deployment's own jobs are never another's.
+        """
+        if job.spec.study is not None:
             return None
-        # Two deployments may have jobs of one name on one disk: their keys differ.
+        directory = PurePosixPath(job.spec.checkpoint.directory or "")
+        if self._stored is None and not directory.is_absolute():
+            return None
+        # Two deployments may have jobs of one name in one place: their keys differ.
         mark = sha256(self._authentication.peer_token(job.files_of).encode()).hexdigest()[:16]
         return f"{job.files_of}#{mark}"
+
+    @staticmethod
+    def _adopts(job: JobRecord) -> str | None:
+        """Return the job whose checkpoints may be taken over.
+
+        It is the job itself where it is known to have saved: earlier versions kept no record of
+        it, and the key may be lost.
+        """
+        if has_saved(job) or job.spec.resumes is not None:
+            return job.files_of
+        return job.spec.checkpoint.adopt
 
     def grant(self, job: JobRecord) -> StorageGrant:
         """Leave to use the job's storage, for longer.

@@ -6,13 +6,11 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 from uuid import uuid4
 
-from autoscaler.domain.checkpoint import step_of
-from autoscaler.domain.errors import CheckpointError
-
-RECORD: Final = "castor-job.json"
+from autoscaler.domain.checkpoint import RECORD, step_of
+from autoscaler.domain.errors import CheckpointError, ProviderError
+from autoscaler.training.depot import Depot
 
 
 def claim(directory: Path, owner: str, adopts: str | None) -> None:
@@ -35,7 +33,7 @@ def claim(directory: Path, owner: str, adopts: str | None) -> None:
         if holder is None and (adopts is not None or not _has_checkpoints(directory)):
             _record_first(directory, owner)
             holder = _recorded(directory)
-        elif holder is not None and adopts in (_id(holder), _name(holder)):
+        elif holder is not None and adopts in _names(holder):
             _record(directory, owner)
             return
     except (OSError, ValueError) as error:
@@ -45,6 +43,32 @@ def claim(directory: Path, owner: str, adopts: str | None) -> None:
         ) from error
     if holder != owner:
         raise CheckpointError(_refusal(directory, owner, holder))
+
+
+def claim_depot(depot: Depot, owner: str, adopts: str | None) -> None:
+    """Write down in the depot that its checkpoints are those of `owner`; see `claim`.
+
+    Each job has a depot of its own, so that another's checkpoints there are of a deployment that
+    had the same place before.
+
+    Raises:
+        CheckpointError: the checkpoints are another job's, or the depot can't be used.
+    """
+    try:
+        record = depot.record()
+        holder = None if record is None else _owner_in(record)
+        if holder == owner:
+            return
+        is_free = holder is None and not depot.names()
+        if is_free or (adopts is not None and (holder is None or adopts in _names(holder))):
+            depot.set_record(json.dumps({"job": owner}).encode())
+            return
+    except (ProviderError, ValueError) as error:
+        raise CheckpointError(f"{depot.place} can't be used for checkpoints: {error}") from error
+    raise CheckpointError(
+        f"{depot.place} has checkpoints of a deployment that had this place before: submit the "
+        "job under another name, or remove them to start from the beginning"
+    )
 
 
 def _refusal(directory: Path, owner: str, holder: str | None) -> str:
@@ -69,9 +93,14 @@ def _recorded(directory: Path) -> str | None:
         ValueError: the record can't be read.
     """
     try:
-        return str(json.loads((directory / RECORD).read_text())["job"])
+        return _owner_in((directory / RECORD).read_bytes())
     except FileNotFoundError:
         return None
+
+
+def _owner_in(record: bytes) -> str:
+    try:
+        return str(json.loads(record)["job"])
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{RECORD} can't be read ({error})") from error
 
@@ -100,6 +129,11 @@ def _has_checkpoints(directory: Path) -> bool:
 
 def _id(owner: str) -> str:
     return owner.partition("#")[0]
+
+
+def _names(owner: str) -> tuple[str, str]:
+    """Return what a job file may call the owner: its id, and its name."""
+    return _id(owner), _name(owner)
 
 
 def _name(owner: str) -> str:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from autoscaler.domain.checkpoint import MANIFEST, step_of
+from autoscaler.domain.checkpoint import MANIFEST, RECORD, step_of
 from autoscaler.domain.errors import NotFound, ProviderError
 from autoscaler.objects import Objects
 
@@ -41,6 +41,17 @@ class Depot:
             return self._objects.get(f"{name}/{MANIFEST}")
         except NotFound:
             return None
+
+    def record(self) -> bytes | None:
+        """Return the record of whose checkpoints these are; None if there is none."""
+        try:
+            return self._objects.get(RECORD)
+        except NotFound:
+            return None
+
+    def set_record(self, record: bytes) -> None:
+        """Write down whose checkpoints these are."""
+        self._objects.put(RECORD, record)
 
     def keep(self, path: Path) -> None:
         """Let the checkpoint in the directory `path` be here, too.

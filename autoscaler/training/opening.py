@@ -23,7 +23,7 @@ from autoscaler.objects import Meter, open_grant
 from autoscaler.training.arguments import Script, least_share, length_of, require_usable
 from autoscaler.training.channel import Channel
 from autoscaler.training.checkpoint import Checkpoints
-from autoscaler.training.claim import claim
+from autoscaler.training.claim import claim, claim_depot
 from autoscaler.training.crew import Crew
 from autoscaler.training.depot import Depot
 from autoscaler.training.fingerprint import Fingerprint, require_equal
@@ -256,13 +256,27 @@ def _checkpoints(
         directory, watch = Path(setup.checkpoint_directory), present_watch()
         if watch is not None:
             directory /= watch.name
-        if setup.checkpoint_owner is not None and channel is not None:
-            claim(directory, setup.checkpoint_owner, setup.adopts)
         depot = _depot(setup, watch, channel.meter if channel else None)
+        if channel is not None:
+            _claim(setup, directory, depot)
         return Checkpoints(directory, setup.checkpoints_kept, clock, depot)
     if script.checkpoint_directory is not None:
         return Checkpoints(Path(script.checkpoint_directory), _KEPT_ALONE, clock)
     return None
+
+
+def _claim(setup: TrainingSetup, directory: Path, depot: Depot | None) -> None:
+    """Check that the job begins with no checkpoints but those that it may have.
+
+    Raises:
+        CheckpointError: those that are there are another job's.
+    """
+    if setup.checkpoint_owner is None:
+        return
+    if depot is None:
+        claim(directory, setup.checkpoint_owner, setup.adopts)
+    else:
+        claim_depot(depot, setup.checkpoint_owner, setup.adopts)
 
 
 def _depot(setup: TrainingSetup, watch: Watch | None, meter: Meter | None) -> Depot | None:

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.domain.checkpoint import name_of
+from autoscaler.domain.checkpoint import MANIFEST, RECORD, name_of
 from autoscaler.domain.errors import CheckpointError
-from autoscaler.training.claim import RECORD, claim
+from autoscaler.domain.storage import StorageGrant
+from autoscaler.objects import Objects, always
+from autoscaler.training.claim import claim, claim_depot
+from autoscaler.training.depot import Depot
 
 OURS, THEIRS = "digits.2#aa", "words#aa"
 
@@ -66,3 +69,31 @@ def test_a_record_that_can_not_be_read_is_no_leave(directory: Path) -> None:
     (directory / RECORD).write_text("no json")
     with pytest.raises(CheckpointError, match="can't be read"):
         claim(directory, OURS, "digits")
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> Objects:
+    place = f"file://{tmp_path}/bucket/jobs/digits/checkpoints"
+    return Objects(place, always(StorageGrant(place)))
+
+
+def test_a_depot_of_a_deployment_before_is_not_adopted(objects: Objects) -> None:
+    depot = Depot(objects)
+    claim_depot(depot, "digits#old", None)
+    objects.put(f"{name_of(10)}/{MANIFEST}", b"{}")
+    claim_depot(depot, "digits#old", None)
+    with pytest.raises(CheckpointError, match="submit the job under another name"):
+        claim_depot(depot, "digits#new", None)
+    claim_depot(depot, "digits#new", "digits")  # the job has saved, and the key was lost
+    claim_depot(depot, "digits#new", None)
+
+
+def test_checkpoints_in_a_depot_without_a_record_are_the_jobs_if_it_has_saved(
+    objects: Objects,
+) -> None:
+    objects.put(f"{name_of(10)}/{MANIFEST}", b"{}")
+    with pytest.raises(CheckpointError, match="had this place before"):
+        claim_depot(Depot(objects), "digits#new", None)
+    assert not objects.exists(RECORD)
+    claim_depot(Depot(objects), "digits#new", "digits")
+    claim_depot(Depot(objects), "digits#new", None)
