@@ -130,6 +130,11 @@ class AwsSettings(Form):
         )
         return self
 
+    @property
+    def zones(self) -> frozenset[str]:
+        """The zones of all regions, each of which has a subnet."""
+        return frozenset(zone for region in self.regions.values() for zone in region.subnets)
+
     def zones_of(self, pool: PoolForm) -> tuple[str, ...]:
         """Where the pool's instances may be: each zone that has a subnet, unless it names some."""
         return pool.zones or tuple(self.regions[pool.region].subnets)

@@ -26,7 +26,7 @@ from autoscaler.domain.errors import (
     ProviderError,
     SpecError,
 )
-from autoscaler.domain.instance import CloudInstance, Interruption, LaunchRequest
+from autoscaler.domain.instance import CloudInstance, CloudState, Interruption, LaunchRequest
 from autoscaler.domain.offer import Limit, Offer
 from providers.base import Condition, Provider
 from providers.identity import IdentityVerifier, InstanceIdentity
@@ -42,6 +42,11 @@ class HasPools(Protocol):
     @property
     def pools(self) -> Mapping[str, object]:
         """The pools by name."""
+        ...
+
+    @property
+    def zones(self) -> frozenset[str]:
+        """The zones of all regions."""
         ...
 
 
@@ -66,6 +71,7 @@ class PoolsSource(Generic[Settings]):
         self._parse = parse
         name = hashlib.sha256(source.encode()).hexdigest()[:16]
         self._copy = kept / f"{name}.json"
+        self._text: str | None = None
 
     def read(self) -> Settings:
         """The settings of now.
@@ -74,10 +80,20 @@ class PoolsSource(Generic[Settings]):
             SpecError: they can't be read or used.
             ProviderError: the cloud did not give them.
         """
-        text = self._fetch(self.source)
-        settings = self._parse(text, self.source)
-        self._keep(text)
-        return settings
+        self._text = self._fetch(self.source)
+        return self._parse(self._text, self.source)
+
+    def accept(self) -> None:
+        """Keep what was read last as the settings in force."""
+        if self._text is not None:
+            self._keep(self._text)
+
+    def recall(self) -> Settings | None:
+        """Return the settings that were in force last; None if there are none that can be used."""
+        try:
+            return self._parse(self._copy.read_text(), self.source)
+        except (OSError, SpecError):
+            return None
 
     def read_or_recall(self) -> Settings:
         """As `read`; those of the last time where the cloud does not answer.
@@ -123,8 +139,12 @@ class FollowingProvider(Provider, Generic[Settings]):
         self._connect = connect
         self._clock = clock
         self._visible_seconds = visible_seconds
+        before = source.recall()
         self._settings = source.read_or_recall()
+        if before is not None and before.zones - self._settings.zones:
+            _require_nothing_left(connect(before), self._settings)
         self._provider = connect(self._settings)
+        source.accept()
         self._looked_seconds = clock.now()
         self._launched_seconds = float("-inf")
         self._launching = 0
@@ -195,12 +215,18 @@ class FollowingProvider(Provider, Generic[Settings]):
             if self._launching or quiet_seconds < self._visible_seconds:
                 return
             try:
+                if self._settings.zones - settings.zones:
+                    _require_nothing_left(self._provider, settings)
                 self._provider = self._connect(settings)
             except SpecError as error:
                 self._next = None
                 self._trouble = f"the pools stay as they are: {error}"
                 return
+            except ProviderError as error:
+                self._trouble = f"the pools stay as they are for now: {error}"
+                return
             self._settings, self._next = settings, None
+            self._source.accept()
         _log.info(
             "%s has changed: the pools are %s", self._source.source, ", ".join(settings.pools)
         )
@@ -227,6 +253,34 @@ class _PresentVerifier(IdentityVerifier):
         if verifier is None:
             raise NotAllowed("this cloud signs no proofs")
         return verifier.verify(proof)
+
+
+def _require_nothing_left(provider: Provider, settings: HasPools) -> None:
+    """Check that no instance runs in a zone that the new settings do not name.
+
+    Nobody would list or end the instance there any more.
+
+    Raises:
+        SpecError: one does; the error names the zones and the instances.
+        ProviderError: it is not known what runs.
+    """
+    left: dict[str, list[str]] = {}
+    for instance in provider.instances():
+        zone = _zone_of(instance)
+        if instance.state is not CloudState.TERMINATED and zone and zone not in settings.zones:
+            left.setdefault(zone, []).append(instance.id)
+    if left:
+        words = "; ".join(f"{', '.join(sorted(left[zone]))} in {zone}" for zone in sorted(left))
+        raise SpecError(
+            f"zones leave the settings while instances run there ({words}): end them first, or "
+            "name the zones again in Terraform"
+        )
+
+
+def _zone_of(instance: CloudInstance) -> str:
+    """Return the zone in the id of an instance's offer; empty where there is none."""
+    parts = instance.offer.split("/")
+    return parts[2] if len(parts) == 4 else ""
 
 
 def _private(path: str, flags: int) -> int:

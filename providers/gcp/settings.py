@@ -150,6 +150,11 @@ class GcpSettings(Form):
     prices_from: Text | None = None
     endpoint_url: Url | None = None
 
+    @property
+    def zones(self) -> frozenset[str]:
+        """The zones of all regions."""
+        return frozenset(zone for region in self.regions.values() for zone in region.zones)
+
     @model_validator(mode="after")
     def _zones_are_in_their_region(self) -> Self:
         for name, region in self.regions.items():

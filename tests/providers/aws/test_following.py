@@ -142,3 +142,37 @@ def test_documents_are_checked_by_the_settings_of_the_moment(followed: Followed)
     followed.kinds()
     assert followed.provider.condition().troubles == ()
     assert verifier.verify(proof).instance == "i-0123456789abcdef0"
+
+
+def without_its_zone(followed: Followed) -> str:
+    """Return the pools document without the zone that the small offer is in."""
+    document = json.loads(json.dumps(followed.world.document))
+    del document["regions"][REGION]["subnets"][f"{REGION}a"]
+    return json.dumps(document)
+
+
+def test_a_zone_does_not_leave_while_an_instance_runs_there(followed: Followed) -> None:
+    launched = followed.provider.launch(followed.world.request("1", SMALL))
+    followed.parameter.told = without_its_zone(followed)
+    followed.kinds(LAG_SECONDS + LOOK_SECONDS)
+    (trouble,) = followed.provider.condition().troubles
+    assert f"{launched.id} in {REGION}a" in trouble and "end them first" in trouble
+    assert [seen.id for seen in followed.provider.instances()] == [launched.id]
+    assert any(offer.id == SMALL for offer in followed.provider.offers())
+    followed.provider.terminate([launched.id])
+    followed.provider.instances()
+    followed.kinds(LAG_SECONDS + LOOK_SECONDS)
+    assert followed.provider.condition().troubles == ()
+    assert not any(offer.zone == f"{REGION}a" for offer in followed.provider.offers())
+
+
+def test_a_start_without_the_zone_of_what_runs_is_refused_until_it_has_ended(
+    followed: Followed,
+) -> None:
+    launched = followed.provider.launch(followed.world.request("1", SMALL))
+    followed.parameter.told = without_its_zone(followed)
+    for _ in range(2):
+        with pytest.raises(SpecError, match=f"{launched.id} in {REGION}a"):
+            followed.start()
+    followed.provider.terminate([launched.id])
+    assert followed.start().condition().troubles == ()
