@@ -60,6 +60,8 @@ class Wishes:
     targets: dict[str, Allocation | None] = field(default_factory=dict)
     release_first: bool = False
     again_seconds: float | None = None
+    # What the test wishes is carried out at once, also while something boots.
+    weighs_boots: bool = True
 
     def plan(self, snapshot: Snapshot) -> Plan:
         decisions = []
