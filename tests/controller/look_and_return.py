@@ -24,6 +24,8 @@ AWAY_KIND = "cpu-other"
 class LookAndReturn:
     """Start at home, measure one instance away from it once, and go back."""
 
+    weighs_boots = True
+
     def __init__(self) -> None:
         self._returning: set[str] = set()
 
