@@ -180,7 +180,7 @@ _SAME_IN_OTHER_TOOLS: Final = {
     "n_jobs": "at_once",
 }
 # Below it two keys are not alike: "resources" is no slip for "retries" (0.63).
-_LEAST_LIKENESS: Final = 0.7
+_LEAST_LIKENESS: Final = 0.65
 
 
 def _unknown_key(path: KeyPath, form: type[Form]) -> str:
