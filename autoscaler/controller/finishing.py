@@ -14,7 +14,7 @@ from autoscaler.domain.report import Ending
 
 COMPLETE_FACT = "complete"
 DONE_FACT = "done"
-ENDING_FACT = "ending"
+SCRIPT_END_FACT = "script end"
 
 _AT_WORK = (
     InstancePhase.PREPARING,
@@ -38,7 +38,7 @@ def is_over(job: JobRecord, instances: Iterable[HeldInstance]) -> bool:
 
 def ending_of(job: JobRecord, completed: Iterable[HeldInstance]) -> tuple[str, str]:
     """Return the kind of event and the words for a job that its replicas have `completed`."""
-    endings = {held.facts.get(ENDING_FACT, Ending.COMPLETE) for held in completed}
+    endings = {held.facts.get(SCRIPT_END_FACT, Ending.COMPLETE) for held in completed}
     if Ending.COMPLETE in endings:
         return "finished", "its training is complete"
     if Ending.EARLY not in endings:
@@ -57,7 +57,7 @@ def ending_of(job: JobRecord, completed: Iterable[HeldInstance]) -> tuple[str, s
 
 def has_ended_early(instances: Iterable[HeldInstance]) -> bool:
     """Return whether a job's script ended well before its total; `instances` are all it had."""
-    endings = {held.facts.get(ENDING_FACT) for held in instances}
+    endings = {held.facts.get(SCRIPT_END_FACT) for held in instances}
     return Ending.EARLY in endings and Ending.COMPLETE not in endings
 
 

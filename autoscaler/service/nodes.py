@@ -10,7 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
-from autoscaler.controller.finishing import COMPLETE_FACT, DONE_FACT, ENDING_FACT
+from autoscaler.controller.finishing import COMPLETE_FACT, DONE_FACT, SCRIPT_END_FACT
 from autoscaler.controller.leaving import script_seconds
 from autoscaler.controller.lingering import needs_light
 from autoscaler.controller.networks import waits_outside
@@ -194,7 +194,7 @@ class Nodes:
         if report.is_complete and COMPLETE_FACT not in held.facts:
             facts[COMPLETE_FACT] = str(now_seconds)
         if report.ending is not None:
-            facts[ENDING_FACT] = report.ending.value
+            facts[SCRIPT_END_FACT] = report.ending.value
         facts |= session_facts(held, report.phase, report.has_session, now_seconds)
         after = self._store.instances.record_node(
             held.id, report.phase, now_seconds, facts, job, report.transfer
