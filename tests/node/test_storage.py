@@ -198,7 +198,12 @@ def test_a_job_goes_on_from_storage_on_another_instance(
 ) -> None:
     site.settings = {}
     variables = {"TRACE": "trace", "EPOCHS": "100000", "STEP_SECONDS": "0.01"}
-    spec = JobSpec("job", ("python", "regression.py"), environment=variables)
+    spec = JobSpec(
+        "job",
+        ("python", "regression.py"),
+        environment=variables,
+        outputs=OutputSpec(patterns=()),  # what is sent are checkpoints alone
+    )
     controller = bundled(site, storage, spec, files)
     controller.offer_lighthouse(lighthouse)
     first = site.launch()
