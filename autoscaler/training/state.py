@@ -165,7 +165,8 @@ class TrainingState:
             others = f" and {len(broken) - 1} more" if broken[1:] else ""
             raise DivergedError(
                 f"{broken[0]}{others} is not finite at step {self.counters.step}, which is not "
-                "saved: lower the learning rate or check the data, then resume"
+                "saved: lower the learning rate or check the data, then resume "
+                "from the newest checkpoint, if one was taken before"
             )
 
     def restore(self, checkpoints: Checkpoints, path: Path) -> None:

@@ -222,7 +222,8 @@ class Stepper:
         if counters.skipped_in_a_row >= MOST_SKIPPED_IN_A_ROW:
             raise DivergedError(
                 f"the gradient was not finite in {MOST_SKIPPED_IN_A_ROW} steps in a row, to step "
-                f"{counters.step}: lower the learning rate or check the data, then resume"
+                f"{counters.step}: lower the learning rate or check the data, then resume "
+                "from the newest checkpoint, if one was taken before"
             )
 
     def _ruled_batch(self, step_examples: int) -> int:
