@@ -19,6 +19,7 @@ LONGEST_SECONDS: Final = 366 * 86_400.0
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+_NO_WORD: Final = re.compile("[\0\ud800-\udfff]")  # NUL, and what no encoding writes
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _IMAGE: Final = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:/@\[\]+-]{0,499}")
 
@@ -53,9 +54,10 @@ def require_image(value: str, field: str) -> None:
 
 def require_word(value: str, field: str, longest: int) -> None:
     """Check a word that a process gets as an argument or in its environment."""
-    if "\0" in value or len(value) > longest:
+    if len(value) > longest or _NO_WORD.search(value):
         raise SpecError(
-            f"{quoted(value)} must be at most {longest:,} characters, none of them NUL", field
+            f"{quoted(value)} must be at most {longest:,} characters of Unicode, none of them NUL",
+            field,
         )
 
 

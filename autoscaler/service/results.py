@@ -6,6 +6,7 @@ link is followed.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from abc import ABC, abstractmethod
@@ -224,7 +225,9 @@ def _files_of(folder: Folder, checkpoint: str) -> tuple[CheckpointFile, ...]:
         raise NotFound(f"{checkpoint}/{MANIFEST} can't be read: {error}") from error
     if not all(is_output_path(name) and "/" not in name for name in named):
         raise NotFound(f"{checkpoint}/{MANIFEST} names files elsewhere")
-    return tuple(
+    files = tuple(
         CheckpointFile(name, folder.size(f"{checkpoint}/{name}"), sha256)
         for name, sha256 in sorted(named.items())
+        if name != MANIFEST
     )
+    return (*files, CheckpointFile(MANIFEST, len(manifest), hashlib.sha256(manifest).hexdigest()))

@@ -6,6 +6,8 @@ import json
 import time
 from pathlib import Path
 
+from autoscaler.clock import SystemClock
+from autoscaler.training.checkpoint import Checkpoints
 from tests.cli.conftest import Terminal
 from tests.cli.test_commands import job_file
 
@@ -60,6 +62,7 @@ def test_a_stopped_job_is_fetched_and_resumed(terminal: Terminal, tmp_path: Path
     assert not (first / "train.py").exists()
     (checkpoint,) = first.glob("step-*")
     assert (checkpoint / "rest.pt").exists()
+    assert Checkpoints(first, 1, SystemClock()).newest() == checkpoint, "a session reads it"
     resumed = terminal.castor("resume", "good", "--wait", "--json")
     assert resumed.returncode == 0, resumed.stderr
     job = json.loads(resumed.stdout)

@@ -45,6 +45,8 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("command", {"command": ("true", "\0")}),
     ("command", {"command": ("true",) * 100_000}),
     ("setup", {"setup": ("\0",)}),
+    ("command", {"command": ("true", "\ud800")}),
+    ("environment.A", {"environment": {"A": "\ud800"}}),
     ("environment.1A", {"environment": {"1A": "x"}}),
     ("environment.A", {"environment": {"A": "\0"}}),
     ("secrets.A", {"secrets": {"A": SecretReference()}}),

@@ -203,11 +203,12 @@ def test_a_file_that_was_replaced_meanwhile_is_fetched_as_it_is_now(
 
 def test_the_newest_whole_checkpoint_is_fetched(kept: Kept) -> None:
     kept.save(10, data="ten", rest="r")
-    kept.save(20, data="twenty", rest="r")
+    manifest = (kept.save(20, data="twenty", rest="r") / MANIFEST).read_text()
     (kept.checkpoints / name_of(30)).mkdir()
     (kept.checkpoints / name_of(30) / "data").write_text("half")
     kept.fetch(checkpoint=True)
-    assert kept.texts() == {f"{name_of(20)}/data": "twenty", f"{name_of(20)}/rest": "r"}
+    names = {"data": "twenty", "rest": "r", MANIFEST: manifest}
+    assert kept.texts() == {f"{name_of(20)}/{name}": text for name, text in names.items()}
 
 
 def test_a_checkpoint_that_is_a_link_gives_nothing_away(kept: Kept, tmp_path: Path) -> None:
