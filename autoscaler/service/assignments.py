@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from autoscaler.domain.errors import NotFound
+from autoscaler.domain.errors import NotFound, SpecError
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.domain.offer import Offer
@@ -127,8 +127,20 @@ class Assignments:
             SpecError: they can't, or a secret can't be found.
         """
         self._secrets.values(spec.secrets)
+        self._require_foreign_directory(spec.checkpoint.directory)
         if self._stored is not None:
             checkpoint_folder(spec)
+
+    def _require_foreign_directory(self, directory: str | None) -> None:
+        """Check that an absolute directory of checkpoints is not one that jobs are given here."""
+        if directory is None or not PurePosixPath(directory).is_absolute():
+            return
+        if Path(directory).resolve().is_relative_to(self._directory.resolve()):
+            raise SpecError(
+                f"{directory} is kept for another job: `castor resume JOB` goes on from the "
+                "checkpoints there; name a directory elsewhere, or leave the key out",
+                "checkpoint.directory",
+            )
 
     def checkpoint_place(self, job: JobRecord) -> str:
         """Where the job's checkpoints are: a directory, or a place in a cloud's storage."""

@@ -212,6 +212,12 @@ def test_a_job_that_says_so_adopts(either: Api, tmp_path: Path) -> None:
     assert assignment.checkpoint_owner.startswith("second#")
 
 
+def test_the_directory_that_another_job_was_given_is_refused(api: Api) -> None:
+    given = run(api).checkpoint_directory
+    with pytest.raises(SpecError, match="is kept for another job"):
+        api.client.submit(replace(SPEC, name="thief", checkpoint=CheckpointSpec(given)))
+
+
 def test_a_directory_in_use_is_refused(api: Api, tmp_path: Path) -> None:
     api.client.submit(sharing(tmp_path / "shared", "first"))
     with pytest.raises(Conflict, match="is that of first, which is pending"):
