@@ -83,6 +83,7 @@ def submit(
 ) -> None:
     """Run a job: pack its working directory, upload it, and let the controller buy for it."""
     from autoscaler.cli.submission import hand_in
+    from autoscaler.cli.tables import counted
     from autoscaler.cli.waiting import print_end, wait_for_end
     from autoscaler.clock import SystemClock
     from autoscaler.spec.job_file import load_job
@@ -101,7 +102,8 @@ def submit(
     elif wait:
         print_end(job)
     else:
-        print(f"{job.id} {job.phase}: {bundle.files} files, {bundle.bytes:,} bytes packed")
+        files = counted(bundle.files, "file")
+        print(f"{job.id} {job.phase}: {files}, {bundle.bytes:,} bytes packed")
         if words := default_budget_words(job.objective):
             print(words)
     _fail_with(job)

@@ -47,7 +47,9 @@ def print_fetched(
         print_json(Fetched, fetched)
         return
     size_bytes = sum(file.bytes for file in fetched.fetched)
-    unchanged = f"; {len(fetched.unchanged)} were there already" if fetched.unchanged else ""
+    unchanged = (
+        f"; unchanged: {counted(len(fetched.unchanged), 'file')}" if fetched.unchanged else ""
+    )
     print(
         f"{fetched.job}: {counted(len(fetched.fetched), 'file')}, {size_bytes:,} bytes, in "
         f"{fetched.directory}{unchanged}"
