@@ -19,7 +19,7 @@ from autoscaler.controller.fleet_budget import FleetBudget
 from autoscaler.controller.hands_off import hands_off
 from autoscaler.controller.holdings import held_allocation
 from autoscaler.controller.isolation import (
-    GRACE_SECONDS,
+    LEFT_OUT_GRACE_SECONDS,
     IsolatedPlanning,
     PlanningFailed,
     minimum_decision,
@@ -174,7 +174,7 @@ class Controller:
             if job.phase in _PLANNED_PHASES and not self._upkeep.is_finishing(job, now_seconds)
         ]
         plan, decisions = self._plan(planned, alive, now_seconds)
-        self._record_unplanned(now_seconds)
+        self._record_unplanned({job.id for job in jobs}, now_seconds)
         acts = self._hands_off is None
         if acts:
             in_trouble = self._study_troubles.by_subject()
@@ -188,7 +188,8 @@ class Controller:
 
     def _keep_up(self, alive: Sequence[HeldInstance], now_seconds: float) -> None:
         grouped = by_job(alive)
-        for job in self._store.jobs.alive():
+        jobs = self._store.jobs.alive()
+        for job in jobs:
             own = grouped.get(job.id, [])
             keep_up = partial(self._upkeep.keep_up, job, own, now_seconds)
             self._job_troubles.attempt(job.id, "upkeep", keep_up)
@@ -200,11 +201,12 @@ class Controller:
         for job_id, instances in grouped.items():
             give_back = partial(self._give_back, job_id, instances, now_seconds)
             self._job_troubles.attempt(job_id, "return of instances", give_back)
-        for job in self._store.jobs.ended_with_lighthouse():
+        ended = self._store.jobs.ended_with_lighthouse()
+        for job in ended:
             if job.id not in grouped:
                 put_out = partial(self._upkeep.put_out, job)
                 self._job_troubles.attempt(job.id, "end of its lighthouse", put_out)
-        self._forget_ended(grouped)
+        self._job_troubles.keep({job.id for job in (*jobs, *ended)} | grouped.keys())
 
     def _give_back(
         self, job_id: str, instances: Sequence[HeldInstance], now_seconds: float
@@ -219,13 +221,6 @@ class Controller:
                 failed = error
         if failed is not None:
             raise failed
-
-    def _forget_ended(self, with_instances: Collection[str]) -> None:
-        """Forget the troubles of jobs that have ended and hold nothing."""
-        ended = self._store.jobs.ended_with_lighthouse()
-        jobs = {job.id for job in (*self._store.jobs.alive(), *ended)}
-        self._job_troubles.keep(jobs | set(with_instances))
-        self._planning.keep(jobs)
 
     def _plan(
         self, jobs: Sequence[JobRecord], alive: Sequence[HeldInstance], now_seconds: float
@@ -282,13 +277,14 @@ class Controller:
             _log.info("%s", decision.reason)
         return plan, told
 
-    def _record_unplanned(self, now_seconds: float) -> None:
-        """Write an event for each job that planning leaves out now or includes again."""
+    def _record_unplanned(self, jobs: Collection[str], now_seconds: float) -> None:
+        """Write an event for each of the jobs that planning leaves out now or includes again."""
+        self._planning.keep(jobs)
         unplanned = self._planning.unplanned
         for job in unplanned.keys() - self._known_unplanned:
             text = f"{UNPLANNED}, others are: {unplanned[job].reason}"
             self._store.events.add(Event(now_seconds, "not planned", text, job))
-        for job in self._known_unplanned - unplanned.keys():
+        for job in self._known_unplanned.intersection(jobs) - unplanned.keys():
             self._store.events.add(Event(now_seconds, "planned again", "has a plan again", job))
         self._known_unplanned = frozenset(unplanned)
 
@@ -304,7 +300,10 @@ class Controller:
         added = []
         for job in jobs:
             unplanned = self._planning.unplanned.get(job.id)
-            if unplanned is not None and now_seconds - unplanned.since_seconds >= GRACE_SECONDS:
+            if (
+                unplanned is not None
+                and now_seconds - unplanned.since_seconds >= LEFT_OUT_GRACE_SECONDS
+            ):
                 held = held_allocation(grouped.get(job.id, ()))
                 added.append(minimum_decision(job, held, unplanned, now_seconds))
         decisions = sorted((*plan.decisions, *added), key=lambda decision: decision.job)

@@ -19,7 +19,7 @@ from autoscaler.policies.base import Policy
 _log = logging.getLogger(__name__)
 
 # Seconds for which an unplanned job keeps its last decision; then it keeps its minimum.
-GRACE_SECONDS = 600.0
+LEFT_OUT_GRACE_SECONDS = 600.0
 _FIRST_RETRY_SECONDS = 60.0
 _LONGEST_RETRY_SECONDS = 600.0
 
@@ -152,7 +152,7 @@ class IsolatedPlanning:
 def minimum_decision(
     job: JobRecord, held: Allocation | None, unplanned: Unplanned, now_seconds: float
 ) -> Decision:
-    """Return the decision for a job that was left out for longer than `GRACE_SECONDS`.
+    """Return the decision for a job that was left out for longer than `LEFT_OUT_GRACE_SECONDS`.
 
     The job keeps as many instances as its bounds require, and never more than it holds.
     """

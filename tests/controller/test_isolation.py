@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.controller.isolation import (
-    GRACE_SECONDS,
+    LEFT_OUT_GRACE_SECONDS,
     IsolatedPlanning,
     PlanningFailed,
     without_jobs,
@@ -91,7 +91,7 @@ def test_an_unplannable_job_shrinks_to_its_minimum_after_a_while(world: World) -
     _fails_for(world, job)
     world.tick(4)
     assert len(world.training(job)) == 3
-    world.tick(8, seconds=GRACE_SECONDS / 6)
+    world.tick(8, seconds=LEFT_OUT_GRACE_SECONDS / 6)
     assert len(world.training(job)) == 1
     decision = world.store.journal.decisions(job)[0].decision
     assert decision.ground == UNPLANNED and "minimum, 1 of small" in decision.reason
@@ -105,6 +105,17 @@ def test_a_job_is_planned_again_once_the_policy_succeeds(world: World) -> None:
     policy.jobs.clear()
     world.tick(20, seconds=15.0)
     assert len(world.training(job)) == 1
+    assert world.controller.status.job_troubles == {}
+
+
+def test_a_left_out_job_that_ends_is_not_said_to_be_planned_again(world: World) -> None:
+    job = world.submit()
+    _fails_for(world, job)
+    world.tick(2)
+    world.store.jobs.request_stop(job, world.clock.now())
+    world.tick(6)
+    kinds = [event.kind for event in world.store.events.latest(job)]
+    assert "not planned" in kinds and "planned again" not in kinds
     assert world.controller.status.job_troubles == {}
 
 
