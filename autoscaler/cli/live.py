@@ -23,6 +23,7 @@ from autoscaler.cli.tables import (
     money,
     number,
     objective_text,
+    rest_of_logs,
     weight_text,
 )
 from autoscaler.clock import Clock
@@ -31,7 +32,7 @@ from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.training import Engine
 from autoscaler.goodput.draws import is_usable
 from autoscaler.spec.quantities import format_duration
-from autoscaler.wire.messages import DecisionView, FleetView, InstanceView, JobView
+from autoscaler.wire.messages import DecisionView, EventView, FleetView, InstanceView, JobView
 
 _REFRESH_SECONDS = 1.0
 _FILE_COLUMNS = 160
@@ -120,11 +121,22 @@ def job_detail(job: JobView, trouble: str | None, now_seconds: float) -> Rendera
         parts.append(Text(f"trouble: {trouble}", style="red"))
     if job.hands_off is not None:
         parts.append(Text(f"{job.hands_off}: nothing is bought or given back", style="yellow"))
-    parts.extend(Text(f"  {line}", style="dim") for line in job.last_lines)
-    for event in reversed(job.events):
-        parts.append(Text(f"{clock_time(event.at_seconds)}  {event.kind}: {event.text}"))
+    if job.last_lines:
+        parts.append(Text(rest_of_logs(job), style="dim"))
+    parts.extend(_event_line(event, job.cause) for event in reversed(job.events))
     parts.append(Text(checkpoint_words(job), style="dim"))
     return Group(*parts)
+
+
+def _event_line(event: EventView, cause: str | None) -> Text:
+    """Return an event in words, without the job's `cause`, which is shown above the events."""
+    parts = [f"{clock_time(event.at_seconds)}  {event.kind}", *event.text.split(": ")]
+    ends = (place for place in range(1, len(parts)) if _repeats(": ".join(parts[place:]), cause))
+    return Text(": ".join(parts[: next(ends, None)]))
+
+
+def _repeats(text: str, cause: str | None) -> bool:
+    return cause is not None and cause.startswith(text)
 
 
 def _instance_line(instance: InstanceView, now_seconds: float) -> Text:

@@ -174,6 +174,11 @@ def checkpoint_words(job: JobView) -> str:
     return f"it has reported no checkpoint yet; they go to {job.checkpoint_directory}"
 
 
+def rest_of_logs(job: JobView) -> str:
+    """Return which command shows all that a job printed."""
+    return f"castor logs {job.id} shows all that it printed"
+
+
 def alarm_text(alarm: ModelAlarm, now_seconds: float) -> str:
     """Return an alarm in words, with how long its condition has lasted."""
     lasted = format_duration(max(now_seconds - alarm.since_seconds, 0.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from autoscaler.cli.tables import checkpoint_words, counted
+from autoscaler.cli.tables import checkpoint_words, counted, rest_of_logs
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, NotFound, Unavailable
 from autoscaler.domain.job import JobPhase
@@ -49,7 +49,7 @@ def print_end(job: JobView) -> None:
     if job.phase is JobPhase.FAILED:
         for line in job.last_lines:
             print(f"  {line}", file=sys.stderr)
-        print(f"castor logs {job.id} has the rest", file=sys.stderr)
+        print(rest_of_logs(job), file=sys.stderr)
 
 
 def drain(client: Client, say: Callable[[str], None], clock: Clock) -> None:

@@ -15,7 +15,8 @@ from typing import Final
 
 from autoscaler.failures.evidence import Evidence, read_evidence
 
-_LONGEST: Final = 160
+_LONGEST: Final = 1000
+_LONGEST_ERROR: Final = 800
 _LINES_SEARCHED: Final = 30
 
 
@@ -57,7 +58,7 @@ class _Rule:
     """What the text of a failure holds, and the words for it.
 
     `words` may use the pattern's named groups, `{error}` for the exception or the line that
-    matched, and `{place}` for " (file, in function)".
+    matched, and `{place}` for " (file:line, in function)".
     """
 
     category: Category
@@ -241,14 +242,17 @@ def _explicit(evidence: Evidence) -> Cause | None:
     for rule in _RULES:
         for text in texts:
             if match := rule.pattern.search(text):
-                words = rule.words.format(error=text, place=place, **match.groupdict())
+                words = rule.words.format(
+                    error=_one_line(text, _LONGEST_ERROR), place=place, **match.groupdict()
+                )
                 return Cause(rule.category, _one_line(words))
     return None
 
 
 def _general(evidence: Evidence) -> Cause:
     if evidence.raised is not None:
-        words = _RAISED_WORDS.format(error=evidence.raised, place=f" ({evidence.raised.place})")
+        error = _one_line(str(evidence.raised), _LONGEST_ERROR)
+        words = _RAISED_WORDS.format(error=error, place=f" ({evidence.raised.place})")
         return Cause(Category.EXCEPTION, _one_line(words))
     if evidence.exit_code < 0:
         return _signalled(-evidence.exit_code)
@@ -265,6 +269,6 @@ def _signalled(number: int) -> Cause:
     return Cause(Category.CORE_DUMP, f"crashed with signal {number} ({name})")
 
 
-def _one_line(words: str) -> str:
+def _one_line(words: str, longest: int = _LONGEST) -> str:
     line = " ".join(words.split())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+    return line if len(line) <= longest else f"{line[: longest - 1].rstrip()}…"

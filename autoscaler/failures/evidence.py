@@ -23,7 +23,7 @@ _REPORTED_EXIT = re.compile(r"^\s+exitcode\s*:\s*(-?\d+)")
 _REPORTED_TRACEBACK = re.compile(r"^\s+traceback\s*:\s*Traceback ")
 
 _TRACEBACK = "Traceback (most recent call last):"
-_FRAME = re.compile(r'^ +File "(?P<file>[^"]+)", line \d+(?:, in (?P<function>.+))?$')
+_FRAME = re.compile(r'^ +File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
 _RAISED = re.compile(r"^(?:\w+\.)*(?P<type>[A-Z_]\w*)(?:: ?(?P<message>.*))?$")
 _FROM = "The above exception was the direct cause of the following exception:"
 _IGNORED = "Exception ignored in"
@@ -35,14 +35,27 @@ _SHELL_SIGNAL_BASE = 128
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A place in the code: the file's own name, and the function (empty for a syntax error)."""
+    """A place in the code: the file's own name, the line and the function.
+
+    The function is empty for a syntax error.
+    """
 
     file: str
+    line: int
     function: str
     is_library: bool
 
+    @property
+    def constant(self) -> str:
+        """The place without its line: the same text after an edit elsewhere in the file."""
+        return f"{self.file}{self._within}"
+
+    @property
+    def _within(self) -> str:
+        return f", in {self.function}" if self.function else ""
+
     def __str__(self) -> str:
-        return f"{self.file}, in {self.function}" if self.function else self.file
+        return f"{self.file}:{self.line}{self._within}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +170,7 @@ def _exceptions(lines: Sequence[str]) -> list[Raised]:
         if line.endswith(_TRACEBACK):
             frames = []
         elif match := _FRAME.match(line):
-            frames.append(_frame(match["file"], match["function"] or ""))
+            frames.append(_frame(match))
         elif not frames:
             is_from = is_from or line == _FROM
             is_ignored = is_ignored or line.startswith(_IGNORED)
@@ -171,8 +184,9 @@ def _exceptions(lines: Sequence[str]) -> list[Raised]:
     return found
 
 
-def _frame(path: str, function: str) -> Frame:
-    return Frame(PurePath(path).name, function, is_library=bool(_LIBRARY.search(path)))
+def _frame(match: re.Match[str]) -> Frame:
+    path, line, function = match["file"], int(match["line"]), match["function"] or ""
+    return Frame(PurePath(path).name, line, function, is_library=bool(_LIBRARY.search(path)))
 
 
 def _decisive(exceptions: Sequence[Raised]) -> Raised | None:

@@ -29,7 +29,7 @@ def signature(exit_code: int, last_lines: Sequence[str]) -> str:
     """
     evidence = read_evidence(exit_code, last_lines)
     if evidence.raised is not None:
-        return f"{_constant(str(evidence.raised.root))} ({evidence.raised.place})"
+        return f"{_constant(str(evidence.raised.root))} ({evidence.raised.place.constant})"
     if evidence.exit_code < 0:
         return f"signal {-evidence.exit_code}"
     return f"exit code {evidence.exit_code}: {_constant(evidence.last_line)}".removesuffix(": ")

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from autoscaler.domain.report import Failure
 from autoscaler.failures.classify import classify
+from autoscaler.failures.evidence import read_evidence
 from autoscaler.failures.signature import signature
 from autoscaler.node.instance import Instance
 from autoscaler.node.logs import last_lines, write_line
@@ -19,7 +20,10 @@ _RANK = re.compile(r"^\[rank \d+\] ?")
 
 
 def post_mortem(instance: Instance, attempt: int, log_offset: int, exit_code: int) -> Failure:
-    """The failure of a start that printed what is in the log from `log_offset` on."""
+    """Return the failure of a start that printed what is in the log from `log_offset` on.
+
+    Its last lines are the script's own, without the report of torchrun.
+    """
     printed = last_lines(instance.disk.log, log_offset, _LINES_READ)
     lines = tuple(_RANK.sub("", line) for line in printed)
     return Failure(
@@ -29,7 +33,7 @@ def post_mortem(instance: Instance, attempt: int, log_offset: int, exit_code: in
         cause=classify(exit_code, lines).words,
         signature=signature(exit_code, lines),
         steps=0,
-        last_lines=printed[-_LINES_TOLD:],
+        last_lines=read_evidence(exit_code, lines).lines[-_LINES_TOLD:],
     )
 
 

@@ -89,7 +89,7 @@ def test_a_script_that_raises_fails_with_its_trace(terminal: Terminal, tmp_path:
     assert done.returncode == 4
     assert done.stdout.startswith("raises failed: ")
     assert "ValueError: invalid literal" in done.stdout
-    assert "castor logs raises has the rest" in done.stderr
+    assert "castor logs raises shows all that it printed" in done.stderr
     stopped = terminal.castor("status", "raises").stdout
     assert "checkpoints, if it saved any, are in" in stopped
     detail = terminal.castor("status", "raises").stdout

@@ -20,7 +20,7 @@ from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobPhase
 from autoscaler.domain.objective import Objective
 from autoscaler.simulator.comparison import Estimate, Figure, Standing
-from autoscaler.wire.messages import CostView, InstanceView, JobView, TransferView
+from autoscaler.wire.messages import CostView, EventView, InstanceView, JobView, TransferView
 
 JOB = JobView(
     id="a-job-of-mine",
@@ -74,6 +74,37 @@ def test_what_fails_for_a_job_is_shown(capsys: pytest.CaptureFixture[str]) -> No
     job = replace(JOB, phase=JobPhase.RUNNING, trouble="can't be planned: int too large")
     print_whole(job_detail(job, None, 3_740.0))
     assert "trouble of this job: can't be planned: int too large\n" in capsys.readouterr().out
+
+
+FAILED_CAUSE = "the script raised ValueError: step 4 is one too many (train.py:4, in inner)"
+
+
+def test_a_failed_job_shows_its_cause_once_and_the_command_for_the_rest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    events = (
+        EventView(40.0, JOB.id, "failed", f"{FAILED_CAUSE} (not retried, 1 retries were allowed)"),
+        EventView(39.0, JOB.id, "failure", f"a-0-2: {FAILED_CAUSE}"),
+        EventView(20.0, JOB.id, "retry", f"retry 1 of 1 in 2 s: {FAILED_CAUSE}"),
+        EventView(19.0, JOB.id, "failure", "a-0-1: killed by signal 9 (out of memory?)"),
+        EventView(0.0, JOB.id, "submitted", "by owner"),
+    )
+    lines = ("Traceback (most recent call last):", "ValueError: step 4 is one too many")
+    job = replace(
+        JOB, phase=JobPhase.FAILED, cause=events[0].text, last_lines=lines, events=events
+    )
+    print_whole(job_detail(job, None, 3_740.0))
+    told = capsys.readouterr().out
+    assert told.count(FAILED_CAUSE) == 1 and "Traceback" not in told
+    assert f"castor logs {JOB.id} shows all that it printed\n" in told
+    assert "  failure: a-0-2\n" in told and "  retry: retry 1 of 1 in 2 s\n" in told
+    assert "  failed\n" in told and "a-0-1: killed by signal 9 (out of memory?)\n" in told
+
+
+def test_a_job_that_printed_nothing_names_no_logs(capsys: pytest.CaptureFixture[str]) -> None:
+    job = replace(JOB, phase=JobPhase.STOPPED, cause="its deadline can't be met")
+    print_whole(job_detail(job, None, 3_740.0))
+    assert "castor logs" not in capsys.readouterr().out
 
 
 def test_an_alarm_of_a_job_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,37 +9,37 @@ EXPECTED = {
     "wrong_shape": (
         Category.SEMANTIC_ERROR,
         "the script raised RuntimeError: mat1 and mat2 shapes cannot be multiplied "
-        "(64x800 and 784x10) (train.py, in step)",
+        "(64x800 and 784x10) (train.py:13, in step)",
     ),
     "value_error": (
         Category.EXCEPTION,
-        "the script raised ValueError: bad shape (train.py, in step)",
+        "the script raised ValueError: bad shape (train.py:13, in step)",
     ),
     "value_error_elsewhere": (
         Category.EXCEPTION,
-        "the script raised ValueError: bad shape (train.py, in evaluate)",
+        "the script raised ValueError: bad shape (train.py:13, in evaluate)",
     ),
     "raised_from": (
         Category.EXCEPTION,
-        "the script raised RuntimeError: no session (train.py, in read)",
+        "the script raised RuntimeError: no session (train.py:13, in read)",
     ),
     "no_module": (
         Category.IMPORT_ERROR,
-        "no module named 'foo' (train.py, in main): add it to setup",
+        "no module named 'foo' (train.py:12, in main): add it to setup",
     ),
     "no_name_in_module": (Category.IMPORT_ERROR, "cannot import name 'Adam2'"),
     "syntax_error": (
         Category.SYNTAX_ERROR,
-        "the script is not valid Python (train.py): invalid syntax",
+        "the script is not valid Python (train.py:11): invalid syntax",
     ),
     "device_memory": (
         Category.DEVICE_MEMORY,
-        "a device ran out of memory (train.py, in step): lower device_max under batch",
+        "a device ran out of memory (train.py:13, in step): lower device_max under batch",
     ),
     "loader_killed": (Category.HOST_MEMORY, "a DataLoader worker was killed"),
     "loader_error": (
         Category.EXCEPTION,
-        "the script raised KeyError: 'sample 800' (data.py, in __getitem__)",
+        "the script raised KeyError: 'sample 800' (data.py:11, in __getitem__)",
     ),
     "killed": (Category.HOST_MEMORY, "killed by signal 9 (out of memory?)"),
     "crashed": (Category.CORE_DUMP, "crashed with signal 11 (SIGSEGV)"),
@@ -47,26 +47,26 @@ EXPECTED = {
     "nccl_watchdog": (Category.COMMUNICATION, "lost contact with another worker"),
     "no_file": (
         Category.INCORRECT_INPUT,
-        "there is no /datasets/digits/train.npz (train.py, in load)",
+        "there is no /datasets/digits/train.npz (train.py:13, in load)",
     ),
     "no_script": (Category.INCORRECT_INPUT, "there is no script /srv/jobs/digits-1/tree/trian.py"),
     "wrong_arguments": (Category.INCORRECT_INPUT, "unrecognized arguments: --lrr 3"),
-    "disk_full": (Category.DISK_FULL, "the disk is full (train.py, in save)"),
+    "disk_full": (Category.DISK_FULL, "the disk is full (train.py:13, in save)"),
     "broken_checkpoint": (Category.CHECKPOINT_ERROR, "a checkpoint can't be read or written"),
     "unfitting_checkpoint": (
         Category.SEMANTIC_ERROR,
-        "the checkpoint does not fit the model Net (train.py, in restore)",
+        "the checkpoint does not fit the model Net (train.py:13, in restore)",
     ),
-    "diverged": (Category.DIVERGED, "training diverged (train.py, in step)"),
+    "diverged": (Category.DIVERGED, "training diverged (train.py:13, in step)"),
     "not_permitted": (Category.PERMISSION_ERROR, "'/datasets/private'"),
     "broken_device": (Category.DEVICE_BROKEN, "a device is broken"),
     "old_driver": (Category.CUDA_VERSION, "no kernel image"),
     "no_device": (Category.CUDA_START, "CUDA does not start"),
-    "bad_index": (Category.INVALID_MEMORY_ACCESS, "(train.py, in step)"),
-    "host_memory": (Category.HOST_MEMORY, "the instance ran out of memory (train.py, in step)"),
+    "bad_index": (Category.INVALID_MEMORY_ACCESS, "(train.py:13, in step)"),
+    "host_memory": (Category.HOST_MEMORY, "the instance ran out of memory (train.py:13, in step)"),
     "recorded_only": (
         Category.EXCEPTION,
-        "the script raised KeyError: 'lr' (train.py, in main)",
+        "the script raised KeyError: 'lr' (train.py:12, in main)",
     ),
     "own_exit_code": (Category.UNKNOWN, "ended with exit code 3: "),
 }
@@ -121,7 +121,13 @@ def test_being_told_to_end(exit_code: int) -> None:
     assert classify(exit_code, []).category is Category.ENDED_FROM_OUTSIDE
 
 
-def test_words_stay_short() -> None:
-    cause = classify(1, traceback(HERE, "ValueError: " + "long " * 200))
-    assert len(cause.words) <= 160
-    assert cause.words.endswith("…")
+def test_a_message_of_a_few_lines_of_text_is_whole() -> None:
+    message = " ".join(f"word{number}" for number in range(60))
+    cause = classify(1, traceback(HERE, f"ValueError: {message}", "step"))
+    assert cause.words == f"the script raised ValueError: {message} (train.py:13, in step)"
+
+
+def test_words_are_bounded_and_keep_the_place() -> None:
+    cause = classify(1, traceback(HERE, "ValueError: " + "long " * 2000, "step"))
+    assert len(cause.words) <= 1000
+    assert cause.words.endswith("… (train.py:13, in step)")

@@ -141,7 +141,7 @@ def test_a_script_that_fails_tells_why_and_waits_for_the_next_attempt(site: Site
     assert failure.attempt == 1
     assert not failure.during_setup
     assert failure.cause == (
-        "the script raised ValueError: step 4 is one too many (steady.py, in <module>)"
+        "the script raised ValueError: step 4 is one too many (steady.py:40, in <module>)"
     )
     assert failure.last_lines[-1] == "ValueError: step 4 is one too many"
     assert "ValueError: step 4" in controller.log, "the log is there before the failure is told"
