@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +19,11 @@ from autoscaler.training.finite import (
     gradient_norm,
     has_finite_gradients,
 )
-from autoscaler.training.learning_rate import LearningRateInputs
+from autoscaler.training.learning_rate import (
+    LearningRateInputs,
+    LearningRateRule,
+    scaled_groups,
+)
 from autoscaler.training.noise import GradientSquares
 from autoscaler.training.reducer import Reducer, SampledSquares
 from autoscaler.training.scaling import LossScaling
@@ -35,7 +38,7 @@ class StepSettings:
 
     initial_batch: int
     pass_examples: int
-    learning_rate_rule: Callable[[LearningRateInputs], float]
+    learning_rate_rule: LearningRateRule
     warmup_epochs: float = 0.0
     max_gradient_norm: float | None = None
 
@@ -143,19 +146,18 @@ class Stepper:
 
     def learning_rate(self) -> float:
         """The first parameter group's learning rate as steps take it now."""
-        factor = self._learning_rate_factor(self._state.counters.batch_total)
+        inputs = self._rule_inputs(self._state.counters.batch_total)
+        factor = self._settings.learning_rate_rule(inputs)
         return float(self._optimizer.param_groups[0]["lr"]) * factor
 
-    def _learning_rate_factor(self, batch_total: int) -> float:
-        """What the user's learning rate is multiplied by for a step of `batch_total` examples."""
+    def _rule_inputs(self, batch_total: int) -> LearningRateInputs:
+        """Return what the learning-rate rule may know for a step of `batch_total` examples."""
         counters, settings = self._state.counters, self._settings
-        return settings.learning_rate_rule(
-            LearningRateInputs(
-                scale=batch_total / settings.initial_batch,
-                gain=self._gain(batch_total),
-                epochs=counters.progress_examples / settings.pass_examples,
-                warmup_epochs=settings.warmup_epochs,
-            )
+        return LearningRateInputs(
+            scale=batch_total / settings.initial_batch,
+            gain=self._gain(batch_total),
+            epochs=counters.progress_examples / settings.pass_examples,
+            warmup_epochs=settings.warmup_epochs,
         )
 
     def _keep_sample(self, step_examples: int, own_examples: int) -> None:
@@ -193,14 +195,9 @@ class Stepper:
         return True
 
     def _move(self, step_examples: int) -> None:
-        factor = self._learning_rate_factor(self._ruled_batch(step_examples))
-        groups = self._optimizer.param_groups
-        owned = [group["lr"] for group in groups]
-        for group in groups:
-            group["lr"] = group["lr"] * factor
-        self._optimizer.step()
-        for group, learning_rate in zip(groups, owned, strict=True):
-            group["lr"] = learning_rate
+        inputs = self._rule_inputs(self._ruled_batch(step_examples))
+        with scaled_groups(self._optimizer, self._settings.learning_rate_rule, inputs):
+            self._optimizer.step()
 
     def _count(self, step_examples: int, place: tuple[int, int], moved: bool) -> None:
         """Count a committed step; `moved`: it was not skipped."""
