@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import CheckpointError
+from autoscaler.domain.errors import CheckpointError, DivergedError
 from autoscaler.training.opening import Parts
+
+_log = logging.getLogger(__name__)
 
 _SAVE_AGAIN_SECONDS = 1.0
 
@@ -54,6 +58,24 @@ class CheckpointSchedule:
                 )
             self._clock.sleep(_SAVE_AGAIN_SECONDS)
             self.save(at_once=True)
+
+    def save_last_finite(self, is_ours: bool) -> None:
+        """Save the state of a training that has diverged, if that `is_ours` to do.
+
+        Skipped steps move no weight. A checkpoint that is as new as the last step that moved one
+        has the same weights, and no other is saved. There is one attempt, which the timeouts of
+        the storage bound. A state that is not finite is logged and not saved.
+        """
+        checkpoints, counters = self._parts.checkpoints, self._parts.state.counters
+        if not is_ours or checkpoints is None:
+            return
+        checkpoints.wait()
+        if (checkpoints.status.step or 0) >= counters.step - counters.skipped_in_a_row:
+            return
+        try:
+            self.save(at_once=True)
+        except DivergedError as error:
+            _log.warning("no checkpoint of the last finite weights: %s", error)
 
     @property
     def _interval_seconds(self) -> float:

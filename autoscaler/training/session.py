@@ -12,8 +12,9 @@ At most five lines differ from a plain PyTorch loop, and the script runs unchang
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ from torch.amp.grad_scaler import GradScaler
 from torch.utils.data import Dataset
 
 from autoscaler.clock import Clock, SystemClock
-from autoscaler.domain.errors import DivergedError
 from autoscaler.training.arguments import Script
+from autoscaler.training.departure import Departure
 from autoscaler.training.loader import Collate, Indices
 from autoscaler.training.opening import Parts, open_parts
 from autoscaler.training.rounds import Agreement
@@ -111,13 +112,17 @@ def session(
     job = TrainingSession(script, open_parts(script, clock), clock, watch)
     if watch is not None:
         watch.see(job)
+    atexit.register(job.departure.close_at_exit)
     try:
         with scaled_losses() as job.scaled_losses:
             yield job
-    except Exception as error:
-        job.abandon(error)
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        job.departure.abandon(error)
         raise
-    job.finish()
+    else:
+        job.finish()
+    finally:
+        atexit.unregister(job.departure.close_at_exit)
 
 
 class TrainingSession:
@@ -142,6 +147,7 @@ class TrainingSession:
         self._next_place = (0, 0)
         self._step_began_seconds = 0.0
         self._schedule = CheckpointSchedule(parts, clock)
+        self.departure = Departure(parts, self._schedule, watch)
         parts.loader.expect(self._expected_indices)
 
     @property
@@ -167,7 +173,7 @@ class TrainingSession:
     @property
     def has_last_word(self) -> bool:
         """This rank is the one to say how the job ended: it decides, or has met no other."""
-        return self._parts.replica.decides or not self._parts.replica.has_begun
+        return self.departure.has_last_word
 
     def epochs(self, count: int) -> Iterator[int]:
         """The numbers of the epochs that are left of `count`; iterate `batches()` in each."""
@@ -225,45 +231,9 @@ class TrainingSession:
             reporter.metrics.update({name: float(value) for name, value in metrics.items()})
 
     def finish(self) -> None:
-        """Save the state, report whether training is complete, and leave. Called by `session`.
-
-        The deciding replica does, once it has saved; the others only have done their part: it
-        may fail, or be lost, while they have gone.
-
-        Raises:
-            CheckpointError: under Castor, the state can't be saved: the job is not complete.
-            DivergedError: no step has moved the model, or a weight is not finite.
-        """
-        parts = self._parts
-        parts.loader.close()
-        try:
-            parts.stepper.require_movement()
-            if self._watch is None:
-                self._schedule.save_last(parts.replica.decides)
-            if parts.reporter is not None:
-                parts.reporter.report(is_due=True)
-            if parts.channel is not None and self._watch is None:
-                if self.has_last_word:
-                    parts.channel.finished(self._is_complete)
-                else:
-                    parts.channel.done()
-        finally:
-            self._depart()
-        self.model = parts.reducer.model
-
-    def abandon(self, error: Exception) -> None:
-        """Leave after `error` without a word to the other ranks. Called by `session`.
-
-        The other ranks of the instance are not awaited: they may not come.
-        """
-        self._parts.loader.close()
-        self._parts.wait_for_checkpoint()
-        if self._parts.channel is not None:
-            if isinstance(error, DivergedError):
-                self._parts.channel.diverged()
-            self._parts.channel.close()
-        with suppress(RuntimeError):  # what was wrong before is what is told
-            self._parts.crew.abandon(self._parts.reducer)
+        """End the session well; see `Departure.finish`. Called by `session`."""
+        self.departure.finish(self._is_complete)
+        self.model = self._parts.reducer.model
 
     @property
     def _is_complete(self) -> bool:
@@ -352,23 +322,7 @@ class TrainingSession:
         if agreement.saves_checkpoint and self._parts.replica.decides:
             self._schedule.save(at_once=False)
         if agreement.we_leave:
-            self._leave(agreement.everyone_leaves)
-
-    def _depart(self) -> None:
-        if self._parts.channel is not None:
-            self._parts.channel.close()
-        self._parts.crew.leave(self._parts.reducer)
-
-    def _leave(self, everyone_leaves: bool) -> None:
-        """End this process at a step boundary; the job goes on elsewhere, or later."""
-        parts = self._parts
-        try:
-            self._schedule.save_last(everyone_leaves and parts.replica.decides)
-            if parts.channel is not None:
-                parts.channel.left()
-        finally:
-            self._depart()
-        raise SystemExit(0)
+            self.departure.leave(agreement.everyone_leaves)
 
     def _expected_indices(self) -> Iterator[Indices]:
         """The micro-steps to come if nothing changes, for workers that fetch ahead."""

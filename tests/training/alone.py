@@ -66,6 +66,7 @@ class Heard(Channel):
     def __init__(self, directory: Path) -> None:
         self.said: list[str] = []
         self.steps: list[int] = []
+        self.reports: list[dict[str, Any]] = []
         self.is_complete: bool | None = None
         super().__init__(str(directory / "nobody.sock"), SystemClock())
 
@@ -73,6 +74,8 @@ class Heard(Channel):
         self.said.append(message["kind"])
         if message["kind"] == "stepped":
             self.steps.append(message["steps"])
+        if message["kind"] == "report":
+            self.reports.append(message["report"])
         if message["kind"] == "finished":
             self.is_complete = message["is_complete"]
 

@@ -81,7 +81,7 @@ def test_training_that_diverges_fails_and_its_checkpoint_stays_good(tmp_path: Pa
     parts.checkpoint_interval_seconds = 0.0
     with pytest.raises(DivergedError, match="20 steps in a row, to step 24") as raised:
         _train(job, epochs=99, factor=torch.nan)
-    job.abandon(raised.value)
+    job.departure.abandon(raised.value)
     assert channel.said[-1] == "diverged"
     assert "finished" not in channel.said
     job, parts, _ = under_castor(tmp_path, script(*_normalised(), _examples(0.0)), clock)
@@ -103,8 +103,60 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
         parts.reducer.bare_model[0].weight[0, 0] = torch.inf
     with pytest.raises(DivergedError, match=r"0\.weight is not finite at step 8"):
         job.finish()
+    assert channel.said[-1] == "diverged", "so that it is not tried again"
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000000000004"]
     assert "finished" not in channel.said
+
+
+def _diverge(job: TrainingSession) -> None:
+    with pytest.raises(DivergedError, match="20 steps in a row") as raised:
+        _train(job, epochs=99, factor=torch.nan)
+    job.departure.abandon(raised.value)
+
+
+def test_training_that_diverges_keeps_its_last_finite_weights(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    job, parts, channel = under_castor(tmp_path, script(*_normalised(), _examples(0.0)), clock)
+    assert parts.checkpoints is not None
+    _train(job, epochs=1)
+    good = copy.deepcopy(parts.state.state_dict()["model"])
+    _diverge(job)
+    assert channel.said[-2:] == ["report", "diverged"]
+    assert channel.reports[-1]["checkpoint"]["step"] == 24
+    _, parts, _ = under_castor(tmp_path, script(*_normalised(), _examples(0.0)), clock)
+    assert (parts.state.counters.step, parts.state.counters.skipped_steps) == (24, 20)
+    for name, value in parts.state.state_dict()["model"].items():
+        assert torch.equal(value, good[name]), name
+
+
+def test_training_that_diverges_saves_no_weights_that_a_checkpoint_has(tmp_path: Path) -> None:
+    job, parts, _ = under_castor(tmp_path, script(*_normalised(), _examples(0.0)), VirtualClock())
+    _train(job, epochs=1)
+    job._schedule.save(at_once=True)
+    _diverge(job)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000000000004"]
+    assert parts.state.counters.step == 24
+
+
+def test_training_that_diverges_from_the_start_saves_nothing(tmp_path: Path) -> None:
+    job, _, _ = under_castor(tmp_path, script(*_normalised(), _examples(0.0)), VirtualClock())
+    _diverge(job)
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_training_that_diverges_saves_no_weights_that_are_not_finite(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job, parts, channel = under_castor(
+        tmp_path, script(*_normalised(), _examples(0.0)), VirtualClock()
+    )
+    _train(job, epochs=1)
+    with torch.no_grad():
+        parts.reducer.bare_model[0].weight[0, 0] = torch.inf
+    _diverge(job)
+    assert "0.weight is not finite at step 24" in caplog.text
+    assert not (tmp_path / "checkpoints").exists()
+    assert channel.said[-1] == "diverged"
 
 
 def test_a_buffer_may_be_infinite_on_purpose(tmp_path: Path) -> None:
@@ -179,10 +231,22 @@ def test_all_replicas_skip_the_step_that_one_of_them_spoilt(fleet: Fleet) -> Non
     assert second.steps()[-1]["weight"] == second.steps()[-1]["weight"], "weights are numbers"
 
 
-def test_replicas_whose_training_diverges_all_fail_and_leave_the_good_checkpoint(
-    fleet: Fleet,
+@pytest.mark.parametrize("checkpoint_interval_seconds", [0.5, 300.0])
+def test_replicas_whose_training_diverges_all_fail_and_leave_a_good_checkpoint(
+    tmp_path: Path, checkpoint_interval_seconds: float
 ) -> None:
-    replicas = [fleet.start(EPOCHS="100000", POISONED_FROM="150", SEED=seed) for seed in "01"]
+    fleet = Fleet(tmp_path, checkpoint_interval_seconds=checkpoint_interval_seconds)
+    try:
+        _diverge_and_resume(fleet)
+    finally:
+        fleet.stop()
+
+
+def _diverge_and_resume(fleet: Fleet) -> None:
+    replicas = [
+        fleet.start(EPOCHS="100000", POISONED_FROM="150", SEED=str(number), ranks=ranks)
+        for number, ranks in enumerate((2, 1))
+    ]
     wait_until(lambda: any(is_training(replica, 2) for replica in replicas))
     assert [replica.wait(60) for replica in replicas] == [1, 1]
     for replica in replicas:

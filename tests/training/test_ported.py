@@ -61,7 +61,7 @@ def test_the_page_names_every_argument_of_session() -> None:
 
 
 def test_the_page_names_all_that_a_job_has() -> None:
-    internal = {"finish", "abandon", "has_last_word"}
+    internal = {"finish", "has_last_word"}
     for name, _ in inspect.getmembers(TrainingSession):
         if not name.startswith("_") and name not in internal:
             assert f"`job.{name}" in PAGE, name

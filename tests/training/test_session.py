@@ -33,11 +33,13 @@ from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import TrainingDirective
 from autoscaler.goodput.batching import next_batch_total, split_batch, within
 from autoscaler.training import checkpoint, rounds
+from autoscaler.training import session as session_module
 from autoscaler.training.channel import directive_from
 from autoscaler.training.loader import Loader
 from autoscaler.training.preconditioner import LEFT_OUT, preconditioner_of
 from autoscaler.training.session import TrainingSession, session
 from tests.training.alone import allow, decide, opened, script, under_castor
+from tests.training.fleet import Fleet, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -367,6 +369,47 @@ def test_training_is_complete_where_it_has_reached_its_total(
         job.step(job.model(inputs).mean())
     job.finish()
     assert channel.is_complete is is_complete
+
+
+@pytest.mark.parametrize("end", [SystemExit(0), SystemExit(1), KeyboardInterrupt(), OSError()])
+def test_a_script_that_ends_inside_its_session_reports_its_last_step(
+    tmp_path: Path, end: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, parts, channel = under_castor(tmp_path, script(*_model(), Numbered()), VirtualClock())
+    monkeypatch.setattr(session_module, "open_parts", lambda *arguments: parts)
+    model, optimizer = _model()
+    with (
+        pytest.raises(type(end)),
+        session(model, optimizer, Numbered(), batch_size=16) as job,
+    ):
+        for number, (inputs, _) in enumerate(job.batches(epochs=9)):
+            job.step(job.model(inputs).mean())
+            if number == 10:
+                raise end
+    assert channel.reports[-1]["step"] == 11
+    assert channel.reports[-1]["progress_examples"] == parts.state.counters.progress_examples
+    assert channel.said[-1] == "report"
+
+
+def test_a_replica_that_leaves_says_so_last(tmp_path: Path, monkeypatch) -> None:
+    _, parts, channel = under_castor(tmp_path, script(*_model(), Numbered()), VirtualClock())
+    monkeypatch.setattr(session_module, "open_parts", lambda *arguments: parts)
+    channel._directive = TrainingDirective(drain=True)
+    model, optimizer = _model()
+    with pytest.raises(SystemExit), session(model, optimizer, Numbered(), batch_size=16) as job:
+        _train(job, epochs=99)
+    assert channel.said[-1] == "left"
+
+
+def test_the_end_of_the_interpreter_sends_the_last_report(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    try:
+        replica = fleet.start("unclosed.py", STEPS="7")
+        assert replica.wait(60) == 0, replica.log.read_text()
+        wait_until(lambda: replica.reports)
+        assert replica.reports[-1]["step"] == 7
+    finally:
+        fleet.stop()
 
 
 def test_the_steps_of_this_start_are_told(tmp_path: Path) -> None:

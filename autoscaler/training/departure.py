@@ -1,0 +1,121 @@
+"""How a session ends: training is over, the replica has to leave, or the script ends inside it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from autoscaler.domain.errors import DivergedError
+from autoscaler.training.finite import MOST_SKIPPED_IN_A_ROW
+from autoscaler.training.opening import Parts
+from autoscaler.training.saving import CheckpointSchedule
+from autoscaler.training.watch import Watch
+
+
+class Departure:
+    """The end of one session on one rank: last state, last report, and the news to the agent."""
+
+    def __init__(self, parts: Parts, schedule: CheckpointSchedule, watch: Watch | None) -> None:
+        self._parts = parts
+        self._schedule = schedule
+        self._watch = watch
+        self._has_departed = False
+
+    @property
+    def has_last_word(self) -> bool:
+        """Whether this rank reports how the job ended: it decides, or has met no other."""
+        replica = self._parts.replica
+        return replica.decides or not replica.has_begun
+
+    def finish(self, is_complete: bool) -> None:
+        """Save the state, report whether training `is_complete`, and leave.
+
+        Only the deciding replica reports the end of the job, after it has saved the state. The
+        others report the end of their part.
+
+        Raises:
+            CheckpointError: under Castor, the state can't be saved: the job is not complete.
+            DivergedError: no step has moved the model, or a weight is not finite.
+        """
+        parts = self._parts
+        parts.loader.close()
+        try:
+            parts.stepper.require_movement()
+            if self._watch is None:
+                self._schedule.save_last(parts.replica.decides)
+            if parts.reporter is not None:
+                parts.reporter.report(is_due=True)
+            if parts.channel is not None and self._watch is None:
+                if self.has_last_word:
+                    parts.channel.finished(is_complete)
+                else:
+                    parts.channel.done()
+        except DivergedError:
+            self._report_divergence()
+            raise
+        finally:
+            self._depart()
+
+    def leave(self, everyone_leaves: bool) -> None:
+        """End this process at a step boundary; the job continues elsewhere, or later.
+
+        Raises:
+            SystemExit: always, at the end.
+        """
+        parts = self._parts
+        try:
+            self._schedule.save_last(everyone_leaves and parts.replica.decides)
+            if parts.channel is not None:
+                parts.channel.left()
+        finally:
+            self._depart()
+        raise SystemExit(0)
+
+    def abandon(self, error: BaseException) -> None:
+        """Leave after `error`, which the script raised or exits by.
+
+        The last report is sent before. The other ranks of the instance are not awaited, as they
+        may not come. The exception is training that diverged: all ranks end at the same step, and
+        the deciding one saves the last finite weights.
+        """
+        if self._has_departed:
+            return
+        self._parts.loader.close()
+        all_end_here = isinstance(error, DivergedError) and self._has_too_many_skipped
+        if all_end_here and self._watch is None:
+            self._schedule.save_last_finite(self._parts.replica.decides)
+        self._parts.wait_for_checkpoint()
+        self._report_last()
+        if isinstance(error, DivergedError):
+            self._report_divergence()
+        with suppress(RuntimeError):  # the error that the script raised is the one to show
+            self._depart(awaits_ranks=all_end_here)
+
+    def close_at_exit(self) -> None:
+        """Send the last report where the interpreter ends before the session is left."""
+        self._report_last()
+        if self._parts.channel is not None:
+            self._parts.channel.close()
+
+    @property
+    def _has_too_many_skipped(self) -> bool:
+        """Whether too many steps in a row were skipped, which all ranks of the job count alike."""
+        return self._parts.state.counters.skipped_in_a_row >= MOST_SKIPPED_IN_A_ROW
+
+    def _report_last(self) -> None:
+        """Send a report; one that can't be made must not hide why the script ends."""
+        if self._parts.reporter is not None:
+            with suppress(RuntimeError):
+                self._parts.reporter.report(is_due=True)
+
+    def _report_divergence(self) -> None:
+        if self._parts.channel is not None:
+            self._parts.channel.diverged()
+
+    def _depart(self, awaits_ranks: bool = True) -> None:
+        """Close the channel and leave the job; `awaits_ranks`: with the instance's other ranks."""
+        self._has_departed = True
+        parts = self._parts
+        if parts.channel is not None:
+            parts.channel.close()
+        leave = parts.crew.leave if awaits_ranks else parts.crew.abandon
+        leave(parts.reducer)
