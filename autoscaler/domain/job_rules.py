@@ -5,6 +5,7 @@ Fields are called as job files call them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -80,6 +81,42 @@ def require_valid_job(spec: JobSpec) -> None:
     if spec.requested_devices is not None:
         require_count(spec.requested_devices, "requested_devices", 1 << 20)
     require_valid_priority(spec.priority)
+
+
+def require_settable(spec: JobSpec) -> None:
+    """Check that a submitted job sets no key that only the controller sets.
+
+    Raises:
+        SpecError: as `require_valid_job`.
+    """
+    if spec.person is not None:
+        raise SpecError("is who submits the job, by the token: leave it out", "person")
+    if spec.resumes is not None:
+        raise SpecError("is set by castor resume JOB: leave it out", "resumes")
+    require_settable_objective(spec.objective)
+
+
+def require_settable_objective(objective: Objective) -> None:
+    """Check that a submitted objective sets no key that only the controller sets.
+
+    Raises:
+        SpecError: as `require_valid_job`.
+    """
+    if objective.cap_usd is not None:
+        raise SpecError(
+            "is the default budget of the deployment: leave it out, or write budget",
+            "objective.cap_usd",
+        )
+
+
+def require_program(command: Sequence[str], field: str) -> None:
+    """Check that a command begins with a program.
+
+    Raises:
+        SpecError: as `require_valid_job`.
+    """
+    if not command or not command[0].strip():
+        raise SpecError("names no program: write the program to run, and its arguments", field)
 
 
 def require_valid_bounds(bounds: InstanceBounds) -> None:
@@ -170,8 +207,7 @@ def require_output_pattern(pattern: str, field: str) -> None:
 
 
 def _require_process(spec: JobSpec) -> None:
-    if not spec.command or not spec.command[0]:
-        raise SpecError("is empty: write the program to run, and its arguments", "command")
+    require_program(spec.command, "command")
     for key, words in (("command", spec.command), ("setup", spec.setup)):
         require_at_most(len(words), key, _MOST_ENTRIES)
         for word in words:

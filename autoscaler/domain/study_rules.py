@@ -14,6 +14,8 @@ from autoscaler.domain.job_rules import (
     MOST_EXAMPLES,
     MOST_INSTANCES,
     MOST_RETRIES,
+    require_program,
+    require_settable_objective,
     require_valid_job,
     require_valid_objective,
 )
@@ -46,6 +48,8 @@ def require_valid_study(study: StudySpec) -> None:
     """
     require_line(study.name, "name")
     require_valid_objective(study.objective)
+    if study.function is None:
+        require_program(study.command, "command")
     if study.trials is not None:
         require_count(study.trials, "trials", MOST_TRIALS)
     if study.at_once is not None:
@@ -69,6 +73,7 @@ def require_valid_statement(terms: StudyTerms, trials: Sequence[TrialProgress]) 
     Raises:
         SpecError: a value can't be used; its `field` is that of the statement.
     """
+    require_settable_objective(terms.objective)
     require_valid_objective(terms.objective)
     require_count(len(terms.directions), "terms.directions", _MOST_DIRECTIONS)
     for direction in terms.directions:

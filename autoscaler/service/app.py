@@ -24,7 +24,7 @@ from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.text import printable
-from autoscaler.service.answers import answer
+from autoscaler.service.answers import Body, answer
 from autoscaler.service.authentication import NO_TOKEN, Authentication
 from autoscaler.service.door import Door
 from autoscaler.service.files import Bundles, Logs
@@ -135,7 +135,9 @@ def _jobs(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
         return answer(JobView, rooms.views.job(job, rooms.clock.now(), with_events))
 
     @router.post("")
-    def submit(submission: Submission, who: str = Depends(person)) -> Response:
+    def submit(
+        submission: Submission = Depends(Body(Submission)), who: str = Depends(person)
+    ) -> Response:
         return view(rooms.submissions.submit(submission.spec, who))
 
     @router.get("")
@@ -150,7 +152,9 @@ def _jobs(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
         return view(rooms.store.jobs.find(name), with_events=True)
 
     @router.patch("/{name}")
-    def change(name: str, change: Change, who: str = Depends(person)) -> Response:
+    def change(
+        name: str, change: Change = Depends(Body(Change)), who: str = Depends(person)
+    ) -> Response:
         return view(rooms.submissions.change(name, change, who))
 
     @router.post("/{name}/stop")
@@ -158,7 +162,9 @@ def _jobs(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
         return view(rooms.submissions.stop(name, who))
 
     @router.post("/{name}/resume")
-    def resume(name: str, change: Change, who: str = Depends(person)) -> Response:
+    def resume(
+        name: str, change: Change = Depends(Body(Change)), who: str = Depends(person)
+    ) -> Response:
         return view(rooms.submissions.resume(name, change, who))
 
     @router.get("/{name}/decisions")
@@ -174,7 +180,7 @@ def _jobs(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
         return answer(tuple[ForecastView, ...], tuple(forecast_view(each) for each in sizes))
 
     @router.post("/{name}/logs")
-    def logs(name: str, offsets: dict[str, int]) -> Response:
+    def logs(name: str, offsets: dict[str, int] = Depends(Body(dict[str, int]))) -> Response:
         job = rooms.store.jobs.find(name)
         return answer(tuple[LogPart, ...], rooms.logs.read(job.id, offsets))
 
@@ -222,8 +228,8 @@ def _fleet(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
         return Response(status_code=204)
 
     @router.post("/plans")
-    def plan(submission: Submission) -> Response:
-        spec = rooms.submissions.capped(submission.spec)
+    def plan(submission: Submission = Depends(Body(Submission))) -> Response:
+        spec = rooms.submissions.submitted(submission.spec)
         return answer(PlanView, plan_view(spec, rooms.foresee(spec)))
 
     @router.head("/bundles/{sha256}")
@@ -276,7 +282,7 @@ def _nodes(rooms: Rooms, token: Callable[..., str]) -> APIRouter:
         return rooms.authentication.writing_node(presented)
 
     @router.post("/join")
-    def join(request: JoinRequest) -> Response:
+    def join(request: JoinRequest = Depends(Body(JoinRequest))) -> Response:
         return answer(JoinReply, rooms.nodes.join(request))
 
     @router.get("/assignment")
@@ -336,10 +342,8 @@ def _refusal(error: Exception) -> Response:
 async def _refuse_malformed(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    place = ".".join(printable(str(part)) for part in first["loc"] if part != "body")
-    is_unknown = first["type"] == "unexpected_keyword_argument"
-    message = "unknown key: leave it out, or see docs/job-file.md" if is_unknown else first["msg"]
-    return await _refuse(request, SpecError(message, place or None))
+    place = ".".join(printable(str(part)) for part in first["loc"])
+    return await _refuse(request, SpecError(first["msg"], place))
 
 
 async def _refuse_unknown(request: Request, error: Exception) -> Response:

@@ -35,7 +35,7 @@ from autoscaler.domain.study_rules import (
 )
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
-from autoscaler.service.answers import answer
+from autoscaler.service.answers import Body, answer
 from autoscaler.service.bells import Bells
 from autoscaler.service.checkpoints import TrialCheckpoints
 from autoscaler.service.files import TrialFiles
@@ -315,12 +315,12 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
         return answer(tuple[StudyStay, ...], studies.stays(study))
 
     @router.post("/budget")
-    def set_budget(study: str, wanted: StudyBudget) -> Response:
+    def set_budget(study: str, wanted: StudyBudget = Depends(Body(StudyBudget))) -> Response:
         studies.set_budget(study, wanted.budget_usd)
         return Response(status_code=204)
 
     @router.post("/lease")
-    def lease(study: str, wanted: StudyLease) -> Response:
+    def lease(study: str, wanted: StudyLease = Depends(Body(StudyLease))) -> Response:
         return answer(StudyStop, studies.lease(study, wanted))
 
     @router.delete("/lease")
@@ -329,7 +329,7 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
         return Response(status_code=204)
 
     @router.post("/terms")
-    def state(study: str, statement: StudyStatement) -> Response:
+    def state(study: str, statement: StudyStatement = Depends(Body(StudyStatement))) -> Response:
         studies.state(study, statement)
         return Response(status_code=204)
 
@@ -349,7 +349,7 @@ def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
         return answer(tuple[WaitingCall, ...], found)
 
     @router.post("/answers")
-    async def give(study: str, given: StudyAnswers) -> Response:
+    async def give(study: str, given: StudyAnswers = Depends(Body(StudyAnswers))) -> Response:
         await studies.answer(study, given)
         return Response(status_code=204)
 
@@ -369,7 +369,9 @@ def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRou
         return answer(int, studies.begin(held, job, started_seconds))
 
     @router.post("/calls")
-    async def tell(told: TrialCalls, held: HeldInstance = Depends(node)) -> Response:
+    async def tell(
+        told: TrialCalls = Depends(Body(TrialCalls)), held: HeldInstance = Depends(node)
+    ) -> Response:
         await studies.tell(held, told)
         return Response(status_code=204)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import FileResponse
 
-from autoscaler.service.answers import answer
+from autoscaler.service.answers import Body, answer
 from autoscaler.service.studies import Studies
 
 
@@ -25,7 +25,9 @@ def study_files_router(studies: Studies, person: Callable[..., str]) -> APIRoute
         return Response(status_code=204)
 
     @router.post("/checkpoints/removal")
-    def remove_checkpoints(study: str, trials: tuple[str, ...]) -> Response:
+    def remove_checkpoints(
+        study: str, trials: tuple[str, ...] = Depends(Body(tuple[str, ...]))
+    ) -> Response:
         return answer(int, studies.remove_checkpoints(study, trials))
 
     return router

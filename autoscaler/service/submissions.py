@@ -15,6 +15,8 @@ from autoscaler.controller.snapshots import allowed_offers
 from autoscaler.domain.errors import Conflict, NotFound, SpecError, Unavailable
 from autoscaler.domain.job import InstanceBounds, JobRecord, JobSpec
 from autoscaler.domain.job_rules import (
+    require_settable,
+    require_settable_objective,
     require_valid_bounds,
     require_valid_job,
     require_valid_objective,
@@ -67,11 +69,20 @@ class Submissions:
             NotFound: its bundle was not uploaded.
             Unavailable: it names offers, and it is not known yet which there are.
         """
-        spec = self.capped(replace(spec, person=person, resumes=None))
+        spec = replace(self.submitted(spec), person=person)
         self._check(spec)
         job = self._store.jobs.add(spec, self._clock.now())
         self._tell("submitted", f"by {person}{self._remembered(spec)}", job)
         return job
+
+    def submitted(self, spec: JobSpec) -> JobSpec:
+        """Return a job that a person wrote with the deployment's default budget.
+
+        Raises:
+            SpecError: it sets what only the controller sets.
+        """
+        require_settable(spec)
+        return self.capped(spec)
 
     def capped(self, spec: JobSpec) -> JobSpec:
         """Return a job with the deployment's default budget, if it names none and has no study.
@@ -92,6 +103,8 @@ class Submissions:
             NotFound: the job left no checkpoint.
             SpecError, Unavailable: as `submit`; or nothing of its budget is left.
         """
+        if change.objective is not None:
+            require_settable_objective(change.objective)
         job, now_seconds = self._store.jobs.find(name), self._clock.now()
         require_ended(job, self._store.instances.of_job(job.id, include_ended=True))
         step = self._newest_step(job)
@@ -142,6 +155,7 @@ class Submissions:
         if change.instances is not None:
             require_valid_bounds(change.instances)
         if change.objective is not None:
+            require_settable_objective(change.objective)
             require_valid_objective(change.objective)
         if change.priority is not None:
             require_valid_priority(change.priority)

@@ -5,7 +5,6 @@ An instance whose training reports nonsense is alive, so its heartbeat counts.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, get_type_hints
@@ -16,7 +15,7 @@ from autoscaler.domain.errors import SpecError
 from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.report_rules import Refusals, sound_failure, sound_report
 from autoscaler.domain.rules import LATEST_SECONDS, require_count, require_number
-from autoscaler.wire.codec import decode
+from autoscaler.wire.bodies import read_body, read_json
 from autoscaler.wire.messages import NodeReport
 
 _MOST_NOTES: Final = 20
@@ -36,7 +35,7 @@ def read_node_report(body: bytes) -> tuple[NodeReport, tuple[str, ...]]:
     """
     values, refusals = _mapping(body), Refusals()
     essential = {name: values[name] for name in _ESSENTIAL if name in values}
-    report = decode(NodeReport, to_json(essential))
+    report = read_body(NodeReport, to_json(essential))
     require_count(report.attempt, "attempt", _MOST_ATTEMPTS)
     require_count(report.devices_used, "devices_used", _MOST_DEVICES, least=0)
     others = {
@@ -50,10 +49,7 @@ def read_node_report(body: bytes) -> tuple[NodeReport, tuple[str, ...]]:
 
 
 def _mapping(body: bytes) -> Mapping[str, Any]:
-    try:
-        values = json.loads(body)
-    except (ValueError, RecursionError):
-        raise SpecError("a heartbeat is one JSON object: this is none") from None
+    values = read_json(body)
     if not isinstance(values, dict):
         raise SpecError("a heartbeat is one JSON object: this is none")
     return values
@@ -62,7 +58,7 @@ def _mapping(body: bytes) -> Mapping[str, Any]:
 def _read(kind: Any, value: object, name: str, refusals: Refusals) -> tuple[Any, ...]:
     """Return the value as a `kind`, alone; nothing where it is none."""
     try:
-        return (decode(kind, to_json(value, inf_nan_mode="strings")),)
+        return (read_body(kind, to_json(value, inf_nan_mode="strings")),)
     except SpecError as error:
         place = name if error.field is None else f"{name}.{error.field}"
         refusals.add(SpecError(error.message, place))

@@ -28,6 +28,23 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("objective.deadline", {"objective": {"deadline_seconds": "NaN"}}),
     ("study", {"study": "x/../../../../etc"}),
     ("checkpoint.directory", {"checkpoint": {"directory": "../../../etc"}}),
+    ("command", {"command": [" \t\n"]}),
+    ("person", {"person": "bob"}),
+    ("resumes", {"resumes": "other"}),
+    ("objective.cap_usd", {"objective": {"cap_usd": "5"}}),
+    ("spec.retries", {"retries": True}),
+    ("spec.retries", {"retries": "1"}),
+    ("spec.retries", {"retries": 1.5}),
+    ("spec.priority", {"priority": True}),
+    ("spec.priority", {"priority": "1"}),
+    ("spec.total_examples", {"total_examples": "1e6"}),
+    ("spec.instances.maximum", {"instances": {"maximum": True}}),
+    ("spec.instances.maxima.0.1", {"instances": {"maxima": [["small", "1"]]}}),
+    ("spec.batch.initial", {"batch": {"initial": "64"}}),
+    ("spec.batch.adaptive", {"batch": {"adaptive": 1}}),
+    ("spec.outputs.maximum_bytes", {"outputs": {"maximum_bytes": "5"}}),
+    ("spec.objective.deadline_seconds", {"objective": {"deadline_seconds": "5"}}),
+    ("spec.objective.budget_usd", {"objective": {"budget_usd": True}}),
     ("spec.instancs", {"instancs": {"max": 4}}),
     ("spec.instances.max", {"instances": {"max": 4}}),
 ]
@@ -51,6 +68,10 @@ def test_a_job_that_no_file_could_hold_is_refused_by_its_field(
         ("instances", {"instances": {"minimum": 3, "maximum": 1}}),
         ("objective.budget", {"objective": {"budget_usd": "-5"}}),
         ("priority", {"priority": 1e300}),
+        ("priority", {"priority": "1"}),
+        ("priority", {"priority": True}),
+        ("instances.minimum", {"instances": {"minimum": True}}),
+        ("objective.cap_usd", {"objective": {"cap_usd": "5"}}),
         ("retries", {"retries": 5}),
     ],
 )
@@ -72,3 +93,63 @@ def test_a_job_that_an_earlier_release_took_hides_no_other(api: Api) -> None:
     assert jobs["../../evil"].checkpoint_directory == "../../../etc"
     api.world.tick(2)
     assert {job.id for job in api.client.jobs()} == set(jobs)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("jobs/a/logs", {"a-0-1": "0"}, "a-0-1"),
+        ("jobs/a/resume", {"priority": "1"}, "priority"),
+        ("studies/s/budget", {"budget_usd": True}, "budget_usd"),
+        ("studies/s/lease", {"holder": "me", "seconds": "60"}, "seconds"),
+        (
+            "studies/s/terms",
+            {"holder": "me", "terms": {"to_begin": True}},
+            "terms.to_begin",
+        ),
+        (
+            "studies/s/terms",
+            {"holder": "me", "terms": {}, "trials": [{"job": "a", "reports": [[1, "0.5"]]}]},
+            "trials.0.reports.0.1",
+        ),
+        (
+            "studies/s/answers",
+            {"holder": "me", "answers": [{"job": "a", "incarnation": "1", "answer": {}}]},
+            "answers.0.incarnation",
+        ),
+    ],
+)
+def test_a_text_or_truth_value_is_no_number(
+    api: Api, path: str, body: dict[str, Any], field: str
+) -> None:
+    response = posted(api, f"/v1/{path}", body)
+    fault = response.json()
+    assert (response.status_code, fault["field"]) == (422, field), fault
+    assert "number, not" in fault["message"]
+
+
+def test_a_number_that_is_not_finite_is_a_word_where_it_has_a_meaning(api: Api) -> None:
+    trials = [{"job": "a", "reports": [[1.0, "NaN"], [2, "-Infinity"]]}]
+    assert posted(api, "/v1/studies/s/lease", {"holder": "me", "seconds": 60}).is_success
+    stated = posted(
+        api, "/v1/studies/s/terms", {"holder": "me", "terms": {"best": "NaN"}, "trials": trials}
+    )
+    assert stated.json()["error"] == "UnknownJob", "the statement itself was taken"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"spec": {"name": "a", "retries": ' + b"1" * 5_000 + b"}}", "more than 4,300 digits"),
+        (b'{"spec": ', "the body is no JSON"),
+        (b"", "the body is no JSON"),
+        (b'{"spec": {"name": "\xff"}}', "the body is no JSON"),
+    ],
+)
+def test_a_body_that_can_not_be_read_is_refused_like_another_value(
+    api: Api, content: bytes, words: str
+) -> None:
+    response = httpx.post(f"{api.url}/v1/jobs", headers=HEADERS, content=content, timeout=20)
+    fault = response.json()
+    assert (response.status_code, fault["error"]) == (422, "SpecError")
+    assert words in fault["message"]

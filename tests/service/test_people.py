@@ -14,9 +14,11 @@ from tests.service.conftest import Api
 SPEC = JobSpec("job", ("python", "train.py"), instances=InstanceBounds(maximum=2))
 
 
-def test_a_job_is_whose_token_submitted_it_whatever_it_says(api: Api) -> None:
+def test_a_job_is_whose_token_submitted_it(api: Api) -> None:
     ada = api.stranger(api.client.invite("ada").token)
-    view = ada.submit(replace(SPEC, person="bob"))
+    with pytest.raises(SpecError, match="person: is who submits the job"):
+        ada.submit(replace(SPEC, person="bob"))
+    view = ada.submit(SPEC)
     assert (view.person, view.priority, view.weight) == ("ada", 1.0, 1.0)
 
 

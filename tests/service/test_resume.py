@@ -108,8 +108,8 @@ def test_a_job_that_is_submitted_again_starts_from_the_beginning(either: Api) ->
 
 def test_nobody_submits_a_job_with_the_files_of_another(either: Api) -> None:
     run(either)
-    other = run(either, replace(SPEC, name="thief", resumes="job"), saves=None)
-    assert "/job/" not in f"{other.checkpoint_directory}/{other.depot}/".replace("/jobs/", "/")
+    with pytest.raises(SpecError, match="resumes: is set by castor resume JOB"):
+        either.client.submit(replace(SPEC, name="thief", resumes="job"))
 
 
 def test_a_run_can_be_resumed_again(either: Api) -> None:

@@ -16,10 +16,11 @@ from autoscaler.wire.node_reports import read_node_report
 from tests.domain.test_report_rules import REPORT
 
 BEAT = NodeReport("job-0-1", InstancePhase.TRAINING, 1, 1, 5.0, job="job")
+FAILURE = Failure("job-0-1", 1, 1, "cause", "signature", 5, ("line",))
 WHOLE = replace(
     BEAT,
     reports=(REPORT,),
-    failure=Failure("job-0-1", 1, 1, "cause", "signature", 5, ("line",)),
+    failure=FAILURE,
     is_done=True,
     reclaim_seconds=100.0,
     notes=("a note",),
@@ -54,6 +55,12 @@ def test_a_key_of_a_later_agent_is_passed_over() -> None:
         ("reclaim_seconds", {"reclaim_seconds": "soon"}),
         ("transfer.transfer", {"transfer": {"begun_seconds": 1, "transfer": {"sent_bytes": -1}}}),
         ("is_done", {"is_done": "perhaps"}),
+        ("is_done", {"is_done": 0}),
+        ("reclaim_seconds", {"reclaim_seconds": "100"}),
+        ("reclaim_seconds", {"reclaim_seconds": True}),
+        ("reports.step", {"reports": [{**asdict(REPORT), "step": "5"}]}),
+        ("reports.progress_examples", {"reports": [{**asdict(REPORT), "progress_examples": True}]}),
+        ("failure.exit_code", {"failure": {**asdict(FAILURE), "exit_code": True}}),
     ],
 )
 def test_a_part_of_the_wrong_kind_is_left_out_by_its_name(
@@ -86,12 +93,20 @@ def test_notes_are_bounded() -> None:
         b"\xff",
         body(attempt=10**30),
         body(attempt=0),
+        body(attempt=True),
+        body(devices_used="1"),
         body(devices_used=-1),
         body(phase="asleep"),
         body(instance=None),
     ],
-    ids=range(10),
+    ids=range(12),
 )
 def test_what_is_no_heartbeat_is_refused(text: bytes) -> None:
     with pytest.raises(SpecError):
+        read_node_report(text)
+
+
+def test_a_heartbeat_with_a_number_that_is_too_long_is_refused_for_it() -> None:
+    text = body().replace(b'"attempt": 1', b'"attempt": ' + b"1" * 5_000)
+    with pytest.raises(SpecError, match="more than 4,300 digits"):
         read_node_report(text)
