@@ -25,7 +25,7 @@ from autoscaler.domain.paths import relative_names, require_absolute_path
 from autoscaler.domain.rules import (
     LATEST_SECONDS,
     LONGEST_SECONDS,
-    MOST_USD,
+    require_amount,
     require_at_most,
     require_count,
     require_image,
@@ -157,11 +157,11 @@ def require_valid_objective(objective: Objective) -> None:
         SpecError: as `require_valid_job`.
     """
     if objective.value_of_time_usd_per_hour is not None:
-        require_positive(objective.value_of_time_usd_per_hour, "objective.value_of_time", MOST_USD)
+        require_amount(objective.value_of_time_usd_per_hour, "objective.value_of_time")
     if objective.budget_usd is not None:
-        require_positive(objective.budget_usd, "objective.budget", MOST_USD)
+        require_amount(objective.budget_usd, "objective.budget")
     if objective.cap_usd is not None:
-        require_positive(objective.cap_usd, "objective.cap_usd", MOST_USD)
+        require_amount(objective.cap_usd, "objective.cap_usd")
     if objective.is_uncapped and objective.budget_usd is not None:
         raise SpecError("is given, and no budget is wanted: leave one out", "objective.budget")
     if objective.deadline_seconds is not None:

@@ -59,6 +59,9 @@ class Objective:
         if (self.preference is Preference.VALUE_OF_TIME) != (
             self.value_of_time_usd_per_hour is not None
         ):
-            raise ValueError("value_of_time_usd_per_hour goes with preference value_of_time")
+            raise ValueError(
+                "value_of_time_usd_per_hour goes with preference value_of_time: give both, or "
+                "neither"
+            )
         if not 0.5 <= self.confidence < 1:
             raise ValueError(f"confidence={self.confidence} is outside [0.5, 1)")

@@ -18,11 +18,12 @@ from autoscaler.controller.lingering import ENDING_FACT
 from autoscaler.controller.study_beginnings import note_beginnings
 from autoscaler.controller.study_spending import StudySpending
 from autoscaler.controller.troubles import Troubles
-from autoscaler.domain.errors import Conflict, NotAllowed, SpecError
+from autoscaler.domain.errors import Conflict, NotAllowed
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
 from autoscaler.domain.rules import (
     LATEST_SECONDS,
     LONGEST_SECONDS,
+    require_amount,
     require_line,
     require_name,
     require_positive,
@@ -182,8 +183,7 @@ class Studies:
             NotFound: there is none.
             SpecError: it is no amount.
         """
-        if not 0 < budget_usd < Decimal("Infinity"):
-            raise SpecError(f"{budget_usd} is no amount above $0", "budget_usd")
+        require_amount(budget_usd, "budget_usd")
         self._store.studies.set_budget(study, budget_usd)
         self._wake()
 

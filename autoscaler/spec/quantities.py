@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Final
 
 from autoscaler.domain.job_rules import LEAST_PRIORITY, MOST_PRIORITY
+from autoscaler.domain.rules import no_amount
 
 _UNITS_SECONDS: Final = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 _NUMBER: Final = r"\d{1,9}(?:\.\d{1,9})?"
@@ -45,7 +46,7 @@ def parse_money(text: str) -> Decimal:
     """
     match = _MONEY.fullmatch(text.strip())
     if match is None or Decimal(match[1]) == 0:
-        raise ValueError(f'"{text}" is not an amount above $0: write it like 40 or $0.50')
+        raise ValueError(no_amount(text))
     return Decimal(match[1])
 
 

@@ -24,6 +24,7 @@ _WORDS_FOR: Final = {
     "float_type": "must be a number, not {value}",
     "decimal_type": "must be a number, not {value}",
     "bool_type": "must be true or false, not {value}",
+    "value_error": "{error}",
     "unexpected_keyword_argument": "unknown key: leave it out, or see docs/job-file.md",
 }
 _TOO_LONG: Final = "number out of range"
@@ -63,7 +64,8 @@ def _refusal(first: ErrorDetails) -> SpecError:
     value = first["input"]
     shown = str(value).lower() if isinstance(value, bool) else quoted(value)
     words = _WORDS_FOR.get(first["type"], "{message}")
-    return SpecError(words.format(value=shown, message=first["msg"]), place or None)
+    context = {"value": shown, "message": first["msg"], **first.get("ctx", {})}
+    return SpecError(words.format(**context), place or None)
 
 
 def _no_json(reason: str) -> SpecError:

@@ -22,6 +22,7 @@ from autoscaler.domain.job import (
 from autoscaler.domain.job_rules import require_valid_job
 from autoscaler.domain.objective import Objective, Preference
 from autoscaler.domain.text import has_controls
+from autoscaler.spec.quantities import parse_money
 
 SPEC = JobSpec("digits", ("python", "train.py"))
 ESCAPE = "\x1b[2J"
@@ -42,6 +43,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("bundle", {"bundle": "../../secret"}),
     ("command", {"command": ()}),
     ("command", {"command": ("",)}),
+    ("command", {"command": (" \t", "x")}),
     ("command", {"command": ("true", "\0")}),
     ("command", {"command": ("true",) * 100_000}),
     ("setup", {"setup": ("\0",)}),
@@ -123,6 +125,31 @@ def test_a_value_that_can_not_be_used_is_refused_by_its_field(
 )
 def test_a_value_that_can_be_used_is_taken(change: dict[str, Any]) -> None:
     require_valid_job(replace(SPEC, **change))
+
+
+@pytest.mark.parametrize(
+    ("objective", "field", "value"),
+    [
+        (value_of_time(math.nan), "objective.value_of_time", "nan"),
+        (value_of_time(math.inf), "objective.value_of_time", "inf"),
+        (value_of_time(0.0), "objective.value_of_time", "0.0"),
+        (Objective(budget_usd=Decimal(-5)), "objective.budget", "-5"),
+    ],
+)
+def test_an_amount_is_refused_as_a_job_file_refuses_it(
+    objective: Objective, field: str, value: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        require_valid_job(replace(SPEC, objective=objective))
+    with pytest.raises(ValueError) as refused:
+        parse_money(value)
+    assert str(caught.value) == f"{field}: {refused.value}"
+    assert "write it like 40 or $0.50" in str(caught.value)
+
+
+def test_an_amount_that_is_too_large_is_refused_with_the_most() -> None:
+    with pytest.raises(SpecError, match=r"budget: must be at most \$1,000,000,000, not \$2e"):
+        require_valid_job(replace(SPEC, objective=Objective(budget_usd=Decimal("2e9"))))
 
 
 def test_a_secret_in_the_wrong_place_is_not_repeated() -> None:

@@ -59,7 +59,7 @@ def test_a_key_of_a_later_agent_is_passed_over() -> None:
         ("reclaim_seconds", {"reclaim_seconds": "100"}),
         ("reclaim_seconds", {"reclaim_seconds": True}),
         ("reports.step", {"reports": [{**asdict(REPORT), "step": "5"}]}),
-        ("reports.progress_examples", {"reports": [{**asdict(REPORT), "progress_examples": True}]}),
+        ("reports.replicas", {"reports": [{**asdict(REPORT), "replicas": True}]}),
         ("failure.exit_code", {"failure": {**asdict(FAILURE), "exit_code": True}}),
     ],
 )
