@@ -80,6 +80,7 @@ class _FileClaim(Claim):
     def __init__(self, database: Path, holder: str) -> None:
         # One database has one path here, whatever links lead to it.
         path = database.resolve()
+        _require_one_link(path)
         self._file = _locked(path.with_name(f"{path.name}.controller"), path)
         self._file.seek(0)
         self._file.truncate()
@@ -91,6 +92,26 @@ class _FileClaim(Claim):
 
     def release(self) -> None:
         self._file.close()
+
+
+def _require_one_link(path: Path) -> None:
+    """Check that a database has no other name, beside which the lock would be another file.
+
+    SQLite keeps its log beside the name too: two processes with two names damage the database.
+
+    Raises:
+        StoreError: it has several hard links.
+    """
+    try:
+        links = path.stat().st_nlink
+    except OSError:  # it is made when it is opened, or it can't be
+        return
+    if links > 1:
+        raise StoreError(
+            f"store {path} has {links} hard links, and a controller on each would damage it: "
+            f"find the names with `find DIR -samefile {path}` and remove the others, or copy the "
+            "database"
+        )
 
 
 def _locked(path: Path, database: Path) -> IO[str]:

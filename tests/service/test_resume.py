@@ -84,6 +84,16 @@ def test_a_stopped_job_goes_on_with_its_files_under_the_next_id(either: Api) -> 
         assert second.grant.place == first.grant.place
 
 
+def test_all_runs_of_a_job_have_the_newest_checkpoint_of_the_last(either: Api) -> None:
+    first = run(either)
+    resume(either)
+    assert either.client.checkpoint("job").name == name_of(40)
+    save(first, 60)  # into the place of both runs
+    for name in ("job", "job.2"):
+        found = either.client.checkpoint(name)
+        assert (found.job, found.name) == ("job.2", name_of(60))
+
+
 def view_of(api: Api, name: str = "job.2") -> JobView:
     return api.client.job(name)
 

@@ -80,6 +80,24 @@ class TestSQLiteClaims(Claims):
         ):
             raise AssertionError("two have it")
 
+    def test_a_database_with_a_second_hard_link_is_refused(self, tmp_path: Path) -> None:
+        for name in ("first", "second"):
+            (tmp_path / name).mkdir()
+        first, second = (tmp_path / name / "castor.db" for name in ("first", "second"))
+        with claim_store(f"sqlite:///{first}", tmp_path):
+            open_store(f"sqlite:///{first}").close()
+            second.hardlink_to(first)
+            with (
+                pytest.raises(StoreError, match=r"2 hard links.*remove the others"),
+                claim_store(f"sqlite:///{second}", tmp_path),
+            ):
+                raise AssertionError("two have it")
+        with pytest.raises(StoreError), claim_store(f"sqlite:///{first}", tmp_path):
+            pass
+        second.unlink()
+        with claim_store(f"sqlite:///{first}", tmp_path) as claim:
+            claim.check()
+
     def test_a_directory_that_is_missing_is_named(self, tmp_path: Path) -> None:
         url = f"sqlite:///{tmp_path}/missing/castor.db"
         with pytest.raises(StoreError, match="its directory must exist"), claim_store(url, Path()):
