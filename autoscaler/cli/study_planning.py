@@ -267,12 +267,14 @@ def _at(speedup: dict[int, float], devices: int) -> float:
 
 def _study(options: StudyPlanOptions, now_seconds: float) -> tuple[StudySpec, InstanceBounds]:
     """The file's study as its driver would have it, its deadline counted from now."""
+    from hpo.catching import catch_of
     from hpo.distributed import trial_job
     from hpo.study_file import check_methods, objective_of
 
     spec, directory = load_study(options.file, now_seconds)
     check_methods(spec)
     job = trial_job(objective_of(spec, directory), spec.job)
+    catch_of(spec.catch)
     deadline = spec.objective.deadline_seconds
     left = None if deadline is None else deadline - now_seconds
     objective = replace(spec.objective, deadline_seconds=left)

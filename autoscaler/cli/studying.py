@@ -32,19 +32,17 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("hpo").setLevel(logging.WARNING if is_quiet else logging.INFO)
     study = optuna_side.open_study(spec)
+    from hpo.catching import catch_of
     from hpo.driver import Effort
     from hpo.endings import ended_trials, require_result
     from hpo.running import Todo, run_study, tolerating
 
+    objective = optuna_side.objective_of(spec, directory)
+    catch = catch_of(spec.catch)
     effort = Effort(
-        trials or spec.trials,
-        spec.at_once,
-        spec.timeout_seconds,
-        frozenset(spec.catch),
-        spec.retries,
+        trials or spec.trials, spec.at_once, spec.timeout_seconds, catch.names, spec.retries
     )
     effort = tolerating(effort, spec.max_failures)
-    objective = optuna_side.objective_of(spec, directory)
     todo = Todo(
         effort,
         spec.objective,
@@ -53,7 +51,7 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
         keeps_checkpoints=spec.keep_checkpoints,
     )
     ended_before = ended_trials(study)
-    run_study(study, objective, directory, spec.job, todo)
+    run_study(study, catch.checking(objective), directory, spec.job, todo)
     print(_summary(spec, study))
     require_result(study, ended_before)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
+import difflib
 import string
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
@@ -106,6 +108,14 @@ def _function(value: str) -> str:
     return value
 
 
+_ANY_ERROR: Final = "builtins.Exception"
+_BUILT_IN_ERRORS: Final = sorted(
+    name
+    for name, value in vars(builtins).items()
+    if isinstance(value, type) and issubclass(value, Exception)
+)
+
+
 def _error_name(value: str) -> str:
     """Return the name of an error class; `all` stands for any error.
 
@@ -113,11 +123,18 @@ def _error_name(value: str) -> str:
         ValueError: the text is no name of a class.
     """
     if value == "all":
-        return "builtins.Exception"
+        return _ANY_ERROR
     if not all(part.isidentifier() for part in value.split(".")):
         raise ValueError(
             f'"{value}" names no error: write all, or classes such as RuntimeError or '
             "torch.OutOfMemoryError"
+        )
+    if "." not in value and value not in _BUILT_IN_ERRORS:
+        close = difflib.get_close_matches(value, _BUILT_IN_ERRORS, n=1)
+        hint = f' (did you mean "{close[0]}"?)' if close else ""
+        raise ValueError(
+            f'"{value}" is no built-in error{hint}: write any other class with its module, '
+            "such as torch.OutOfMemoryError"
         )
     return value
 
@@ -163,6 +180,8 @@ class StudyForm(Form):
             raise ValueError(f"command: {{{name}}} is not in space")
         for name in sorted(self.space.keys() - named if self.command is not None else ()):
             raise ValueError(f"space: {name} is not in the command: write {{{name}}} there")
+        if self.command is not None and any(name != _ANY_ERROR for name in self.catch):
+            raise ValueError("catch: the error of a command has no class here: write catch: all")
         if (self.job.instances.max or 1) > 1 or self.job.instances.min > 1:
             raise ValueError("job.instances: a trial runs on one instance")
         return self

@@ -73,6 +73,31 @@ def test_failing_trials_can_be_tolerated(
     assert (spec.catch, spec.max_failures) == (catch, max_failures)
 
 
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        (
+            "function: train:objective\ncatch: [KeyError, ValueEror]",
+            r'catch.*"ValueEror" is no built-in error \(did you mean "ValueError"\?\)',
+        ),
+        (
+            "function: train:objective\ncatch: OutOfMemoryError",
+            r"catch.*is no built-in error.* with its module, such as torch\.OutOfMemoryError",
+        ),
+        ("function: train:objective\ncatch: print", 'catch.*"print" is no built-in error'),
+        (
+            "command: python train.py {x}\nspace: {x: {int: [0, 1]}}\ncatch: ValueError",
+            "catch: the error of a command has no class here: write catch: all",
+        ),
+    ],
+)
+def test_an_error_that_does_not_exist_is_refused(tmp_path: Path, keys: str, words: str) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text(f"name: s\n{keys}\n")
+    with pytest.raises(SpecError, match=words):
+        load_study(file, 0.0)
+
+
 def test_a_function_instead(tmp_path: Path) -> None:
     spec, _ = load_study(write(tmp_path, "{name: a, function: 'train:objective'}"), 0.0)
     assert spec.function == "train:objective" and spec.command == ()
