@@ -15,7 +15,7 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Conflict, StoreError, Unavailable, UnknownJob
 from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.objective import Objective
-from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, WaitingCall
+from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialEnd, WaitingCall
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import JobView
 from autoscaler.wire.study_messages import StudyAnswers, StudyStatement
@@ -32,7 +32,7 @@ from hpo.attachment import (
     waiting_retry,
 )
 from hpo.calls import answer_text, read_call, refusal_text
-from hpo.ended import EndedTrial
+from hpo.ended import EndedTrial, end_of
 from hpo.endings import StudyStopped, require_money, waits_for_ever, what_is_missed
 from hpo.halving import SynchronousHalvingPruner
 from hpo.lease import Lease
@@ -286,13 +286,17 @@ class Driver:
             )
             given = [each for each in map(self._answered, waiting) if each is not None]
             if given:
-                answers = StudyAnswers(holder, tuple(given), self._ended(waiting))
+                answers = StudyAnswers(holder, tuple(given), self._ends(waiting))
                 self._lease.holding(lambda: self._line.answer(answers))
             if waiting:
                 self._left_open = len(waiting) - len(given)
 
         self._patiently(answer)
         return [self._close(job) for job in self._ended(waiting)]
+
+    def _ends(self, waiting: Iterable[WaitingCall]) -> tuple[TrialEnd, ...]:
+        """The ends of the trials that have asked, and ended by it."""
+        return tuple(end_of(job, self._held[job].frozen()) for job in self._ended(waiting))
 
     def _ended(self, waiting: Iterable[WaitingCall]) -> tuple[str, ...]:
         """The jobs that have asked, and whose trials have ended by it."""
@@ -359,7 +363,8 @@ class Driver:
             view = self._job(job) if attachment.is_out else None
             if view is not None and not view.instances:
                 attachment.prune()
-                self._client.stop(job)
+                end = end_of(job, attachment.frozen())
+                self._line.answer(StudyAnswers(self._lease.holder, (), (end,)))
 
     def _fail(self, job: str, view: JobView | None, effort: Effort) -> bool:
         """Let a trial fail with its job; returns whether it is retried.

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from optuna.trial import FrozenTrial, TrialState
 
+from autoscaler.domain.study_rules import LONGEST_CAUSE
+from autoscaler.domain.text import printable
+from autoscaler.domain.trial import TrialEnd, TrialEnding
 from hpo import attributes
 
 _log = logging.getLogger(__name__)
@@ -32,10 +35,27 @@ def log_end(ended: EndedTrial) -> None:
             values = ", ".join(str(value) for value in trial.values)
             _log.info("trial %d: %s with %s", trial.number, values, trial.params)
         case TrialState.PRUNED:
-            _log.info("trial %d was pruned at step %s", trial.number, trial.last_step)
+            _log.info("trial %d was %s", trial.number, _pruned_text(trial))
         case _:
             again = ", and is begun again as another trial" if ended.is_retried else ""
             _log.warning("trial %d failed: %s%s", trial.number, cause_of(trial), again)
+
+
+def end_of(job: str, trial: FrozenTrial) -> TrialEnd:
+    """Return the end of a trial as the controller is told it."""
+    match trial.state:
+        case TrialState.COMPLETE:
+            return TrialEnd(job, TrialEnding.COMPLETE)
+        case TrialState.PRUNED:
+            return TrialEnd(job, TrialEnding.PRUNED, _pruned_text(trial))
+        case _:
+            cause = printable(" ".join(cause_of(trial).split()))
+            return TrialEnd(job, TrialEnding.FAILED, cause[:LONGEST_CAUSE] or None)
+
+
+def _pruned_text(trial: FrozenTrial) -> str:
+    step = trial.last_step
+    return "pruned before its first report" if step is None else f"pruned at step {step}"
 
 
 def cause_of(trial: FrozenTrial) -> str:

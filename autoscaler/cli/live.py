@@ -29,6 +29,7 @@ from autoscaler.cli.tables import (
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.instance import InstancePhase
+from autoscaler.domain.job import JobPhase
 from autoscaler.domain.training import Engine
 from autoscaler.goodput.draws import is_usable
 from autoscaler.spec.quantities import format_duration
@@ -121,7 +122,7 @@ def job_detail(job: JobView, trouble: str | None, now_seconds: float) -> Rendera
         parts.append(Text(f"trouble: {trouble}", style="red"))
     if job.hands_off is not None:
         parts.append(Text(f"{job.hands_off}: nothing is bought or given back", style="yellow"))
-    if job.last_lines:
+    if job.last_lines or job.phase is JobPhase.FAILED:
         parts.append(Text(rest_of_logs(job), style="dim"))
     parts.extend(_event_line(event, job.cause) for event in reversed(job.events))
     parts.append(Text(checkpoint_words(job), style="dim"))

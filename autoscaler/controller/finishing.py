@@ -7,14 +7,18 @@ leave before, and know nothing of how that went.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from autoscaler.domain.instance import HeldInstance, InstancePhase
-from autoscaler.domain.job import JobRecord
+from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.report import Ending
+from autoscaler.domain.trial import TrialEnd, TrialEnding
 
 COMPLETE_FACT = "complete"
 DONE_FACT = "done"
 SCRIPT_END_FACT = "script end"
+TRIAL_END_FACT = "trial end"
+_TRIAL_CAUSE_FACT = "trial cause"
 
 _AT_WORK = (
     InstancePhase.PREPARING,
@@ -36,7 +40,41 @@ def is_over(job: JobRecord, instances: Iterable[HeldInstance]) -> bool:
     return any(has_done_its_part(held, job) for held in instances)
 
 
-def ending_of(job: JobRecord, completed: Iterable[HeldInstance]) -> tuple[str, str]:
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """The end of a job: its last phase, the kind of event and the words."""
+
+    phase: JobPhase
+    kind: str
+    text: str
+
+    @property
+    def cause(self) -> str | None:
+        """What a person is shown beside the phase; None where training is complete."""
+        return None if self.kind == "finished" else self.text
+
+
+def trial_end_facts(end: TrialEnd) -> dict[str, str]:
+    """Return the facts of an instance whose trial has ended."""
+    cause = {} if end.cause is None else {_TRIAL_CAUSE_FACT: end.cause}
+    return {TRIAL_END_FACT: end.ending.value, **cause}
+
+
+def end_of(job: JobRecord, instances: Iterable[HeldInstance]) -> JobEnd:
+    """Return the end of a job that a replica has completed; `instances` are all it ever had."""
+    every = tuple(instances)
+    trial = next((held.facts for held in every if TRIAL_END_FACT in held.facts), {})
+    cause = trial.get(_TRIAL_CAUSE_FACT)
+    match trial.get(TRIAL_END_FACT):
+        case TrialEnding.FAILED:
+            return JobEnd(JobPhase.FAILED, "failed", cause or "its trial failed")
+        case TrialEnding.PRUNED:
+            return JobEnd(JobPhase.STOPPED, "pruned", cause or "its trial was pruned")
+    completed = (held for held in every if COMPLETE_FACT in held.facts)
+    return JobEnd(JobPhase.FINISHED, *_script_end(job, completed))
+
+
+def _script_end(job: JobRecord, completed: Iterable[HeldInstance]) -> tuple[str, str]:
     """Return the kind of event and the words for a job that its replicas have `completed`."""
     endings = {held.facts.get(SCRIPT_END_FACT, Ending.COMPLETE) for held in completed}
     if Ending.COMPLETE in endings:

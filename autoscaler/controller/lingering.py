@@ -13,7 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
-from autoscaler.controller.finishing import COMPLETE_FACT, DONE_FACT, has_done_its_part
+from autoscaler.controller.finishing import (
+    COMPLETE_FACT,
+    DONE_FACT,
+    TRIAL_END_FACT,
+    has_done_its_part,
+)
 from autoscaler.controller.hands_off import hands_off
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.study_spending import StudySpending
@@ -32,6 +37,7 @@ from autoscaler.store.store import Store
 
 # Set when the driver has answered a trial's end: its instance will soon be free.
 ENDING_FACT = "ending"
+_ENDS_WELL = (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.FINISHED)
 
 
 class Lingering:
@@ -49,7 +55,7 @@ class Lingering:
         """Whether an instance of this job is kept for another trial: not where nobody drives the
         study, nothing is to be bought or the job's budget is used up."""
         study = job.spec.study
-        ends_well = job.phase in (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.FINISHED)
+        ends_well = job.phase in _ENDS_WELL or TRIAL_END_FACT in held.facts
         if study is None or not ends_well or held.reclaim_seconds is not None:
             return False
         if has_left(held):

@@ -9,7 +9,7 @@ from autoscaler.controller.calls import Lighthouses, Workers
 from autoscaler.controller.finishing import (
     COMPLETE_FACT,
     at_work,
-    ending_of,
+    end_of,
     has_done_its_part,
     is_over,
 )
@@ -147,10 +147,11 @@ class Upkeep:
         if busy and now_seconds - first_seconds < self._settings.completion_seconds:
             return
         self._store.jobs.set_phase(job.id, JobPhase.RUNNING, now_seconds)
-        kind, text = ending_of(job, completed)
-        cause = None if kind == "finished" else text
-        self._store.jobs.set_phase(job.id, JobPhase.FINISHED, now_seconds, cause)
-        self._tell(now_seconds, kind, text, job.id)
+        end = end_of(job, every)
+        if end.phase is JobPhase.STOPPED:
+            self._store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, end.cause)
+        self._store.jobs.set_phase(job.id, end.phase, now_seconds, end.cause)
+        self._tell(now_seconds, end.kind, end.text, job.id)
 
     def is_finishing(self, job: JobRecord, now_seconds: float) -> bool:
         """There is nothing to plan: some have done their part and some are at it, or it is a trial

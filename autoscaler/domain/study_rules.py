@@ -29,11 +29,12 @@ from autoscaler.domain.rules import (
 from autoscaler.domain.study import StudySpec
 from autoscaler.domain.terms import StudyTerms, TrialProgress
 from autoscaler.domain.text import quoted
-from autoscaler.domain.trial import GivenAnswer, TrialCall
+from autoscaler.domain.trial import GivenAnswer, TrialCall, TrialEnd
 
 MOST_TRIALS: Final = 1_000_000
 LONGEST_STUDY_SECONDS: Final = 1e9
 MOST_NUMBER: Final = 1 << 53
+LONGEST_CAUSE: Final = 2_000
 _MOST_RUNGS: Final = 1_000
 _DIRECTIONS: Final = ("minimize", "maximize")
 _MOST_PARAMETERS: Final = 1_000
@@ -96,8 +97,8 @@ def require_valid_statement(terms: StudyTerms, trials: Sequence[TrialProgress]) 
             require_number(progress, "trials.reports", 0.0, MOST_EXAMPLES)
 
 
-def require_valid_answers(answers: Sequence[GivenAnswer]) -> None:
-    """Check to which calls of trials answers belong.
+def require_valid_answers(answers: Sequence[GivenAnswer], ended: Sequence[TrialEnd]) -> None:
+    """Check to which calls of trials answers belong, and the ends of trials.
 
     Raises:
         SpecError: as `require_valid_statement`.
@@ -106,6 +107,10 @@ def require_valid_answers(answers: Sequence[GivenAnswer]) -> None:
         require_line(given.job, "answers.job")
         require_count(given.incarnation, "answers.incarnation", MOST_NUMBER)
         require_count(given.answer.number, "answers.answer.number", MOST_NUMBER)
+    for end in ended:
+        require_line(end.job, "ended.job")
+        if end.cause is not None:
+            require_line(end.cause, "ended.cause", LONGEST_CAUSE)
 
 
 def require_valid_calls(incarnation: int, calls: Sequence[TrialCall]) -> None:

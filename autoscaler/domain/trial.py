@@ -63,6 +63,23 @@ class GivenAnswer:
     answer: TrialAnswer
 
 
+class TrialEnding(StrEnum):
+    """How a trial ended: with a value, pruned, or with an error."""
+
+    COMPLETE = "complete"
+    PRUNED = "pruned"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEnd:
+    """The end of the trial that `job` runs; `cause` is one line, None for a trial with a value."""
+
+    job: str
+    ending: TrialEnding
+    cause: str | None = None
+
+
 class StudyStop(StrEnum):
     """Whether a study's driver is to end it: with the trials that run, or at once, with them."""
 

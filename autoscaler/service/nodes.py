@@ -10,7 +10,12 @@ from fastapi.concurrency import run_in_threadpool
 
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
-from autoscaler.controller.finishing import COMPLETE_FACT, DONE_FACT, SCRIPT_END_FACT
+from autoscaler.controller.finishing import (
+    COMPLETE_FACT,
+    DONE_FACT,
+    SCRIPT_END_FACT,
+    has_done_its_part,
+)
 from autoscaler.controller.leaving import script_seconds
 from autoscaler.controller.lingering import needs_light
 from autoscaler.controller.networks import waits_outside
@@ -282,7 +287,9 @@ class Nodes:
             self._tell(held, "failure", f"{held.id}: {failure.cause}", now_seconds)
 
     def _reply(self, held: HeldInstance, job: JobRecord) -> NodeReply:
-        is_over = held.phase is InstancePhase.ENDED or job.phase in _ENDS_BADLY
+        # An instance that has done its part may stay for another trial: it leaves when told so.
+        is_cut_short = job.phase in _ENDS_BADLY and not has_done_its_part(held, job)
+        is_over = held.phase is InstancePhase.ENDED or is_cut_short
         models = self._store.measurements.models(job.id)
         kind = next((o.device_kind for o in self._status.offers if o.id == held.offer), None)
         model = models.get(kind) if kind is not None else None

@@ -14,7 +14,6 @@ from fastapi.concurrency import run_in_threadpool
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.holdings import trained_allocation
-from autoscaler.controller.lingering import ENDING_FACT
 from autoscaler.controller.study_beginnings import note_beginnings
 from autoscaler.controller.study_spending import StudySpending
 from autoscaler.controller.troubles import Troubles
@@ -41,6 +40,7 @@ from autoscaler.service.bells import Bells
 from autoscaler.service.checkpoints import TrialCheckpoints
 from autoscaler.service.files import TrialFiles
 from autoscaler.service.study_stays import stays_of_study
+from autoscaler.service.trial_ends import note_end
 from autoscaler.store.store import Store
 from autoscaler.store.studies import unknown_study
 from autoscaler.wire.study_messages import (
@@ -131,17 +131,21 @@ class Studies:
 
         Raises:
             Conflict: it is not the driver who answers.
+            UnknownJob: what ended is no trial of the study.
         """
 
-        require_valid_answers(given.answers)
+        require_valid_answers(given.answers, given.ended)
 
         def keep() -> None:
             self._check_driver(study, given.holder)
+            for end in given.ended:
+                # Before the worker hears of it and exits.
+                note_end(self._store, study, end, self._clock.now())
             self._store.trials.answer(given.answers)
-            for job in given.ended:
-                self._note_end(job)
 
         await run_in_threadpool(keep)
+        if given.ended:
+            self._wake()
         for job in {each.job for each in given.answers}:
             self._bells.ring(f"answers to {job}")
 
@@ -186,12 +190,6 @@ class Studies:
         require_amount(budget_usd, "budget_usd")
         self._store.studies.set_budget(study, budget_usd)
         self._wake()
-
-    def _note_end(self, job: str) -> None:
-        """Its instances will soon be free: the next trial is to wait for one, not to order."""
-        facts = {ENDING_FACT: str(self._clock.now())}
-        for held in self._store.instances.of_job(job):
-            self._store.instances.note(held.id, facts)
 
     def state(self, study: str, statement: StudyStatement) -> None:
         """Take down the terms of a study and how its trials stand.

@@ -9,7 +9,7 @@ from typing import ClassVar
 from pydantic import ConfigDict
 
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
-from autoscaler.domain.trial import GivenAnswer, TrialCall
+from autoscaler.domain.trial import GivenAnswer, TrialCall, TrialEnd
 from autoscaler.wire.messages import FROM_PEOPLE
 
 
@@ -60,13 +60,13 @@ class StudyBudget:
 
 @dataclass(frozen=True, slots=True)
 class StudyAnswers:
-    """What the driver of a study answers its trials; `ended` are jobs of which that is the end."""
+    """Answers of a study's driver to its trials; `ended` are the trials that end by them."""
 
     __pydantic_config__: ClassVar[ConfigDict] = FROM_PEOPLE
 
     holder: str
     answers: tuple[GivenAnswer, ...]
-    ended: tuple[str, ...] = ()
+    ended: tuple[TrialEnd, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

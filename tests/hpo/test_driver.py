@@ -52,7 +52,7 @@ def test_killed_workers_leave_no_trace(site_of: Callable[[Objective], Site], api
     driver_of(site, study).run(Effort(trials=4, at_once=1))
     expected.optimize(curve, n_trials=4)
     assert records(study) == records(expected)
-    assert api.client.job("sweep-1").phase is JobPhase.FINISHED
+    assert api.client.job("sweep-1").phase is JobPhase.STOPPED, "it was pruned"
 
 
 class FaultyStorage(optuna.storages.InMemoryStorage):
@@ -142,6 +142,31 @@ def test_the_study_ends_after_more_failures_than_are_tolerated(
     assert len(failed) == 3
     message = fatal_message(fatal, effort.catch, effort.max_failures)
     assert message.endswith("more than max_failures=2 trials of this run have failed")
+
+
+def test_the_job_of_a_trial_says_how_the_trial_ended(
+    site_of: Callable[[Objective], Site],
+) -> None:
+    def objective(trial: optuna.trial.BaseTrial) -> float:
+        match trial.number:
+            case 0:
+                raise ValueError("no such\nlayer")
+            case 1:
+                return float("nan")
+            case 2:
+                trial.report(0.5, 3)
+                raise optuna.TrialPruned
+        return 1.0
+
+    site, study = site_of(objective), study_of()
+    driver_of(site, study).run(Effort(trials=4, at_once=1, catch=frozenset({"ValueError"})))
+    jobs = [site.api.client.job(f"sweep-{number}") for number in range(4)]
+    assert [(job.phase, job.cause) for job in jobs] == [
+        (JobPhase.FAILED, "ValueError: no such layer"),
+        (JobPhase.FAILED, "the objective returned NaN"),
+        (JobPhase.STOPPED, "pruned at step 3"),
+        (JobPhase.FINISHED, None),
+    ]
 
 
 @pytest.mark.parametrize("where", ["objective", "callback"])

@@ -13,14 +13,23 @@ import pytest
 
 from autoscaler.domain.errors import Conflict, NotAllowed, NotFound, SpecError, StoreError
 from autoscaler.domain.instance import InstancePhase
-from autoscaler.domain.job import InstanceBounds, JobSpec
+from autoscaler.domain.job import InstanceBounds, JobPhase, JobSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import StudyTerms, TrialProgress
-from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialCall, WaitingCall
+from autoscaler.domain.trial import (
+    GivenAnswer,
+    StudyStop,
+    TrialAnswer,
+    TrialCall,
+    TrialEnd,
+    TrialEnding,
+    WaitingCall,
+)
 from autoscaler.wire.client import StudyClient
+from autoscaler.wire.messages import Wanted
 from autoscaler.wire.study_messages import StudyAnswers, StudyLease, StudyStatement, TrialCalls
 from tests.service.conftest import TOKEN, Api
-from tests.service.instances import joined
+from tests.service.instances import joined, node_report
 
 TRIAL = JobSpec(
     "sweep-0", ("python", "-m", "worker"), instances=InstanceBounds(maximum=2), study="sweep"
@@ -57,6 +66,57 @@ def test_a_call_finds_its_driver_and_the_answer_its_trial(api: Api) -> None:
     answered.join()
     assert ours.calls("ada", 0.0) == ()
     assert node.trial_answers(incarnation, 1, 0.05) == ()
+
+
+@pytest.mark.parametrize(
+    ("ending", "cause", "phase", "kind"),
+    [
+        (TrialEnding.COMPLETE, None, JobPhase.FINISHED, "finished"),
+        (TrialEnding.PRUNED, "pruned at step 3", JobPhase.STOPPED, "pruned"),
+        (TrialEnding.FAILED, "ValueError: no such layer", JobPhase.FAILED, "failed"),
+        (TrialEnding.FAILED, None, JobPhase.FAILED, "failed"),
+    ],
+)
+def test_the_job_of_a_trial_ends_as_the_trial_did(
+    api: Api, ending: TrialEnding, cause: str | None, phase: JobPhase, kind: str
+) -> None:
+    """And its instance stays for the next trial, however this one ended."""
+    ours, (held, node) = driver(api), joined(api, TRIAL)
+    ours.state(StudyStatement("ada", StudyTerms(to_begin=1)))
+    api.world.clock.advance(10.0)  # an instance that boots for 10 s stays for 10 s
+    node.heartbeat(node_report(held))
+    ours.answer(StudyAnswers("ada", (), (TrialEnd(held.job, ending, cause),)))
+    report = node_report(held, phase=InstancePhase.DRAINED, is_complete=True)
+    node.heartbeat(report)
+    api.world.tick(1, agents=False)
+    job = api.client.job(held.job)
+    assert job.phase is phase
+    expected = cause if ending is not TrialEnding.FAILED else cause or "its trial failed"
+    assert job.cause == expected
+    assert [event.text for event in job.events if event.kind == kind] == [
+        expected or "its training is complete"
+    ]
+    assert node.heartbeat(report).wanted is Wanted.RUN
+    ours.leave("ada")
+    api.world.tick(1, agents=False)
+    assert node.heartbeat(report).wanted is Wanted.DRAIN
+
+
+def test_a_trial_that_is_pruned_while_it_holds_nothing_stops_with_that_reason(api: Api) -> None:
+    ours, job = driver(api), api.client.submit(TRIAL).id
+    end = TrialEnd(job, TrialEnding.PRUNED, "pruned at step 3")
+    ours.answer(StudyAnswers("ada", (), (end,)))
+    api.world.tick(1, agents=False)
+    view = api.client.job(job)
+    assert (view.phase, view.cause) == (JobPhase.STOPPED, end.cause)
+
+
+@pytest.mark.parametrize("cause", ["", "two\nlines", "x" * 2001])
+def test_a_cause_of_an_end_is_one_line(api: Api, cause: str) -> None:
+    ours, job = driver(api), api.client.submit(TRIAL).id
+    end = TrialEnd(job, TrialEnding.FAILED, cause)
+    with pytest.raises(SpecError, match=r"ended\.cause"):
+        ours.answer(StudyAnswers("ada", (), (end,)))
 
 
 def test_what_was_said_before_is_found_at_once(api: Api) -> None:

@@ -1,0 +1,29 @@
+"""The ends of trials, noted where the controller ends their jobs and lends their instances on."""
+
+from __future__ import annotations
+
+from autoscaler.controller.finishing import trial_end_facts
+from autoscaler.controller.lingering import ENDING_FACT
+from autoscaler.domain.errors import UnknownJob
+from autoscaler.domain.job import JobPhase
+from autoscaler.domain.trial import TrialEnd
+from autoscaler.store.store import Store
+
+
+def note_end(store: Store, study: str, end: TrialEnd, now_seconds: float) -> None:
+    """Note how a trial ended, and that its instances will soon be free for the next one.
+
+    A job without instances runs no worker that could end it: it is stopped.
+
+    Raises:
+        UnknownJob: there is no such trial.
+    """
+    job = store.jobs.get(end.job)
+    if job.spec.study != study:
+        raise UnknownJob(f"job {job.id} is no trial of study {study}")
+    instances = store.instances.of_job(job.id)
+    facts = {ENDING_FACT: str(now_seconds), **trial_end_facts(end)}
+    for held in instances:
+        store.instances.note(held.id, facts)
+    if not instances and not job.phase.is_final:
+        store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, end.cause)
