@@ -12,6 +12,7 @@ from rich.text import Text
 
 from autoscaler.cli.live import print_whole
 from autoscaler.cli.simulated_market import equipment_of
+from autoscaler.cli.submission import require_bundle
 from autoscaler.cli.tables import money, number, words_table
 from autoscaler.domain.errors import SpecError, Unavailable
 from autoscaler.domain.job import JobSpec
@@ -43,10 +44,12 @@ def plan_of(options: PlanOptions, now_seconds: float) -> PlanView:
     """What the job would come to if it were submitted now.
 
     Raises:
-        SpecError: a file can't be used.
+        SpecError: a file can't be used, or the job's files can't be packed.
         Unavailable: no controller answers, and no offers were given.
     """
-    spec = load_job(options.job, now_seconds).spec
+    job_file = load_job(options.job, now_seconds)
+    require_bundle(job_file)
+    spec = job_file.spec
     if options.offers is None:
         if options.profiles or options.application:
             raise SpecError(

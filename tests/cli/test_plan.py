@@ -105,6 +105,22 @@ def test_without_matplotlib_the_way_to_it_is_told_before_anything_is_done(
         plan("--offers", "offers.yaml", "--plot", "plan.png")
 
 
+@pytest.mark.parametrize(
+    ("ignore", "limit", "words"),
+    [
+        ("*\n", "", r"no file of .* would be packed: \.gitignore ignores all of them"),
+        ("", "bundle_limit: 10\n", "over the limit of 10B; largest are"),
+    ],
+)
+def test_a_bundle_that_submit_refuses_is_refused(
+    files: Path, ignore: str, limit: str, words: str
+) -> None:
+    (files / ".gitignore").write_text(ignore)
+    (files / "job.yaml").write_text(f"{JOB}{limit}")
+    with pytest.raises(SpecError, match=words):
+        plan("--offers", "offers.yaml")
+
+
 def test_without_offers_a_controller_is_asked(files: Path) -> None:
     with pytest.raises(Unavailable, match="or say what can be bought: --offers FILE"):
         plan()
