@@ -196,18 +196,18 @@ def why(
 ) -> None:
     """Print what was decided for a job, and the numbers it was decided by.
 
-    An alarm at the end says that measured step times contradict the model behind these numbers;
-    `castor status JOB --json` has it as `alarm`.
+    A line at the end says that the script runs without a session. An alarm at the end says that
+    measured step times contradict the model behind these numbers. `castor status JOB --json` has
+    these as `is_sessionless` and `alarm`.
     """
-    from autoscaler.cli.tables import alarm_text, print_decisions
+    from autoscaler.cli.tables import print_decisions, print_remarks
     from autoscaler.clock import SystemClock
     from autoscaler.wire.connection import connect
 
     client = connect()
     print_decisions(client.decisions(job, number), job, as_json)
-    alarm = None if as_json else client.job(job).alarm
-    if alarm is not None:
-        print(alarm_text(alarm, SystemClock().now()))
+    if not as_json:
+        print_remarks(client.job(job), SystemClock().now())
 
 
 @app.command("set")

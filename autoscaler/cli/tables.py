@@ -13,6 +13,7 @@ from rich.text import Text
 
 from autoscaler.cli.output import print_json
 from autoscaler.domain.alarm import ModelAlarm
+from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
 from autoscaler.goodput.draws import is_usable
 from autoscaler.spec.objective_text import describe_objective
@@ -143,15 +144,24 @@ def instances_text(job: JobView) -> str:
     parts = []
     for offer in sorted({instance.offer for instance in job.instances}):
         phases = [instance.phase for instance in job.instances if instance.offer == offer]
-        others = sorted({phase for phase in phases if phase != "training"})
+        others = sorted({_phase_words(phase, job) for phase in phases if phase != "training"})
         suffix = f" ({', '.join(others)})" if others else ""
         parts.append(f"{len(phases)} x {offer}{suffix}")
     return ", ".join(parts) or "-"
 
 
+def _phase_words(phase: InstancePhase, job: JobView) -> str:
+    """Return the phase of an instance; a script without a session runs, and trains nothing."""
+    if job.is_sessionless and phase is InstancePhase.STARTING:
+        return "running, no session"
+    return phase
+
+
 def progress_text(job: JobView) -> str:
-    """The share of the useful examples that is done."""
+    """Return the share of the useful examples that is done."""
     report = job.report
+    if job.is_sessionless:
+        return "unknown"
     if report is None or not report.total_examples:
         return "-"
     return f"{min(report.progress_examples / report.total_examples, 1):.0%}"
@@ -194,6 +204,14 @@ def print_decisions(decisions: Sequence[DecisionView], of: str, as_json: bool) -
         print(f"{clock_time(decision.at_seconds)}  {decision.reason}")
     if not decisions:
         print(f"nothing was decided for {of} yet")
+
+
+def print_remarks(job: JobView, now_seconds: float) -> None:
+    """Print what holds of a job beside its decisions: no session, and its alarm."""
+    if job.is_sessionless:
+        print(f"{job.id}: {job.cause}")
+    if job.alarm is not None:
+        print(alarm_text(job.alarm, now_seconds))
 
 
 def forecast_table(job: JobView, forecast: Sequence[ForecastView]) -> Table:

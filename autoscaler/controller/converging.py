@@ -215,11 +215,17 @@ def _beyond(placement: Placement, wanted: Sequence[HeldInstance]) -> list[HeldIn
 
 
 def _first_to_go(instances: Sequence[HeldInstance]) -> list[HeldInstance]:
-    """Those that do not train yet, then the youngest: an old one is the less likely reclaimed."""
+    """Return instances in the order in which to release them.
+
+    The first are those that run no script yet, then those whose script does not train: that of a
+    job without a session never does. Of each the youngest come first: an old one is the less
+    likely reclaimed.
+    """
     return sorted(
         instances,
         key=lambda held: (
             held.phase is InstancePhase.TRAINING,
+            held.phase is InstancePhase.STARTING,
             -held.requested_seconds,
             held.id,
         ),

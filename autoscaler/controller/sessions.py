@@ -12,12 +12,14 @@ from typing import Final
 
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobRecord
+from autoscaler.store.store import Store
 
 SESSION_FACT: Final = "session"
 UNOPENED_FACT: Final = "without session since"
 FIRST_START_FACT: Final = "first start"
 GRACE_SECONDS: Final = 60.0
 
+ONE_INSTANCE_TEXT: Final = "a script without a session runs on one instance"
 SESSIONLESS_TEXT: Final = (
     "its script has opened no session, so it runs on one instance and reports no progress: "
     "see docs/training.md"
@@ -49,15 +51,30 @@ def has_opened_session(job: JobRecord, instances: Iterable[HeldInstance]) -> boo
 def is_without_session(
     job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
 ) -> bool:
-    """Return whether the script has run for longer than the grace period without a session."""
+    """Return whether the script has run for longer than the grace period without a session.
+
+    `instances` are all that the job has had: the next start of such a script opens none either.
+    """
     if has_opened_session(job, instances):
         return False
-    since_seconds = (
-        float(held.facts[UNOPENED_FACT])
-        for held in instances
-        if UNOPENED_FACT in held.facts and held.phase is InstancePhase.STARTING
-    )
-    return any(now_seconds - seconds >= GRACE_SECONDS for seconds in since_seconds)
+    return any(_unopened_seconds(held, now_seconds) >= GRACE_SECONDS for held in instances)
+
+
+def is_known_without_session(store: Store, job: JobRecord, now_seconds: float) -> bool:
+    """Return `is_without_session` of a job by what the store has of its instances."""
+    if has_opened_session(job, ()):
+        return False
+    return is_without_session(job, store.instances.of_job(job.id, include_ended=True), now_seconds)
+
+
+def _unopened_seconds(held: HeldInstance, now_seconds: float) -> float:
+    """Return for how long an instance has run, or did run, the script without a session."""
+    if UNOPENED_FACT not in held.facts:
+        return 0.0
+    left_seconds = held.draining_seconds or held.ended_seconds
+    if held.phase is InstancePhase.STARTING and left_seconds is None:
+        left_seconds = now_seconds
+    return (left_seconds or 0.0) - float(held.facts[UNOPENED_FACT])
 
 
 def first_starter(instances: Iterable[HeldInstance]) -> HeldInstance | None:
@@ -77,8 +94,12 @@ def bounds_without_session(bounds: InstanceBounds) -> InstanceBounds:
     return replace(bounds, minimum=1, maximum=1)
 
 
-def session_note(
-    job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
-) -> str | None:
-    """Return the words for a job whose script runs without a session, or None."""
-    return SESSIONLESS_TEXT if is_without_session(job, instances, now_seconds) else None
+def sessionless_text(job: JobRecord) -> str:
+    """Return the words for a job whose script runs without a session."""
+    minimum = job.spec.instances.minimum
+    if minimum <= 1:
+        return SESSIONLESS_TEXT
+    return (
+        f"{SESSIONLESS_TEXT}; its minimum of {minimum} instances needs a session: open one in the "
+        f"script, or castor set {job.id} min=1"
+    )

@@ -22,7 +22,11 @@ from autoscaler.controller.model_alarms import ModelAlarms
 from autoscaler.controller.models import Models
 from autoscaler.controller.news import standing
 from autoscaler.controller.programs import Programs, informed
-from autoscaler.controller.sessions import bounds_without_session, is_without_session
+from autoscaler.controller.sessions import (
+    ONE_INSTANCE_TEXT,
+    bounds_without_session,
+    is_known_without_session,
+)
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.step_times import KnownStepTimes
 from autoscaler.controller.studies import StudySnapshots
@@ -244,7 +248,8 @@ def job_snapshot(
     waits = job.retry_seconds is not None and job.retry_seconds > now_seconds
     away = false_starts(store, job.id, now_seconds)
     bounds = _elsewhere(spec.instances, offers, away, held) if away else spec.instances
-    if is_without_session(job, instances, now_seconds):
+    is_sessionless = is_known_without_session(store, job, now_seconds)
+    if is_sessionless:
         bounds = bounds_without_session(bounds)
     spent = Ledger(store.ledger.entries(job.id)).spent(job.id, now_seconds)
     snapshot = JobSnapshot(
@@ -276,6 +281,7 @@ def job_snapshot(
             (each.ordered_seconds for each in group_of(held, by_size)), default=None
         ),
         waited_seconds=(job.started_seconds or now_seconds) - job.submitted_seconds,
+        bounds_reason=ONE_INSTANCE_TEXT if is_sessionless else None,
     )
     return snapshot if memory is None else informed(snapshot, memory)
 

@@ -17,6 +17,7 @@ from autoscaler.controller.job_budget import budget_cause, is_job_budget_used_up
 from autoscaler.controller.keeper import LighthouseKeeper
 from autoscaler.controller.leaving import end_seconds
 from autoscaler.controller.lingering import Lingering, needs_light
+from autoscaler.controller.sessions import is_without_session
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.instance import (
     Desired,
@@ -61,8 +62,8 @@ class Upkeep:
         """One job that has not ended, and those of its instances that have not."""
         if instances and (job.lighthouse is not None or needs_light(job, instances)):
             self._keeper.keep_lit(job.id, now_seconds)
-        self._start(job, instances, now_seconds)
         every = self._every(job)
+        self._start(job, every, now_seconds)
         self._complete(job, instances, every, now_seconds)
         self._retry_or_fail(job, every, now_seconds)
         self._finish_again(job, every, now_seconds)
@@ -93,11 +94,13 @@ class Upkeep:
         if job.lighthouse is not None:
             self._keeper.put_out(job.id)
 
-    def _start(
-        self, job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
-    ) -> None:
-        trains = any(held.phase is InstancePhase.TRAINING for held in instances)
-        if job.phase is JobPhase.PENDING and trains:
+    def _start(self, job: JobRecord, every: Sequence[HeldInstance], now_seconds: float) -> None:
+        """Record that a job runs: an instance trains, or its script runs without a session."""
+        if job.phase is not JobPhase.PENDING:
+            return
+        trains = any(held.phase is InstancePhase.TRAINING for held in every)
+        starts = any(held.phase is InstancePhase.STARTING for held in every)
+        if trains or (starts and is_without_session(job, every, now_seconds)):
             self._store.jobs.set_phase(job.id, JobPhase.RUNNING, now_seconds)
 
     def _retry_or_fail(

@@ -182,6 +182,7 @@ class JobSnapshot:
     there is no news but its progress, policies may be told what was so a moment ago. A job of a
     `study` is one of its trials. The last of what it holds was ordered at `ordered_seconds`.
     `standby` are instances of another offer that are paused and can train again without a boot.
+    `bounds_reason` says why `instances` are narrower than its owner asked for, if they are.
     """
 
     id: str
@@ -210,6 +211,7 @@ class JobSnapshot:
     study: str | None = None
     ordered_seconds: float | None = None
     standby: Allocation | None = None
+    bounds_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,16 +112,23 @@ def place(offer: Offer, beside: Offer | None = None) -> str:
 def _change(facts: Facts, given: Option, around: Surroundings, contest: Contest | None) -> str:
     job, held = facts.job, facts.held
     if held is None:
-        start = f"start {job.id} on {_size(given)}: {_start(facts, given)}"
+        start = f"start {job.id} on {_size(given)}: {_start(facts, given)}{_narrowed(job)}"
         return start if contest is None else f"{start}; {_no_room_for(facts, contest, around)}"
     lost = None if contest is None else _lost(contest, around)
     if held.size == given.size:
-        return f"hold {job.id} at {_size(given)}: {lost or _stay(facts, held, around)}"
+        stay = job.bounds_reason or _stay(facts, held, around)
+        return f"hold {job.id} at {_size(given)}: {lost or stay}"
     move = _move(job.id, held, given)
+    if job.bounds_reason is not None and held.instances > job.instances.maximum:
+        return f"{move}: {job.bounds_reason}"
     if given.change is None or (lost is not None and given.change.rate < 0):
         return f"{move}: {lost}"
     gain = f"{move}: {_gain(given.change)}{_payback(facts, held, given, given.change)}"
     return gain + _by_checkpoint(given.change)
+
+
+def _narrowed(job: JobSnapshot) -> str:
+    return "" if job.bounds_reason is None else f"; {job.bounds_reason}"
 
 
 def _by_checkpoint(change: Change) -> str:

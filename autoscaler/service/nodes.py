@@ -22,12 +22,12 @@ from autoscaler.controller.networks import waits_outside
 from autoscaler.controller.sessions import (
     FIRST_START_FACT,
     SESSION_FACT,
-    SESSIONLESS_TEXT,
     UNOPENED_FACT,
     first_starter,
     has_opened_session,
     is_without_session,
     session_facts,
+    sessionless_text,
 )
 from autoscaler.domain.errors import (
     NotAllowed,
@@ -330,8 +330,9 @@ class Nodes:
         if UNOPENED_FACT not in held.facts or SESSION_FACT in held.facts:
             return
         every = self._store.instances.of_job(held.job, include_ended=True)
-        if is_without_session(self._store.jobs.get(held.job), every, now_seconds):
-            self._once(held, "no session", SESSIONLESS_TEXT, now_seconds)
+        job = self._store.jobs.get(held.job)
+        if is_without_session(job, every, now_seconds):
+            self._once(held, "no session", sessionless_text(job), now_seconds)
 
     def _drain_seconds(self, job: JobRecord) -> float:
         return script_seconds(self._store, job, self._least_drain_seconds)

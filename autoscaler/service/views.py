@@ -10,7 +10,7 @@ from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.false_starts import false_starts, in_vain_everywhere
 from autoscaler.controller.forecasts import FixedSize
 from autoscaler.controller.outlook import predicted_goodput
-from autoscaler.controller.sessions import session_note
+from autoscaler.controller.sessions import is_known_without_session, sessionless_text
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobPhase, JobRecord
@@ -66,6 +66,9 @@ class Views:
         entries = self._store.journal.decisions(job.id, limit=1)
         ledger = Ledger(self._store.ledger.entries(job.id))
         predicted = self._predicted(job, instances)
+        is_sessionless = not job.phase.is_final and is_known_without_session(
+            self._store, job, now_seconds
+        )
         return JobView(
             id=job.id,
             study=job.spec.study,
@@ -84,7 +87,7 @@ class Views:
             eta_seconds=_eta_seconds(job, predicted),
             decision=decision_view(entries[0]) if entries else None,
             attempt=job.attempt,
-            cause=job.cause or session_note(job, instances, now_seconds),
+            cause=job.cause or (sessionless_text(job) if is_sessionless else None),
             last_lines=job.last_lines,
             checkpoint_directory=self._checkpoint_place(job),
             events=self._events(job.id) if with_events else (),
@@ -94,6 +97,7 @@ class Views:
             priority=job.spec.priority,
             person=job.spec.person,
             trouble=None if job.phase.is_final else self._status.job_troubles.get(job.id),
+            is_sessionless=is_sessionless,
             alarm=None if job.phase.is_final else self._status.alarms.get(job.id),
         )
 

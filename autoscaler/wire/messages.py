@@ -102,7 +102,8 @@ class JobView:
     times what it gains counts where jobs compete, by `person`'s share and its `priority`. A job
     with a `study` is one of its trials. `trouble` is what fails for this job now, if anything:
     its planning, an order or a release. `alarm` says that its measured step times contradict the
-    model that it is planned by.
+    model that it is planned by. `is_sessionless`: its script has run for a while without a
+    training session, so it runs on one instance and its progress is unknown.
     """
 
     id: str
@@ -133,6 +134,7 @@ class JobView:
     study: str | None = None
     trouble: str | None = None
     alarm: ModelAlarm | None = None
+    is_sessionless: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,13 @@ from typer.testing import CliRunner
 from autoscaler.cli.app import app
 from autoscaler.cli.comparison import print_comparison
 from autoscaler.cli.live import job_detail, print_whole
-from autoscaler.cli.tables import JobsTable, costs_table, objective_text
+from autoscaler.cli.tables import (
+    JobsTable,
+    costs_table,
+    instances_text,
+    objective_text,
+    progress_text,
+)
 from autoscaler.domain.alarm import AlarmCode, ModelAlarm
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobPhase
@@ -124,6 +130,21 @@ def test_why_ends_with_the_alarm_of_the_job(monkeypatch: pytest.MonkeyPatch) -> 
     lines = CliRunner().invoke(app, ["why", "job"]).stdout.splitlines()
     assert lines[-1].endswith(": measured 11 s") and lines[-1].startswith("alarm for ")
     assert json.loads(CliRunner().invoke(app, ["why", "job", "--json"]).stdout) == []
+
+
+def test_a_script_without_a_session_is_shown_as_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = InstanceView(
+        "job-0-1", "job", "small", InstancePhase.STARTING, 1, Decimal(1), 0.0, reclaim_seconds=None
+    )
+    job = replace(JOB, phase=JobPhase.RUNNING, instances=(held,), cause="no session, so one")
+    assert instances_text(job).endswith("(starting)")
+    job = replace(job, is_sessionless=True)
+    assert instances_text(job).endswith("(running, no session)")
+    assert progress_text(job) == "unknown"
+    client = SimpleNamespace(decisions=lambda job, number: (), job=lambda name: job)
+    monkeypatch.setattr("autoscaler.wire.connection.connect", lambda: client)
+    lines = CliRunner().invoke(app, ["why", "job"]).stdout.splitlines()
+    assert lines[-1] == "a-job-of-mine: no session, so one"
 
 
 def test_an_ended_job_s_deadline_counts_from_its_end() -> None:

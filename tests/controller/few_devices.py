@@ -47,6 +47,7 @@ class Submitted:
     run_seconds: float = 12.0
     objective: Objective = Objective()
     maximum: int = 4
+    minimum: int = 1
     phase: InstancePhase = InstancePhase.STARTING
 
 
@@ -140,7 +141,7 @@ class FewDevices:
             job.name,
             ("sleep", str(job.run_seconds)),
             objective=job.objective,
-            instances=InstanceBounds(maximum=job.maximum),
+            instances=InstanceBounds(job.minimum, job.maximum),
             requested_devices=1 if self.is_shared else None,
         )
         self._jobs[self.store.jobs.add(spec, self.clock.now()).id] = job

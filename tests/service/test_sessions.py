@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autoscaler.controller.sessions import GRACE_SECONDS, SESSIONLESS_TEXT
 from autoscaler.controller.snapshots import job_snapshot
 from autoscaler.domain.instance import HeldInstance, InstancePhase
-from autoscaler.domain.job import JobPhase
+from autoscaler.domain.job import InstanceBounds, JobPhase
 from autoscaler.domain.report import Ending
 from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import JoinRequest
 from tests.service.conftest import Api
-from tests.service.instances import joined, node_report, training_report
+from tests.service.instances import SPEC, joined, node_report, training_report
 
 
 def _two(api: Api) -> tuple[tuple[HeldInstance, NodeClient], ...]:
@@ -70,6 +72,22 @@ def test_a_script_without_a_session_is_said_to_be_so_and_gets_one_instance(api: 
     instances = store.instances.of_job("job")
     snapshot = job_snapshot(store, record, instances, (), {}, now_seconds)
     assert snapshot.instances.maximum == 2
+
+
+def test_a_minimum_that_needs_a_session_is_named_with_the_way_out(api: Api) -> None:
+    spec = replace(SPEC, instances=InstanceBounds(2, 2))
+    held, node = joined(api, spec, instances=2)
+    node.heartbeat(node_report(held, phase=InstancePhase.STARTING))
+    api.world.clock.advance(GRACE_SECONDS)
+    node.heartbeat(node_report(held, phase=InstancePhase.STARTING))
+    api.world.tick(1, agents=False)
+    job = api.client.job("job")
+    assert job.phase is JobPhase.RUNNING and job.is_sessionless
+    assert job.cause == (
+        f"{SESSIONLESS_TEXT}; its minimum of 2 instances needs a session: open one in the script, "
+        "or castor set job min=1"
+    )
+    assert [event.text for event in job.events if event.kind == "no session"] == [job.cause]
 
 
 @pytest.mark.parametrize(
