@@ -8,10 +8,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
-from zlib import crc32
 
 FIRST_USER: Final = 20_000
-_FIRST_OF_STUDIES = 500_000
 _LAST_USER: Final = 1_000_000
 _CHECK_SECONDS = 30.0
 _CHECK: Final = (
@@ -21,17 +19,12 @@ _CHECK: Final = (
 )
 
 
-def own_user(job_number: int, study: str | None = None) -> int | None:
-    """The user of a job; None where the agent may not change users.
+def own_user(number: int) -> int | None:
+    """Return the user of jobs with this number; None where the agent may not change users.
 
-    It needs no entry among the machine's users. All instances of the job have the same, and all
-    trials of a study: they write to the same checkpoints, one after the other on an instance.
+    The user needs no entry among the machine's users.
     """
-    if os.geteuid() != 0:
-        return None
-    if study is None:
-        return FIRST_USER + job_number
-    return _FIRST_OF_STUDIES + crc32(study.encode()) % (_LAST_USER - _FIRST_OF_STUDIES)
+    return FIRST_USER + number if os.geteuid() == 0 else None
 
 
 def obstacle(user: int, python: str, directories: Sequence[Path]) -> str | None:

@@ -165,7 +165,7 @@ class Preparation:
             return self._need.before.user
         home = self._disk.home
         home.mkdir(mode=0o700, exist_ok=True)
-        user = own_user(assignment.job_number, assignment.spec.study)
+        user = own_user(assignment.user_number or assignment.job_number)
         if user is None:
             return None
         give(home, user)

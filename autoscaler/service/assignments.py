@@ -51,8 +51,10 @@ class Assignments:
         self._secrets = secrets
         self._stored = stored
 
-    def assignment(self, job: JobRecord, held: HeldInstance, offer: Offer) -> Assignment:
-        """What `held`, an instance of `offer`, is to run.
+    def assignment(
+        self, job: JobRecord, held: HeldInstance, offer: Offer, user_number: int
+    ) -> Assignment:
+        """Return what `held`, an instance of `offer`, is to run.
 
         Raises:
             SpecError: a secret can't be found.
@@ -82,6 +84,7 @@ class Assignments:
             outputs_directory=None if self._stored else str(self.outputs_directory(job)),
             checkpoint_owner=self._checkpoint_owner(job),
             adopts=self._adopts(job),
+            user_number=user_number,
         )
 
     def _checkpoint_owner(self, job: JobRecord) -> str | None:

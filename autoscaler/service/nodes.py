@@ -81,6 +81,7 @@ class Nodes:
         self._store = store
         self._authentication = authentication
         self._assignments = assignments
+        self._study_numbers: dict[str, int] = {}
         self._status = status
         self._wake = wake
         self._clock = clock
@@ -155,7 +156,23 @@ class Nodes:
             raise Unavailable(f"the lighthouse of {job.id} is being lit")
         offer = self._offer(held.offer)
         with self._told_of_storage(held):
-            return self._assignments.assignment(job, held, offer)
+            return self._assignments.assignment(job, held, offer, self._user_number(job))
+
+    def _user_number(self, job: JobRecord) -> int:
+        """Return the number of a job's OS user.
+
+        All trials of a study have one: they write to the same checkpoints. Numbers of jobs are
+        unique and grow, so the first of the study's jobs stays the first.
+        """
+        study = job.spec.study
+        if study is None:
+            return job.number
+        if study not in self._study_numbers:
+            numbers = (
+                other.number for other in self._store.jobs.all() if other.spec.study == study
+            )
+            self._study_numbers[study] = min(numbers)
+        return self._study_numbers[study]
 
     def grant(self, held: HeldInstance) -> StorageGrant:
         """Leave for the storage of its job, for longer.

@@ -274,7 +274,8 @@ class Assignment:
     then in `depot`, a place in a cloud's storage that the `grant` covers. The grant's credential
     is in one file alone, from which the job's own user reads it. `outputs_directory` is where
     copies of the script's files are kept if there is no grant; None keeps none. `checkpoint_owner`
-    and `adopts` are as in `TrainingSetup`.
+    and `adopts` are as in `TrainingSetup`. `user_number` is the number of the job's OS user: that
+    of the study's first job for trials. None, from an older controller, is `job_number`.
     """
 
     job: str
@@ -295,6 +296,7 @@ class Assignment:
     outputs_directory: str | None = None
     checkpoint_owner: str | None = None
     adopts: str | None = None
+    user_number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,16 @@ from tests.service.conftest import Api
 from tests.service.instances import SPEC, joined, launched, node_report, packed, training_report
 
 
+def test_trials_of_a_study_have_one_user_that_no_other_study_has(api: Api) -> None:
+    """The two names have one CRC-32."""
+    users = {}
+    for name, study in (("a", "plumless"), ("b", "buckeroo"), ("c", "plumless")):
+        held, node = joined(api, replace(SPEC, name=name, study=study))
+        users[held.job] = node.assignment().user_number
+    assert users["a"] == users["c"] == api.world.store.jobs.get("a").number
+    assert users["b"] == api.world.store.jobs.get("b").number
+
+
 def test_a_node_token_is_no_persons_token_nor_the_other_way_round(api: Api) -> None:
     held = launched(api)
     token = api.authentication.join(api.authentication.join_token(held), held.id)
