@@ -36,6 +36,7 @@ from autoscaler.training.learning_rate import (
     rule_named,
 )
 from autoscaler.training.loader import Loader
+from autoscaler.training.orders import Order, Sequential, Shuffled
 from autoscaler.training.own_state import OwnState
 from autoscaler.training.peers import Peers, QuorumSettings
 from autoscaler.training.preconditioner import WARM_UP_STEPS, is_adam, preconditioner_of
@@ -96,7 +97,6 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     owns_group = _join_instance(device, under_castor=socket is not None)
     setup = _shared(channel.setup() if channel else None)
     bounds = _bounds(script, setup.batch if setup else BatchSpec())
-    sampler = _sampler(script, bounds)
     state = TrainingState(
         script.model,
         script.optimizer,
@@ -105,6 +105,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         script.scaler,
         OwnState(script.state),
     )
+    sampler = _sampler(script, bounds, state)
     checkpoints = _checkpoints(script, setup, clock, channel)
     if checkpoints is not None:
         _restore(state, checkpoints)
@@ -144,14 +145,19 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     return parts
 
 
-def _sampler(script: Script, bounds: BatchBounds) -> ElasticSampler:
+def _sampler(script: Script, bounds: BatchBounds, state: TrainingState) -> ElasticSampler:
     return ElasticSampler(
-        length_of(script.dataset),
-        script.seed,
-        script.shuffle,
+        _order(script, state),
         least_share(script.model),
         bounds.initial if script.drop_last else None,
     )
+
+
+def _order(script: Script, state: TrainingState) -> Order:
+    examples = length_of(script.dataset)
+    if not script.shuffle:
+        return Sequential(examples)
+    return Shuffled(examples, script.seed, lambda: state.counters.first_keyed_pass)
 
 
 def _stepper(

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from autoscaler.training.orders import Order
+
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -36,7 +38,7 @@ class Share:
 
 
 class ElasticSampler:
-    """The order of a dataset's examples, pass after pass; the same on every rank.
+    """The examples that each step takes, in a given order; the same on every rank.
 
     With `drop_last`, which is then the initial batch, no step is smaller than that: a pass ends
     where fewer examples are left, and what does not fill a step is left out. Without, a pass ends
@@ -44,45 +46,31 @@ class ElasticSampler:
     shortened for that.
     """
 
-    def __init__(
-        self,
-        examples: int,
-        seed: int,
-        shuffle: bool = True,
-        least_share: int = 1,
-        drop_last: int | None = None,
-    ) -> None:
-        if examples < 1:
+    def __init__(self, order: Order, least_share: int = 1, drop_last: int | None = None) -> None:
+        if order.examples < 1:
             raise ValueError("the dataset is empty")
-        if drop_last is not None and examples < drop_last:
+        if drop_last is not None and order.examples < drop_last:
             raise ValueError(
-                f"drop_last=True: the dataset has {examples} examples, which do not fill one step "
-                f"of batch_size={drop_last}"
+                f"drop_last=True: the dataset has {order.examples} examples, which do not fill "
+                f"one step of batch_size={drop_last}"
             )
-        self._dataset_examples = examples
-        self._seed = seed
-        self._shuffle = shuffle
+        self._order = order
         self._least_share = least_share
         self._least_step = drop_last or 1
-        self._pass_index = -1
-        self._order: NDArray[np.int64] = np.arange(examples)
 
     @property
     def examples(self) -> int:
         """How many examples a pass has."""
-        return self._dataset_examples - self._dataset_examples % self._least_step
+        return self._order.examples - self._order.examples % self._least_step
 
     def take(self, pass_index: int, position: int, count: int) -> NDArray[np.int64]:
-        """The next `count` dataset indices of a pass from `position`, fewer at its end."""
-        if pass_index != self._pass_index:
-            self._order = self._order_of(pass_index)
-            self._pass_index = pass_index
+        """Return the next `count` dataset indices of a pass from `position`, fewer at its end."""
         left = self.examples - position
         count = min(count, left)
         short = self._least_share - (left - count)
         if left - count > 0 and short > 0:
             count = count - short if count - short >= self._least_share else left
-        return self._order[position : position + count]
+        return self._order.slice(pass_index, position, position + count)
 
     def place_after(self, pass_index: int, position: int, taken: int) -> tuple[int, int]:
         """Return the pass and the position in it after a step that has `taken` examples."""
@@ -90,12 +78,6 @@ class ElasticSampler:
         if self.examples - position < self._least_step:
             return pass_index + 1, 0
         return pass_index, position
-
-    def _order_of(self, pass_index: int) -> NDArray[np.int64]:
-        if not self._shuffle:
-            return np.arange(self._dataset_examples)
-        order = np.random.default_rng([self._seed, pass_index])
-        return order.permutation(self._dataset_examples)
 
 
 def share(

@@ -53,7 +53,8 @@ class Counters:
     `progress_examples` are useful examples; `batch_total` is the batch in force. The gradient
     square and variance (of domain.NoiseScale) are the last that were clear, 0 before.
     `skipped_steps` counts the steps among `step` that moved nothing, as their gradient was not
-    finite; `skipped_in_a_row` those since the last step that moved the model.
+    finite; `skipped_in_a_row` those since the last step that moved the model. Passes before
+    `first_keyed_pass` have the order of examples of earlier versions: see `orders.Shuffled`.
     """
 
     step: int = 0
@@ -66,6 +67,7 @@ class Counters:
     gradient_variance: float = 0.0
     skipped_steps: int = 0
     skipped_in_a_row: int = 0
+    first_keyed_pass: int = 0
     noise: NoiseTracker = field(default_factory=NoiseTracker)
 
 
@@ -129,6 +131,9 @@ class TrainingState:
         self._own.load_state_dict(state.get("own", {}))
         counters = dict(state["counters"])
         noise = NoiseTracker(**counters.pop("noise"))
+        # An earlier version does not say; the pass that it began goes on in its order.
+        began = counters["pass_index"] + (counters["position"] > 0)
+        counters.setdefault("first_keyed_pass", began)
         self.counters = Counters(**counters, noise=noise)
 
     @property

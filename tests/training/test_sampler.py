@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoscaler.training.orders import Sequential, Shuffled
 from autoscaler.training.sampler import ElasticSampler, share
 
 
@@ -21,7 +22,7 @@ from autoscaler.training.sampler import ElasticSampler, share
 def test_each_example_of_a_pass_is_taken_once_across_membership_changes(
     examples: int, seed: int, steps: list[tuple[int, int, int, bool]]
 ) -> None:
-    sampler = ElasticSampler(examples, seed)
+    sampler = ElasticSampler(Shuffled(examples, seed))
     position, taken = 0, Counter[int]()
     for batch, ranks, micro_steps, committed in steps:
         if position == examples:
@@ -41,7 +42,7 @@ def test_each_example_of_a_pass_is_taken_once_across_membership_changes(
 
 
 def test_parts_differ_by_at_most_one() -> None:
-    indices = ElasticSampler(100, 0).take(0, 0, 23)
+    indices = ElasticSampler(Shuffled(100, 0)).take(0, 0, 23)
     sizes = [share(indices, rank, 4, 2).examples for rank in range(4)]
     assert max(sizes) - min(sizes) <= 1
     assert sum(sizes) == 23
@@ -56,7 +57,7 @@ def test_parts_differ_by_at_most_one() -> None:
 def test_no_share_is_smaller_than_the_least(
     examples: int, batch: int, ranks: int, micro_steps: int
 ) -> None:
-    sampler = ElasticSampler(examples, 0, least_share=2)
+    sampler = ElasticSampler(Shuffled(examples, 0), least_share=2)
     pass_index, position, taken = 0, 0, Counter[int]()
     while pass_index == 0:
         indices = sampler.take(0, position, batch)
@@ -76,9 +77,9 @@ def test_with_drop_last_no_step_is_smaller_than_the_initial_batch(
 ) -> None:
     if examples < initial:
         with pytest.raises(ValueError, match="drop_last=True"):
-            ElasticSampler(examples, 0, drop_last=initial)
+            ElasticSampler(Shuffled(examples, 0), drop_last=initial)
         return
-    sampler = ElasticSampler(examples, 0, drop_last=initial)
+    sampler = ElasticSampler(Shuffled(examples, 0), drop_last=initial)
     assert sampler.examples == examples // initial * initial
     pass_index, position, batch = 0, 0, max(batch, initial)
     while pass_index == 0:
@@ -89,13 +90,13 @@ def test_with_drop_last_no_step_is_smaller_than_the_initial_batch(
 
 
 def test_a_rank_without_examples_takes_one_of_no_weight() -> None:
-    own = share(ElasticSampler(10, 0).take(0, 9, 4), rank=2, ranks=3, micro_steps=1)
+    own = share(ElasticSampler(Shuffled(10, 0)).take(0, 9, 4), rank=2, ranks=3, micro_steps=1)
     assert own.examples == 0
     assert own.weights == (0.0,)
 
 
 def test_passes_have_orders_of_their_own_and_repeat_exactly() -> None:
-    first, again = ElasticSampler(50, 7), ElasticSampler(50, 7)
+    first, again = (ElasticSampler(Shuffled(50, 7)) for _ in range(2))
     assert list(first.take(0, 0, 50)) != list(first.take(1, 0, 50))
     assert list(first.take(0, 0, 50)) == list(again.take(0, 0, 50))
-    assert list(ElasticSampler(5, 7, shuffle=False).take(3, 0, 9)) == [0, 1, 2, 3, 4]
+    assert list(ElasticSampler(Sequential(5)).take(3, 0, 9)) == [0, 1, 2, 3, 4]

@@ -16,6 +16,7 @@ from autoscaler.domain.job import BatchSpec
 from autoscaler.training import rounds
 from autoscaler.training.crew import Crew
 from autoscaler.training.learning_rate import RULES
+from autoscaler.training.orders import Shuffled
 from autoscaler.training.preconditioner import is_adam, preconditioner_of
 from autoscaler.training.reducer import Reducer, SampledSquares
 from autoscaler.training.sampler import ElasticSampler, share
@@ -125,7 +126,7 @@ def test_uneven_shares_add_up_to_one_big_batch(ranks: int, micro_steps: int) -> 
     reducer = Reducer(model, SystemClock(), None, preconditioner_of(optimizer))
     settings = StepSettings(23, 100, RULES["none"])
     stepper = Stepper(settings, state, Crew(None, state, CPU, False), reducer, optimizer)
-    indices = ElasticSampler(23, 0).take(0, 0, 23)
+    indices = ElasticSampler(Shuffled(23, 0)).take(0, 0, 23)
     stepper.begin(samples=False, alone=False)
     for rank in range(ranks):  # their gradients are summed, as in this one place
         own = share(indices, rank, ranks, micro_steps)
