@@ -38,6 +38,7 @@ from hpo.halving import SynchronousHalvingPruner
 from hpo.lease import Lease
 from hpo.patience import patiently
 from hpo.retries import enqueue_owed
+from hpo.standing import log_default_budget
 from hpo.stating import Statements
 from hpo.tolerance import counts_as_failure, ends_study
 
@@ -124,6 +125,7 @@ class Driver:
             with optimizing(self._study, self._clock, self._lease.keep):
                 # An earlier budget is not to end jobs that this driver hands in.
                 self._patiently(lambda: self._state(effort))
+                self._patiently(lambda: log_default_budget(self._line.view()))
                 self._patiently(self._take_up)
                 return self._run(effort)
         finally:

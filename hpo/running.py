@@ -180,6 +180,8 @@ def run_study(
             `optimize`.
     """
     check_writable(study)
+    if (file := own_file(study)) is not None:
+        _log.info("the study's storage is %s", file)
     if not is_lasting(study):
         _log.warning("the study is in memory: its trials are lost if this process dies")
     template = trial_job(objective, template)

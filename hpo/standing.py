@@ -14,6 +14,7 @@ from tqdm.auto import tqdm
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError
+from autoscaler.spec.objective_text import default_budget_words
 from autoscaler.spec.quantities import format_duration, format_money
 from autoscaler.wire.client import StudyClient
 from autoscaler.wire.study_messages import StudyView
@@ -61,6 +62,13 @@ def trials_to_come(study: optuna.Study, to_begin: int | None) -> int | None:
     None: as many as there are until it is stopped.
     """
     return None if to_begin is None else to_begin + len(running_attachments(study))
+
+
+def log_default_budget(view: StudyView) -> None:
+    """Log the budget that the deployment gives a study that names none."""
+    words = None if view.terms is None else default_budget_words(view.terms.objective)
+    if words is not None:
+        _log.info('study %s: %s (in hpo.optimize: budget_usd="none")', view.name, words)
 
 
 def standing_words(view: StudyView, now_seconds: float) -> str:

@@ -7,7 +7,10 @@ from typing import Annotated
 
 from typer import Argument, Option, Typer
 
-study = Typer(help="Run a study of Optuna's from a file, and see how it stands.")
+study = Typer(
+    help="Run a study of Optuna's from a file, and see how it stands. A study whose file names no "
+    "storage lies in NAME.db in the current directory: call all commands there."
+)
 
 File = Annotated[Path, Argument(help="A study file; see docs/study-file.md.")]
 
@@ -22,7 +25,10 @@ def run(
         bool, Option("--quiet", "-q", help="No bar, and no line for each trial.")
     ] = False,
 ) -> None:
-    """Run its trials as jobs; the same command goes on where it was. Ctrl-C stops the jobs."""
+    """Run the trials of a study as jobs. Ctrl-C stops the jobs; the same command continues.
+
+    The path of its storage and a default budget are printed at the start.
+    """
     from autoscaler.cli.studying import run_file
 
     run_file(file, trials, quiet)
