@@ -1,5 +1,8 @@
 """Steps of a given length, plain, under DDP, or under the training library; prints their mean.
 
+The mode `check` steps under the library, by itself, in blocks of BLOCK_STEPS steps. The check for
+gradients that are not finite is on and off in turn; it prints the mean step of each block.
+
 The model applies the same few layers many times over: that makes steps long, and leaves what is
 synchronised at the 4 MB of a small network.
 """
@@ -10,6 +13,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterable
 
 import torch
 import torch.distributed as dist
@@ -17,12 +21,15 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from workload import Noise, layers
 
+from autoscaler.training import stepper
 from autoscaler.training.session import session
 
 MODE = os.environ["MODE"]
 BATCH = int(os.environ["BATCH"])
 REPEATS = int(os.environ["REPEATS"])
 SECONDS = float(os.environ["SECONDS"])
+LEAST_BLOCKS = 8
+BLOCK_STEPS = int(os.environ.get("BLOCK_STEPS", "20"))
 
 
 class Repeated(nn.Module):
@@ -119,5 +126,36 @@ def castor() -> None:
             last = now
 
 
+def no_check(parameters: Iterable[nn.Parameter]) -> bool:
+    """Take every gradient for finite."""
+    return True
+
+
+def check() -> None:
+    """Step under the library in blocks with and without the check, in the order ABBA."""
+    model, optimizer = model_and_optimizer()
+    checked = stepper.has_finite_gradients
+    ends, blocks = time.monotonic() + SECONDS, list[dict[str, float | bool]]()
+    steps, began = 0, time.monotonic()
+    with session(model, optimizer, Noise(), batch_size=BATCH) as job:
+        for batch in job.batches(epochs=10**9):
+            job.step(job.model(batch).square().mean())
+            steps += 1
+            if steps % BLOCK_STEPS:
+                continue
+            is_checked = stepper.has_finite_gradients is checked
+            seconds = (time.monotonic() - began) / BLOCK_STEPS
+            blocks.append({"is_checked": is_checked, "step_seconds": seconds})
+            is_enough = len(blocks) >= LEAST_BLOCKS and time.monotonic() >= ends
+            if is_enough and len(blocks) % 4 == 0:
+                break
+            is_next_checked = len(blocks) % 4 in (0, 3)
+            stepper.has_finite_gradients = checked if is_next_checked else no_check
+            began = time.monotonic()
+    print(json.dumps({"blocks": blocks}), flush=True)
+
+
+MODES = {"plain": lambda: bare(False), "ddp": lambda: bare(True), "castor": castor, "check": check}
+
 if __name__ == "__main__":
-    {"plain": lambda: bare(False), "ddp": lambda: bare(True), "castor": castor}[MODE]()
+    MODES[MODE]()
