@@ -173,7 +173,8 @@ def _facts(job: JobView) -> list[tuple[str, str]]:
         if report.batch.accumulation:
             batch += f" in {report.batch.accumulation + 1} micro-steps"
         known = noise is not None and is_usable(noise)
-        scale = f"{number(noise.examples)} examples" if noise and known else "not known yet"
+        unknown = "not known yet" if report.bounds.may_grow else "not measured, the batch is fixed"
+        scale = f"{number(noise.examples)} examples" if noise and known else unknown
         facts += [
             ("goodput", goodput),
             ("batch", f"{batch}   noise scale {scale}   learning rate {report.learning_rate:.3g}"),

@@ -136,6 +136,11 @@ class BatchBounds:
         if self.maximum < self.initial:
             raise ValueError(f"maximum={self.maximum} is below initial={self.initial}")
 
+    @property
+    def may_grow(self) -> bool:
+        """The job may train at another batch than its initial one."""
+        return self.adaptive and self.maximum > self.initial
+
     def on(self, device_kind: str) -> BatchBounds:
         """The same on devices of that kind alone."""
         if not self.kind_maxima:

@@ -39,7 +39,7 @@ from autoscaler.training.loader import Loader
 from autoscaler.training.orders import Order, Sequential, Shuffled
 from autoscaler.training.own_state import OwnState
 from autoscaler.training.peers import Peers, QuorumSettings
-from autoscaler.training.preconditioner import WARM_UP_STEPS, is_adam, preconditioner_of
+from autoscaler.training.preconditioner import WARM_UP_STEPS, Preconditioner, is_adam
 from autoscaler.training.reducer import Reducer
 from autoscaler.training.replica import Replica, ReplicaSettings
 from autoscaler.training.reporting import Reporter
@@ -117,7 +117,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         script.model,
         clock,
         peers.all_reduce if peers else None,
-        preconditioner_of(script.optimizer),
+        Preconditioner(script.optimizer),
     )
     stepper = _stepper(script, bounds, sampler.examples, state, crew, reducer)
     settings = _replica_settings(setup, bounds, script)
@@ -181,8 +181,7 @@ def _stepper(
 def _rule(script: Script, bounds: BatchBounds) -> LearningRateRule:
     """Return the learning-rate rule; log where none is known and the batch may grow."""
     name = script.lr_rule or default_rule(script.optimizer)
-    may_grow = bounds.adaptive and bounds.maximum > bounds.initial
-    if name is None and may_grow and os.environ.get("LOCAL_RANK", "0") == "0":
+    if name is None and bounds.may_grow and os.environ.get("LOCAL_RANK", "0") == "0":
         _log.warning(
             "%s: no rule is known for its learning rate, which stays as it is when the batch "
             "grows; session(..., lr_rule=...) names one: %s",

@@ -8,21 +8,17 @@ divides. The root is therefore bounded below by a share of its tensor's. Adamax 
 gradient over its largest of late, which is taken in place of the root.
 
 What an optimizer does not move does not count at all, nor do Adam's first steps with a parameter,
-when its averages mean nothing yet: raw gradients are of another unit.
+when its averages mean nothing yet: raw gradients are of another unit. All is computed on the
+parameters' device, and nothing of it is read by the host.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-Preconditioner = Callable[[Tensor], Tensor | None]
-
-LEFT_OUT = torch.tensor(math.inf)
 WARM_UP_STEPS = 5
 
 _LEAST_SHARE = 0.1
@@ -40,33 +36,45 @@ def is_adam(optimizer: torch.optim.Optimizer) -> bool:
     return isinstance(optimizer, _FAMILY)
 
 
-def preconditioner_of(optimizer: torch.optim.Optimizer) -> Preconditioner:
-    """Maps a parameter to what its gradient is divided by: None where that is 1, `LEFT_OUT` where
-    its gradient does not count."""
-    groups = {
-        id(parameter): group for group in optimizer.param_groups for parameter in group["params"]
-    }
-    preconditions = is_adam(optimizer)
+class Preconditioner:
+    """The factors by which an optimizer multiplies gradients before it moves by them.
 
-    def scale(parameter: Tensor) -> Tensor | None:
-        if id(parameter) not in groups:
-            return LEFT_OUT
-        if not preconditions:
-            return None
-        state = optimizer.state.get(parameter)
-        if not state or float(state["step"]) < WARM_UP_STEPS:
-            return LEFT_OUT
-        return _usual_size(state, groups[id(parameter)])
+    They are all 1 unless the optimizer `is_adaptive`.
+    """
 
-    return scale
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.is_adaptive = is_adam(optimizer)
+        self._state = optimizer.state
+        self._groups = {
+            id(parameter): group
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
+
+    def counts(self, parameter: Tensor) -> bool:
+        """Return whether the optimizer moves the parameter."""
+        return id(parameter) in self._groups
+
+    def factors(self, parameter: Tensor) -> Tensor:
+        """Return a factor for each element of the parameter; 0 where its gradient does not count.
+
+        The optimizer is adaptive.
+        """
+        state = self._state.get(parameter)
+        if not state or not self.counts(parameter):
+            return torch.zeros_like(parameter, requires_grad=False)
+        factors = _usual_size(state, self._groups[id(parameter)]).reciprocal()
+        has_averages = torch.as_tensor(state["step"]) >= WARM_UP_STEPS
+        # An element that has never had a gradient has no size: its factor is infinite.
+        return torch.nan_to_num(factors * has_averages, nan=0.0, posinf=0.0)
 
 
 def _usual_size(state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-    """What the optimizer divides each element of a gradient by, or a little more."""
+    """Return what each element of a gradient is divided by, or a little more."""
     if "exp_inf" in state:
         size: Tensor = state["exp_inf"]
     else:
-        correction = 1 - float(group["betas"][1]) ** float(state["step"])
-        size = (state["exp_avg_sq"] / correction).sqrt()
+        correction = 1 - float(group["betas"][1]) ** torch.as_tensor(state["step"])
+        size = (state.get("max_exp_avg_sq", state["exp_avg_sq"]) / correction).sqrt()
     least = _LEAST_SHARE * size.square().mean().sqrt()
     return torch.maximum(size, least) + float(group["eps"])

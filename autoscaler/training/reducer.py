@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -21,15 +20,9 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from autoscaler.clock import Clock
-from autoscaler.training.preconditioner import LEFT_OUT, Preconditioner
-
-
-@dataclass(slots=True)
-class SampledSquares:
-    """Squared gradient norms of one step: this rank's own, and the sum's."""
-
-    small: float = 0.0
-    big: float = 0.0
+from autoscaler.training.buckets import layout_of, placed
+from autoscaler.training.preconditioner import Preconditioner
+from autoscaler.training.squares import SampledSquares, Squares
 
 
 class Reducer:
@@ -43,14 +36,16 @@ class Reducer:
         preconditioner: Preconditioner,
     ) -> None:
         self._sum_over_quorum = sum_over_quorum
-        self._preconditioner = preconditioner
+        self._squares = Squares(preconditioner)
         self._local_ranks = dist.get_world_size() if dist.is_initialized() else 1
-        self._waits = _Waits(clock)
+        self._waits = _Timer(clock)
+        self._sampling = _Timer(clock)
         self.sample: SampledSquares | None = None
         self.takes_small = True
         self.spans_instances = False
         self.bare_model = model
         self._trained = [each for each in model.parameters() if each.requires_grad]
+        self._device = self._trained[0].device if self._trained else torch.device("cpu")
         self._summed: dict[int, dict[Tensor, Tensor]] = {}
         self.model: nn.Module = model
         if dist.is_initialized():
@@ -91,7 +86,7 @@ class Reducer:
         if not self.spans_instances:
             return
         used = [float(parameter.grad is not None) for parameter in self._trained]
-        users = torch.tensor(used, device=self._trained[0].device)
+        users = torch.tensor(used, device=self._device)
         if self._sum_over_quorum is not None:
             self._sum_over_quorum(users)
         if self._local_ranks > 1:
@@ -100,20 +95,46 @@ class Reducer:
             if parameter.grad is None and count > 0:
                 parameter.grad = self._summed_gradient(parameter)
 
-    def square_of_gradients(self, parameters: Iterable[nn.Parameter]) -> float:
-        """|g|^2 of what is in `.grad` now, preconditioned."""
+    def begin_sample(self, step: int, takes_small: bool) -> None:
+        """Take the squares of gradients in the step to come, number `step` of the job.
+
+        Those of this rank's own gradient are taken if `takes_small`.
+        """
+        self.sample, self.takes_small = SampledSquares(), takes_small
+        with self._sampling.timed(self._device):
+            self._squares.prepare(step)
+
+    def end_sample(self) -> SampledSquares | None:
+        """Return the squares of the step, which are final once its gradients are summed."""
+        sample, self.sample = self.sample, None
+        if sample is not None and sample.big is None:  # no other rank, so no hook
+            sample.big = self.square_of_gradients(self._trained)
+        return sample
+
+    def square_of_gradients(self, parameters: Iterable[nn.Parameter]) -> Tensor:
+        """Return |g|^2 of what is in `.grad` now, preconditioned; it stays on the device."""
         present = (parameter for parameter in parameters if parameter.grad is not None)
-        return self._square((parameter, cast(Tensor, parameter.grad)) for parameter in present)
+        gradients = ((parameter, cast(Tensor, parameter.grad)) for parameter in present)
+        with self._sampling.timed(self._device):
+            return self._squares.of(gradients, self._device)
+
+    def forget_factors(self) -> None:
+        """Compute what gradients are preconditioned by anew at the next sampled step."""
+        self._squares.forget()
 
     def take_waited_seconds(self) -> float:
-        """How long gradients were being summed since the last call, by this rank's device."""
+        """Return how long gradients were being summed since the last call, by this device."""
         return self._waits.take_seconds()
+
+    def take_sampling_seconds(self) -> float:
+        """Return how long this device has taken gradient squares since the last call."""
+        return self._sampling.take_seconds()
 
     def sum_bucket(self, bucket: GradBucket) -> Tensor:
         """Sum one bucket over all ranks, in place."""
         buffer: Tensor = bucket.buffer()
         if self.sample is not None and self.takes_small:
-            self.sample.small += self._square_of_bucket(bucket)
+            self.sample.add_small(self._square_of_bucket(bucket))
         with self._waits.timed(buffer.device):
             if self._local_ranks > 1 and not self.spans_instances:
                 dist.all_reduce(buffer)
@@ -122,7 +143,7 @@ class Reducer:
         if self.spans_instances:
             self._note_gradients(bucket)
         if self.sample is not None:
-            self.sample.big += self._square_of_bucket(bucket)
+            self.sample.add_big(self._square_of_bucket(bucket))
         return buffer
 
     def _sum_over_instances(self, buffer: Tensor) -> None:
@@ -141,8 +162,9 @@ class Reducer:
         known = self._summed.get(bucket.index())
         begin = bucket.buffer().data_ptr()
         if known is None or begin not in {view.data_ptr() for view in known.values()}:
-            pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
-            self._summed[bucket.index()] = dict(pairs)
+            parameters = bucket.parameters()
+            gradients = placed(bucket.buffer(), layout_of(parameters))
+            self._summed[bucket.index()] = dict(zip(parameters, gradients, strict=True))
 
     def _summed_gradient(self, parameter: nn.Parameter) -> Tensor | None:
         for gradients in self._summed.values():
@@ -150,23 +172,13 @@ class Reducer:
                 return gradients[parameter].detach().clone()
         return None  # the sum has failed before it came to this bucket
 
-    def _square_of_bucket(self, bucket: GradBucket) -> float:
-        return self._square(zip(bucket.parameters(), bucket.gradients(), strict=True))
-
-    def _square(self, pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
-        total = 0.0
-        for parameter, gradient in pairs:
-            scale = self._preconditioner(parameter)
-            if scale is LEFT_OUT:
-                continue
-            values = gradient.detach() if scale is None else gradient.detach() / scale
-            flat = values.reshape(-1).float()
-            total += float(torch.dot(flat, flat))
-        return total
+    def _square_of_bucket(self, bucket: GradBucket) -> Tensor:
+        with self._sampling.timed(bucket.buffer().device):
+            return self._squares.of_bucket(bucket)
 
 
-class _Waits:
-    """Times what this rank waits for: by the clock, or on a GPU by its own stream.
+class _Timer:
+    """Times what this rank does now and then: by the clock, or on a GPU by its own stream.
 
     NCCL's collectives return once they are queued, and hold the stream up until they are done.
     """

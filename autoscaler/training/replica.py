@@ -44,8 +44,9 @@ class ReplicaSettings:
 class _Round:
     """The present round. `clean`: same members and batch as before, and nothing failed in it.
 
-    `steps` are whole ones; those that the end of a pass cut short are not timed as steps of the
-    round's batch, and `cut_seconds` are theirs.
+    `steps` are whole ones. Others are not timed as steps of the round's batch: `cut_seconds` are
+    those of steps that the end of a pass cut short, `split_seconds` those of steps that were split
+    into more micro-steps than the batch, for a sample.
     """
 
     agreement: Agreement
@@ -55,6 +56,8 @@ class _Round:
     steps: int = 0
     cut_steps: int = 0
     cut_seconds: float = 0.0
+    split_steps: int = 0
+    split_seconds: float = 0.0
 
 
 class Replica:
@@ -85,6 +88,7 @@ class Replica:
         self._proposed_seconds = 0.0
         self._proposed_for = (0, 0)
         self._timed: tuple[float, float, int] = (0.0, 0.0, 0)
+        self._spent: tuple[float, float] = (0.0, 0.0)
         self._step_seconds: dict[tuple[int, int], float] = {}
         self._has_looked = False
         self._trouble_seconds: float | None = None
@@ -164,62 +168,80 @@ class Replica:
         )
         self._age += 1
         self._reducer.take_waited_seconds()
+        self._reducer.take_sampling_seconds()
         self._round.waited_seconds = self._clock.monotonic() - asked_seconds
         self._reducer.spans_instances = agreement.replicas > 1
         if agreement.someone_joins:
             self.share_buffers()
+            self._reducer.forget_factors()
         if agreement.we_leave and not agreement.everyone_leaves:
             self._crew.announce_leave()
         return agreement
 
     def samples_step(self, step: int, step_examples: int) -> bool:
-        """Whether step `step` of the job takes gradient squares, if no round comes before it.
+        """Return whether step `step` of the job takes squares, if no round comes before it.
 
-        Steps cut short by the end of a pass don't; nor does a lone rank whose batch is fixed: it
-        would have to split it, which the user did not ask for.
+        Steps cut short by the end of a pass do not, nor do steps of a job whose batch is fixed:
+        nothing depends on its noise scale.
         """
         agreement = self.agreement
-        splits = agreement.ranks == 1
-        if step_examples < max(agreement.ranks, 2) * self.least_share or (
-            splits and not self._settings.bounds.adaptive
-        ):
+        if not self._settings.bounds.may_grow:
+            return False
+        if step_examples < max(agreement.ranks, 2) * self.least_share:
             return False
         is_due = step >= self._settings.warm_up_steps and step % agreement.steps_per_sample == 0
         return is_due and step_examples == agreement.batch_total
 
-    def count_step(self, committed: bool, step_examples: int, began_seconds: float) -> None:
-        """Take note of a step that began at `began_seconds` of the monotonic clock."""
+    def count_step(
+        self, committed: bool, step_examples: int, micro_steps: int, began_seconds: float
+    ) -> None:
+        """Take note of a step in `micro_steps` that began at `began_seconds` of the clock."""
         assert self._round is not None
+        seconds = self._clock.monotonic() - began_seconds
         self.steps += committed
         if not committed:
             self._round.clean = False
             self._trouble_seconds = began_seconds
-        elif step_examples == self._round.agreement.batch_total:
-            self._round.steps += 1
-        else:
+        elif step_examples != self._round.agreement.batch_total:
             self._round.cut_steps += 1
-            self._round.cut_seconds += self._clock.monotonic() - began_seconds
+            self._round.cut_seconds += seconds
+        elif micro_steps > self.batch.accumulation + 1:
+            self._round.split_steps += 1
+            self._round.split_seconds += seconds
+        else:
+            self._round.steps += 1
 
     def end_round(self) -> None:
-        """Take the round's times down; they are told in the next exchange."""
+        """Keep the round's times; the next exchange tells them."""
         assert self._round is not None
         round_ = self._round
         round_.waited_seconds += self._reducer.take_waited_seconds()
         elapsed_seconds = self._clock.monotonic() - round_.started_seconds
         self.training_seconds += elapsed_seconds
-        if round_.steps == 0 or self._trouble_seconds is not None:
+        sampling_seconds = self._reducer.take_sampling_seconds()
+        if self._trouble_seconds is not None:
             return
-        step_seconds = (elapsed_seconds - round_.cut_seconds) / round_.steps
-        waited_seconds = round_.waited_seconds / (round_.steps + round_.cut_steps)
-        self._timed = (
-            step_seconds,
-            min(waited_seconds, step_seconds),
-            round_.steps if round_.clean else 0,
+        made = round_.steps + round_.cut_steps + round_.split_steps
+        if round_.steps > 0:
+            others_seconds = round_.cut_seconds + round_.split_seconds
+            if round_.split_steps == 0:
+                others_seconds += sampling_seconds
+            step_seconds = max(elapsed_seconds - others_seconds, 0.0) / round_.steps
+            self._timed = (
+                step_seconds,
+                min(round_.waited_seconds / made, step_seconds),
+                round_.steps if round_.clean else 0,
+            )
+        step_seconds = self._timed[0]
+        samples_seconds = _samples_seconds(
+            round_, self._stepper.sampled_steps, sampling_seconds, step_seconds
         )
+        self._spent = (made * step_seconds, samples_seconds)
 
     def _row(self, squares: GradientSquares) -> Row:
         counters = self._state.counters
         step_seconds, sync_seconds, timed_steps = self._timed
+        trained_seconds, sampled_seconds = self._spent
         noise = self.noise
         return Row(
             ranks=self._crew.local_ranks,
@@ -234,6 +256,11 @@ class Replica:
             step_seconds=step_seconds,
             sync_seconds=sync_seconds,
             timed_steps=timed_steps,
+            steps_per_sample=counters.sampling.steps_per_sample(
+                step_seconds, noise.log_standard_deviation if noise else None
+            ),
+            trained_seconds=trained_seconds,
+            sampled_seconds=sampled_seconds,
             squares_samples=squares.samples,
             squares_smalls=squares.smalls,
             squares_small=squares.small_square,
@@ -268,9 +295,15 @@ class Replica:
 
     def _learn(self, exchange: Exchange, last: _Round | None, asked_seconds: float) -> None:
         """Take in what the rows tell of the round that has ended."""
-        self._state.counters.noise.update(combined_squares(exchange.rows))
+        counters, squares = self._state.counters, combined_squares(exchange.rows)
+        counters.noise.update(squares)
+        counters.sampling.count(
+            max(row.trained_seconds for row in exchange.rows),
+            max(row.sampled_seconds for row in exchange.rows),
+            squares.samples,
+        )
         trouble_seconds, self._trouble_seconds = self._trouble_seconds, None
-        self._timed = (*self._timed[:2], 0)
+        self._timed, self._spent = (*self._timed[:2], 0), (0.0, 0.0)
         if last is None or not self.decides:
             return
         if exchange.membership.changed:
@@ -298,6 +331,18 @@ class Replica:
             key = split.device, split.accumulation
             known = self._step_seconds.get(key, observed.step_seconds)
             self._step_seconds[key] = known + _NEW_SHARE * (observed.step_seconds - known)
+
+
+def _samples_seconds(
+    round_: _Round, samples: int, squares_seconds: float, step_seconds: float
+) -> float:
+    """Return what a round's samples took: the squares, or more where steps are split for them.
+
+    A step that is split in two takes twice as long at most. What is more, such as the first use
+    of a function, does not come again.
+    """
+    split_seconds = round_.split_seconds - round_.split_steps * step_seconds
+    return min(max(squares_seconds, split_seconds), samples * step_seconds)
 
 
 def _kind_of_change(last: Agreement, replicas: int) -> str:

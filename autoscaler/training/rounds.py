@@ -18,8 +18,6 @@ from autoscaler.training.noise import GradientSquares
 
 _ROUND_SECONDS = 0.15
 _MOST_STEPS = 50
-_SAMPLE_SECONDS = 0.3
-_SPARSEST_SAMPLING = 8
 _FAREWELL_MARGIN = 1.4
 
 
@@ -39,9 +37,9 @@ class Row:
     """One replica's contribution; flags are 0 or 1, all fields travel as 64-bit floats.
 
     `kind` tells kinds of device apart; `age` is the number of rounds since the replica joined;
-    `batch_total`, `gradient_square`, `gradient_variance` are what it would decide. The sums of
-    `squares_*` and the step times are those of its last round. `fingerprint` travels as so many
-    numbers more.
+    `batch_total`, `gradient_square`, `gradient_variance`, `steps_per_sample` are what it would
+    decide. The sums of `squares_*` and the times are those of its last round: `trained_seconds`
+    without samples, `sampled_seconds` for them. `fingerprint` travels as so many numbers more.
     """
 
     ranks: float
@@ -56,6 +54,9 @@ class Row:
     step_seconds: float = 0.0
     sync_seconds: float = 0.0
     timed_steps: float = 0.0
+    steps_per_sample: float = 1.0
+    trained_seconds: float = 0.0
+    sampled_seconds: float = 0.0
     squares_samples: float = 0.0
     squares_smalls: float = 0.0
     squares_small: float = 0.0
@@ -147,7 +148,7 @@ def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement
         gradient_square=rows[decider].gradient_square,
         gradient_variance=rows[decider].gradient_variance,
         steps=steps,
-        steps_per_sample=_steps_per_sample(step_seconds),
+        steps_per_sample=int(rows[decider].steps_per_sample),
         someone_joins=any(row.age == 0 for row in rows),
         we_leave=leaving[index],
         someone_leaves=someone,
@@ -203,15 +204,3 @@ def _steps_in(seconds: float, step_seconds: float) -> int:
     if step_seconds <= 0:
         return 1
     return max(1, min(_MOST_STEPS, round(seconds / step_seconds)))
-
-
-def _steps_per_sample(step_seconds: float) -> int:
-    """Often where a step is long and the cost of a sample is lost in it.
-
-    A power of 2, so that it seldom changes: workers fetch ahead what a lone rank's sampled steps
-    are split into.
-    """
-    if step_seconds <= 0:
-        return 1
-    steps = min(max(_SAMPLE_SECONDS / step_seconds, 1.0), _SPARSEST_SAMPLING)
-    return int(2 ** round(math.log2(steps)))

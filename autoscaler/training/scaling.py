@@ -32,10 +32,10 @@ class LossScaling:
         """Return the loss to start the backward pass from."""
         return loss if self._scaler is None else self._scaler.scale(loss)
 
-    @property
-    def factor(self) -> float:
-        """Factor by which gradients are too large at present."""
-        return 1.0 if self._scaler is None else self._scaler.get_scale()
+    def factor(self, device: torch.device) -> Tensor:
+        """Return the factor by which gradients are too large at present, unread, on `device`."""
+        one = torch.ones((), device=device)
+        return one if self._scaler is None else self._scaler.scale(one)
 
     def unscale(self) -> None:
         """Divide the optimizer's gradients by the factor."""

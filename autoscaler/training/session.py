@@ -143,6 +143,7 @@ class TrainingSession:
         self._committed = False
         self._awaited: tuple[float, int, bool] | None = None
         self._step_examples = 0
+        self._micro_steps = 1
         self._own_examples = 0
         self._next_place = (0, 0)
         self._step_began_seconds = 0.0
@@ -221,7 +222,10 @@ class TrainingSession:
                 self._step_examples, self._own_examples, self._next_place
             )
             self._parts.replica.count_step(
-                self._committed, self._step_examples, self._step_began_seconds
+                self._committed,
+                self._step_examples,
+                self._micro_steps,
+                self._step_began_seconds,
             )
 
     def report(self, **metrics: float) -> None:
@@ -279,6 +283,7 @@ class TrainingSession:
         own = self._own_share(indices, samples)
         parts.stepper.begin(samples, alone)
         self._step_examples, self._own_examples = len(indices), own.examples
+        self._micro_steps = len(own.micro_steps)
         self._next_place = parts.sampler.place_after(
             counters.pass_index, counters.position, len(indices)
         )

@@ -27,6 +27,7 @@ from autoscaler.training.fingerprint import require_equal_shapes
 from autoscaler.training.finite import non_finite_names
 from autoscaler.training.noise import NoiseTracker
 from autoscaler.training.own_state import OwnState
+from autoscaler.training.sampling import SamplingBudget
 
 
 class Scheduler(Protocol):
@@ -69,6 +70,7 @@ class Counters:
     skipped_in_a_row: int = 0
     first_keyed_pass: int = 0
     noise: NoiseTracker = field(default_factory=NoiseTracker)
+    sampling: SamplingBudget = field(default_factory=SamplingBudget)
 
 
 class TrainingState:
@@ -134,7 +136,8 @@ class TrainingState:
         # An earlier version does not say; the pass that it began goes on in its order.
         began = counters["pass_index"] + (counters["position"] > 0)
         counters.setdefault("first_keyed_pass", began)
-        self.counters = Counters(**counters, noise=noise)
+        sampling = SamplingBudget(**counters.pop("sampling", {}))
+        self.counters = Counters(**counters, noise=noise, sampling=sampling)
 
     @property
     def synchronised_bytes(self) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
 from autoscaler.domain.errors import DivergedError
@@ -25,8 +25,9 @@ from autoscaler.training.learning_rate import (
     scaled_groups,
 )
 from autoscaler.training.noise import GradientSquares
-from autoscaler.training.reducer import Reducer, SampledSquares
+from autoscaler.training.reducer import Reducer
 from autoscaler.training.scaling import LossScaling
+from autoscaler.training.squares import SampledSquares
 from autoscaler.training.state import TrainingState
 
 _log = logging.getLogger(__name__)
@@ -41,6 +42,27 @@ class StepSettings:
     learning_rate_rule: LearningRateRule
     warmup_epochs: float = 0.0
     max_gradient_norm: float | None = None
+
+
+@dataclass(slots=True)
+class _SplitSample:
+    """The squared gradient of a part of a step; `weight` is its part in the mean over the step."""
+
+    square: Tensor
+    weight: float
+    examples: int
+
+
+@dataclass(slots=True)
+class _Samples:
+    """Sums as in `GradientSquares` over steps of a round; squares are scalars on the device."""
+
+    count: int = 0
+    smalls: int = 0
+    small_square: Tensor = field(default_factory=lambda: torch.zeros(()))
+    small_inverse: float = 0.0
+    big_square: Tensor = field(default_factory=lambda: torch.zeros(()))
+    big_inverse: float = 0.0
 
 
 class Stepper:
@@ -66,14 +88,15 @@ class Stepper:
         self._scaling = LossScaling(scaler, optimizer)
         self._buffers = BufferGuard(reducer.bare_model)
         self._alone = True
-        self._pending = GradientSquares()
-        self._squares = GradientSquares()
+        self._split: _SplitSample | None = None
+        self._samples = _Samples()
 
     def begin(self, samples: bool, alone: bool) -> None:
         """Prepare for one step; `alone`: the job has no other rank to compare gradients with."""
         self._alone = alone
-        self._pending = GradientSquares()
-        self._reducer.sample = SampledSquares() if samples else None
+        self._split = None
+        if samples:
+            self._reducer.begin_sample(self._state.counters.step, takes_small=not alone)
         self._buffers.keep()
 
     def backward(self, loss: torch.Tensor, weight: float, examples: int, is_last: bool) -> None:
@@ -82,11 +105,10 @@ class Stepper:
         The caller has set `Reducer.synchronises` to `is_last` before the forward pass.
         """
         self._scaling.scale(loss * weight).backward()  # type: ignore[no-untyped-call]
-        is_first_of_many = self._pending.smalls == 0 and not is_last
+        is_first_of_many = self._split is None and not is_last
         if self._reducer.sample is not None and self._alone and is_first_of_many:
             square = self._reducer.square_of_gradients(self._parameters)
-            square /= (weight * self._scaling.factor) ** 2
-            self._pending = GradientSquares(0, 1, square, 1 / examples)
+            self._split = _SplitSample(square, weight, examples)
 
     def end(self, step_examples: int, own_examples: int, place: tuple[int, int]) -> bool:
         """Commit the step and move the parameters, or throw its gradients away.
@@ -105,18 +127,19 @@ class Stepper:
         Raises:
             DivergedError: `MOST_SKIPPED_IN_A_ROW` steps in a row were skipped.
         """
+        sample = self._reducer.end_sample()
         self._reducer.take_gradients_of_others()
         committed = self._crew.commit()
         moved = committed and self._clip()
         if moved:
-            self._keep_sample(step_examples, own_examples)
+            if sample is not None:
+                self._keep_sample(sample, step_examples, own_examples)
             self._move(step_examples)
         else:
             self._buffers.restore()
         self._scaling.update()
         self._optimizer.zero_grad()
         self._reducer.model.zero_grad()  # also what the optimizer does not move
-        self._reducer.sample = None
         if committed:
             self._count(step_examples, place, moved)
         return committed
@@ -134,14 +157,25 @@ class Stepper:
                 "the data and the learning rate"
             )
 
+    @property
+    def sampled_steps(self) -> int:
+        """How many steps have been sampled since `take_squares` was called last."""
+        return self._samples.count
+
     def take_squares(self) -> GradientSquares:
-        """The squares sampled since the last call, summed over the ranks of this instance."""
-        own, self._squares = self._squares, GradientSquares()
+        """Return the squares sampled since the last call, summed over this instance's ranks.
+
+        This is where the host reads them; without samples nothing is read or sent.
+        """
+        samples, self._samples = self._samples, _Samples()
+        if samples.count == 0:
+            return GradientSquares()
+        small_square, big_square = torch.stack([samples.small_square, samples.big_square]).tolist()
         smalls, small, inverse = self._crew.sum_in_instance(
-            [own.smalls, own.small_square, own.small_inverse]
+            [samples.smalls, small_square, samples.small_inverse]
         )
         return GradientSquares(
-            own.samples, smalls, small, inverse, own.big_square, own.big_inverse
+            samples.count, smalls, small, inverse, big_square, samples.big_inverse
         )
 
     def learning_rate(self) -> float:
@@ -160,23 +194,22 @@ class Stepper:
             warmup_epochs=settings.warmup_epochs,
         )
 
-    def _keep_sample(self, step_examples: int, own_examples: int) -> None:
-        sample, pending = self._reducer.sample, self._pending
-        if sample is None or (self._alone and pending.smalls == 0):
+    def _keep_sample(self, sample: SampledSquares, step_examples: int, own_examples: int) -> None:
+        """Count the squares of a step that moves the model."""
+        own = self._split
+        if not self._alone and sample.small is not None and own_examples > 0:
+            own = _SplitSample(sample.small, own_examples / step_examples, own_examples)
+        if sample.big is None or (self._alone and own is None):
             return
-        factor = self._scaling.factor
-        if not self._alone:
-            weight = own_examples / step_examples
-            small = sample.small / (weight * factor) ** 2
-            pending = GradientSquares(0, 1, small, 1 / own_examples)
-        self._squares = GradientSquares(
-            self._squares.samples + 1,
-            self._squares.smalls + pending.smalls,
-            self._squares.small_square + pending.small_square,
-            self._squares.small_inverse + pending.small_inverse,
-            self._squares.big_square + sample.big / factor**2,
-            self._squares.big_inverse + 1 / step_examples,
-        )
+        unscaled = self._scaling.factor(sample.big.device).square().reciprocal()
+        samples = self._samples
+        samples.count += 1
+        samples.big_square = samples.big_square + sample.big * unscaled
+        samples.big_inverse += 1 / step_examples
+        if own is not None:
+            samples.smalls += 1
+            samples.small_square = samples.small_square + own.square * unscaled / own.weight**2
+            samples.small_inverse += 1 / own.examples
 
     def _clip(self) -> bool:
         """Unscale the gradient, and clip it where the script wants that.

@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.job import BatchSpec
-from autoscaler.training import rounds
+from autoscaler.training.sampling import SamplingBudget
 from autoscaler.training.session import session
 from tests.training.alone import allow, opened, script, under_castor
 
@@ -102,7 +102,7 @@ def test_what_is_no_scaler_is_refused() -> None:
 
 def test_the_noise_scale_is_that_of_unscaled_gradients(monkeypatch) -> None:
     allow(monkeypatch, BatchSpec(16, 32, 32, adaptive=True))
-    monkeypatch.setattr(rounds, "_SPARSEST_SAMPLING", 1)
+    monkeypatch.setattr(SamplingBudget, "steps_per_sample", lambda *arguments: 1)
     squares = []
     for scaler in (None, GradScaler("cpu", init_scale=2.0**10)):
         model, optimizer = _model()

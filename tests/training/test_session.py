@@ -32,11 +32,11 @@ from autoscaler.domain.goodput import (
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import TrainingDirective
 from autoscaler.goodput.batching import next_batch_total, split_batch, within
-from autoscaler.training import checkpoint, rounds
+from autoscaler.training import checkpoint
 from autoscaler.training import session as session_module
 from autoscaler.training.channel import directive_from
 from autoscaler.training.loader import Loader
-from autoscaler.training.preconditioner import LEFT_OUT, preconditioner_of
+from autoscaler.training.sampling import SamplingBudget
 from autoscaler.training.session import TrainingSession, session
 from tests.training.alone import allow, decide, opened, script, under_castor
 from tests.training.fleet import Fleet, wait_until
@@ -183,34 +183,6 @@ def test_it_needs_no_torchft_nor_a_server_to_train_alone() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert found.stdout.strip() == "[]"
-
-
-def test_adam_is_measured_in_its_own_terms() -> None:
-    parameter = nn.Parameter(torch.ones(2))
-    optimizer = torch.optim.Adam([parameter])
-    scale = preconditioner_of(optimizer)
-    assert scale(parameter) is LEFT_OUT, "its averages mean nothing yet"
-    for _ in range(10):
-        parameter.grad = torch.tensor([2.0, 0.5])
-        optimizer.step()
-    found = scale(parameter)
-    assert found is not None
-    assert torch.allclose(found, torch.tensor([2.0, 0.5]), rtol=1e-4)
-    assert preconditioner_of(torch.optim.SGD([parameter]))(parameter) is None
-
-
-def test_what_never_had_a_gradient_does_not_drown_the_rest() -> None:
-    """The first gradient of a rare token's embedding is not divided by the root of nothing."""
-    torch.manual_seed(0)
-    embedding = nn.Embedding(4, 8)
-    optimizer = torch.optim.Adam(embedding.parameters())
-    for _ in range(10):
-        embedding(torch.tensor([0, 1, 2])).square().sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    scale = preconditioner_of(optimizer)(embedding.weight)
-    assert scale is not None
-    assert float(scale[3].min()) > 0.05 * float(scale[:3].mean())
 
 
 @pytest.mark.parametrize(
@@ -428,7 +400,7 @@ def _train(job: TrainingSession, epochs: int) -> None:
 def test_workers_know_which_steps_are_split(monkeypatch) -> None:
     """A lone rank splits those in which it takes gradient squares."""
     allow(monkeypatch, BatchSpec(10, 20, 20, adaptive=True))
-    monkeypatch.setattr(rounds, "_steps_per_sample", lambda step_seconds: 2)
+    monkeypatch.setattr(SamplingBudget, "steps_per_sample", lambda *arguments: 2)
     pools = []
     new_ahead = Loader._new_ahead
     monkeypatch.setattr(Loader, "_new_ahead", lambda self: pools.append(1) or new_ahead(self))

@@ -17,9 +17,10 @@ from autoscaler.training import rounds
 from autoscaler.training.crew import Crew
 from autoscaler.training.learning_rate import RULES
 from autoscaler.training.orders import Shuffled
-from autoscaler.training.preconditioner import is_adam, preconditioner_of
-from autoscaler.training.reducer import Reducer, SampledSquares
+from autoscaler.training.preconditioner import Preconditioner, is_adam
+from autoscaler.training.reducer import Reducer
 from autoscaler.training.sampler import ElasticSampler, share
+from autoscaler.training.sampling import SamplingBudget
 from autoscaler.training.state import Counters, TrainingState
 from autoscaler.training.stepper import Stepper, StepSettings
 from tests.training.alone import allow, decide, opened, script
@@ -103,14 +104,15 @@ def test_what_the_optimizer_does_not_move_is_neither_measured_nor_kept() -> None
     optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
     model = nn.Sequential(body, head)
     state = TrainingState(model, optimizer, None, Counters(batch_total=16))
-    reducer = Reducer(model, SystemClock(), None, preconditioner_of(optimizer))
+    reducer = Reducer(model, SystemClock(), None, Preconditioner(optimizer))
     settings = StepSettings(16, 100, RULES["none"])
     stepper = Stepper(settings, state, Crew(None, state, CPU, False), reducer, optimizer)
-    reducer.sample = SampledSquares()
+    reducer.begin_sample(0, takes_small=True)
+    assert reducer.sample is not None
     reducer.model(torch.randn(16, 4)).square().mean().backward()
     moved = sum(float(each.grad.square().sum()) for each in head.parameters())
-    assert reducer.sample.small == pytest.approx(moved)
-    assert reducer.sample.big == pytest.approx(moved)
+    assert float(reducer.sample.small) == pytest.approx(moved)
+    assert float(reducer.sample.big) == pytest.approx(moved)
     stepper.end(16, 16, (0, 16))
     assert all(parameter.grad is None for parameter in model.parameters())
     reducer.close()
@@ -123,7 +125,7 @@ def test_uneven_shares_add_up_to_one_big_batch(ranks: int, micro_steps: int) -> 
     inputs, targets, _ = _data(23).tensors
     model, optimizer = _linear(torch.optim.SGD, rate=0.1)
     state = TrainingState(model, optimizer, None, Counters(batch_total=23))
-    reducer = Reducer(model, SystemClock(), None, preconditioner_of(optimizer))
+    reducer = Reducer(model, SystemClock(), None, Preconditioner(optimizer))
     settings = StepSettings(23, 100, RULES["none"])
     stepper = Stepper(settings, state, Crew(None, state, CPU, False), reducer, optimizer)
     indices = ElasticSampler(Shuffled(23, 0)).take(0, 0, 23)
@@ -173,7 +175,7 @@ def test_a_session_measures_in_the_optimizers_terms_from_its_warm_up_on(
     monkeypatch, kind: str
 ) -> None:
     allow(monkeypatch, BatchSpec(16, 64, 64, adaptive=True))
-    monkeypatch.setattr(rounds, "_SPARSEST_SAMPLING", 1)
+    monkeypatch.setattr(SamplingBudget, "steps_per_sample", lambda *arguments: 1)
     model, optimizer = _linear(getattr(torch.optim, kind), rate=1e-4)
     assert is_adam(optimizer)
     job, parts = opened(script(model, optimizer, _data(256)))
@@ -183,11 +185,10 @@ def test_a_session_measures_in_the_optimizers_terms_from_its_warm_up_on(
             sampled.append(parts.state.counters.step)
         job.step(_loss(job.model, inputs, targets))
     assert set(sampled) == set(range(5, 16)), "raw gradients are of another unit"
-    scale = preconditioner_of(optimizer)(model.weight)
-    assert scale is not None
-    model.weight.grad = 2 * scale
+    factors = Preconditioner(optimizer).factors(model.weight)
+    model.weight.grad = 2 / factors
     measured = parts.reducer.square_of_gradients([model.weight])
-    assert measured == pytest.approx(4 * model.weight.numel())
+    assert float(measured) == pytest.approx(4 * model.weight.numel())
     plain = torch.nn.Parameter(torch.ones(1))
     plain.grad = torch.ones(1)
     assert parts.reducer.square_of_gradients([plain]) == 0
@@ -199,16 +200,15 @@ def test_adamax_is_measured_by_its_largest_gradient() -> None:
     for _ in range(10):
         parameter.grad = torch.tensor([2.0, -0.5])
         optimizer.step()
-    found = preconditioner_of(optimizer)(parameter)
-    assert found is not None
-    assert torch.allclose(found, torch.tensor([2.0, 0.5]), rtol=1e-4)
+    factors = Preconditioner(optimizer).factors(parameter)
+    assert torch.allclose(factors, torch.tensor([0.5, 2.0]), rtol=1e-4)
 
 
 @pytest.mark.usefixtures("group")
 def test_a_lone_rank_finds_a_known_noise_scale_by_splitting_its_batch(monkeypatch) -> None:
     """The gradient of x.w is x itself: its noise scale is that of the data."""
     allow(monkeypatch, BatchSpec(16, 64, 64, adaptive=True))
-    monkeypatch.setattr(rounds, "_SPARSEST_SAMPLING", 1)
+    monkeypatch.setattr(SamplingBudget, "steps_per_sample", lambda *arguments: 1)
     width, sigma = 400, 0.5
     generator = torch.Generator().manual_seed(0)
     inputs = 0.1 + sigma * torch.randn(4800, width, generator=generator)
