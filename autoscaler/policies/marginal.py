@@ -14,6 +14,7 @@ from autoscaler.economics.facts import Facts, facts_of
 from autoscaler.economics.objectives import MOST_TIMES_DEAREST
 from autoscaler.economics.reasons import Contest, Surroundings, action_of, reason
 from autoscaler.economics.supply import SECONDS_PER_HOUR, Supply, supply_of
+from autoscaler.economics.surplus import keeping_usd_per_second
 from autoscaler.economics.wishes import Why, Wish, wish
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.contests import Contests, Standings
@@ -28,7 +29,7 @@ from autoscaler.policies.marginal_studies import (
 )
 from autoscaler.policies.program import Effort
 from autoscaler.policies.sharing import Sharing, share_out
-from autoscaler.policies.study_contests import StudyMarket, contested
+from autoscaler.policies.study_contests import KEEPING_FIGURE, StudyMarket, contested
 from autoscaler.policies.transition import releases_first
 
 # A plan that limits bind is made again from where it leads, until that is where it leads.
@@ -121,6 +122,7 @@ class MarginalPolicy:
             _Given(
                 targets=targets,
                 bids={own.job.id: own.bid for own in outcome.wishes},
+                keeping={own.job.id: _keeping(own) for own in outcome.wishes},
                 facts=(facts_of(own, targets[own.job.id]) for own in outcome.wishes),
             ),
             supply,
@@ -161,6 +163,10 @@ class MarginalPolicy:
         return _Outcome(wishes, sharing.targets, sharing)
 
 
+def _keeping(own: Wish) -> float:
+    return keeping_usd_per_second(own.at, own.bid, own.work)
+
+
 def _wished(own: Wish) -> Allocation | None:
     if own.why is Why.HOLDS_UNKNOWN:
         return own.job.held
@@ -184,11 +190,15 @@ class _Shared:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Given:
-    """What each job gets and bids, by job, and what its reason is made of, in any order."""
+    """What each job gets and bids, by job, and what its reason is made of, in any order.
+
+    `keeping` is what each saves by keeping what it holds, $ per second; of few jobs alone.
+    """
 
     targets: Mapping[str, Allocation | None]
     bids: Mapping[str, float]
     facts: Iterable[Facts]
+    keeping: Mapping[str, float] = field(default_factory=dict)
 
 
 def _plan(
@@ -207,7 +217,10 @@ def _plan(
     for own in given.facts:
         job = own.job.id
         contest = None if contests is None else contests.over(job)
-        decisions[job] = _decision(own, given.bids[job], around, contest, first[job])
+        decision = _decision(own, given.bids[job], around, contest, first[job])
+        saved = given.keeping.get(job, 0.0) * SECONDS_PER_HOUR
+        figures = {**decision.figures, **({KEEPING_FIGURE: saved} if saved > 0 else {})}
+        decisions[job] = replace(decision, figures=figures)
     trouble = None if shared is None else shared.trouble
     return Plan(
         decisions=tuple(decisions[job] for job in ids),

@@ -2,15 +2,17 @@
 
 How many instances the study may hold in all is looked for by halving: as many as are worth to it
 what the others lose by them. To the study an instance more is worth its part of what its time is
-worth (`StudyVerdict.bid`); a job that goes without anything loses what its waiting costs, and one
-that gets less that share of it. All count by their weights, in $ a second. What trials hold is not
-taken from a study; what jobs hold may be.
+worth (`StudyVerdict.bid`). A job that goes without anything loses what its waiting costs, and one
+that gets less that share of it. A job that loses what it holds also loses what `displacing` says:
+a boot of its own later, and one of the trial now. All count by their weights, in $ a second. What
+trials hold is not taken from a study; what jobs hold may be.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -19,6 +21,9 @@ from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.supply import FLEET_JOBS, SECONDS_PER_HOUR, Supply
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.marginal_studies import StudyPart, StudyWork, plan_study, targets
+
+# Figure of a decision: what its job saves by keeping what it holds.
+KEEPING_FIGURE: Final = "keeping_usd_per_hour"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,9 +88,21 @@ def _loss(market: StudyMarket, part: StudyPart, without: Mapping[str, Decision])
     for job, then in market.beside(part).items():
         had, has = _devices(without[job]), _devices(then)
         if has < had:
-            bid = without[job].figures.get("bid_usd_per_hour", 0.0) / SECONDS_PER_HOUR
-            lost += without[job].figures.get("weight", 1.0) * bid * (1.0 - has / had)
+            figures = without[job].figures
+            bid = figures.get("bid_usd_per_hour", 0.0) * (1.0 - has / had)
+            given_up = _given_up(without[job], then)
+            bid += figures.get(KEEPING_FIGURE, 0.0) * given_up
+            lost += figures.get("weight", 1.0) * bid / SECONDS_PER_HOUR
     return lost
+
+
+def _given_up(without: Decision, then: Decision) -> float:
+    """Return the share of what a job holds that it keeps without the study and not beside it."""
+    held = without.current
+    if held is None or without.target is None or without.target.offer != held.offer:
+        return 0.0
+    stays = 0 if then.target is None or then.target.offer != held.offer else then.target.devices
+    return max(min(without.target.devices, held.devices) - stays, 0) / held.devices
 
 
 def _devices(decision: Decision) -> int:

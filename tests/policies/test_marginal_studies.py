@@ -4,8 +4,11 @@ from bisect import bisect_left
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import AfterDeadline, Objective, Preference
 from autoscaler.domain.plan import BEYOND_BUDGET, BEYOND_DEADLINE, Action
 from autoscaler.domain.report import StepObservation
@@ -258,6 +261,57 @@ class TestBesideJobs:
         cheap = moment(trials, (), other, objective=valued(0.5), **terms)
         assert held_in(dear) == [0, 1, 1, 1]
         assert held_in(cheap) == [1, 1, 1, 0]
+
+    @pytest.mark.parametrize("trained", [None, ONE])
+    @pytest.mark.parametrize("to_begin", [0, 3])
+    def test_a_trial_that_arrives_leaves_a_job_of_equal_value_its_instance(
+        self, trained: Allocation | None, to_begin: int
+    ) -> None:
+        """The job would boot again later, whether its instance boots or trains now."""
+        own = job("digits", ONE, trained=trained, instances=InstanceBounds(1, 1))
+        found = planned(moment([trial(0)], (), own, quota=1, to_begin=to_begin))
+        assert found["digits"].target == ONE
+        assert found["trial-00"].target is None
+
+    @given(
+        study_usd=st.floats(0.5, 50.0),
+        job_usd=st.floats(0.5, 50.0),
+        waiting=st.integers(1, 4),
+        quota=st.integers(1, 2),
+    )
+    @settings(deadline=None, max_examples=30)
+    def test_what_a_study_takes_from_a_job_it_does_not_give_back(
+        self, study_usd: float, job_usd: float, waiting: int, quota: int
+    ) -> None:
+        """Where a boot is given up for trials, the next plan leaves them what they order."""
+        jobs = [
+            job(
+                f"digits-{number}",
+                ONE,
+                trained=None,
+                objective=worth(job_usd),
+                instances=InstanceBounds(1, 1),
+            )
+            for number in range(quota)
+        ]
+        trials = [trial(number) for number in range(waiting)]
+        plan = planned(moment(trials, (), *jobs, quota=quota, objective=worth(study_usd)))
+        taken = [own for own in jobs if plan[own.id].target is None]
+        if taken:
+            assert study_usd > job_usd
+        then_jobs = [
+            replace(own, held=plan[own.id].target, trained=plan[own.id].target) for own in jobs
+        ]
+        then_trials = [
+            (replace(own, held=plan[own.id].target, trained=None), record)
+            for own, record in trials
+        ]
+        again = planned(
+            moment(then_trials, (), *then_jobs, quota=quota, objective=worth(study_usd))
+        )
+        assert {name: each.target for name, each in again.items()} == {
+            name: each.target for name, each in plan.items()
+        }
 
     def test_a_deadline_takes_from_a_job_what_it_needs(self) -> None:
         """And what trains is not taken from the study."""
