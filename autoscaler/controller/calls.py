@@ -21,7 +21,7 @@ from typing import Protocol
 from autoscaler.clock import Clock
 from autoscaler.controller.launch_gate import LaunchGate
 from autoscaler.controller.market import Market
-from autoscaler.controller.refusals import NOTHING_LAUNCHED, refusal_by
+from autoscaler.controller.refusals import NOTHING_LAUNCHED, refusal_by, tell_refused
 from autoscaler.domain.errors import (
     CastorError,
     Conflict,
@@ -34,12 +34,12 @@ from autoscaler.domain.instance import (
     CONTROLLER_TAG,
     INSTANCE_TAG,
     JOB_TAG,
+    UNDECIDED_FACT,
     Desired,
     HeldInstance,
     LaunchRequest,
 )
 from autoscaler.domain.intent import Intent, IntentKind
-from autoscaler.store.events import Event
 from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -191,7 +191,10 @@ class Calls:
                 self._refused(held, error)
         else:
             self._store.instances.observe_cloud(held.id, launched, self._clock.now())
-            self._store.capacity.accepted(held.offer)
+            if launched.is_decided:
+                self._store.capacity.accepted(held.offer)
+            else:
+                self._store.instances.note(held.id, {UNDECIDED_FACT: "yes"})
 
     def _terminate(self, intent: Intent, held: HeldInstance) -> None:
         if held.cloud_id is not None:
@@ -211,7 +214,7 @@ class Calls:
             self._store.instances.launch_failed(held.id, str(error), now_seconds, refuse)
         except Conflict:
             return
-        self._tell_refused(held, error, now_seconds)
+        tell_refused(self._store, held, error, now_seconds)
 
     def _unanswered(self, intent: Intent, error: Exception) -> None:
         """Make a call again whose outcome is not known; after some tries fall back.
@@ -230,16 +233,7 @@ class Calls:
         except CastorError:
             _log.exception("the launch of %s is tried on", intent.instance)
             return
-        self._tell_refused(held, error, now_seconds)
-
-    def _tell_refused(self, held: HeldInstance, error: Exception, now_seconds: float) -> None:
-        refusal = self._store.capacity.refusals().get(held.offer)
-        wait_seconds = refusal.until_seconds - now_seconds if refusal else 0.0
-        text = (
-            f"{held.offer} refused ({type(error).__name__}): {error}; not asked for again in "
-            f"{wait_seconds:.0f} s"
-        )
-        self._store.events.add(Event(now_seconds, "launch refused", text, held.job))
+        tell_refused(self._store, held, error, now_seconds)
 
     def _try_again(
         self,

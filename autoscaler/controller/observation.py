@@ -15,11 +15,13 @@ from autoscaler.clock import Clock
 from autoscaler.controller.calls import Workers
 from autoscaler.controller.false_starts import GIVEN_UP_FACT
 from autoscaler.controller.market import Listing, Market
+from autoscaler.controller.refusals import refusal_by, tell_refused
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError, Conflict, UnknownInstance
 from autoscaler.domain.instance import (
     INSTANCE_TAG,
     JOB_TAG,
+    UNDECIDED_FACT,
     CloudInstance,
     CloudState,
     Desired,
@@ -144,13 +146,21 @@ class Observer:
         elif _is_news(held, seen):
             if held.phase is InstancePhase.QUEUED and seen.launched_seconds is not None:
                 self.on_capacity(held)
-            after = self._store.instances.observe_cloud(held.id, seen, now_seconds)
+            error = seen.refusal
+            refuse = None if error is None else refusal_by(error, held.offer, now_seconds)
+            after = self._store.instances.observe_cloud(held.id, seen, now_seconds, refuse)
             if seen.state is CloudState.TERMINATED:
                 self._settled.add(seen.id)
-            if after.phase is InstancePhase.ENDED and held.desired is Desired.PRESENT:
+            if error is not None:
+                tell_refused(self._store, held, error, now_seconds)
+            elif after.phase is InstancePhase.ENDED and held.desired is Desired.PRESENT:
                 self._tell_lost(after, now_seconds)
-        elif held.desired is Desired.ABSENT:
-            self._insist(held, now_seconds)
+        else:
+            if seen.is_decided and held.facts.get(UNDECIDED_FACT):
+                self._store.instances.note(held.id, {UNDECIDED_FACT: ""})
+                self._store.capacity.accepted(held.offer)
+            if held.desired is Desired.ABSENT:
+                self._insist(held, now_seconds)
 
     def _tell_lost(self, held: HeldInstance, now_seconds: float) -> None:
         if held.launched_seconds is not None:

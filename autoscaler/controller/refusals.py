@@ -10,7 +10,10 @@ from autoscaler.domain.errors import (
     PermissionDenied,
     QuotaExceeded,
 )
+from autoscaler.domain.instance import HeldInstance
 from autoscaler.store.capacity import Refusal, Refuse
+from autoscaler.store.events import Event
+from autoscaler.store.store import Store
 
 NOTHING_LAUNCHED: Final = (InsufficientCapacity, QuotaExceeded, PermissionDenied, NotFound)
 """Refusals after which the same launch is not tried again."""
@@ -24,6 +27,17 @@ _FIRST_SECONDS_OF_OTHERS: Final = 60.0
 _LONGEST_SECONDS: Final = 1800.0
 # To ask is free, and spot that comes back may be gone again within half an hour.
 _LONGEST_OUTAGE_SECONDS: Final = 480.0
+
+
+def tell_refused(store: Store, held: HeldInstance, error: Exception, now_seconds: float) -> None:
+    """Add the event that an instance's launch was refused, with the time to keep away."""
+    refusal = store.capacity.refusals().get(held.offer)
+    wait_seconds = refusal.until_seconds - now_seconds if refusal else 0.0
+    text = (
+        f"{held.offer} refused ({type(error).__name__}): {error}; not asked for again in "
+        f"{wait_seconds:.0f} s"
+    )
+    store.events.add(Event(now_seconds, "launch refused", text, held.job))
 
 
 def refusal_by(error: Exception, offer: str, now_seconds: float) -> Refuse:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 
+from autoscaler.domain.errors import ProviderError
 from autoscaler.domain.transfer import FREE, TransferAccount
 
 CONTROLLER_TAG = "castor:controller"
@@ -27,6 +28,8 @@ START_FACT = "start seconds"
 # when the instance was called back to work.
 STANDBY_FACT = "stands by until"
 RECALLED_FACT = "called back"
+# A fact of an instance whose launch was taken before its cloud knew of capacity; empty later.
+UNDECIDED_FACT = "undecided"
 
 
 class CloudState(StrEnum):
@@ -88,6 +91,8 @@ class CloudInstance:
 
     `launched_seconds` is when it got its capacity: None while it is `QUEUED`, and of one that
     ended there, which is not billed. Of one that is `PENDING` or `RUNNING` it is known.
+    `is_decided` is False while the cloud may still refuse the launch. `refusal` is why it did: the
+    instance has ended and never ran.
     """
 
     id: str
@@ -97,6 +102,8 @@ class CloudInstance:
     tags: Mapping[str, str]
     launched_seconds: float | None
     ended_seconds: float | None = None
+    is_decided: bool = True
+    refusal: ProviderError | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,11 @@ class Stretch:
     opening: LedgerEntry
     closing: LedgerEntry | None = None
 
+    @property
+    def minimum_billed_seconds(self) -> int:
+        """The least that is billed; an instance that never ran is closed with none."""
+        return (self.closing or self.opening).minimum_billed_seconds
+
     def held_seconds(self, now_seconds: float) -> float:
         """How long it has been held."""
         until_seconds = now_seconds if self.closing is None else self.closing.at_seconds
@@ -104,7 +109,7 @@ class Bill:
             held_seconds += stretch.held_seconds(now_seconds)
             total_seconds = _started(held_seconds)
             if stretch is self.stretches[-1]:
-                total_seconds = max(total_seconds, stretch.opening.minimum_billed_seconds)
+                total_seconds = max(total_seconds, stretch.minimum_billed_seconds)
             yield from _by_day(stretch.opening, total_seconds - billed_seconds)
             billed_seconds = total_seconds
         yield from self.transferred()

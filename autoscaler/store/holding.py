@@ -211,6 +211,8 @@ def seen_in_cloud(holding: Holding, seen: CloudInstance, now_seconds: float) -> 
         )
     if held.cloud_id is None:
         holding = _known(holding, seen)
+    if seen.refusal is not None:
+        return _never_ran(holding, now_seconds)
     if held.launched_seconds is None and seen.launched_seconds is not None:
         holding = _launched(holding, seen.launched_seconds)
     if held.phase is InstancePhase.ENDED and held.launched_seconds is None:
@@ -320,6 +322,25 @@ def _ended(holding: Holding, ended_seconds: float) -> Holding:
     return replace(
         holding,
         held=replace(held, phase=InstancePhase.ENDED, ended_seconds=ended_seconds),
+        termination=termination and _settled(termination, IntentState.DONE),
+    )
+
+
+def _never_ran(holding: Holding, now_seconds: float) -> Holding:
+    """Return the holding ended without a bill: its cloud refused the launch that it had taken."""
+    held, last, termination = holding.held, holding.last_line, holding.termination
+    if last is not None and last.kind is not EntryKind.CLOSE:
+        closed = replace(last, kind=EntryKind.CLOSE, minimum_billed_seconds=0)
+        holding = with_line(holding, closed)
+    ended_seconds = now_seconds if held.ended_seconds is None else held.ended_seconds
+    return replace(
+        holding,
+        held=replace(
+            holding.held,
+            phase=InstancePhase.ENDED,
+            launched_seconds=None,
+            ended_seconds=ended_seconds,
+        ),
         termination=termination and _settled(termination, IntentState.DONE),
     )
 

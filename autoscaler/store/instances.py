@@ -164,7 +164,11 @@ class Instances(ABC):
         return may_be_sent(holding, phase)
 
     def observe_cloud(
-        self, instance: str, seen: CloudInstance, now_seconds: float
+        self,
+        instance: str,
+        seen: CloudInstance,
+        now_seconds: float,
+        refuse: Refuse | None = None,
     ) -> HeldInstance:
         """Take over what the cloud says. The same news may come any number of times.
 
@@ -172,7 +176,8 @@ class Instances(ABC):
         that: what waits in a queue has none, and ends there without a bill. `TERMINATED` ends the
         instance and closes the bill at the cloud's time of end. The ledger follows the cloud
         alone: an instance whose launch was given up is billed if it is there after all, and
-        terminated.
+        terminated. A launch that the cloud took and refused later is not billed; `refuse` is then
+        as in `launch_failed`.
 
         Raises:
             Conflict: another cloud instance is known under this id.
@@ -182,7 +187,7 @@ class Instances(ABC):
         def take_over(holding: Holding) -> Holding:
             return seen_in_cloud(holding, seen, now_seconds)
 
-        return self._change_holding(instance, take_over).held
+        return self._change_holding(instance, take_over, refuse).held
 
     def reprice(self, instance: str, offer: Offer, now_seconds: float) -> bool:
         """Bill an instance at its offer's price of now, from now on. False if nothing changes.

@@ -119,6 +119,8 @@ class Register:
             launched_seconds = known.instance.launched_seconds
         elif launched_seconds is None and instance.state in _HAS_CAPACITY:
             launched_seconds = now_seconds
+        if instance.refusal is not None:  # it was taken for launched and never was
+            launched_seconds = None
         dated = replace(instance, launched_seconds=launched_seconds)
         if instance.state is not CloudState.TERMINATED:
             return dated

@@ -113,7 +113,7 @@ class Launching:
             is_decided = operation.status == compute_v1.Operation.Status.DONE.name
             is_late = self._clock.monotonic() >= until_seconds
             if is_decided or is_late or (seen is not None and seen.is_settled):
-                return self._registered(seen, request, sale, asked_seconds)
+                return self._registered(seen, request, sale, asked_seconds, is_decided)
             self._clock.sleep(self._patience.look_seconds)
             try:
                 operation = self._calls.operation(zone, operation.name)
@@ -168,9 +168,17 @@ class Launching:
             return None
 
     def _registered(
-        self, seen: Seen | None, request: LaunchRequest, sale: GcpSale, asked_seconds: float
+        self,
+        seen: Seen | None,
+        request: LaunchRequest,
+        sale: GcpSale,
+        asked_seconds: float,
+        is_decided: bool = False,
     ) -> CloudInstance:
-        """As it was seen; pending, or in its queue, from now on where it was not yet."""
+        """Return the instance as it was seen, or as pending or queued if it was not seen yet.
+
+        `is_decided` says that its operation has succeeded.
+        """
         tags = self._tags(request, sale)
         is_queued = sale.offer.purchase is Purchase.FLEX_START
         if seen is None:
@@ -181,9 +189,16 @@ class Launching:
                 state=CloudState.QUEUED if is_queued else CloudState.PENDING,
                 tags=tags,
                 launched_seconds=None if is_queued else asked_seconds,
+                is_decided=is_queued or is_decided,
             )
         else:
-            told = replace(seen.instance, token=request.token, offer=request.offer, tags=tags)
+            told = replace(
+                seen.instance,
+                token=request.token,
+                offer=request.offer,
+                tags=tags,
+                is_decided=is_decided or seen.instance.is_decided,
+            )
         return self._register.add(sale.scope, told, self._clock.now())
 
     def _wanted(self, request: LaunchRequest, sale: GcpSale, name: str) -> dict[str, Any]:

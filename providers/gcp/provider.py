@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import PermissionDenied, ProviderError
+from autoscaler.domain.errors import PermissionDenied, ProviderError, Unavailable
 from autoscaler.domain.instance import (
     CloudInstance,
     CloudState,
@@ -208,6 +208,14 @@ class GcpProvider(CloudProvider[PoolForm]):
             launched_seconds = past.launched_seconds
         if past.refusal is not None:
             _log.warning("%s never came to be: %s", instance.id, past.refusal)
+            if _was_refused_late(instance, past):
+                return replace(
+                    instance,
+                    state=CloudState.TERMINATED,
+                    launched_seconds=None,
+                    ended_seconds=now_seconds,
+                    refusal=past.refusal,
+                )
         ends = [now_seconds]
         if past.ended_seconds is not None:
             ends.append(past.ended_seconds)
@@ -219,3 +227,13 @@ class GcpProvider(CloudProvider[PoolForm]):
             launched_seconds=launched_seconds,
             ended_seconds=max(min(ends), launched_seconds or 0.0),
         )
+
+
+def _was_refused_late(instance: CloudInstance, past: Past) -> bool:
+    """Return whether an instance that counts as launched was refused its capacity after all.
+
+    An error without a rule, such as that of an insert which a deletion has cancelled, is no proof.
+    """
+    is_launched = instance.launched_seconds is not None
+    is_sure = past.launched_seconds is None and not isinstance(past.refusal, Unavailable)
+    return is_launched and not instance.is_decided and is_sure

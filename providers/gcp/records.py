@@ -12,10 +12,11 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from autoscaler.domain import errors
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.instance import CloudInstance, CloudState, Interruption
 
@@ -58,7 +59,7 @@ class Records:
 
     def keep_instances(self, instances: Iterable[CloudInstance]) -> None:
         """These and no others, from now on. What can't be written is told in the log."""
-        told = {one.id: json.dumps(asdict(one), sort_keys=True) for one in instances}
+        told = {one.id: _text(one) for one in instances}
         self._keep(_INSTANCE, told)
 
     def keep_notices(self, notices: Iterable[Interruption]) -> None:
@@ -104,5 +105,15 @@ class Records:
         return sqlite3.connect(self._path, timeout=10.0)
 
 
-def _instance(told: Mapping[str, object]) -> CloudInstance:
-    return CloudInstance(**{**told, "state": CloudState(str(told["state"]))})  # type: ignore[arg-type]
+def _text(instance: CloudInstance) -> str:
+    refusal = instance.refusal
+    told = asdict(replace(instance, refusal=None))
+    if refusal is not None:
+        told["refusal"] = [type(refusal).__name__, str(refusal)]
+    return json.dumps(told, sort_keys=True)
+
+
+def _instance(told: Mapping[str, Any]) -> CloudInstance:
+    kind, message = told.get("refusal") or ("", "")
+    refusal = getattr(errors, kind)(message) if kind else None
+    return CloudInstance(**{**told, "state": CloudState(told["state"]), "refusal": refusal})

@@ -101,6 +101,7 @@ def told_instance(told: Any, zone: str) -> Seen:
         launched_seconds = seconds_of(started) if started else None
         if told.status in _UNDECIDED:
             state, launched_seconds = CloudState.QUEUED, None
+    is_settled = told.status not in _UNDECIDED or told.status == _IN_QUEUE
     instance = CloudInstance(
         id=instance_id(zone, told.name),
         token=tags.get(TOKEN_TAG, ""),
@@ -108,12 +109,9 @@ def told_instance(told: Any, zone: str) -> Seen:
         state=state,
         tags=tags,
         launched_seconds=launched_seconds,
+        is_decided=is_settled or launched_seconds is None,
     )
-    return Seen(
-        instance,
-        is_settled=told.status not in _UNDECIDED or told.status == _IN_QUEUE,
-        is_at_rest=told.status in _AT_REST,
-    )
+    return Seen(instance, is_settled, is_at_rest=told.status in _AT_REST)
 
 
 def seconds_of(timestamp: str) -> float:

@@ -20,8 +20,10 @@ def opening(at_seconds: float, usd_per_hour: Decimal = PRICE, minimum: int = 0) 
     )
 
 
-def closing(at_seconds: float) -> LedgerEntry:
-    return LedgerEntry(EntryKind.CLOSE, "digits-0-1", "digits", "local-small", PRICE, at_seconds)
+def closing(at_seconds: float, minimum: int = 0) -> LedgerEntry:
+    return LedgerEntry(
+        EntryKind.CLOSE, "digits-0-1", "digits", "local-small", PRICE, at_seconds, minimum
+    )
 
 
 def transfer(at_seconds: float, usd: str) -> LedgerEntry:
@@ -70,7 +72,7 @@ def test_an_instance_that_runs_is_billed_to_now() -> None:
 
 def test_a_minimum_is_owed_from_the_first_moment() -> None:
     assert cost(opening(100.0, minimum=60), now_seconds=100.0) == Decimal("0.060")
-    assert cost(opening(100.0, minimum=60), closing(130.0)) == Decimal("0.060")
+    assert cost(opening(100.0, minimum=60), closing(130.0, 60)) == Decimal("0.060")
 
 
 def test_a_change_of_price_starts_no_second_anew() -> None:
@@ -82,7 +84,7 @@ def test_a_change_of_price_starts_no_second_anew() -> None:
 
 def test_a_minimum_is_owed_once_and_at_the_last_price() -> None:
     lines = (opening(100.0, minimum=60), closing(110.0), opening(110.0, PRICE * 2, 60))
-    assert cost(*lines, closing(120.0)) == Decimal("0.010") + Decimal("0.100")
+    assert cost(*lines, closing(120.0, 60)) == Decimal("0.010") + Decimal("0.100")
 
 
 def test_a_second_belongs_to_the_day_in_which_it_starts() -> None:
@@ -114,7 +116,11 @@ def test_the_first_end_stands() -> None:
 
 def test_what_is_opened_and_closed_at_once_costs_its_minimum() -> None:
     assert cost(opening(100.0), closing(100.0)) == 0
-    assert cost(opening(100.0, minimum=60), closing(100.0)) == Decimal("0.060")
+    assert cost(opening(100.0, minimum=60), closing(100.0, 60)) == Decimal("0.060")
+
+
+def test_an_instance_that_is_closed_without_a_minimum_never_ran_and_costs_nothing() -> None:
+    assert cost(opening(100.0, minimum=60), closing(100.0)) == 0
 
 
 def test_lines_that_contradict_each_other_are_refused() -> None:

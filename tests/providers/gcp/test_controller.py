@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from autoscaler.domain.instance import InstancePhase
+from autoscaler.ledger.ledger import Ledger
 from tests.fakes.gcp.server import FakeGcp
 from tests.providers.cloud.controlled import (
     WANTED,
@@ -13,7 +16,7 @@ from tests.providers.cloud.controlled import (
     ControllerOverCloud,
     comes_right_through_a_restart,
 )
-from tests.providers.gcp.cloud import GcpWorld
+from tests.providers.gcp.cloud import SMALL_SPOT, GcpWorld
 from tests.providers.gcp.ways import WAYS
 
 IN_SUITE = ("timeout after applying", "no capacity in the operation")
@@ -37,6 +40,32 @@ def world(fake: FakeGcp, tmp_path: Path) -> GceWorld:
 )
 def test_a_launch_that_fails_comes_right_through_a_restart(world: GceWorld, way: str) -> None:
     comes_right_through_a_restart(world, WAYS[way])
+
+
+def test_a_stockout_after_the_launch_is_unbilled_and_backs_the_offer_off(
+    world: GceWorld,
+) -> None:
+    """An insert may fail for lack of capacity after its operation was followed for long."""
+    world.gcp.project.provision_seconds = 60.0
+    world.gcp.project.capacity["g2-standard-4", "us-central1-a", "SPOT"] = 0
+    world.wish(world.job, 1, SMALL_SPOT)
+    world.until(lambda: SMALL_SPOT in world.store.capacity.refusals())
+    refusal = world.store.capacity.refusals()[SMALL_SPOT]
+    assert (refusal.error_kind, refusal.in_a_row) == ("InsufficientCapacity", 1)
+    assert "ZONE_RESOURCE_POOL_EXHAUSTED" in refusal.reason
+    assert 0 < refusal.until_seconds - world.clock.now() <= 15.0
+    (ended, *_) = world.store.instances.of_job(world.job, include_ended=True)
+    assert (ended.phase, ended.launched_seconds) == (InstancePhase.ENDED, None)
+    assert Ledger(world.store.ledger.entries()).total(world.clock.now() + 3600.0) == 0
+    world.restart()
+    world.until(lambda: world.store.capacity.refusals()[SMALL_SPOT].in_a_row == 3)
+    assert Ledger(world.store.ledger.entries()).total(world.clock.now()) < Decimal("0.1")
+    told = [event.kind for event in world.store.events.latest(world.job, limit=50)]
+    assert told.count("launch refused") == 3
+    assert not {"false starts", "instance lost", "order unfilled"} & set(told)
+    del world.gcp.project.capacity["g2-standard-4", "us-central1-a", "SPOT"]
+    world.until(lambda: len(world.training(world.job)) == 1)
+    assert SMALL_SPOT not in world.store.capacity.refusals()
 
 
 @pytest.mark.gcp

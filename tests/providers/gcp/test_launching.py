@@ -140,6 +140,10 @@ def test_a_launch_that_takes_long_is_pending_and_then_what_came_of_it(world: Gcp
     world.pass_time(60.0)
     states = {one.id: one.state for one in provider.instances()}
     assert states == {good.id: CloudState.RUNNING, bad.id: CloudState.TERMINATED}
+    for known in (provider, world.connect()):
+        refused = find(known, bad.id)
+        assert refused is not None and refused.launched_seconds is None
+        assert isinstance(refused.refusal, InsufficientCapacity)
 
 
 def test_without_its_operation_a_launch_is_known_by_lists(world: GcpWorld) -> None:
