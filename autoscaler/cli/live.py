@@ -71,7 +71,7 @@ def print_whole(view: RenderableType) -> None:
 def overview(jobs: Sequence[JobView], fleet: FleetView, now_seconds: float) -> RenderableType:
     """All jobs, each with its last decision."""
     if not jobs:
-        words = "no job is at work: castor status --all shows ended ones, castor submit runs one"
+        words = "no job runs: castor status --all shows ended jobs, castor submit starts one"
         return Group(Text(words, style="dim"), _fleet_line(fleet, now_seconds))
     parts: list[RenderableType] = [JobsTable(jobs, now_seconds), Text()]
     for job in jobs:

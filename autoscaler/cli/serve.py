@@ -9,23 +9,28 @@ from typer import Option
 
 from autoscaler.domain.training import Engine
 
-State = Annotated[Path | None, Option(envvar="CASTOR_STATE", help="Directory of all that lasts.")]
-Store = Annotated[str | None, Option(help="Another store than SQLite there: postgresql://...")]
-Host = Annotated[str, Option(help="Where to listen, and where instances find the controller.")]
-Port = Annotated[int, Option(help="0 takes a free one.")]
-Policy = Annotated[str, Option(help="Who plans.")]
-FleetPrice = Annotated[float | None, Option(help="What all instances together may cost an hour.")]
+State = Annotated[
+    Path | None,
+    Option(envvar="CASTOR_STATE", help="Directory of the store, logs and checkpoints."),
+]
+Store = Annotated[str | None, Option(help="URL of a database; by default SQLite in --state.")]
+Host = Annotated[str, Option(help="Address to listen on. Instances connect to it.")]
+Port = Annotated[int, Option(help="Port to listen on; 0: any free port.")]
+Policy = Annotated[str, Option(help="Policy that plans instances; see docs/simulator.md.")]
+FleetPrice = Annotated[
+    float | None, Option(help="Most dollars an hour for all instances together.")
+]
 FleetTotal = Annotated[
     str | None,
-    Option(help="What all jobs together may ever cost: 500, or none. Required with --pools."),
+    Option(help="Most dollars for all jobs, ever: 500, or none. Required with --pools."),
 ]
 JobTotal = Annotated[
     str | None,
-    Option(help="Budget of jobs that name none: 50, or none. With --pools 50 unless given."),
+    Option(help="Budget of a job that names none: 50, or none. Default with --pools: 50."),
 ]
 StudyTotal = Annotated[
     str | None,
-    Option(help="Budget of studies that name none: 200, or none. With --pools 200 unless given."),
+    Option(help="Budget of a study that names none: 200, or none. Default with --pools: 200."),
 ]
 Fleet = Annotated[
     Path | None, Option(help="Shares of users and agreed prices; see docs/economics.md.")
@@ -37,20 +42,26 @@ Pools = Annotated[
     ),
 ]
 Devices = Annotated[
-    str | None, Option(help="Cores of this machine to sell, as 0,1,2; without --pools all.")
+    str | None,
+    Option(help="Cores of this machine that jobs may use: 0,1,2. Default without --pools: all."),
 ]
 BootSeconds = Annotated[float, Option(help="Boot delay of local instances.")]
-CheckpointSeconds = Annotated[float, Option(help="Between checkpoints, where a job does not say.")]
-Lease = Annotated[str, Option(help="Instances that hear no controller for so long end.")]
+CheckpointSeconds = Annotated[
+    float, Option(help="Time between checkpoints of a job that names none.")
+]
+Lease = Annotated[
+    str, Option(help="An instance ends after this time without contact to the controller.")
+]
 Observe = Annotated[
-    bool, Option("--observe", help="Plan, price and tell; buy and give back nothing.")
+    bool, Option("--observe", help="Plan and show decisions only: launch and end no instance.")
 ]
 HowTrained = Annotated[
-    Engine | None, Option(help="How instances train together; quorum where torchft is installed.")
+    Engine | None,
+    Option(help="How instances train together. Default: quorum if torchft is installed."),
 ]
 Secrets = Annotated[
     list[Path] | None,
-    Option(help="A directory whose files jobs may name as secrets; repeat it for more."),
+    Option(help="Directory whose files jobs may name as secrets; may be repeated."),
 ]
 SecretVariables = Annotated[
     str | None, Option(help="Variables of `castor serve` that jobs may name as secrets: A,B.")
@@ -80,7 +91,10 @@ def serve(
     secret_variables: SecretVariables = None,
     parent: Parent = None,
 ) -> None:
-    """Run a controller: over this machine, or over pools in a cloud. Jobs go on without it."""
+    """Run the controller, on the cores of this machine or on pools in a cloud.
+
+    Jobs keep training when the controller stops.
+    """
     from autoscaler.cli.own_log import log_to_stderr
     from autoscaler.cli.serving import serve_settings, warn_without_torch
     from autoscaler.main import serve as run

@@ -289,7 +289,7 @@ def _why_nothing(facts: Facts, around: Surroundings) -> str:
         return f"{', '.join(offer.id for offer in permitted)} refused for now"
     if job.objective.budget_usd is not None:
         return "nothing that it may use now can be paid from what is left of its budget"
-    return "its bounds and the limits leave nothing that it can run on"
+    return "no room: the limits leave no instance that its bounds allow"
 
 
 def _what_is_unknown(job: JobSnapshot, supply: Supply) -> str:
@@ -315,8 +315,8 @@ def _lost(contest: Contest, around: Surroundings) -> str:
     theirs = _weighted(contest.rival_usd_per_second, contest.rival_weight)
     if contest.took_it:
         return (
-            f"{contest.rival} bids {theirs} for {noun} of `{contest.limit.name}`, worth {own} here"
+            f"{contest.rival} bids {theirs} for {noun} of `{contest.limit.name}`, this job {own}"
         )
     use = _use(around.supply.limits.index(contest.limit), around)
     beside = "" if contest.rival is None else f", {theirs} to {contest.rival}"
-    return f"no room: {use}; {noun} is worth {own} here{beside}"
+    return f"no room: {use}; {noun} is worth {own} to this job{beside}"

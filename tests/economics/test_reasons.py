@@ -107,7 +107,7 @@ def test_shrink_for_another_that_bids_more() -> None:
     contest = Contest(moment.limits[0], 0.21 / 3600, "digits", 0.42 / 3600, took_it=True)
     assert said(one, moment, ONE, contest) == (
         "shrink resnet 2 -> 1 x local-small: "
-        "digits bids $0.42/h for a device of `local devices`, worth $0.21/h here"
+        "digits bids $0.42/h for a device of `local devices`, this job $0.21/h"
     )
 
 
@@ -203,7 +203,7 @@ def test_hold_for_lack_of_room() -> None:
     contest = Contest(moment.limits[0], 0.1 / 3600, "digits", 0.2 / 3600)
     assert said(one, moment, contest=contest, used=2.0) == (
         "hold resnet at 2 x local-small: no room: local devices 2 of 2 in use; "
-        "a device is worth $0.10/h here, $0.20/h to digits"
+        "a device is worth $0.10/h to this job, $0.20/h to digits"
     )
 
 
@@ -259,7 +259,7 @@ def test_hold_what_nobody_offers_any_more() -> None:
         (
             {"instances": InstanceBounds(3, 4)},
             snapshot(limits=[devices(2)]),
-            "its bounds and the limits leave nothing that it can run on",
+            "no room: the limits leave no instance that its bounds allow",
         ),
     ],
 )
@@ -275,7 +275,7 @@ def test_wait_for_room() -> None:
     contest = Contest(moment.limits[0], 0.42 / 3600, "resnet", 0.6 / 3600)
     assert reason(facts_of(own, None), around, contest) == (
         "wait digits: no room: local devices 2 of 2 in use; "
-        "a device is worth $0.42/h here, $0.60/h to resnet"
+        "a device is worth $0.42/h to this job, $0.60/h to resnet"
     )
 
 

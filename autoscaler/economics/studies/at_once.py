@@ -102,7 +102,7 @@ def _for_deadline(stage: _Stage, goal: StudyGoal, most: int) -> AtOnce:
         )
     return AtOnce(
         most,
-        f"{most} at once are all that there is room for",
+        f"there is room for {most} at a time",
         stage.seconds(most, surely=False),
         goal.bid / most,
         shortfall,
@@ -120,7 +120,7 @@ def _for_time(stage: _Stage, goal: StudyGoal, most: int, at_hand: int) -> AtOnce
         time[best] - np.maximum(stage.mean_seconds / (count + 1), stage.longest_seconds)
     )
     text = (
-        f"{count} at once are all that there is room for"
+        f"there is room for {count} at a time"
         if count == most
         else f"{count} at once are best: one more saves {money(saves)} of time at "
         f"{per_hour(worth)}, its boot costs {money(stage.boot_usd)}"

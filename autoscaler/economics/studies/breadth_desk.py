@@ -68,7 +68,7 @@ class Desk:
         if trial not in self.finalists:
             self._left_usd -= self._usd(trial, trial.expected_work(self._terms.survival))
         size = self._supply.sizes[self._size(trial)]
-        reason = f"hold {trial.id} at {size}: only its pruner stops it (G4)"
+        reason = f"hold {trial.id} at {size}: a trial that trains is stopped by its pruner only"
         return AsyncDecision(trial.id, AsyncAction.HOLD, size, reason)
 
     def paused(self, trial: AsyncTrial) -> AsyncDecision | None:
@@ -84,7 +84,7 @@ class Desk:
         reason = (
             f"wait {trial.id}, paused: its next rung costs {money(usd)}; beyond the "
             f"{money(self.reserve_usd)} for finalists and what better ones need "
-            f"{money(max(self._spare_usd, 0.0))} is left (G5)"
+            f"{money(max(self._spare_usd, 0.0))} is left"
         )
         return AsyncDecision(trial.id, AsyncAction.PAUSE, None, reason)
 
@@ -115,7 +115,7 @@ class Desk:
                 trial,
                 size,
                 f"at {self._supply.sizes[held]} it would not reach {what} within "
-                f"{duration(deadline)} (G2)",
+                f"{duration(deadline)}",
             )
         return None
 
@@ -137,7 +137,7 @@ class Desk:
                 best = size
         if best is None or not self._take(trial, best):
             return None
-        return self._grow(trial, best, "what it grows by is paid for already (G2)")
+        return self._grow(trial, best, "what it grows by is paid for already")
 
     def started(self, trial: AsyncTrial) -> AsyncDecision:
         """G1: at the smallest size, if it can be of use (G3) and the money is there (G5)."""
@@ -150,17 +150,17 @@ class Desk:
             return _waits(
                 trial,
                 f"its first rung takes {duration(seconds)}, the deadline is in "
-                f"{duration(deadline)} (G3)",
+                f"{duration(deadline)}",
             )
         if offer in self._gathers:
-            return _waits(trial, f"what comes free is kept for {self._gathers[offer][1]} (G2)")
+            return _waits(trial, f"what comes free is kept for {self._gathers[offer][1]}")
         usd = self._usd_to_begin(trial, size, wait)
         if usd > self._left_usd + self._rounding_usd:
             return _waits(
                 trial,
                 f"it is likely to cost {money(usd)}; beyond the {money(self.reserve_usd)} for "
                 f"finalists and what trains already "
-                f"{money(max(self._left_usd, 0.0))} is left (G5)",
+                f"{money(max(self._left_usd, 0.0))} is left",
             )
         if not self._take(trial, size):
             return _waits(trial, "the limits leave no room for one more")
@@ -170,7 +170,7 @@ class Desk:
             trial.id,
             AsyncAction.START,
             chosen,
-            f"start {trial.id} on {chosen}: smallest size, breadth first (G1)",
+            f"start {trial.id} on {chosen}: smallest size, breadth first",
         )
 
     def release(self) -> tuple[tuple[str, int], ...]:

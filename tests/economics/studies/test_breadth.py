@@ -96,7 +96,7 @@ def test_a_resize_rests() -> None:
 def test_no_fresh_trial_that_comes_too_late() -> None:
     plan = plan_breadth([trial("new")], supply(), AsyncTerms(0.5, deadline_seconds=900.0))
     assert plan.decisions[0].action is AsyncAction.WAIT
-    assert "(G3)" in plan.decisions[0].reason
+    assert "the deadline is in" in plan.decisions[0].reason
 
 
 def test_money_is_kept_for_the_finalists() -> None:
@@ -106,7 +106,7 @@ def test_money_is_kept_for_the_finalists() -> None:
     plan = plan_breadth([held, trial("new")], supply(), terms)
     assert plan.reserve_usd == pytest.approx(4.0)
     assert plan.decisions[1].action is AsyncAction.WAIT
-    assert "(G5)" in plan.decisions[1].reason
+    assert "is left" in plan.decisions[1].reason
     rich = plan_breadth([held, trial("new")], supply(), AsyncTerms(0.5, budget_usd=6.7))
     assert rich.decisions[1].action is AsyncAction.START
 
@@ -122,7 +122,7 @@ def test_when_the_money_ends_the_others_pause_and_the_leader_goes_on() -> None:
     plan = plan_breadth([other, leader], supply(), AsyncTerms(0.5, budget_usd=4.5))
     paused, held = plan.decisions
     assert (paused.action, held.action) == (AsyncAction.PAUSE, AsyncAction.HOLD)
-    assert "(G5)" in paused.reason
+    assert "is left" in paused.reason
     assert plan.release == (("gpu", 1),)
 
 
