@@ -12,7 +12,6 @@ once it does.
 
 from __future__ import annotations
 
-import ctypes
 import importlib.machinery
 import importlib.util
 import os
@@ -25,8 +24,8 @@ from typing import NoReturn
 from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.training import Engine
 from autoscaler.lighthouse.order import LighthouseDirectory, LighthouseOrder
+from autoscaler.parent import end_with_parent
 
-_PR_SET_PDEATHSIG = 1
 _QUICK_DEATH_SECONDS = 1.0
 
 
@@ -74,9 +73,7 @@ def _start_server(order: LighthouseOrder) -> int:
     if server := os.fork():
         return server
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != supervisor:
-        os._exit(1)
+    end_with_parent(supervisor)
     if order.engine is Engine.RESTART:
         _serve_roster(order)
     else:

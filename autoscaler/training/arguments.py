@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import Dataset
 
 from autoscaler.training.learning_rate import rule_named
-from autoscaler.training.loader import Collate
+from autoscaler.training.loader import Collate, WorkerInit
 from autoscaler.training.state import Scheduler
 
 
@@ -38,6 +38,9 @@ class Script:
     seed: int
     checkpoint_directory: str | None
     state: MutableMapping[str, Any] | None = None
+    pin_memory: bool = False
+    prefetch_factor: int | None = None
+    worker_init_fn: WorkerInit | None = None
 
 
 def require_usable(script: Script) -> None:
@@ -118,7 +121,20 @@ def _require_numbers(script: Script) -> None:
         raise ValueError(f"max_grad_norm={most} must be above 0; leave it out to not clip")
     if script.num_workers < 0:
         raise ValueError(f"num_workers={script.num_workers} must be 0 or more")
+    _require_prefetch(script.prefetch_factor, script.num_workers)
     if not (script.warmup_epochs >= 0 and math.isfinite(script.warmup_epochs)):
         raise ValueError(f"warmup_epochs={script.warmup_epochs} must be 0 or more")
     if script.seed < 0:
         raise ValueError(f"seed={script.seed} must be 0 or more")
+
+
+def _require_prefetch(prefetch_factor: int | None, workers: int) -> None:
+    if prefetch_factor is None:
+        return
+    if prefetch_factor < 1:
+        raise ValueError(f"prefetch_factor={prefetch_factor} must be at least 1")
+    if workers == 0:
+        raise ValueError(
+            f"prefetch_factor={prefetch_factor} needs num_workers of 1 or more: without workers "
+            "nothing is fetched ahead"
+        )

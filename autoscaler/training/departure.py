@@ -62,6 +62,7 @@ class Departure:
             SystemExit: always, at the end.
         """
         parts = self._parts
+        parts.loader.close()
         try:
             self._schedule.save_last(everyone_leaves and parts.replica.decides)
             if parts.channel is not None:

@@ -1,91 +1,132 @@
-"""Examples of a dataset, micro-step by micro-step, in the order the sampler says."""
+"""Examples of a dataset, micro-step by micro-step, in the order that the plan says."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from autoscaler.parent import end_with_parent
 
 Indices = tuple[int, ...]
 Collate = Callable[[list[Any]], Any]
+# Yields without end what is expected after the indices that it is given.
+Expected = Callable[[Indices], Iterator[Indices]]
+WorkerInit = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderSettings:
+    """Arguments of `torch.utils.data.DataLoader` that a script may give, with its meanings."""
+
+    workers: int = 0
+    collate: Collate | None = None
+    pin_memory: bool = False
+    prefetch_factor: int | None = None
+    worker_init: WorkerInit | None = None
 
 
 class Loader:
     """Fetches the examples that are asked for; with workers, those expected next in advance.
 
-    Which examples come next is known until the membership or the batch changes: what workers
-    fetched ahead and is not what is asked for then is thrown away.
+    One DataLoader serves the whole session: its workers get lists of indices as they are planned.
+    Which examples come next is known until the membership or the batch changes. What workers
+    fetched ahead and is not asked for then is dropped; the workers live on.
     """
 
-    def __init__(
-        self,
-        dataset: Dataset[Any],
-        collate: Collate | None,
-        workers: int,
-    ) -> None:
+    def __init__(self, dataset: Dataset[Any], settings: LoaderSettings) -> None:
         self._dataset = dataset
-        self._collate = collate or default_collate
-        self._workers = workers
-        self._expected: Callable[[], Iterator[Indices]] = lambda: iter(())
-        self._ahead: Iterator[tuple[Indices, Any]] | None = None
+        self._settings = settings
+        self._expected: Expected = lambda after: iter(())
+        self._requests = _Requests()
+        self._batches: Iterator[Any] | None = None
 
-    def expect(self, expected: Callable[[], Iterator[Indices]]) -> None:
-        """Let workers fetch what `expected` yields when asked anew."""
+    def expect(self, expected: Expected) -> None:
+        """Let workers fetch what `expected` yields after the indices that were asked for."""
         self._expected = expected
 
     def close(self) -> None:
         """End the workers."""
-        self._ahead = None
+        batches, self._batches = self._batches, None
+        if self._settings.workers and batches is not None:
+            batches._shutdown_workers()  # type: ignore[attr-defined]
 
     def fetch(self, indices: Indices) -> Any:
-        """The examples at `indices`, collated."""
-        if self._workers == 0:
-            return self._collate([self._dataset[index] for index in indices])
-        if self._ahead is not None:
-            fetched, batch = next(self._ahead, ((), None))
-            if fetched == indices:
-                return batch
-            self._ahead = None
-        self._ahead = iter(self._new_ahead())
-        fetched, batch = next(self._ahead, ((), None))
-        if fetched == indices:
-            return batch
-        self._ahead = None
-        return self._collate([self._dataset[index] for index in indices])
+        """Return the examples at `indices`, collated.
 
-    def _new_ahead(self) -> DataLoader[Any]:
+        Raises:
+            Exception: what the dataset raised, also in a worker, with the worker's traceback.
+            RuntimeError: a worker was killed.
+        """
+        waiting = self._requests.waiting
+        if not waiting or waiting[0] != indices:
+            self._plan_anew(indices)
+        return self._next()
+
+    def _plan_anew(self, indices: Indices) -> None:
+        """Ask for `indices` and what follows them; drop what was asked for before."""
+        stale = len(self._requests.waiting)
+        self._requests.source = chain((indices,), self._expected(indices))
+        for _ in range(stale):
+            self._next()
+
+    def _next(self) -> Any:
+        if self._batches is None:
+            self._batches = iter(self._new_loader())
+        try:
+            return next(self._batches)
+        finally:
+            self._requests.waiting.popleft()
+
+    def _new_loader(self) -> DataLoader[Any]:
+        settings = self._settings
         return DataLoader(
-            _Indexed(self._dataset),
-            batch_sampler=_Expected(self._expected),
-            collate_fn=_CollateIndexed(self._collate),
-            num_workers=self._workers,
+            self._dataset,
+            batch_sampler=self._requests,
+            collate_fn=settings.collate,
+            num_workers=settings.workers,
+            pin_memory=settings.pin_memory,
+            prefetch_factor=settings.prefetch_factor,
+            worker_init_fn=_Init(settings.worker_init),
         )
 
 
-class _Indexed(Dataset[tuple[int, Any]]):
-    """A dataset that says which example it gives."""
+class _Requests(Sampler[list[int]]):
+    """Lists of indices for the DataLoader, which asks for one more with each that it gives.
 
-    def __init__(self, dataset: Dataset[Any]) -> None:
-        self._dataset = dataset
+    Without workers it asks for them one by one. `waiting` are those that it has not given yet.
+    """
 
-    def __getitem__(self, index: int) -> tuple[int, Any]:
-        return index, self._dataset[index]
-
-
-class _CollateIndexed:
-    def __init__(self, collate: Collate) -> None:
-        self._collate = collate
-
-    def __call__(self, pairs: Sequence[tuple[int, Any]]) -> tuple[Indices, Any]:
-        return tuple(index for index, _ in pairs), self._collate([item for _, item in pairs])
-
-
-class _Expected(Sampler[list[int]]):
-    """Batches of indices as they are expected now; read anew by each iteration."""
-
-    def __init__(self, expected: Callable[[], Iterator[Indices]]) -> None:
-        self._expected = expected
+    def __init__(self) -> None:
+        self.source: Iterator[Indices] = iter(())
+        self.waiting: deque[Indices] = deque()
 
     def __iter__(self) -> Iterator[list[int]]:
-        return (list(indices) for indices in self._expected())
+        return self
+
+    def __next__(self) -> list[int]:
+        indices = next(self.source)
+        self.waiting.append(indices)
+        return list(indices)
+
+
+class _Init:
+    """What a worker does first."""
+
+    def __init__(self, init: WorkerInit | None) -> None:
+        self._init = init
+
+    def __call__(self, worker: int) -> None:
+        parent = multiprocessing.parent_process()
+        # A worker holds its parent's sockets: peers of a killed rank would wait for their end.
+        # One that a fork server has forked ends some seconds later, as DataLoader has it.
+        if parent is not None and parent.pid == os.getppid():
+            end_with_parent(parent.pid)
+        if self._init is not None:
+            self._init(worker)

@@ -25,6 +25,7 @@ from autoscaler.training.channel import Channel
 from autoscaler.training.checkpoint import Checkpoints
 from autoscaler.training.claim import claim, claim_depot
 from autoscaler.training.crew import Crew
+from autoscaler.training.data import loader_of, sampler_of
 from autoscaler.training.depot import Depot
 from autoscaler.training.fingerprint import Fingerprint, require_equal
 from autoscaler.training.identity import fingerprint_of
@@ -36,7 +37,6 @@ from autoscaler.training.learning_rate import (
     rule_named,
 )
 from autoscaler.training.loader import Loader
-from autoscaler.training.orders import Order, Sequential, Shuffled
 from autoscaler.training.own_state import OwnState
 from autoscaler.training.peers import Peers, QuorumSettings
 from autoscaler.training.preconditioner import WARM_UP_STEPS, Preconditioner, is_adam
@@ -105,7 +105,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         script.scaler,
         OwnState(script.state),
     )
-    sampler = _sampler(script, bounds, state)
+    sampler = sampler_of(script, bounds, state)
     checkpoints = _checkpoints(script, setup, clock, channel)
     if checkpoints is not None:
         _restore(state, checkpoints)
@@ -131,7 +131,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         stepper=stepper,
         replica=replica,
         sampler=sampler,
-        loader=Loader(script.dataset, script.collate_fn, script.num_workers),
+        loader=loader_of(script),
         checkpoints=checkpoints,
         checkpoint_interval_seconds=(
             setup.checkpoint_interval_seconds if setup else _CHECKPOINT_SECONDS_ALONE
@@ -143,21 +143,6 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         parts.reporter = Reporter(channel, replica, stepper, state, checkpoints, bounds, clock)
         parts.reporter.engine = _engine(setup)
     return parts
-
-
-def _sampler(script: Script, bounds: BatchBounds, state: TrainingState) -> ElasticSampler:
-    return ElasticSampler(
-        _order(script, state),
-        least_share(script.model),
-        bounds.initial if script.drop_last else None,
-    )
-
-
-def _order(script: Script, state: TrainingState) -> Order:
-    examples = length_of(script.dataset)
-    if not script.shuffle:
-        return Sequential(examples)
-    return Shuffled(examples, script.seed, lambda: state.counters.first_keyed_pass)
 
 
 def _stepper(

@@ -17,9 +17,7 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.utils.data import Dataset
@@ -27,10 +25,10 @@ from torch.utils.data import Dataset
 from autoscaler.clock import Clock, SystemClock
 from autoscaler.training.arguments import Script
 from autoscaler.training.departure import Departure
-from autoscaler.training.loader import Collate, Indices
+from autoscaler.training.loader import Collate, WorkerInit
 from autoscaler.training.opening import Parts, open_parts
+from autoscaler.training.plan import Plan
 from autoscaler.training.rounds import Agreement
-from autoscaler.training.sampler import Share, share
 from autoscaler.training.saving import CheckpointSchedule
 from autoscaler.training.scaling import ScaledLosses, scaled_losses
 from autoscaler.training.state import Scheduler
@@ -51,6 +49,9 @@ def session(
     scaler: GradScaler | None = None,
     collate_fn: Collate | None = None,
     num_workers: int = 0,
+    pin_memory: bool = False,
+    prefetch_factor: int | None = None,
+    worker_init_fn: WorkerInit | None = None,
     max_grad_norm: float | None = None,
     warmup_epochs: float = 0.0,
     shuffle: bool = True,
@@ -73,7 +74,8 @@ def session(
         scheduler: stepped by the session, once for every `batch_size` useful examples.
         scaler: for half precision; the session scales, unscales and updates. `job.step` takes the
             loss as it is.
-        collate_fn, num_workers: as in `torch.utils.data.DataLoader`.
+        collate_fn, num_workers, pin_memory, prefetch_factor, worker_init_fn: as in
+            `torch.utils.data.DataLoader`. Workers live as long as the session.
         max_grad_norm: clip the norm of the step's gradient.
         warmup_epochs: for legw, at `batch_size`.
         shuffle: take each pass's examples in a random order, given by `seed`.
@@ -100,6 +102,9 @@ def session(
         scaler=scaler,
         collate_fn=collate_fn,
         num_workers=num_workers,
+        pin_memory=pin_memory,
+        prefetch_factor=prefetch_factor,
+        worker_init_fn=worker_init_fn,
         max_grad_norm=max_grad_norm,
         warmup_epochs=warmup_epochs,
         shuffle=shuffle,
@@ -149,7 +154,8 @@ class TrainingSession:
         self._step_began_seconds = 0.0
         self._schedule = CheckpointSchedule(parts, clock)
         self.departure = Departure(parts, self._schedule, watch)
-        parts.loader.expect(self._expected_indices)
+        self._steps = Plan(parts.sampler, parts.state, parts.replica)
+        parts.loader.expect(self._steps.expected)
 
     @property
     def progress_examples(self) -> float:
@@ -274,19 +280,14 @@ class TrainingSession:
 
     def _step_batches(self) -> Iterator[Any]:
         """The micro-steps of one step; `step` is called for each before the next is asked for."""
-        parts, counters = self._parts, self._parts.state.counters
-        agreement = parts.replica.agreement
+        parts = self._parts
         self._step_began_seconds = self._clock.monotonic()
-        indices = parts.sampler.take(counters.pass_index, counters.position, agreement.batch_total)
-        samples = parts.replica.samples_step(counters.step, len(indices))
-        alone = agreement.ranks == 1
-        own = self._own_share(indices, samples)
-        parts.stepper.begin(samples, alone)
-        self._step_examples, self._own_examples = len(indices), own.examples
+        step = self._steps.next_step()
+        parts.stepper.begin(step.samples, alone=parts.replica.agreement.ranks == 1)
+        own = step.own
+        self._step_examples, self._own_examples = step.examples, own.examples
         self._micro_steps = len(own.micro_steps)
-        self._next_place = parts.sampler.place_after(
-            counters.pass_index, counters.position, len(indices)
-        )
+        self._next_place = step.next_place
         last = len(own.micro_steps) - 1
         for number, (part, weight) in enumerate(zip(own.micro_steps, own.weights, strict=True)):
             parts.reducer.synchronises = number == last
@@ -294,13 +295,6 @@ class TrainingSession:
             yield parts.loader.fetch(part)
             if self._awaited is not None:
                 raise RuntimeError("job.step(loss) must be called for every batch of batches()")
-
-    def _own_share(self, indices: NDArray[np.int64], samples: bool) -> Share:
-        """This rank's part of a step; a lone rank splits it where gradient squares are taken."""
-        replica = self._parts.replica
-        ranks = replica.agreement.ranks
-        micro_steps = max(replica.batch.accumulation + 1, 2 if samples and ranks == 1 else 1)
-        return share(indices, replica.rank, ranks, micro_steps, replica.least_share)
 
     def _close_round(self, ends_epoch: bool) -> None:
         """What is done between rounds: times, checkpoint, report, and what the agent says."""
@@ -328,14 +322,3 @@ class TrainingSession:
             self._schedule.save(at_once=False)
         if agreement.we_leave:
             self.departure.leave(agreement.everyone_leaves)
-
-    def _expected_indices(self) -> Iterator[Indices]:
-        """The micro-steps to come if nothing changes, for workers that fetch ahead."""
-        parts, counters = self._parts, self._parts.state.counters
-        step, pass_index, position = counters.step, counters.pass_index, counters.position
-        while True:
-            indices = parts.sampler.take(pass_index, position, parts.replica.agreement.batch_total)
-            samples = parts.replica.samples_step(step, len(indices))
-            yield from self._own_share(indices, samples).micro_steps
-            step += 1
-            pass_index, position = parts.sampler.place_after(pass_index, position, len(indices))

@@ -41,6 +41,8 @@ def _refused(
         ("max_grad_norm=0 ", {"max_grad_norm": 0}),
         ("max_grad_norm=nan ", {"max_grad_norm": float("nan")}),
         ("num_workers=-1 ", {"num_workers": -1}),
+        ("prefetch_factor=2 needs num_workers", {"prefetch_factor": 2}),
+        ("prefetch_factor=0 ", {"prefetch_factor": 0, "num_workers": 1}),
         ("warmup_epochs=-0.5 ", {"warmup_epochs": -0.5}),
         ("batch_size=0 ", {"batch_size": 0}),
         ("seed=-1 ", {"seed": -1}),

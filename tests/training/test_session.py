@@ -401,9 +401,11 @@ def test_workers_know_which_steps_are_split(monkeypatch) -> None:
     """A lone rank splits those in which it takes gradient squares."""
     allow(monkeypatch, BatchSpec(10, 20, 20, adaptive=True))
     monkeypatch.setattr(SamplingBudget, "steps_per_sample", lambda *arguments: 2)
-    pools = []
-    new_ahead = Loader._new_ahead
-    monkeypatch.setattr(Loader, "_new_ahead", lambda self: pools.append(1) or new_ahead(self))
+    plans = []
+    plan_anew = Loader._plan_anew
+    monkeypatch.setattr(
+        Loader, "_plan_anew", lambda self, indices: plans.append(1) or plan_anew(self, indices)
+    )
     job, _ = opened(script(*_model(), Numbered(), batch_size=10, num_workers=1))
     sizes = []
     for inputs, _ in job.batches(epochs=1):
@@ -411,16 +413,7 @@ def test_workers_know_which_steps_are_split(monkeypatch) -> None:
         job.step(job.model(inputs).mean())
     job.finish()
     assert sizes == [5, 5, 10] * 5
-    assert len(pools) == 1
-
-
-def test_a_fetch_of_what_was_not_expected_starts_workers_once(monkeypatch) -> None:
-    loader = Loader(Numbered(), None, workers=1)
-    pools: list[Loader] = []
-    monkeypatch.setattr(Loader, "_new_ahead", lambda self: pools.append(self) or [((7,), "seven")])
-    assert loader.fetch((7,)) == "seven"
-    assert loader.fetch((1, 2))[1].tolist() == [1, 2]
-    assert len(pools) == 2
+    assert len(plans) == 1
 
 
 @pytest.mark.parametrize("adaptive", [True, False])

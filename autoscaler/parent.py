@@ -1,0 +1,20 @@
+"""Processes that end with the process that forked them, however that ends."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from typing import Final
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def end_with_parent(parent: int) -> None:
+    """Have Linux kill this process when `parent`, which has forked it, ends."""
+    if not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)

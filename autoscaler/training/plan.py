@@ -1,0 +1,59 @@
+"""The steps to come on this rank: their examples, its share, and where the next one begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from autoscaler.training.loader import Indices
+from autoscaler.training.replica import Replica
+from autoscaler.training.sampler import ElasticSampler, Share, share
+from autoscaler.training.state import TrainingState
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """One step as this rank takes it.
+
+    `examples` are those of all ranks; `samples`: gradient squares are taken; `next_place` is the
+    pass and the position at which the step after it begins.
+    """
+
+    examples: int
+    own: Share
+    samples: bool
+    next_place: tuple[int, int]
+
+
+class Plan:
+    """The steps of one rank, as the counters and what was agreed on determine them."""
+
+    def __init__(self, sampler: ElasticSampler, state: TrainingState, replica: Replica) -> None:
+        self._sampler = sampler
+        self._state = state
+        self._replica = replica
+
+    def next_step(self) -> PlannedStep:
+        """Return the step that the counters stand before."""
+        counters = self._state.counters
+        return self._step(counters.step, (counters.pass_index, counters.position))
+
+    def expected(self, after: Indices) -> Iterator[Indices]:
+        """Yield the micro-steps that follow `after`, one of the next step, if nothing changes."""
+        number, step = self._state.counters.step, self.next_step()
+        parts = step.own.micro_steps
+        yield from parts[parts.index(after) + 1 :] if after in parts else parts
+        while True:
+            number, step = number + 1, self._step(number + 1, step.next_place)
+            yield from step.own.micro_steps
+
+    def _step(self, number: int, place: tuple[int, int]) -> PlannedStep:
+        replica, agreement = self._replica, self._replica.agreement
+        indices = self._sampler.take(*place, agreement.batch_total)
+        samples = replica.samples_step(number, len(indices))
+        # A lone rank splits a step in which it takes gradient squares.
+        least_parts = 2 if samples and agreement.ranks == 1 else 1
+        micro_steps = max(replica.batch.accumulation + 1, least_parts)
+        own = share(indices, replica.rank, agreement.ranks, micro_steps, replica.least_share)
+        next_place = self._sampler.place_after(*place, len(indices))
+        return PlannedStep(len(indices), own, samples, next_place)
