@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from autoscaler.training.learning_rate import rule_named
 from autoscaler.training.loader import Collate, WorkerInit
@@ -81,15 +81,26 @@ def length_of(dataset: Dataset[Any]) -> int:
     """Return how many examples `dataset` has.
 
     Raises:
-        TypeError: it does not say.
+        TypeError: it can't be taken example by example; the message says what can be.
     """
-    try:
-        return len(dataset)  # type: ignore[arg-type]
-    except TypeError:
+    if hasattr(dataset, "load_state_dict") and isinstance(dataset, (DataLoader, IterableDataset)):
+        raise TypeError(
+            f"dataset: the state of a {type(dataset).__name__} belongs to one number of ranks and "
+            "workers, and an elastic job changes it: give its dataset, or a ShardedDataset "
+            "(autoscaler.training.shards)"
+        )
+    if isinstance(dataset, DataLoader):
+        raise TypeError(
+            "dataset: give the dataset of the DataLoader, and its arguments to session, which "
+            "deals its examples to ranks that come and go"
+        )
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise TypeError(
             "dataset: needs len() and indexing; an iterable dataset has no order in which each "
-            "example could be taken once while ranks come and go"
-        ) from None
+            "example could be taken once while ranks come and go: use a ShardedDataset "
+            "(autoscaler.training.shards)"
+        )
+    return len(dataset)
 
 
 def _require_model(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -7,6 +7,8 @@ from autoscaler.training.arguments import Script, least_share, length_of
 from autoscaler.training.loader import Loader, LoaderSettings
 from autoscaler.training.orders import Order, Sequential, Shuffled
 from autoscaler.training.sampler import ElasticSampler
+from autoscaler.training.shard_order import ShardOrder
+from autoscaler.training.shards import ShardedDataset
 from autoscaler.training.state import TrainingState
 
 
@@ -20,6 +22,9 @@ def sampler_of(script: Script, bounds: BatchBounds, state: TrainingState) -> Ela
 
 
 def _order(script: Script, state: TrainingState) -> Order:
+    if isinstance(script.dataset, ShardedDataset):
+        lengths, streams = script.dataset.lengths.tolist(), script.dataset.streams
+        return ShardOrder(lengths, streams, script.seed, script.shuffle)
     examples = length_of(script.dataset)
     if not script.shuffle:
         return Sequential(examples)

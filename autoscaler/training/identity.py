@@ -14,6 +14,7 @@ import torch
 
 from autoscaler.training.arguments import Script, length_of
 from autoscaler.training.fingerprint import Fingerprint
+from autoscaler.training.shards import ShardedDataset
 
 _HEX_DIGITS: Final = 12
 _LARGEST_EXACT: Final = 2**53
@@ -33,6 +34,7 @@ def fingerprint_of(script: Script) -> Fingerprint:
         script.scaler is not None and script.scaler.is_enabled(),
         type(script.optimizer).__qualname__,
         type(script.scheduler).__qualname__,
+        _shards_of(script.dataset),
     )
     return Fingerprint(
         seed=float(script.seed) if script.seed < _LARGEST_EXACT else _number(str(script.seed)),
@@ -42,6 +44,13 @@ def fingerprint_of(script: Script) -> Fingerprint:
         code=_number(*sorted(_digests(_sources(script)))),
         settings=_number(repr(settings)),
     )
+
+
+def _shards_of(dataset: object) -> object:
+    """Return what determines the order of examples in shards."""
+    if not isinstance(dataset, ShardedDataset):
+        return None
+    return dataset.streams, _number(dataset.lengths.tobytes().hex())
 
 
 def _sources(script: Script) -> set[Path]:

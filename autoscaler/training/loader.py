@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from autoscaler.parent import end_with_parent
+from autoscaler.training.pieces import collated, packed, split
+from autoscaler.training.shards import ShardedDataset
 
 Indices = tuple[int, ...]
 Collate = Callable[[list[Any]], Any]
@@ -44,7 +46,9 @@ class Loader:
         self._dataset = dataset
         self._settings = settings
         self._expected: Expected = lambda after: iter(())
-        self._requests = _Requests()
+        by_piece = isinstance(dataset, ShardedDataset) and settings.workers > 1
+        self._pieces = settings.workers if by_piece else 1
+        self._requests = _Requests(self._pieces)
         self._batches: Iterator[Any] | None = None
 
     def expect(self, expected: Expected) -> None:
@@ -79,19 +83,28 @@ class Loader:
     def _next(self) -> Any:
         if self._batches is None:
             self._batches = iter(self._new_loader())
-        try:
-            return next(self._batches)
-        finally:
-            self._requests.waiting.popleft()
+        found, errors = [], []
+        for _ in range(self._pieces):
+            try:
+                found.append(next(self._batches))
+            except Exception as error:  # the next pieces belong to the same batch
+                errors.append(error)
+        self._requests.waiting.popleft()
+        if errors:
+            raise errors[0]
+        if self._pieces == 1:
+            return found[0]
+        settings = self._settings
+        return collated(found, settings.collate or default_collate, settings.pin_memory)
 
     def _new_loader(self) -> DataLoader[Any]:
-        settings = self._settings
+        settings, is_whole = self._settings, self._pieces == 1
         return DataLoader(
             self._dataset,
             batch_sampler=self._requests,
-            collate_fn=settings.collate,
+            collate_fn=settings.collate if is_whole else packed,
             num_workers=settings.workers,
-            pin_memory=settings.pin_memory,
+            pin_memory=settings.pin_memory and is_whole,
             prefetch_factor=settings.prefetch_factor,
             worker_init_fn=_Init(settings.worker_init),
         )
@@ -101,19 +114,24 @@ class _Requests(Sampler[list[int]]):
     """Lists of indices for the DataLoader, which asks for one more with each that it gives.
 
     Without workers it asks for them one by one. `waiting` are those that it has not given yet.
+    Those of shards are asked for in pieces, of which each worker gets one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pieces: int) -> None:
         self.source: Iterator[Indices] = iter(())
         self.waiting: deque[Indices] = deque()
+        self._pieces = pieces
+        self._unasked: deque[list[int]] = deque()
 
     def __iter__(self) -> Iterator[list[int]]:
         return self
 
     def __next__(self) -> list[int]:
-        indices = next(self.source)
-        self.waiting.append(indices)
-        return list(indices)
+        if not self._unasked:
+            indices = next(self.source)
+            self.waiting.append(indices)
+            self._unasked.extend(split(indices, self._pieces))
+        return self._unasked.popleft()
 
 
 class _Init:

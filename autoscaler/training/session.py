@@ -65,7 +65,7 @@ def session(
     Args:
         model: on the device it is to train on; `job.model` is to be called in its place.
         optimizer: over the model's parameters, with the learning rate meant for `batch_size`.
-        dataset: with `len()` and indexing.
+        dataset: with `len()` and indexing, or a `ShardedDataset`.
         batch_size: examples in a step, over all devices. The job's file may allow more: then
             the batch grows while that buys progress.
         lr_rule: how the learning rate follows the batch: adascale (the default for SGD), sqrt

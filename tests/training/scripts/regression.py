@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import Dataset
 
 from autoscaler.training.session import session
+from autoscaler.training.shards import ShardedDataset
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "512"))
 EPOCHS = int(os.environ.get("EPOCHS", "20"))
@@ -37,6 +38,22 @@ class Lines(Dataset[tuple[torch.Tensor, torch.Tensor, int]]):
         return self.inputs[index], self.targets[index], index
 
 
+def dataset() -> Dataset[tuple[torch.Tensor, torch.Tensor, int]]:
+    """Return the lines, in shards of a generator each where SHARDS is set."""
+    lines, shards = Lines(), int(os.environ.get("SHARDS", "0"))
+    if not shards:
+        return lines
+    parts = [
+        range(EXAMPLES * part // shards, EXAMPLES * (part + 1) // shards) for part in range(shards)
+    ]
+    return ShardedDataset(
+        parts,
+        lambda part: (lines[index] for index in part),
+        lengths=[len(part) for part in parts],
+        streams=8,
+    )
+
+
 def main() -> None:
     torch.manual_seed(int(os.environ.get("SEED", "0")))
     width = int(os.environ.get("WIDTH", "1"))
@@ -49,7 +66,14 @@ def main() -> None:
         order += int(os.environ.get("LOCAL_RANK", "0"))
     with (
         open(path, "a") as trace,
-        session(model, optimizer, Lines(), batch_size=32, seed=order) as job,
+        session(
+            model,
+            optimizer,
+            dataset(),
+            batch_size=32,
+            seed=order,
+            num_workers=int(os.environ.get("WORKERS", "0")),
+        ) as job,
     ):
         state = job._parts.state
         for inputs, targets, indices in job.batches(epochs=EPOCHS):

@@ -1,0 +1,200 @@
+"""Datasets that lie in shards, each of which is read from its beginning to its end."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import Dataset
+
+Shard = TypeVar("Shard")
+Example = TypeVar("Example")
+
+# Batches whose examples are kept for the case that they are asked for again: those that a worker
+# has fetched ahead when the batch changes, or of a step that is repeated.
+_KEPT_BATCHES: Final = 4
+_STREAMS: Final = 64
+
+
+class ShardedDataset(Dataset[Example], Generic[Shard, Example]):
+    """Examples in shards that are read one after the other, such as files of records.
+
+    Each rank reads the shards of some streams. What stands before its first example of a shard
+    it skips.
+
+    Args:
+        shards: what `open` takes, such as paths; the same on all replicas.
+        open: returns the examples of a shard, always the same ones. They are skipped one by one,
+            unless it returns a sequence, which is indexed.
+        lengths: how many examples each shard has.
+        examples_per_pass: in place of `lengths`, where they are not known: each shard gives its
+            equal part of this in a pass. One that ends before starts again; of one that is longer
+            the rest is left out.
+        streams: how many shards are open at once over all ranks, one a stream. There should be at
+            least as many as ranks times workers.
+
+    Raises:
+        ValueError: an argument can't be used; the message names it.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        open: Callable[[Shard], Iterable[Example]],
+        *,
+        lengths: Sequence[int] | None = None,
+        examples_per_pass: int | None = None,
+        streams: int = _STREAMS,
+    ) -> None:
+        if streams < 1:
+            raise ValueError(f"streams={streams} must be at least 1")
+        self.lengths = _lengths(len(shards), lengths, examples_per_pass)
+        self.streams = streams
+        self._shards = shards
+        self._open = open
+        self._starts_again = lengths is None
+        self._ends = np.cumsum(self.lengths)
+        self._forget()
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, index: int) -> Example:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Example]:
+        """Return several examples; cheapest where those of a shard follow each other."""
+        if self._process != os.getpid():  # a worker may not read on from its parent's files
+            self._forget()
+        found: dict[int, Example] = {}
+        self._kept.append(found)
+        for index in indices:
+            found[index] = self._example(index)
+        return [found[index] for index in indices]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_readers": OrderedDict(), "_kept": deque(maxlen=_KEPT_BATCHES)}
+
+    def _forget(self) -> None:
+        self._process = os.getpid()
+        self._readers: OrderedDict[int, _Reader[Shard, Example]] = OrderedDict()
+        self._kept: deque[dict[int, Example]] = deque(maxlen=_KEPT_BATCHES)
+
+    def _example(self, index: int) -> Example:
+        shard = int(np.searchsorted(self._ends, index, side="right"))
+        offset = index - int(self._ends[shard] - self.lengths[shard])
+        reader = self._readers.get(shard)
+        if reader is None or not reader.reaches(offset):
+            for kept in self._kept:
+                if index in kept:
+                    return kept[index]
+            reader = self._new_reader(shard)
+        self._readers.move_to_end(shard)
+        example = reader.take(offset)
+        if offset + 1 == self.lengths[shard]:
+            self._readers.pop(shard).close()
+        return example
+
+    def _new_reader(self, shard: int) -> _Reader[Shard, Example]:
+        if shard in self._readers:
+            self._readers.pop(shard).close()
+        elif len(self._readers) >= self.streams:
+            self._readers.popitem(last=False)[1].close()
+        reader = _Reader(self._shards[shard], self._open, self._starts_again)
+        self._readers[shard] = reader
+        return reader
+
+
+class _Reader(Generic[Shard, Example]):
+    """An open shard. `starts_again`: after its last example it begins anew."""
+
+    def __init__(
+        self, shard: Shard, open: Callable[[Shard], Iterable[Example]], starts_again: bool
+    ) -> None:
+        self._shard = shard
+        self._open = open
+        self._starts_again = starts_again
+        self._next_offset = 0
+        self._begin()
+
+    def reaches(self, offset: int) -> bool:
+        """Return whether the example at `offset` can be taken without starting again."""
+        return self._sequence is not None or offset >= self._next_offset
+
+    def take(self, offset: int) -> Example:
+        """Return the example at `offset`, after those before it, which are skipped.
+
+        Raises:
+            ValueError: the shard has fewer examples than were declared.
+        """
+        if self._sequence is not None:
+            return self._indexed(self._sequence, offset)
+        while self._next_offset < offset:
+            self._next()
+        return self._next()
+
+    def close(self) -> None:
+        """Close what `open` returned, if it can be closed."""
+        for opened in (self._examples, self._opened):
+            close = getattr(opened, "close", None)
+            if callable(close):
+                close()
+
+    def _begin(self) -> None:
+        self._opened = self._open(self._shard)
+        is_sequence = hasattr(self._opened, "__getitem__") and hasattr(self._opened, "__len__")
+        self._sequence: Any = self._opened if is_sequence else None
+        self._examples: Iterator[Example] = iter(()) if is_sequence else iter(self._opened)
+
+    def _indexed(self, sequence: Sequence[Example], offset: int) -> Example:
+        length = len(sequence)
+        if length == 0 or (offset >= length and not self._starts_again):
+            raise self._too_short(length)
+        return sequence[offset % length]
+
+    def _next(self) -> Example:
+        for _ in range(2):
+            for example in self._examples:
+                self._next_offset += 1
+                return example
+            if not self._starts_again:
+                break
+            self.close()
+            self._begin()
+        raise self._too_short(self._next_offset)
+
+    def _too_short(self, examples: int) -> ValueError:
+        if self._starts_again:
+            return ValueError(f"shard {self._shard!r} has no examples")
+        return ValueError(
+            f"shard {self._shard!r} ends after {examples} examples, and `lengths` says that it "
+            "has more: correct `lengths`"
+        )
+
+
+def _lengths(
+    shards: int, lengths: Sequence[int] | None, examples_per_pass: int | None
+) -> NDArray[np.int64]:
+    """Return how many examples each shard gives in a pass."""
+    if shards == 0:
+        raise ValueError("shards: there are none")
+    if (lengths is None) == (examples_per_pass is None):
+        raise ValueError(
+            "lengths or examples_per_pass: one of them is needed; lengths where each shard's is "
+            "known, so that every example is taken once a pass"
+        )
+    if lengths is None:
+        assert examples_per_pass is not None
+        if examples_per_pass < 1:
+            raise ValueError(f"examples_per_pass={examples_per_pass} must be at least 1")
+        return np.diff(np.arange(shards + 1) * examples_per_pass // shards)
+    found = np.asarray(lengths, dtype=np.int64)
+    if found.shape != (shards,):
+        raise ValueError(f"lengths: {len(lengths)} of them for {shards} shards")
+    if found.min() < 0 or found.sum() < 1:
+        raise ValueError("lengths: none may be negative, and one must be above 0")
+    return found
