@@ -1,7 +1,7 @@
 """What the members of a job and its roster tell each other where torchft can't be had.
 
 Each message is one line of JSON. A member sends calls as long as it lives; each ask among them is
-answered by one order.
+answered by one order. At each change of who is there, every member gets a notice.
 """
 
 from __future__ import annotations
@@ -65,7 +65,14 @@ class Order:
     store: str = ""
 
 
-def line_of(message: Call | Order) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """The names of all who are there: members, and those who want to be."""
+
+    names: tuple[str, ...]
+
+
+def line_of(message: Call | Order | Notice) -> bytes:
     """The message as a line."""
     return json.dumps(asdict(message)).encode() + b"\n"
 
@@ -88,12 +95,14 @@ def call_from(line: bytes) -> Call:
     return Call(name=str(values["name"]), store=str(values["store"]), ask=ask)
 
 
-def order_from(line: bytes) -> Order:
-    """The order that a line is.
+def answer_from(line: bytes) -> Order | Notice:
+    """Return the order or the notice that a line of the server is.
 
     Raises:
-        ValueError, TypeError: it is none.
+        ValueError, KeyError, TypeError: it is neither.
     """
     values = json.loads(line)
+    if "names" in values:
+        return Notice(tuple(str(name) for name in values["names"]))
     kind, members = OrderKind(values.pop("kind")), tuple(values.pop("members"))
     return Order(kind=kind, members=members, **values)

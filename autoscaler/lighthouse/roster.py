@@ -38,6 +38,11 @@ class Roster:
         self._asks.pop(name, None)
         self._stores.pop(name, None)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All who are there: members, and those who want to be."""
+        return tuple(self._asks)
+
     def orders(self) -> Mapping[str, Order]:
         """The orders that can be given now, by member; whoever gets one has to ask again."""
         asks = {name: ask for name, ask in self._asks.items() if ask is not None}

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from contextlib import suppress
 
-from autoscaler.domain.roster import call_from, line_of
+from autoscaler.domain.roster import Notice, call_from, line_of
 from autoscaler.lighthouse.order import LighthouseOrder
 from autoscaler.lighthouse.roster import Roster
 
@@ -23,6 +23,7 @@ class RosterServer:
         self._order = order
         self._roster = Roster(incarnation=secrets.token_hex(4))
         self._writers: dict[str, asyncio.StreamWriter] = {}
+        self._noticed: dict[asyncio.StreamWriter, Notice] = {}
         self._is_open = False
 
     async def serve(self) -> None:
@@ -60,6 +61,7 @@ class RosterServer:
             del self._writers[name]
             self._roster.forget(name)
             self._answer()
+        self._noticed.pop(writer, None)
         writer.close()
 
     async def _next_line(self, reader: asyncio.StreamReader) -> bytes:
@@ -69,5 +71,10 @@ class RosterServer:
     def _answer(self) -> None:
         if not self._is_open:
             return
+        notice = Notice(self._roster.names)
+        for writer in self._writers.values():
+            if self._noticed.get(writer) != notice:
+                self._noticed[writer] = notice
+                writer.write(line_of(notice))
         for name, order in self._roster.orders().items():
             self._writers[name].write(line_of(order))

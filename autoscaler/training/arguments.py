@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, MutableMapping
+import os
+from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -16,6 +17,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from autoscaler.training.learning_rate import rule_named
 from autoscaler.training.loader import Collate, WorkerInit
 from autoscaler.training.state import Scheduler
+
+_ACROSS: Final = ("nccl", "gloo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class Script:
     pin_memory: bool = False
     prefetch_factor: int | None = None
     worker_init_fn: WorkerInit | None = None
+    across: str = "nccl"
 
 
 def require_usable(script: Script) -> None:
@@ -50,6 +54,10 @@ def require_usable(script: Script) -> None:
         TypeError, ValueError: the first argument that can't be used, by name, with the way out.
     """
     _require_model(script.model, script.optimizer)
+    devices = {parameter.device for parameter in script.model.parameters()}
+    require_own_device(devices, os.environ.get("LOCAL_RANK"))
+    if script.across not in _ACROSS:
+        raise ValueError(f"across={script.across!r} is not known: use {' or '.join(_ACROSS)}")
     if isinstance(script.optimizer, torch.optim.LBFGS):
         raise TypeError(
             "optimizer: LBFGS computes the loss several times a step, from a closure; a step of "
@@ -66,6 +74,30 @@ def require_usable(script: Script) -> None:
         rule_named(script.lr_rule)
     length_of(script.dataset)
     _require_numbers(script)
+
+
+def require_own_device(devices: Iterable[torch.device], local_rank: str | None) -> None:
+    """Check that a model lies on the one device of its rank.
+
+    Args:
+        devices: those of the model's parameters.
+        local_rank: the rank among those of its instance, where there is one.
+
+    Raises:
+        ValueError: it lies elsewhere.
+    """
+    device, *others = sorted(devices, key=str)
+    if others:
+        names = ", ".join(str(found) for found in (device, *others))
+        raise ValueError(
+            f"model: its parameters lie on several devices ({names}); each rank trains on one: "
+            "move all of them with model.to(device) before session"
+        )
+    if device.type == "cuda" and local_rank is not None and device.index != int(local_rank):
+        raise ValueError(
+            f"model: lies on {device} while this rank's device is cuda:{local_rank} (LOCAL_RANK): "
+            "call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) first, then model.cuda()"
+        )
 
 
 def least_share(model: nn.Module) -> int:

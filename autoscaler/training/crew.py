@@ -7,16 +7,24 @@ learn from it what was exchanged, and so do the same.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 
 from autoscaler.training.fingerprint import require_equal
+from autoscaler.training.instance import Instance
 from autoscaler.training.peers import Peers
 from autoscaler.training.reducer import Reducer
-from autoscaler.training.rounds import ROW_WIDTH, Membership, Row, decode, encode, oldest
+from autoscaler.training.rounds import (
+    ROW_WIDTH,
+    Membership,
+    Row,
+    decode,
+    encode,
+    oldest,
+    wants_forming,
+)
 from autoscaler.training.state import TrainingState
 
 # Members are in step with each other; only a joiner that still loads may take its time.
@@ -32,38 +40,60 @@ class Exchange:
     membership: Membership
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the ranks agree on at the end of a step.
+
+    `committed`: the gradients are whole. `users`: for each number that was given to `commit`,
+    how many instances gave a 1; empty where this instance trains alone. `ends_round`: a replica
+    asks for the round to end with this step.
+    """
+
+    committed: bool
+    users: tuple[float, ...] = ()
+    ends_round: bool = False
+
+
 class Crew:
-    """All ranks that train together now."""
+    """All ranks that train together now.
+
+    `is_interrupted` is asked on the leader in each step: whether the round should end with it.
+    """
 
     def __init__(
-        self,
-        quorum: Peers | None,
-        state: TrainingState,
-        device: torch.device,
-        owns_group: bool,
+        self, peers: Peers | None, state: TrainingState, instance: Instance | None = None
     ) -> None:
-        self._owns_group = owns_group
-        self._quorum = quorum
+        self._peers = peers
         self._state = state
-        self._device = device
-        self.local_ranks = dist.get_world_size() if dist.is_initialized() else 1
-        self.local_rank = dist.get_rank() if dist.is_initialized() else 0
+        self._instance = instance or Instance()
         self._membership = _ALONE
-        self._must_form = quorum is not None
+        self._must_form = peers is not None
+        self.is_interrupted: Callable[[], bool] = lambda: False
+
+    @property
+    def local_ranks(self) -> int:
+        """The number of ranks of this instance."""
+        return self._instance.ranks
+
+    @property
+    def local_rank(self) -> int:
+        """Our place among the ranks of this instance."""
+        return self._instance.rank
 
     @property
     def is_leader(self) -> bool:
         """We speak for our instance."""
-        return self.local_rank == 0
+        return self._instance.is_leader
 
-    def exchange(self, own_row: Callable[[], Row], keeps_membership: bool) -> Exchange:
-        """Open a round: agree on the membership, tell our row, learn the others'.
+    def exchange(self, own_row: Callable[[], Row]) -> Exchange:
+        """Open a round: tell our row, learn the others', and agree on the membership.
 
-        Blocks until it succeeds. `own_row` is asked once we are a member: a joiner has its
-        peers' state by then.
+        The membership is formed anew where a row says that the lighthouse hears others than the
+        members, after a failed step, after a leave, and by a joiner. Blocks until it succeeds.
+        `own_row` is asked once we are a member: a joiner has its peers' state by then.
         """
-        if self.is_leader and self._quorum is not None:
-            exchanged = self._exchange_as_leader(self._quorum, own_row, keeps_membership)
+        if self.is_leader and self._peers is not None:
+            exchanged = self._exchange_as_leader(self._peers, own_row)
         else:
             exchanged = Exchange((own_row(),), _ALONE)
         return self._share_in_instance(exchanged) if self.local_ranks > 1 else exchanged
@@ -75,7 +105,7 @@ class Crew:
             MismatchError: it may not; the others go on without it.
         """
         index, decider = exchange.membership.index, oldest(exchange.rows)
-        names = self._quorum.names if self._quorum is not None else ()
+        names = self._peers.names if self._peers is not None else ()
         own_name, other_name = (
             f"replica {names[place] if place < len(names) else place}"
             for place in (index, decider)
@@ -85,36 +115,39 @@ class Crew:
 
     def sum_in_instance(self, values: list[float]) -> list[float]:
         """Add numbers up over the ranks of this instance."""
-        if self.local_ranks == 1:
-            return values
-        tensor = torch.tensor(values, dtype=torch.float64, device=self._device)
-        dist.all_reduce(tensor)
-        return [float(value) for value in tensor]
+        return self._instance.sum(values)
 
     def share_buffers(self, is_source: bool) -> None:
         """Set the model's buffers to those of the instance that `is_source`, on all instances.
 
         Within an instance DDP gives the leader's to the other ranks before each forward pass.
         """
-        if self.is_leader and self._quorum is not None:
-            self._state.buffers.share(is_source, self._sum_over_quorum)
+        if self.is_leader and self._peers is not None:
+            self._state.buffers.share(is_source, self._sum_as_numbers)
 
-    def commit(self) -> bool:
-        """Whether every rank of the job has this step's gradients."""
-        whole = True
-        if self.is_leader and self._quorum is not None:
-            whole = self._quorum.commit()
-            self._must_form = self._must_form or not whole
-        if self.local_ranks == 1:
-            return whole
-        flag = torch.tensor([float(whole)], device=self._device)
-        dist.broadcast(flag, src=0)
-        return bool(flag.item())
+    def commit(self, used: Sequence[float] = ()) -> Verdict:
+        """Agree on whether every rank has this step's gradients, and on what goes with a step.
 
-    def announce_leave(self) -> None:
-        """Let the lighthouse forget us while we take part in the last round."""
-        if self.is_leader and self._quorum is not None and self._membership.replicas > 1:
-            self._quorum.announce_leave()
+        One sum of numbers over the instances and one broadcast in the instance; none where there
+        is no other. `used` are numbers to add up over the instances, equal on the ranks of one.
+        """
+        spans_instances = self._membership.replicas > 1
+        numbers = [1.0, 0.0, *(used if spans_instances else ())]
+        if self.is_leader:
+            numbers = self._commit_as_leader(numbers)
+        whole, interruptions, *users = self._instance.from_leader(numbers)
+        return Verdict(whole > 0, tuple(users), interruptions > 0)
+
+    def expect_leave(self, is_ours: bool) -> None:
+        """Take the present round for one at whose end a member leaves, maybe we.
+
+        The lighthouse is let forget the member meanwhile; the others form anew after it.
+        """
+        if self.is_leader and self._peers is not None and self._membership.replicas > 1:
+            self._must_form = True
+            self._peers.expect_leave()
+            if is_ours:
+                self._peers.announce_leave()
 
     def leave(self, reducer: Reducer) -> None:
         """Be part of it no more, and leave nothing behind that could spoil the process's end.
@@ -122,67 +155,83 @@ class Crew:
         The ranks of an instance go together: one that is still busy would take the others' end
         for a failure.
         """
-        if self._quorum is not None:
-            self._quorum.leave()
-        if self.local_ranks > 1:
-            with contextlib.suppress(RuntimeError):
-                dist.barrier()
+        if self._peers is not None:
+            self._peers.leave()
+        with contextlib.suppress(RuntimeError):
+            self._instance.barrier()
         self._close(reducer)
 
     def abandon(self, reducer: Reducer) -> None:
         """As `leave`, without waiting for the other ranks of the instance."""
-        if self._quorum is not None:
-            self._quorum.leave()
+        if self._peers is not None:
+            self._peers.leave()
         self._close(reducer)
-
-    def _sum_over_quorum(self, tensor: torch.Tensor) -> bool:
-        assert self._quorum is not None
-        self._quorum.all_reduce(tensor, _EXCHANGE_SECONDS)
-        return not self._quorum.has_failed
 
     def _close(self, reducer: Reducer) -> None:
         reducer.close()
-        if self._owns_group:
-            dist.destroy_process_group()
+        self._instance.close()
 
-    def _exchange_as_leader(
-        self, quorum: Peers, own_row: Callable[[], Row], keeps_membership: bool
-    ) -> Exchange:
+    def _sum_as_numbers(self, tensor: torch.Tensor) -> bool:
+        """Sum `tensor` over the instances, in place, by way of the CPU; whether it holds."""
+        assert self._peers is not None
+        numbers = tensor.cpu()
+        holds = self._peers.sums.numbers(numbers, _EXCHANGE_SECONDS)
+        tensor.copy_(numbers)
+        return holds
+
+    def _commit_as_leader(self, numbers: list[float]) -> list[float]:
+        peers = self._peers
+        sees_change = peers is not None and peers.sees_change
+        interruption = float(sees_change or self.is_interrupted())
+        told = torch.tensor([interruption, *numbers[2:]], dtype=torch.float64)
+        whole = True
+        if peers is not None:
+            peers.sums.numbers(told)
+            whole = peers.commit()
+            self._must_form = self._must_form or not whole
+        return [float(whole), *told.tolist()]
+
+    def _exchange_as_leader(self, peers: Peers, own_row: Callable[[], Row]) -> Exchange:
         healed = changed = False
+        has_formed = False
         while True:
-            if self._must_form or not keeps_membership:
-                self._membership = quorum.form(self._state.counters.step)
+            if self._must_form:
+                self._membership = peers.form(self._state.counters.step)
                 healed = healed or self._membership.healed
                 changed = changed or self._membership.changed
-            table = torch.zeros(
-                (self._membership.replicas, ROW_WIDTH), dtype=torch.float64, device=self._device
-            )
-            numbers = encode(own_row())
-            table[self._membership.index] = torch.tensor(numbers, dtype=torch.float64)
-            quorum.all_reduce(table, None if changed else _EXCHANGE_SECONDS)
-            if not quorum.has_failed:
-                self._must_form = False
-                membership = Membership(
-                    self._membership.replicas, self._membership.index, healed, changed
-                )
-                return Exchange(tuple(decode(line) for line in table.tolist()), membership)
-            quorum.commit()
-            self._must_form = True
+                has_formed = True
+            rows = self._exchange_rows(peers, own_row(), None if changed else _EXCHANGE_SECONDS)
+            self._must_form = rows is None or (wants_forming(rows) and not has_formed)
+            if rows is None:
+                peers.commit()
+            elif not self._must_form:
+                replicas, index = self._membership.replicas, self._membership.index
+                return Exchange(rows, Membership(replicas, index, healed, changed))
+
+    def _exchange_rows(
+        self, peers: Peers, own_row: Row, timeout_seconds: float | None
+    ) -> tuple[Row, ...] | None:
+        """The rows of all members, or None if a member does not answer."""
+        table = torch.zeros((self._membership.replicas, ROW_WIDTH), dtype=torch.float64)
+        table[self._membership.index] = torch.tensor(encode(own_row), dtype=torch.float64)
+        if not peers.sums.numbers(table, timeout_seconds):
+            return None
+        return tuple(decode(line) for line in table.tolist())
 
     def _share_in_instance(self, exchanged: Exchange) -> Exchange:
-        membership = exchanged.membership
-        header = torch.tensor(
-            [membership.replicas, membership.index, membership.healed, membership.changed],
-            dtype=torch.float64,
-            device=self._device,
+        own = exchanged.membership
+        header = [own.replicas, own.index, own.healed, own.changed]
+        replicas, index, healed, changed = (
+            int(value) for value in self._instance.from_leader([float(value) for value in header])
         )
-        dist.broadcast(header, src=0)
-        replicas, index, healed, changed = (int(value) for value in header)
-        table = torch.zeros((replicas, ROW_WIDTH), dtype=torch.float64, device=self._device)
+        table = [0.0] * (replicas * ROW_WIDTH)
         if self.is_leader:
-            table.copy_(torch.tensor([encode(row) for row in exchanged.rows], dtype=torch.float64))
-        dist.broadcast(table, src=0)
+            table = [number for row in exchanged.rows for number in encode(row)]
+        table = self._instance.from_leader(table)
         if healed:
-            self._state.broadcast_in_instance()
-        rows = tuple(decode(numbers) for numbers in table.tolist())
-        return Exchange(rows, Membership(replicas, index, bool(healed), bool(changed)))
+            self._state.broadcast_in_instance(self._instance)
+        rows = tuple(
+            decode(table[place * ROW_WIDTH : (place + 1) * ROW_WIDTH]) for place in range(replicas)
+        )
+        self._membership = Membership(replicas, index, bool(healed), bool(changed))
+        return Exchange(rows, self._membership)

@@ -32,6 +32,7 @@ def fingerprint_of(script: Script) -> Fingerprint:
         script.shuffle,
         script.drop_last,
         script.scaler is not None and script.scaler.is_enabled(),
+        script.across,
         type(script.optimizer).__qualname__,
         type(script.scheduler).__qualname__,
         _shards_of(script.dataset),

@@ -23,6 +23,7 @@ from torch.distributed.elastic.rendezvous import (
     rendezvous_handler_registry,
 )
 
+from autoscaler.training.nccl import keep_process_at_nccl_errors
 from autoscaler.training.ports import bound_store
 
 _ADDRESS = "127.0.0.1"
@@ -79,6 +80,7 @@ def main() -> None:
     """
     ranks, *command = sys.argv[1:]
     rendezvous_handler_registry.register(_BACKEND, LoopbackRendezvous)
+    keep_process_at_nccl_errors(os.environ)
     is_one = ranks == "1"
     if not is_one:
         os.environ["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"] = RANK_PREFIX

@@ -7,12 +7,11 @@ import os
 import warnings
 import zlib
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import torch
-import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CheckpointError, ProviderError
@@ -29,6 +28,7 @@ from autoscaler.training.data import loader_of, sampler_of
 from autoscaler.training.depot import Depot
 from autoscaler.training.fingerprint import Fingerprint, require_equal
 from autoscaler.training.identity import fingerprint_of
+from autoscaler.training.instance import Instance, join_instance
 from autoscaler.training.learning_rate import (
     NO_RULE,
     RULES,
@@ -48,6 +48,7 @@ from autoscaler.training.sampler import ElasticSampler
 from autoscaler.training.state import Counters, TrainingState
 from autoscaler.training.stepper import Stepper, StepSettings
 from autoscaler.training.watch import Watch, present_watch
+from autoscaler.training.world import FormGradients, gradients_of
 
 _log = logging.getLogger(__name__)
 
@@ -94,8 +95,8 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     channel = Channel(socket, clock) if socket and local_rank == 0 else None
     if device.type == "cpu":
         _pin_to_own_core(local_rank)
-    owns_group = _join_instance(device, under_castor=socket is not None)
-    setup = _shared(channel.setup() if channel else None)
+    instance = join_instance(device, under_castor=socket is not None)
+    setup = instance.value_from_leader(channel.setup() if channel else None)
     bounds = _bounds(script, setup.batch if setup else BatchSpec())
     state = TrainingState(
         script.model,
@@ -108,22 +109,23 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     sampler = sampler_of(script, bounds, state)
     checkpoints = _checkpoints(script, setup, clock, channel)
     if checkpoints is not None:
-        _restore(state, checkpoints)
+        _restore(state, checkpoints, instance)
     peers = None
     if setup is not None and channel is not None and checkpoints is not None:
-        peers = _peers(setup, checkpoints, state, device, clock)
-    crew = Crew(peers, state, device, owns_group)
+        peers = _peers(setup, checkpoints, state, _form_gradients(script, setup), clock)
+    crew = Crew(peers, state, instance)
     reducer = Reducer(
         script.model,
         clock,
-        peers.all_reduce if peers else None,
+        peers.sums.gradients if peers else None,
         Preconditioner(script.optimizer),
     )
     stepper = _stepper(script, bounds, sampler.examples, state, crew, reducer)
-    settings = _replica_settings(setup, bounds, script)
+    settings = _replica_settings(setup, bounds, script, instance)
     replica = Replica(settings, state, crew, stepper, reducer, clock)
     if peers is not None:
         replica.sees_lighthouse = lambda: peers.is_lighthouse_there
+        replica.sees_change = lambda: peers.sees_change
     parts = Parts(
         state=state,
         crew=crew,
@@ -215,30 +217,6 @@ def _pin_to_own_core(local_rank: int) -> None:
         torch.set_num_threads(1)
 
 
-def _join_instance(device: torch.device, under_castor: bool) -> bool:
-    """Make a process group of the ranks of this instance, or of this rank alone.
-
-    Returns whether there is one that is ours to end: not if the script made its own.
-    """
-    if dist.is_initialized():
-        return False
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        dist.init_process_group(backend)
-    elif under_castor:
-        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
-    return dist.is_initialized()
-
-
-def _shared(setup: TrainingSetup | None) -> TrainingSetup | None:
-    """The leader's setup, on every rank of the instance."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        return setup
-    message = [setup]
-    dist.broadcast_object_list(message, src=0)
-    return message[0]
-
-
 def _checkpoints(
     script: Script, setup: TrainingSetup | None, clock: Clock, channel: Channel | None
 ) -> Checkpoints | None:
@@ -286,17 +264,13 @@ def _depot(setup: TrainingSetup, watch: Watch | None, meter: Meter | None) -> De
         raise CheckpointError(str(error)) from error
 
 
-def _restore(state: TrainingState, checkpoints: Checkpoints) -> None:
+def _restore(state: TrainingState, checkpoints: Checkpoints, instance: Instance) -> None:
     """Start from the newest whole checkpoint, if there is one; the leader says which."""
-    several = dist.is_initialized() and dist.get_world_size() > 1
     found = None
-    if not several or dist.get_rank() == 0:
+    if instance.is_leader:
         checkpoints.remove_abandoned()
         found = checkpoints.newest()
-    if several:
-        message = [found]
-        dist.broadcast_object_list(message, src=0)
-        found = message[0]
+    found = instance.value_from_leader(found)
     if found is not None:
         state.restore(checkpoints, found)
         state.counters.skipped_in_a_row = 0  # a resumed job gets all its tries
@@ -313,7 +287,7 @@ def _peers(
     setup: TrainingSetup,
     checkpoints: Checkpoints,
     state: TrainingState,
-    device: torch.device,
+    form_gradients: FormGradients,
     clock: Clock,
 ) -> Peers | None:
     if setup.lighthouse is None:
@@ -325,9 +299,10 @@ def _peers(
         peer_token=setup.peer_token,
         heartbeat_timeout_seconds=setup.heartbeat_timeout_seconds,
         collective_timeout_seconds=setup.collective_timeout_seconds,
+        form_gradients=form_gradients,
     )
     if _engine(setup) is Engine.RESTART:
-        return RestartQuorum(settings, clock, device, state, checkpoints)
+        return RestartQuorum(settings, clock, state, checkpoints)
     try:
         # torchft is there on x86-64 Linux only, and a script that runs alone does not need it.
         from autoscaler.training.quorum import Quorum
@@ -338,26 +313,30 @@ def _peers(
             "--engine restart"
         ) from error
     state.replica = setup.replica
-    return Quorum(settings, clock, device, state.load_state_dict, state.state_dict)
+    return Quorum(settings, clock, state.load_state_dict, state.state_dict)
 
 
-def _fingerprint_of_instance(script: Script) -> Fingerprint:
+def _form_gradients(script: Script, setup: TrainingSetup) -> FormGradients:
+    """Return how gradients cross instances."""
+    device = next(script.model.parameters()).device
+    timeout = timedelta(seconds=setup.collective_timeout_seconds)
+    return gradients_of(device, script.across, timeout)
+
+
+def _fingerprint_of_instance(script: Script, instance: Instance) -> Fingerprint:
     """Return the fingerprint of this rank, which must be that of all ranks of the instance.
 
     Raises:
         MismatchError: it is not.
     """
     own = fingerprint_of(script)
-    if dist.is_initialized() and dist.get_world_size() > 1:
-        gathered = [own] * dist.get_world_size()
-        dist.all_gather_object(gathered, own)
-        for rank, other in enumerate(gathered):
-            require_equal(own, other, f"rank {dist.get_rank()}", f"rank {rank} of its instance")
+    for rank, other in enumerate(instance.values(own)):
+        require_equal(own, other, f"rank {instance.rank}", f"rank {rank} of its instance")
     return own
 
 
 def _replica_settings(
-    setup: TrainingSetup | None, bounds: BatchBounds, script: Script
+    setup: TrainingSetup | None, bounds: BatchBounds, script: Script, instance: Instance
 ) -> ReplicaSettings:
     kind = setup.device_kind if setup else "own"
     # A roster is told who leaves; torchft's lighthouse has to miss the heartbeats.
@@ -369,5 +348,5 @@ def _replica_settings(
         farewell_seconds=setup.heartbeat_timeout_seconds if setup and not is_told else 0.0,
         warm_up_steps=WARM_UP_STEPS if is_adam(script.optimizer) else 0,
         least_share=least_share(script.model),
-        fingerprint=_fingerprint_of_instance(script),
+        fingerprint=_fingerprint_of_instance(script, instance),
     )

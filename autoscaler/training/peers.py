@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
-
 from autoscaler.training.rounds import Membership
+from autoscaler.training.sums import Sums
+from autoscaler.training.world import FormGradients
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumSettings:
-    """Where the lighthouse is, who we are, and which address our ports may use."""
+    """Where the lighthouse is, who we are, which address our ports may use, and how gradients
+    cross instances."""
 
     lighthouse: str
     replica: str
@@ -20,14 +21,26 @@ class QuorumSettings:
     peer_token: str
     heartbeat_timeout_seconds: float
     collective_timeout_seconds: float
+    form_gradients: FormGradients
 
 
 class Peers(Protocol):
-    """The instances that train together now. Not thread-safe; used by the leader only."""
+    """The instances that train together now. Not thread-safe; used by the leader only.
+
+    `form` alone speaks to the lighthouse. Between two calls a thread hears from it who is there.
+    """
+
+    sums: Sums
+    """Sums over the instances of the membership that was formed last."""
 
     @property
     def is_lighthouse_there(self) -> bool:
         """The lighthouse can be reached."""
+        ...
+
+    @property
+    def sees_change(self) -> bool:
+        """The lighthouse hears others than the members: somebody joins, or is lost."""
         ...
 
     @property
@@ -39,26 +52,21 @@ class Peers(Protocol):
         """Agree on who takes part from step `step` on. Blocks; who is behind returns with the
         state of the others loaded.
 
-        While the lighthouse is away, members whose peers all answer keep the membership they
-        have.
+        All members form together, once one of them has seen a change or a sum has failed. While
+        the lighthouse is away, members whose peers all answer keep the membership they have.
         """
-        ...
-
-    def all_reduce(self, tensor: torch.Tensor, timeout_seconds: float | None = None) -> None:
-        """Sum `tensor` over the instances, in place.
-
-        After a failure `has_failed` until the next `form`: the step can't be committed, what
-        `tensor` holds is of no use, and further calls do nothing.
-        """
-        ...
-
-    @property
-    def has_failed(self) -> bool:
-        """A collective has failed since `form`."""
         ...
 
     def commit(self) -> bool:
-        """Whether this step's gradients are whole. False: throw them away and `form` again."""
+        """Whether this step's sums are whole. False: throw them away and `form` again.
+
+        The verdict is this instance's own. An instance that has lost a step which another one
+        has committed gets the state of that one at the next `form`.
+        """
+        ...
+
+    def expect_leave(self) -> None:
+        """A member leaves before the next `form`: that it is not heard any more is no loss."""
         ...
 
     def announce_leave(self) -> None:

@@ -9,7 +9,7 @@ examples beforehand, so a plain sum is the mean over the step, however uneven th
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from autoscaler.clock import Clock
 from autoscaler.training.buckets import layout_of, placed
 from autoscaler.training.preconditioner import Preconditioner
 from autoscaler.training.squares import SampledSquares, Squares
+from autoscaler.training.world import PendingSum
 
 
 class Reducer:
@@ -32,10 +33,10 @@ class Reducer:
         self,
         model: nn.Module,
         clock: Clock,
-        sum_over_quorum: Callable[[Tensor], None] | None,
+        sum_over_instances: Callable[[Tensor], PendingSum] | None,
         preconditioner: Preconditioner,
     ) -> None:
-        self._sum_over_quorum = sum_over_quorum
+        self._sum_over_instances = sum_over_instances
         self._squares = Squares(preconditioner)
         self._local_ranks = dist.get_world_size() if dist.is_initialized() else 1
         self._waits = _Timer(clock)
@@ -77,21 +78,21 @@ class Reducer:
         if isinstance(self.model, DistributedDataParallel):
             self.model.require_backward_grad_sync = value
 
-    def take_gradients_of_others(self) -> None:
+    def used(self) -> list[float]:
+        """Return for each trained parameter 1 if a rank of this instance has used it, else 0."""
+        return [float(parameter.grad is not None) for parameter in self._trained]
+
+    def take_gradients_of_others(self, users: Sequence[float]) -> None:
         """Give parameters that only other instances have used in this step their summed gradient.
 
         DDP leaves the gradient of a parameter that no rank of its own instance has used away.
         The optimizer would then move that parameter on the other instances only.
+
+        Args:
+            users: for each trained parameter, how many instances have used it; empty where no
+                other instance takes part.
         """
-        if not self.spans_instances:
-            return
-        used = [float(parameter.grad is not None) for parameter in self._trained]
-        users = torch.tensor(used, device=self._device)
-        if self._sum_over_quorum is not None:
-            self._sum_over_quorum(users)
-        if self._local_ranks > 1:
-            dist.broadcast(users, src=0)
-        for parameter, count in zip(self._trained, users.tolist(), strict=True):
+        for parameter, count in zip(self._trained, users, strict=False):
             if parameter.grad is None and count > 0:
                 parameter.grad = self._summed_gradient(parameter)
 
@@ -139,18 +140,18 @@ class Reducer:
             if self._local_ranks > 1 and not self.spans_instances:
                 dist.all_reduce(buffer)
             elif self.spans_instances:
-                self._sum_over_instances(buffer)
+                self._sum_through_leader(buffer)
         if self.spans_instances:
             self._note_gradients(bucket)
         if self.sample is not None:
             self.sample.add_big(self._square_of_bucket(bucket))
         return buffer
 
-    def _sum_over_instances(self, buffer: Tensor) -> None:
+    def _sum_through_leader(self, buffer: Tensor) -> None:
         if self._local_ranks > 1:
             dist.reduce(buffer, dst=0)
-        if self._sum_over_quorum is not None:
-            self._sum_over_quorum(buffer)
+        if self._sum_over_instances is not None:
+            self._sum_over_instances(buffer).wait()
         if self._local_ranks > 1:
             dist.broadcast(buffer, src=0)
 

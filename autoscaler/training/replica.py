@@ -13,11 +13,19 @@ from autoscaler.training.crew import Crew, Exchange
 from autoscaler.training.fingerprint import Fingerprint
 from autoscaler.training.noise import GradientSquares
 from autoscaler.training.reducer import Reducer
-from autoscaler.training.rounds import Agreement, Row, agree, combined_squares, observation
+from autoscaler.training.rounds import (
+    ROUND_SECONDS,
+    Agreement,
+    Row,
+    agree,
+    combined_squares,
+    observation,
+)
 from autoscaler.training.state import TrainingState
 from autoscaler.training.stepper import Stepper
 
 _REDECIDE_SECONDS = 2.0
+_LONGEST_ROUND_SECONDS = 2 * ROUND_SECONDS
 # What the step times of one more round count for, beside those before.
 _NEW_SHARE = 0.2
 
@@ -96,6 +104,7 @@ class Replica:
         self.wants_checkpoint = False
         self.throughput: StepParameters | None = None
         self.sees_lighthouse: Callable[[], bool] = lambda: True
+        self.sees_change: Callable[[], bool] = lambda: False
         self.observations: list[StepObservation] = []
         self.pauses: list[MembershipPause] = []
         self.training_seconds = 0.0
@@ -147,9 +156,7 @@ class Replica:
         asked_seconds = self._clock.monotonic()
         last = self._round
         squares = self._stepper.take_squares()
-        exchange = self._crew.exchange(
-            lambda: self._row(squares), last is not None and last.agreement.keeps_membership
-        )
+        exchange = self._crew.exchange(lambda: self._row(squares))
         self._crew.require_equal_to_decider(exchange)
         index = exchange.membership.index
         agreement = agree(exchange.rows, index, self._settings.farewell_seconds)
@@ -174,9 +181,24 @@ class Replica:
         if agreement.someone_joins:
             self.share_buffers()
             self._reducer.forget_factors()
-        if agreement.we_leave and not agreement.everyone_leaves:
-            self._crew.announce_leave()
+        if agreement.someone_leaves and not agreement.everyone_leaves:
+            self._crew.expect_leave(agreement.we_leave)
         return agreement
+
+    @property
+    def ends_round(self) -> bool:
+        """Whether the present round ends with the last step, as a replica has asked for.
+
+        The round in which a replica leaves lasts: the lighthouse must come to miss that replica.
+        """
+        return self._stepper.ends_round and not self.agreement.someone_leaves
+
+    @property
+    def is_round_overdue(self) -> bool:
+        """The present round lasts longer than its steps were thought to."""
+        assert self._round is not None
+        lasted_seconds = self._clock.monotonic() - self._round.started_seconds
+        return lasted_seconds >= _LONGEST_ROUND_SECONDS
 
     def samples_step(self, step: int, step_examples: int) -> bool:
         """Return whether step `step` of the job takes squares, if no round comes before it.
@@ -249,6 +271,7 @@ class Replica:
             age=self._age,
             leaves=self.leaves,
             sees_lighthouse=self.sees_lighthouse(),
+            sees_change=self.sees_change(),
             wants_checkpoint=self.wants_checkpoint,
             batch_total=self._proposed_batch(noise),
             gradient_square=noise.gradient_square if noise else counters.gradient_square,

@@ -1,7 +1,7 @@
 """The instances of a job where torchft can't be had: they go on from a checkpoint at a change.
 
 It has `torch.distributed` only. A roster, a server beside the controller or wherever the
-lighthouse would be, says at every round of steps who trains together (see
+lighthouse would be, says at every change who trains together (see
 `autoscaler.lighthouse.roster`). What differs from a quorum of torchft's:
 
 * A joiner gets the state through a checkpoint, which all instances of the job must be able to
@@ -17,20 +17,19 @@ from __future__ import annotations
 
 import logging
 import uuid
-from datetime import timedelta
-
-import torch
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CheckpointError
 from autoscaler.domain.roster import Ask, Call, Order, OrderKind
+from autoscaler.training.attendance import Attendance
 from autoscaler.training.checkpoint import Checkpoints
 from autoscaler.training.peers import QuorumSettings
 from autoscaler.training.ports import bound_store, use_interface_of
 from autoscaler.training.roster_line import RosterLine
 from autoscaler.training.rounds import Membership
 from autoscaler.training.state import TrainingState
-from autoscaler.training.world import World
+from autoscaler.training.sums import Sums, SumSettings
+from autoscaler.training.world import Meeting, first_line
 
 _log = logging.getLogger(__name__)
 
@@ -48,28 +47,31 @@ class RestartQuorum:
         self,
         settings: QuorumSettings,
         clock: Clock,
-        device: torch.device,
         state: TrainingState,
         checkpoints: Checkpoints,
     ) -> None:
         self._clock = clock
-        self._device = device
         self._state = state
         self._checkpoints = checkpoints
-        self._timeout = timedelta(seconds=settings.collective_timeout_seconds)
         use_interface_of(settings.bind_address)
         self._store, port = bound_store(settings.bind_address)
         # An instance that comes back is another member than the one that was lost.
         self._name = f"{settings.replica}.{uuid.uuid4().hex[:8]}"
+        self._attendance = Attendance(clock)
         self._line = RosterLine(
             settings.lighthouse,
             Call(self._name, f"{settings.bind_address}:{port}"),
             settings.heartbeat_timeout_seconds / _SIGNS_PER_TIMEOUT,
+            self._attendance,
+        )
+        timeout_seconds = settings.collective_timeout_seconds
+        self.sums = Sums(
+            SumSettings(settings.form_gradients, timeout_seconds, timeout_seconds),
+            lambda: self._line.is_there and self._attendance.misses_member,
+            clock,
         )
         self._origin = self._name
         self._members: tuple[str, ...] = ()
-        self._world: World | None = None
-        self._failed = False
 
     @property
     def is_lighthouse_there(self) -> bool:
@@ -82,9 +84,9 @@ class RestartQuorum:
         return tuple(member.rpartition(".")[0] for member in self._members)
 
     @property
-    def has_failed(self) -> bool:
-        """A collective has failed since `form`."""
-        return self._failed
+    def sees_change(self) -> bool:
+        """The roster hears others than the members."""
+        return self._line.is_there and self._attendance.differs
 
     def form(self, step: int) -> Membership:
         """Agree on who takes part from step `step` on. Blocks; see `Peers`.
@@ -96,20 +98,20 @@ class RestartQuorum:
         before = self._members
         healed = published = False
         while True:
-            ask = Ask(self._origin, step, self._failed, published)
+            ask = Ask(self._origin, step, self.sums.has_failed, published)
             order = self._line.ask(ask)
             if order is None and len(before) == 1 and self._line.connect():
                 # Who stood still for long, alone, has no peer to learn from that others train now.
                 order = self._line.ask(ask)
             if order is None:
-                if before and not self._failed and not healed:
+                if before and not self.sums.has_failed and not healed:
                     return self._membership(before, healed)
                 self._clock.sleep(_PATIENCE_SECONDS)
             elif order.kind is OrderKind.PUBLISH:
                 self._state.save(self._checkpoints, at_once=True)
                 published = True
             elif order.kind is OrderKind.LOAD:
-                self._abandon()
+                self.sums.abandon()
                 self._load(order)
                 step, healed = order.step, True
             elif self._enter(order):
@@ -117,18 +119,13 @@ class RestartQuorum:
                     self._save_in_background()
                 return self._membership(before, healed)
 
-    def all_reduce(self, tensor: torch.Tensor, timeout_seconds: float | None = None) -> None:
-        """Sum `tensor` over the instances, in place; see `Peers`."""
-        if self._world is None or self._failed:
-            return
-        try:
-            self._world.all_reduce(tensor, timeout_seconds)
-        except RuntimeError as error:
-            self._fail(error)
-
     def commit(self) -> bool:
-        """Whether this step's gradients are whole. False: throw them away and `form` again."""
-        return not self._failed
+        """Whether this step's sums are whole. False: throw them away and `form` again."""
+        return self.sums.are_whole()
+
+    def expect_leave(self) -> None:
+        """A member leaves before the next `form`: that it is not heard any more is no loss."""
+        self._attendance.expect_leave()
 
     def announce_leave(self) -> None:
         """Let the others form without us from now on, but go on taking part until `leave`."""
@@ -137,7 +134,7 @@ class RestartQuorum:
     def leave(self) -> None:
         """Close all ports. The others go on without us."""
         self._line.close()
-        self._abandon()
+        self.sums.close()
 
     def _membership(self, before: tuple[str, ...], healed: bool) -> Membership:
         members = self._members
@@ -145,17 +142,15 @@ class RestartQuorum:
 
     def _enter(self, order: Order) -> bool:
         """Be a member of the world that is ordered; whether it has formed."""
-        if order.origin == self._origin:
-            return True
-        self._abandon()
-        try:
-            if len(order.members) > 1:
-                index = order.members.index(self._name)
-                self._world = World(order, index, self._device, self._timeout)
-        except RuntimeError as error:
-            self._fail(error)
-            return False
-        self._origin, self._members, self._failed = order.origin, order.members, False
+        if order.origin != self._origin:
+            index, members = order.members.index(self._name), len(order.members)
+            try:
+                self.sums.enter(Meeting(order.store, order.origin, index, members))
+            except RuntimeError as error:
+                _log.warning("a peer does not answer: %s", first_line(error))
+                return False
+        self._origin, self._members = order.origin, order.members
+        self._attendance.form(self._members)
         return True
 
     def _load(self, order: Order) -> None:
@@ -174,13 +169,3 @@ class RestartQuorum:
         """Have one of us keep the state as it is at this change."""
         if self._members[0] == self._name:
             self._state.save(self._checkpoints, at_once=False)
-
-    def _fail(self, error: RuntimeError) -> None:
-        _log.warning("a peer does not answer: %s", str(error).partition("\n")[0][:200])
-        self._failed = True
-        self._abandon()
-
-    def _abandon(self) -> None:
-        world, self._world = self._world, None
-        if world is not None:
-            world.abandon()

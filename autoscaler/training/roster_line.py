@@ -1,4 +1,7 @@
-"""A member's connection to its job's roster: signs of life always, an ask now and then."""
+"""A member's connection to its job's roster: signs of life always, an ask now and then.
+
+The roster says at each change who is there; `attendance` hears that.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ import socket
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
-from io import BufferedReader
+from dataclasses import dataclass, field
+from queue import SimpleQueue
 from urllib.parse import urlsplit
 
-from autoscaler.domain.roster import Ask, Call, Order, line_of, order_from
+from autoscaler.domain.roster import Ask, Call, Order, answer_from, line_of
+from autoscaler.training.attendance import Attendance
 
 _CONNECT_SECONDS = 5.0
 _RETRY_SECONDS = 0.1
@@ -19,21 +23,26 @@ _SILENCE_MILLISECONDS = 5000
 
 @dataclass(frozen=True, slots=True)
 class _Connection:
+    """One connection, and the orders that have come by it; None at its end."""
+
     socket: socket.socket
-    lines: BufferedReader
+    orders: SimpleQueue[Order | None] = field(default_factory=SimpleQueue)
 
 
 class RosterLine:
     """Connects to the server at `address`, again and again, from `open` to `close`.
 
-    A thread sends the signs of life; only one other thread may ask.
+    One thread sends the signs of life, another one reads; only one further thread may ask.
     """
 
-    def __init__(self, address: str, sign: Call, interval_seconds: float) -> None:
+    def __init__(
+        self, address: str, sign: Call, interval_seconds: float, attendance: Attendance
+    ) -> None:
         parts = urlsplit(address)
         self._endpoint = (parts.hostname or "", parts.port or 0)
         self._sign = sign
         self._interval_seconds = interval_seconds
+        self._attendance = attendance
         self._connecting = threading.Lock()
         self._sending = threading.Lock()
         self._closed = threading.Event()
@@ -55,7 +64,11 @@ class RosterLine:
         """Whether the server can be reached, which is tried now if the connection is lost."""
         with self._connecting:
             if self._connection is None and not self._closed.is_set():
-                self._connection = self._new_connection()
+                self._connection = opened = self._new_connection()
+                if opened is not None:
+                    threading.Thread(
+                        target=self._read, args=(opened,), name="castor-roster-in", daemon=True
+                    ).start()
             return self._connection is not None
 
     def ask(self, ask: Ask) -> Order | None:
@@ -64,11 +77,7 @@ class RosterLine:
         call = Call(self._sign.name, self._sign.store, ask)
         if connection is None or not self._say(connection, call):
             return None
-        with suppress(OSError, ValueError, TypeError):
-            if line := connection.lines.readline():
-                return order_from(line)
-        self._hang_up(connection)
-        return None
+        return connection.orders.get()
 
     def close(self) -> None:
         """Be a member no more."""
@@ -94,7 +103,21 @@ class RosterLine:
         if sys.platform == "linux":  # or a server whose machine is gone would be waited for
             option = socket.TCP_USER_TIMEOUT
             connection.setsockopt(socket.IPPROTO_TCP, option, _SILENCE_MILLISECONDS)
-        return _Connection(connection, connection.makefile("rb"))
+        return _Connection(connection)
+
+    def _read(self, connection: _Connection) -> None:
+        with (
+            suppress(OSError, ValueError, KeyError, TypeError),
+            connection.socket.makefile("rb") as lines,
+        ):
+            for line in lines:
+                answer = answer_from(line)
+                if isinstance(answer, Order):
+                    connection.orders.put(answer)
+                elif self._connection is connection:
+                    self._attendance.hear(answer.names)
+        self._hang_up(connection)
+        connection.orders.put(None)
 
     def _say(self, connection: _Connection, call: Call) -> bool:
         try:
@@ -108,6 +131,7 @@ class RosterLine:
     def _hang_up(self, connection: _Connection) -> None:
         if self._connection is connection:
             self._connection = None
+            self._attendance.hear(None)
         with suppress(OSError):
             connection.socket.shutdown(socket.SHUT_RDWR)
         connection.socket.close()

@@ -1,7 +1,8 @@
 """What the replicas tell each other at the start of a round, and what follows from it.
 
 A *round* is some steps with one membership, one batch and one learning-rate factor. It starts with
-an exchange: every replica contributes a `Row` of numbers and sees the rows of all. What is done in
+an exchange: every replica contributes a `Row` of numbers and sees the rows of all. It ends early
+once a replica asks for that in a step. What is done in
 the round is a pure function of these rows, so all replicas of a committed step agree by
 construction: a replica that saw other rows took part in another exchange, and its steps fail.
 """
@@ -16,8 +17,9 @@ from autoscaler.domain.report import StepObservation
 from autoscaler.training.fingerprint import FINGERPRINT_WIDTH, Fingerprint
 from autoscaler.training.noise import GradientSquares
 
-_ROUND_SECONDS = 0.15
-_MOST_STEPS = 50
+ROUND_SECONDS = 1.0
+_SHORT_ROUND_SECONDS = 0.15
+_MOST_STEPS = 1000
 _FAREWELL_MARGIN = 1.4
 
 
@@ -37,6 +39,7 @@ class Row:
     """One replica's contribution; flags are 0 or 1, all fields travel as 64-bit floats.
 
     `kind` tells kinds of device apart; `age` is the number of rounds since the replica joined;
+    `sees_change`: the lighthouse hears others than the members.
     `batch_total`, `gradient_square`, `gradient_variance`, `steps_per_sample` are what it would
     decide. The sums of `squares_*` and the times are those of its last round: `trained_seconds`
     without samples, `sampled_seconds` for them. `fingerprint` travels as so many numbers more.
@@ -51,6 +54,7 @@ class Row:
     batch_total: float
     gradient_square: float
     gradient_variance: float
+    sees_change: float = 0.0
     step_seconds: float = 0.0
     sync_seconds: float = 0.0
     timed_steps: float = 0.0
@@ -120,20 +124,21 @@ class Agreement:
     someone_leaves: bool
     everyone_leaves: bool
     saves_checkpoint: bool
-    keeps_membership: bool
 
 
 def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement:
     """What the replica at `index` does in the round that these rows open.
 
-    The replica that has been a member longest decides. A round in which somebody leaves lasts
+    The replica that has been a member longest decides. Rounds in which somebody joins or a
+    checkpoint is wanted are short: others follow at once. A round in which somebody leaves lasts
     `farewell_seconds`, in which the lighthouse comes to miss its heartbeats.
     """
     decider = oldest(rows)
     leaving = [row.leaves > 0 for row in rows]
     step_seconds = max(row.step_seconds for row in rows)
     someone, everyone = any(leaving), all(leaving)
-    steps = _steps_in(_ROUND_SECONDS, step_seconds)
+    joins, saves = any(row.age == 0 for row in rows), rows[decider].wants_checkpoint > 0
+    steps = _steps_in(_SHORT_ROUND_SECONDS if joins or saves else ROUND_SECONDS, step_seconds)
     if everyone:
         steps = 1
     elif someone:
@@ -149,13 +154,21 @@ def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement
         gradient_variance=rows[decider].gradient_variance,
         steps=steps,
         steps_per_sample=int(rows[decider].steps_per_sample),
-        someone_joins=any(row.age == 0 for row in rows),
+        someone_joins=joins,
         we_leave=leaving[index],
         someone_leaves=someone,
         everyone_leaves=everyone,
-        saves_checkpoint=rows[decider].wants_checkpoint > 0,
-        keeps_membership=not all(row.sees_lighthouse > 0 for row in rows),
+        saves_checkpoint=saves,
     )
+
+
+def wants_forming(rows: Sequence[Row]) -> bool:
+    """Whether the replicas are to agree anew on who takes part, before the round begins.
+
+    While one of them does not see the lighthouse, they keep the membership that they have.
+    """
+    sees_change = any(row.sees_change > 0 for row in rows)
+    return sees_change and all(row.sees_lighthouse > 0 for row in rows)
 
 
 def oldest(rows: Sequence[Row]) -> int:

@@ -59,6 +59,7 @@ def session(
     seed: int = 0,
     state: MutableMapping[str, Any] | None = None,
     checkpoint_directory: str | None = None,
+    across: str = "nccl",
 ) -> Iterator[TrainingSession]:
     """Train `model` elastically under Castor, or plainly without.
 
@@ -85,6 +86,7 @@ def session(
             each checkpoint as it stands, and set here when training goes on from one. Values are
             numbers, texts, tensors, lists and dicts of these, or objects with a `state_dict`.
         checkpoint_directory: where to keep checkpoints when Castor does not say where.
+        across: how gradients on GPUs cross instances: nccl, or gloo by way of the hosts' memory.
 
     Raises:
         TypeError, ValueError: an argument can't be used; the message names it.
@@ -112,6 +114,7 @@ def session(
         seed=seed,
         state=state,
         checkpoint_directory=checkpoint_directory,
+        across=across,
     )
     watch, clock = present_watch(), SystemClock()
     job = TrainingSession(script, open_parts(script, clock), clock, watch)
@@ -156,6 +159,7 @@ class TrainingSession:
         self.departure = Departure(parts, self._schedule, watch)
         self._steps = Plan(parts.sampler, parts.state, parts.replica)
         parts.loader.expect(self._steps.expected)
+        parts.crew.is_interrupted = self._is_interrupted
 
     @property
     def progress_examples(self) -> float:
@@ -275,7 +279,7 @@ class TrainingSession:
     def _round_batches(self, end: float) -> Iterator[Any]:
         for _ in range(self._parts.replica.agreement.steps):
             yield from self._step_batches()
-            if not self._committed or self._is_past(end):
+            if not self._committed or self._is_past(end) or self._parts.replica.ends_round:
                 return
 
     def _step_batches(self) -> Iterator[Any]:
@@ -315,6 +319,13 @@ class TrainingSession:
             parts.replica.leaves = directive.drain
             parts.replica.throughput = directive.throughput
         parts.replica.wants_checkpoint = self._schedule.is_due
+
+    def _is_interrupted(self) -> bool:
+        """Whether the present round should end: for a leave, a checkpoint, or as it lasts long."""
+        channel = self._parts.channel
+        leaves = channel is not None and channel.directive.drain
+        saves = self._parts.replica.decides and self._schedule.is_due
+        return leaves or saves or self._parts.replica.is_round_overdue
 
     def _carry_out(self, agreement: Agreement) -> None:
         """Save or leave, as was agreed on for the end of a round."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.distributed.checkpoint.state_dict import (
@@ -18,13 +17,13 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from autoscaler.domain.errors import DivergedError
 from autoscaler.training.buffers import SharedBuffers, written_buffers
 from autoscaler.training.checkpoint import Checkpoints
 from autoscaler.training.fingerprint import require_equal_shapes
 from autoscaler.training.finite import non_finite_names
+from autoscaler.training.instance import Instance
 from autoscaler.training.noise import NoiseTracker
 from autoscaler.training.own_state import OwnState
 from autoscaler.training.sampling import SamplingBudget
@@ -223,23 +222,12 @@ class TrainingState:
             self._scheduler.step()
         counters.scheduler_steps = due
 
-    def broadcast_in_instance(self) -> None:
+    def broadcast_in_instance(self, instance: Instance) -> None:
         """Give the leader's state to the other ranks of this instance."""
-        leaves, structure = tree_flatten(self.state_dict())
-        described = [
-            (leaf.shape, leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else leaf
-            for leaf in leaves
-        ]
-        message: list[Any] = [structure, described]
-        dist.broadcast_object_list(message, src=0)
-        if dist.get_rank() == 0:
-            for leaf in leaves:
-                if isinstance(leaf, torch.Tensor):
-                    dist.broadcast(leaf, src=0)
-            return
-        structure, described = message
-        received = [_receive(description) for description in described]
-        self.load_state_dict(tree_unflatten(received, structure))
+        device = next(self._model.parameters()).device
+        state = instance.tree_from_leader(self.state_dict(), device)
+        if not instance.is_leader:
+            self.load_state_dict(state)
 
 
 def _weights(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -254,13 +242,3 @@ def _saved_of(state: Mapping[str, Any], keys: frozenset[str]) -> dict[str, Any]:
     return {
         name: values for name, values in state.items() if f"optimizer.state.{name}" in branches
     }
-
-
-def _receive(description: Any) -> Any:
-    match description:
-        case (torch.Size() as shape, torch.dtype() as dtype, torch.device() as device):
-            tensor = torch.empty(shape, dtype=dtype, device=device)
-            dist.broadcast(tensor, src=0)
-            return tensor
-        case value:
-            return value

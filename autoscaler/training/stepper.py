@@ -66,7 +66,10 @@ class _Samples:
 
 
 class Stepper:
-    """Makes steps with gradients that are summed over all ranks of the job."""
+    """Makes steps with gradients that are summed over all ranks of the job.
+
+    `ends_round`: a replica has asked for the round to end with the last step.
+    """
 
     def __init__(
         self,
@@ -90,6 +93,7 @@ class Stepper:
         self._alone = True
         self._split: _SplitSample | None = None
         self._samples = _Samples()
+        self.ends_round = False
 
     def begin(self, samples: bool, alone: bool) -> None:
         """Prepare for one step; `alone`: the job has no other rank to compare gradients with."""
@@ -128,8 +132,10 @@ class Stepper:
             DivergedError: `MOST_SKIPPED_IN_A_ROW` steps in a row were skipped.
         """
         sample = self._reducer.end_sample()
-        self._reducer.take_gradients_of_others()
-        committed = self._crew.commit()
+        verdict = self._crew.commit(self._reducer.used())
+        committed, self.ends_round = verdict.committed, verdict.ends_round
+        if committed:
+            self._reducer.take_gradients_of_others(verdict.users)
         moved = committed and self._clip()
         if moved:
             if sample is not None:

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.domain.roster import Ask, Call, Order, OrderKind, call_from, line_of, order_from
+from autoscaler.domain.roster import (
+    Ask,
+    Call,
+    Notice,
+    Order,
+    OrderKind,
+    answer_from,
+    call_from,
+    line_of,
+)
 from autoscaler.domain.training import Engine
 from autoscaler.lighthouse.order import LighthouseOrder
 from autoscaler.lighthouse.roster import Roster
@@ -140,7 +149,8 @@ def test_whatever_happens_the_living_come_together_with_one_state(data: st.DataO
 def test_calls_and_orders_survive_the_line(call: Call) -> None:
     order = Order(OrderKind.LOAD, "b", 7, ("b", "c"), "h:2")
     assert call_from(line_of(call)) == call
-    assert order_from(line_of(order)) == order
+    assert answer_from(line_of(order)) == order
+    assert answer_from(line_of(Notice(("a", "b")))) == Notice(("a", "b"))
 
 
 def test_the_server_drops_who_is_silent_or_talks_nonsense() -> None:
@@ -149,7 +159,7 @@ def test_the_server_drops_who_is_silent_or_talks_nonsense() -> None:
         port = probe.getsockname()[1]
     place = LighthouseOrder("127.0.0.1", port, 0.0, 0.3, Engine.RESTART)
 
-    async def story() -> Order:
+    async def story() -> list[Order | Notice]:
         served = asyncio.create_task(RosterServer(place).serve())
         while True:
             try:
@@ -166,10 +176,14 @@ def test_the_server_drops_who_is_silent_or_talks_nonsense() -> None:
             writer.write(line_of(replace(call, ask=None)))
             await asyncio.wait({asyncio.ensure_future(silent_reader.read(1))}, timeout=0.05)
         writer.write(line_of(call))
-        order = order_from(await reader.readline())
+        answers = [answer_from(await reader.readline())]
+        while not isinstance(answers[-1], Order):
+            answers.append(answer_from(await reader.readline()))
         for each in (writer, silent, wild):
             each.close()
         served.cancel()
-        return order
+        return answers
 
-    assert asyncio.run(story()).members == ("a",)
+    *notices, order = asyncio.run(story())
+    assert isinstance(order, Order) and order.members == ("a",)
+    assert notices[-2:] == [Notice(("silent", "a")), Notice(("a",))]

@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from autoscaler.domain.job import BatchSpec
+from autoscaler.training.arguments import require_own_device
 from autoscaler.training.learning_rate import default_rule
 from autoscaler.training.session import session
 from tests.training.alone import allow, opened, script
@@ -135,3 +136,32 @@ def test_frozen_parameters_are_no_traffic() -> None:
     model = nn.Sequential(frozen, nn.Linear(4, 1))
     _, parts = opened(script(model, torch.optim.SGD(model[1].parameters(), lr=0.1), _data()))
     assert parts.state.synchronised_bytes == 5 * 4
+
+
+@pytest.mark.parametrize(
+    ("devices", "local_rank", "message"),
+    [
+        (["cuda:0"], "3", "lies on cuda:0 while this rank's device is cuda:3"),
+        (["cpu", "meta"], None, r"several devices \(cpu, meta\)"),
+        (["cuda:0", "cuda:1"], "0", r"several devices \(cuda:0, cuda:1\)"),
+    ],
+)
+def test_a_model_that_is_not_on_its_ranks_device_is_refused(
+    devices: list[str], local_rank: str | None, message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"model: .*{message}"):
+        require_own_device({torch.device(device) for device in devices}, local_rank)
+
+
+@pytest.mark.parametrize(
+    ("device", "local_rank"), [("cuda:3", "3"), ("cuda:3", None), ("cpu", "3"), ("cpu", None)]
+)
+def test_a_model_on_its_ranks_device_is_taken(device: str, local_rank: str | None) -> None:
+    require_own_device({torch.device(device)}, local_rank)
+
+
+def test_an_unknown_way_across_instances_is_refused() -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match="across='mpi' is not known: use nccl or gloo"):
+        opened(script(model, optimizer, _data(), across="mpi"))

@@ -25,7 +25,8 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     fleet.stop()
 
 
-def _hashes(replicas: list[ReplicaProcess]) -> dict[int, set[str]]:
+def hashes(replicas: list[ReplicaProcess]) -> dict[int, set[str]]:
+    """The hashes of the parameters after each step that was committed, by step."""
     by_step: dict[int, set[str]] = defaultdict(set)
     for replica in replicas:
         for path in replica.trace.parent.glob(f"{replica.trace.name}*"):
@@ -45,9 +46,9 @@ def test_parameters_that_only_some_replicas_use_are_moved_alike_on_all(fleet: Fl
     wait_until(lambda: min(first.step, second.step) > at + 200, what="steps of both")
     for replica in (first, second):
         replica.kill()
-    hashes = _hashes([first, second])
-    assert sum(step > at for step in hashes) > 150
-    assert all(len(of_step) == 1 for step, of_step in hashes.items()), "replicas have drifted"
+    of_steps = hashes([first, second])
+    assert sum(step > at for step in of_steps) > 150
+    assert all(len(of_step) == 1 for of_step in of_steps.values()), "replicas have drifted"
 
 
 def test_no_rank_ever_passes_one_example_through_batch_norm(fleet: Fleet) -> None:
@@ -61,7 +62,7 @@ def test_no_rank_ever_passes_one_example_through_batch_norm(fleet: Fleet) -> Non
     for replica in fleet.replicas:
         replica.kill()
     assert all(line["examples"] > 1 for line in first.steps() + second.steps())
-    assert len({*_hashes([first, second])}) > 20
+    assert len({*hashes([first, second])}) > 20
 
 
 def test_batch_norm_statistics_are_the_deciders_on_all_replicas(fleet: Fleet) -> None:

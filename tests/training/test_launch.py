@@ -9,6 +9,8 @@ import pytest
 
 SCRIPT = """
 import os, sys
+assert os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "0"
+assert os.environ["TORCH_NCCL_ENABLE_MONITORING"] == "0"
 print("best", os.environ["RANK"], flush=True)
 sys.exit(int(sys.argv[1]))
 """

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import socket
 
-import pytest
-
 from autoscaler.clock import SystemClock
-
-quorum = pytest.importorskip("autoscaler.training.quorum", reason="torchft is not installed")
+from autoscaler.training.attendance import Attendance
+from autoscaler.training.lighthouse_watch import LighthouseWatch
 
 
 def test_one_whose_host_is_gone_without_a_word_is_missed_within_seconds() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        watch = quorum._LighthouseWatch(
-            f"http://127.0.0.1:{server.getsockname()[1]}", 1.5, SystemClock()
-        )
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        watch = LighthouseWatch(address, 1.5, Attendance(SystemClock()), SystemClock())
         connection = watch._connection
+        assert connection is not None
         assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         idle, between, tries = (
             connection.getsockopt(socket.IPPROTO_TCP, option)

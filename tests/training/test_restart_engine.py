@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from autoscaler.training.checkpoint import Checkpoints
 from autoscaler.training.peers import QuorumSettings
 from autoscaler.training.restart import RestartQuorum
 from autoscaler.training.state import Counters, TrainingState
+from autoscaler.training.world import gradients_of
 from tests.training.fleet import Fleet, ReplicaProcess, Roster, wait_until
 from tests.training.traces import (
     EXAMPLES,
@@ -175,12 +177,13 @@ def test_without_a_checkpoint_nobody_can_join_and_the_others_go_on(
     (tmp_path / "full").touch()
 
     def member(name: str) -> RestartQuorum:
-        settings = QuorumSettings(roster.address, name, "127.0.0.1", "secret", 1.5, 5.0)
+        gradients = gradients_of(torch.device("cpu"), "nccl", timedelta(seconds=5))
+        settings = QuorumSettings(roster.address, name, "127.0.0.1", "secret", 1.5, 5.0, gradients)
         model = torch.nn.Linear(2, 1)
         optimizer = torch.optim.Adam(model.parameters())
         state = TrainingState(model, optimizer, None, Counters())
         checkpoints = Checkpoints(tmp_path / "full" / "disk", 1, SystemClock())
-        return RestartQuorum(settings, SystemClock(), torch.device("cpu"), state, checkpoints)
+        return RestartQuorum(settings, SystemClock(), state, checkpoints)
 
     def try_to_join() -> None:
         second = member("second")

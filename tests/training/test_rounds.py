@@ -14,6 +14,7 @@ from autoscaler.training.rounds import (
     decode,
     encode,
     observation,
+    wants_forming,
 )
 
 ROW = Row(
@@ -79,14 +80,23 @@ def test_the_last_to_leave_do_one_step_and_save() -> None:
     assert (agreement.steps, agreement.everyone_leaves) == (1, True)
 
 
-def test_membership_is_kept_while_one_does_not_see_the_lighthouse() -> None:
-    assert agree([ROW, replace(ROW, sees_lighthouse=0)], 0, 1.5).keeps_membership
-    assert not agree([ROW, ROW], 0, 1.5).keeps_membership
+def test_replicas_form_anew_once_one_sees_a_change_and_all_see_the_lighthouse() -> None:
+    sees_change = replace(ROW, sees_change=1)
+    assert wants_forming([ROW, sees_change])
+    assert not wants_forming([ROW, ROW])
+    assert not wants_forming([sees_change, replace(ROW, sees_lighthouse=0)])
 
 
-@pytest.mark.parametrize(("step_seconds", "steps"), [(0.0, 1), (0.01, 15), (10.0, 1), (1e-4, 50)])
-def test_rounds_last_some_tenths_of_a_second(step_seconds: float, steps: int) -> None:
+@pytest.mark.parametrize(
+    ("step_seconds", "steps"), [(0.0, 1), (0.01, 100), (10.0, 1), (1e-4, 1000)]
+)
+def test_rounds_last_about_a_second(step_seconds: float, steps: int) -> None:
     assert agree([replace(ROW, step_seconds=step_seconds)], 0, 1.5).steps == steps
+
+
+@pytest.mark.parametrize("pending", [{"age": 0.0}, {"wants_checkpoint": 1.0}])
+def test_a_round_with_a_joiner_or_before_a_checkpoint_is_short(pending: dict[str, float]) -> None:
+    assert agree([replace(ROW, step_seconds=0.01, **pending)], 0, 1.5).steps == 15
 
 
 def test_step_times_count_only_where_all_replicas_timed_the_same_kind() -> None:

@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from autoscaler.domain.job import BatchSpec
+from autoscaler.training import rounds
 from autoscaler.training.noise import GradientSquares, NoiseTracker
 from autoscaler.training.sampling import SamplingBudget
 from tests.training.alone import allow, opened, script
@@ -114,6 +115,7 @@ def test_a_job_whose_batch_is_fixed_takes_no_sample(monkeypatch) -> None:
 
 def test_steps_that_are_split_for_a_sample_are_not_timed_as_others(monkeypatch) -> None:
     """Two micro-steps of 8 are not a step of 16: one device would look slow."""
+    monkeypatch.setattr(rounds, "_steps_in", lambda *arguments: 10)
     allow(monkeypatch, BatchSpec(16, 64, 64, adaptive=True))
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)

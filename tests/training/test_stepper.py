@@ -25,8 +25,6 @@ from autoscaler.training.state import Counters, TrainingState
 from autoscaler.training.stepper import Stepper, StepSettings
 from tests.training.alone import allow, decide, opened, script
 
-CPU = torch.device("cpu")
-
 
 def _data(examples: int, width: int = 4) -> TensorDataset:
     generator = torch.Generator().manual_seed(1)
@@ -106,7 +104,7 @@ def test_what_the_optimizer_does_not_move_is_neither_measured_nor_kept() -> None
     state = TrainingState(model, optimizer, None, Counters(batch_total=16))
     reducer = Reducer(model, SystemClock(), None, Preconditioner(optimizer))
     settings = StepSettings(16, 100, RULES["none"])
-    stepper = Stepper(settings, state, Crew(None, state, CPU, False), reducer, optimizer)
+    stepper = Stepper(settings, state, Crew(None, state), reducer, optimizer)
     reducer.begin_sample(0, takes_small=True)
     assert reducer.sample is not None
     reducer.model(torch.randn(16, 4)).square().mean().backward()
@@ -127,7 +125,7 @@ def test_uneven_shares_add_up_to_one_big_batch(ranks: int, micro_steps: int) -> 
     state = TrainingState(model, optimizer, None, Counters(batch_total=23))
     reducer = Reducer(model, SystemClock(), None, Preconditioner(optimizer))
     settings = StepSettings(23, 100, RULES["none"])
-    stepper = Stepper(settings, state, Crew(None, state, CPU, False), reducer, optimizer)
+    stepper = Stepper(settings, state, Crew(None, state), reducer, optimizer)
     indices = ElasticSampler(Shuffled(23, 0)).take(0, 0, 23)
     stepper.begin(samples=False, alone=False)
     for rank in range(ranks):  # their gradients are summed, as in this one place

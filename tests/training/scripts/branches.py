@@ -65,6 +65,7 @@ def main() -> None:
             line = {
                 "step": before,
                 "committed": state.counters.step > before,
+                "ended": job._parts.reducer.synchronises,
                 "examples": len(inputs),
                 "parameters": digest(dict(model.named_parameters())),
                 "buffers_before": buffers,

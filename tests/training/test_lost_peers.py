@@ -1,0 +1,50 @@
+"""An instance that is lost costs the others one step, wherever it was and however sums fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autoscaler.domain.job import BatchSpec
+from autoscaler.domain.training import Engine
+from tests.training.fleet import Fleet, Roster, wait_until
+from tests.training.test_equal_replicas import hashes
+from tests.training.traces import is_training
+
+SCRIPT = "lost.py"
+
+
+@pytest.fixture(params=list(Engine))
+def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    """A job whose sums time out only after a minute: something else must notice the loss."""
+    roster = Roster(tmp_path / "lighthouses") if request.param is Engine.RESTART else None
+    sampled = BatchSpec(initial=32, maximum=64, adaptive=True)
+    fleet = Fleet(tmp_path, roster, batch=sampled, collective_timeout_seconds=60.0)
+    yield fleet
+    fleet.stop()
+
+
+@pytest.mark.parametrize("place", ["rows", "bucket", "commit"])
+def test_a_peer_lost_under_nccl_costs_one_step_and_no_process(fleet: Fleet, place: str) -> None:
+    settings = {"EPOCHS": "100000", "GRADIENTS": "nccl"}
+    survivors = [fleet.start(SCRIPT, **settings) for _ in range(2)]
+    victim = fleet.start(SCRIPT, **settings, DIE_AT=place)
+    wait_until(lambda: victim.process.poll() is not None, what="the loss")
+    wait_until(lambda: any(is_training(replica, 2) for replica in survivors), what="two")
+    lost_at = max(replica.step for replica in survivors)
+    wait_until(
+        lambda: all(replica.step > lost_at + 50 for replica in survivors),
+        seconds=40,
+        what="going on",
+    )
+    assert all(replica.process.poll() is None for replica in survivors)
+    for replica in fleet.replicas:
+        replica.kill()
+    of_steps = hashes(fleet.replicas)
+    assert all(len(of_step) == 1 for of_step in of_steps.values()), "replicas have drifted"
+    for replica in survivors:
+        ended = [line for line in replica.steps() if line["ended"]]
+        lost = [line["step"] for line in ended if not line["committed"]]
+        assert len(lost) <= 1, f"{replica.name} has lost steps {lost}"

@@ -1,0 +1,116 @@
+"""Steps at which nobody joins, leaves or is lost cost no call to the lighthouse."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from autoscaler.clock import SystemClock
+from autoscaler.domain.training import Engine
+from autoscaler.training.checkpoint import Checkpoints
+from autoscaler.training.crew import Crew
+from autoscaler.training.peers import Peers, QuorumSettings
+from autoscaler.training.restart import RestartQuorum
+from autoscaler.training.roster_line import RosterLine
+from autoscaler.training.rounds import Row
+from autoscaler.training.state import Counters, TrainingState
+from tests.training.fleet import Lighthouse, Roster
+from tests.training.together import GLOO, at_once
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
+STEPS, STEPS_PER_ROUND = 1000, 10
+DELAY_SECONDS = 0.05
+
+
+class Calls:
+    """What training threads ask of the lighthouse; each call takes a while longer."""
+
+    def __init__(self) -> None:
+        self.threads: list[str] = []
+
+    def counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def slow(*arguments: Any, **named: Any) -> Any:
+            self.threads.append(threading.current_thread().name)
+            time.sleep(DELAY_SECONDS)
+            return call(*arguments, **named)
+
+        return slow
+
+
+@pytest.fixture(params=list(Engine))
+def lighthouse(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Lighthouse]:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    kind = Lighthouse if request.param is Engine.QUORUM else Roster
+    lighthouse = kind(tmp_path / "lighthouses")
+    yield lighthouse
+    lighthouse.end()
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    calls = Calls()
+    monkeypatch.setattr(RosterLine, "ask", calls.counted(RosterLine.ask))
+    quorum = pytest.importorskip("autoscaler.training.quorum")
+    client = quorum._ObservedClient
+    monkeypatch.setattr(client, "_quorum", calls.counted(client._quorum))
+    monkeypatch.setattr(client, "__getattr__", calls.counted(client.__getattr__))
+    return calls
+
+
+def _member(lighthouse: Lighthouse, name: str, place: Path) -> tuple[Crew, Peers, TrainingState]:
+    from autoscaler.training.quorum import Quorum
+
+    model = torch.nn.Linear(2, 1)
+    state = TrainingState(model, torch.optim.SGD(model.parameters(), lr=0.1), None, Counters())
+    settings = QuorumSettings(lighthouse.address, name, "127.0.0.1", "s", 1.5, 30.0, GLOO)
+    peers: Peers
+    if isinstance(lighthouse, Roster):
+        peers = RestartQuorum(settings, SystemClock(), state, Checkpoints(place, 1, SystemClock()))
+    else:
+        peers = Quorum(settings, SystemClock(), state.load_state_dict, state.state_dict)
+    return Crew(peers, state), peers, state
+
+
+def _row(peers: Peers) -> Row:
+    return Row(1, 1, 1, 0, peers.is_lighthouse_there, 0, 32, 0, 0, sees_change=peers.sees_change)
+
+
+def test_steady_steps_ask_the_lighthouse_nothing(
+    lighthouse: Lighthouse, calls: Calls, tmp_path: Path
+) -> None:
+    members = [_member(lighthouse, name, tmp_path / "saved") for name in ("first", "second")]
+
+    def begin(crew: Crew, peers: Peers) -> int:
+        return len(crew.exchange(lambda: _row(peers)).rows)
+
+    def together() -> list[int]:
+        return at_once([lambda crew=c, peers=p: begin(crew, peers) for c, p, _ in members])
+
+    while together() != [2, 2]:
+        pass
+    deadline = time.monotonic() + 30.0
+    while any(peers.sees_change for _, peers, _ in members) and time.monotonic() < deadline:
+        together()
+    calls.threads.clear()
+
+    def train(crew: Crew, peers: Peers, state: TrainingState) -> int:
+        for step in range(STEPS):
+            if step % STEPS_PER_ROUND == 0:
+                begin(crew, peers)
+            state.counters.step += crew.commit([1.0]).committed
+        return state.counters.step
+
+    steps = at_once([lambda member=member: train(*member) for member in members])
+    assert [step >= STEPS for step in steps] == [True, True]
+    assert calls.threads == []
+    for _, peers, _ in members:
+        peers.leave()

@@ -1,0 +1,107 @@
+"""Sums over instances: what they give, and what becomes of those that fail."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from autoscaler.training.sums import Sums
+from autoscaler.training.world import HostGradients
+from tests.training.fake_nccl import FakeNccl
+from tests.training.together import GLOO, TIMEOUT_SECONDS, Members
+
+NCCL = functools.partial(FakeNccl, timeout_seconds=TIMEOUT_SECONDS)
+
+
+@pytest.fixture(autouse=True)
+def _on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+
+
+@pytest.fixture(params=[GLOO, NCCL], ids=["gloo", "nccl"])
+def members(request: pytest.FixtureRequest) -> Iterator[Members]:
+    members = Members(3, request.param)
+    members.meet()
+    yield members
+    members.close()
+
+
+def _summed(sums: Sums) -> tuple[list[float], list[float], bool]:
+    numbers, gradients = torch.ones(2, dtype=torch.float64), torch.ones(3)
+    sums.numbers(numbers)
+    sums.gradients(gradients).wait()
+    return numbers.tolist(), gradients.tolist(), sums.are_whole()
+
+
+def test_numbers_and_gradients_are_summed_over_all_members(members: Members) -> None:
+    assert members.each(_summed) == [([3.0] * 2, [3.0] * 3, True)] * 3
+    members.meet()
+    assert members.each(_summed) == [([3.0] * 2, [3.0] * 3, True)] * 3
+
+
+def test_a_member_that_gives_up_ends_the_sums_of_all_until_they_meet_again(
+    members: Members,
+) -> None:
+    members.sums[0].abandon()
+    assert [whole for _, _, whole in members.each(_summed)] == [False] * 3
+    assert all(sums.has_failed for sums in members.sums)
+    members.meet()
+    assert [whole for _, _, whole in members.each(_summed)] == [True] * 3
+
+
+def test_a_sum_that_a_silent_member_holds_up_ends_once_the_lighthouse_misses_it(
+    members: Members,
+) -> None:
+    """Its connections stay, as those of a machine that has lost its network."""
+    members.lost.add(2)
+    first, second = members.sums[:2]
+    gradients = [torch.ones(3), torch.ones(3)]
+    waits = [
+        threading.Thread(target=lambda pair=pair: pair[0].gradients(pair[1]).wait(), daemon=True)
+        for pair in zip((first, second), gradients, strict=True)
+    ]
+    for wait in waits:
+        wait.start()
+    for wait in waits:
+        wait.join(TIMEOUT_SECONDS - 2.0)
+        assert not wait.is_alive(), "the sum has lasted to its limit"
+    assert not first.are_whole() and not second.are_whole()
+    first.gradients(torch.ones(3)).wait()
+
+
+def test_alone_every_sum_is_there_already() -> None:
+    members = Members(1)
+    members.meet()
+    assert members.each(_summed) == [([1.0] * 2, [1.0] * 3, True)]
+    members.close()
+
+
+class _Refusing(HostGradients):
+    """A group of which nothing can be asked any more, as torchft's is after its abort."""
+
+    def all_reduce(self, tensor: torch.Tensor) -> Any:
+        raise AssertionError("process group not initialized")
+
+
+class _Reporting(FakeNccl):
+    """A group whose sums end as they should, and that reports an error afterwards."""
+
+    def error(self) -> Exception | None:
+        return RuntimeError("NCCL reports REMOTE_ERROR")
+
+
+@pytest.mark.parametrize("kind", ["raises", "reports"])
+def test_whatever_error_a_gradient_group_has_fails_the_step_and_nothing_more(kind: str) -> None:
+    members = Members(2, _refusing if kind == "raises" else _Reporting)
+    members.meet()
+    assert [whole for _, _, whole in members.each(_summed)] == [False, False]
+    members.close()
+
+
+def _refusing(store: Any, index: int, count: int, control: Any) -> _Refusing:
+    return _Refusing(control, torch.distributed.default_pg_timeout)

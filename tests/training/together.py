@@ -1,0 +1,62 @@
+"""Members of one world in this process, each on a thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from itertools import count
+from typing import Any, TypeVar
+
+import torch
+
+from autoscaler.clock import SystemClock
+from autoscaler.training.ports import bound_store
+from autoscaler.training.sums import Sums, SumSettings
+from autoscaler.training.world import FormGradients, Meeting, gradients_of
+
+Result = TypeVar("Result")
+TIMEOUT_SECONDS = 8.0
+GLOO: FormGradients = gradients_of(torch.device("cpu"), "nccl", timedelta(seconds=TIMEOUT_SECONDS))
+
+
+def at_once(acts: list[Callable[[], Result]]) -> list[Result]:
+    """The results of all acts, each done on its own thread."""
+    with ThreadPoolExecutor(len(acts)) as threads:
+        return [future.result() for future in [threads.submit(act) for act in acts]]
+
+
+class Members:
+    """Sums of several members, who meet at one store, again and again.
+
+    `lost` are the places of those whom the lighthouse misses.
+    """
+
+    def __init__(self, members: int, form_gradients: FormGradients = GLOO) -> None:
+        self._store, self._port = bound_store("127.0.0.1")
+        self._meetings = count()
+        self.lost: set[int] = set()
+        settings = SumSettings(form_gradients, 10.0, TIMEOUT_SECONDS)
+        self.sums = [
+            Sums(settings, lambda: bool(self.lost), SystemClock()) for _ in range(members)
+        ]
+
+    def meet(self) -> None:
+        number = next(self._meetings)
+        places = [
+            Meeting(f"127.0.0.1:{self._port}", f"world{number}", index, len(self.sums))
+            for index in range(len(self.sums))
+        ]
+        at_once(
+            [
+                lambda sums=sums, place=place: sums.enter(place)
+                for sums, place in zip(self.sums, places, strict=True)
+            ]
+        )
+
+    def each(self, act: Callable[[Sums], Any]) -> list[Any]:
+        return at_once([lambda sums=sums: act(sums) for sums in self.sums])
+
+    def close(self) -> None:
+        for sums in self.sums:
+            sums.close()
