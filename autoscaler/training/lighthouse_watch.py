@@ -58,6 +58,10 @@ class LighthouseWatch:
         heard = _HEARD.search(self._page() or "")
         return heard is not None and int(heard[1]) > 0
 
+    def names(self) -> set[str]:
+        """Ask whose heartbeats it hears now; nobody's if it does not say."""
+        return set(_alive_on(self._page() or ""))
+
     @property
     def is_there(self) -> bool:
         """It can be reached, and has been for long enough to hear everybody."""

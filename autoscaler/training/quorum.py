@@ -2,13 +2,14 @@
 
 torchft (PyTorch's fault-tolerance library) keeps a *quorum*: replica groups join and leave a
 running job, a joiner gets its state from a peer, the process group is rebuilt, a step in which a
-peer died is not committed. Three things are done differently from its examples, for reasons:
+peer died is not committed. Four things are done differently from its examples, for reasons:
 
 * One rank of an instance, its leader, is the instance's only member. Instances with different
   numbers of devices can then train together, which torchft's rank-to-rank groups can't.
 * The quorum is asked when somebody joins, leaves or is lost, rather than every step. A thread
   reads on the lighthouse's page whose heartbeats it hears; a lost peer also shows itself in a sum
   that fails. Whether a step is whole is decided here, without a request to torchft's server.
+* A joiner begins once all whose heartbeats the lighthouse hears are members.
 * While the lighthouse is away those who have a quorum go on with it, and until one that came back
   must have heard all their heartbeats: it would give the first to ask a quorum of its own. A
   joiner waits as long for one that has heard nobody yet. torchft's manager never recovers from a
@@ -109,7 +110,8 @@ class Quorum:
         have.
         """
         before = self._members
-        self._step = step
+        self._step, self._healed = step, False
+        until_seconds = self._clock.monotonic() + self._settings.collective_timeout_seconds
         while True:
             has_group = before and self._members == before and not self.sums.has_failed
             if not self._lighthouse.is_there and has_group:
@@ -119,7 +121,7 @@ class Quorum:
             )
             if not may_ask:
                 self._clock.sleep(_PATIENCE_SECONDS)
-            elif self._request():
+            elif self._request() and (before or self._has_all(until_seconds)):
                 return Membership(
                     len(self._members), self._index, self._healed, self._members != before
                 )
@@ -152,7 +154,6 @@ class Quorum:
 
     def _request(self) -> bool:
         """Ask for a quorum once; whether there is one now."""
-        self._healed = False
         try:
             if self._manager is None:
                 self._manager = self._new_manager()
@@ -168,6 +169,18 @@ class Quorum:
             _log.warning("no quorum yet: %s", first_line(error))
             self._lighthouse.doubt()
             self._shut_down_manager()
+        self._clock.sleep(_PATIENCE_SECONDS)
+        return False
+
+    def _has_all(self, until_seconds: float) -> bool:
+        """Whether the lighthouse hears nobody but the members, or time is up.
+
+        Joiners that are more than the members get a quorum of their own while those are in a
+        long step. They must not train in it: two trainings would have steps of equal numbers.
+        """
+        others = self._lighthouse.names() - set(self._members)
+        if not others or self._clock.monotonic() >= until_seconds:
+            return True
         self._clock.sleep(_PATIENCE_SECONDS)
         return False
 

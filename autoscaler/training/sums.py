@@ -11,7 +11,14 @@ from typing import Final
 import torch
 
 from autoscaler.clock import Clock
-from autoscaler.training.world import FormGradients, Meeting, PendingSum, World, parking
+from autoscaler.training.world import (
+    FormGradients,
+    Meeting,
+    PendingSum,
+    World,
+    first_line,
+    parking,
+)
 
 _LOOK_SECONDS: Final = 0.1
 
@@ -60,14 +67,7 @@ class Sums:
         self.abandon()
         self._failed = True
         if meeting.members > 1:
-            self._world = World(
-                meeting,
-                self._settings.form_gradients,
-                self._has_lost_member,
-                timedelta(seconds=self._settings.forming_seconds),
-                timedelta(seconds=self._settings.timeout_seconds),
-                self._clock,
-            )
+            self._world = self._form(meeting)
             if self._world.is_watched and self._watching is None:
                 self._watching = threading.Thread(
                     target=self._watch, name="castor-sums", daemon=True
@@ -112,6 +112,20 @@ class Sums:
         self._closed.set()
         self.abandon()
         parking.clear()
+
+    def _form(self, meeting: Meeting) -> World:
+        settings = self._settings
+        try:
+            return World(
+                meeting,
+                settings.form_gradients,
+                self._has_lost_member,
+                timedelta(seconds=settings.forming_seconds),
+                timedelta(seconds=settings.timeout_seconds),
+                self._clock,
+            )
+        except Exception as error:
+            raise RuntimeError(first_line(error)) from None
 
     def _give_up_if_failed(self) -> None:
         """Close the connections of a world that has failed: its other members notice at once."""

@@ -199,8 +199,11 @@ def test_ports_are_open_on_the_bind_address_only(fleet: Fleet) -> None:
 
 
 def test_a_frozen_peer_is_left_behind(tmp_path: Path) -> None:
-    """SIGSTOP is what a lost network looks like: the connection stays, nothing comes."""
-    fleet = Fleet(tmp_path, collective_timeout_seconds=3.0)
+    """SIGSTOP is what a lost network looks like: the connection stays, nothing comes.
+
+    The lighthouse misses its heartbeats long before a sum reaches its limit.
+    """
+    fleet = Fleet(tmp_path, collective_timeout_seconds=120.0)
     try:
         first = fleet.start(EPOCHS="100000")
         second = fleet.start(EPOCHS="100000")
@@ -208,5 +211,24 @@ def test_a_frozen_peer_is_left_behind(tmp_path: Path) -> None:
         os.killpg(second.process.pid, signal.SIGSTOP)
         at = first.step
         wait_until(lambda: first.step > at + 100, what="going on without the frozen peer")
+    finally:
+        fleet.stop()
+
+
+def test_joiners_that_outnumber_a_slow_member_do_not_train_without_it(tmp_path: Path) -> None:
+    """The member asks for a quorum after its step only, which lasts longer than joiners wait."""
+    fleet = Fleet(tmp_path)
+    try:
+        first = fleet.start(EPOCHS="100000", STEP_SECONDS="3.0")
+        wait_until(lambda: len(first.steps()) > 1, what="the first replica")
+        joiners = [
+            fleet.start(EPOCHS="100000", STEP_SECONDS="3.0", SEED=str(seed)) for seed in (1, 2)
+        ]
+        wait_until(lambda: all(len(joiner.steps()) > 1 for joiner in joiners), what="joiners")
+        for replica in fleet.replicas:
+            replica.kill()
+        assert_replicas_agree(fleet)
+        for pass_index, counts in taken(fleet).items():
+            assert max(counts.values()) == 1, pass_index
     finally:
         fleet.stop()
