@@ -16,6 +16,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from autoscaler.training.learning_rate import rule_named
 from autoscaler.training.loader import Collate, WorkerInit
+from autoscaler.training.orders import ChosenOrder
+from autoscaler.training.shards import ShardedDataset
 from autoscaler.training.state import Scheduler
 
 _ACROSS: Final = ("nccl", "gloo")
@@ -44,6 +46,7 @@ class Script:
     pin_memory: bool = False
     prefetch_factor: int | None = None
     worker_init_fn: WorkerInit | None = None
+    order: ChosenOrder | None = None
     across: str = "nccl"
 
 
@@ -73,6 +76,7 @@ def require_usable(script: Script) -> None:
     if script.lr_rule is not None:
         rule_named(script.lr_rule)
     length_of(script.dataset)
+    _require_order(script)
     _require_numbers(script)
 
 
@@ -169,6 +173,21 @@ def _require_numbers(script: Script) -> None:
         raise ValueError(f"warmup_epochs={script.warmup_epochs} must be 0 or more")
     if script.seed < 0:
         raise ValueError(f"seed={script.seed} must be 0 or more")
+
+
+def _require_order(script: Script) -> None:
+    if script.order is None:
+        return
+    if not callable(script.order):
+        raise TypeError(
+            f"order: {type(script.order).__name__} is not callable; give a function of the number "
+            "of a pass that returns the dataset indices of the pass"
+        )
+    if isinstance(script.dataset, ShardedDataset):
+        raise ValueError(
+            "order: the examples of a ShardedDataset are read in the order of their shards: leave "
+            "order out, or give a dataset with indexing"
+        )
 
 
 def _require_prefetch(prefetch_factor: int | None, workers: int) -> None:

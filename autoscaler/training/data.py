@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.training.arguments import Script, least_share, length_of
 from autoscaler.training.loader import Loader, LoaderSettings
-from autoscaler.training.orders import Order, Sequential, Shuffled
+from autoscaler.training.orders import Chosen, Order, Sequential, Shuffled
 from autoscaler.training.sampler import ElasticSampler
 from autoscaler.training.shard_order import ShardOrder
 from autoscaler.training.shards import ShardedDataset
-from autoscaler.training.state import TrainingState
 
 
-def sampler_of(script: Script, bounds: BatchBounds, state: TrainingState) -> ElasticSampler:
-    """Return the sampler of a script's dataset."""
-    return ElasticSampler(
-        _order(script, state),
-        least_share(script.model),
-        bounds.initial if script.drop_last else None,
-    )
+def order_of(script: Script, first_keyed_pass: Callable[[], int] = lambda: 0) -> Order:
+    """Return the order of examples that a script has chosen; see `orders.Shuffled`.
 
-
-def _order(script: Script, state: TrainingState) -> Order:
+    Raises:
+        TypeError, ValueError: its own order gives no indices of the dataset.
+    """
     if isinstance(script.dataset, ShardedDataset):
         lengths, streams = script.dataset.lengths.tolist(), script.dataset.streams
         return ShardOrder(lengths, streams, script.seed, script.shuffle)
     examples = length_of(script.dataset)
+    if script.order is not None:
+        return Chosen(script.order, examples)
     if not script.shuffle:
         return Sequential(examples)
-    return Shuffled(examples, script.seed, lambda: state.counters.first_keyed_pass)
+    return Shuffled(examples, script.seed, first_keyed_pass)
+
+
+def sampler_of(script: Script, order: Order, bounds: BatchBounds) -> ElasticSampler:
+    """Return the sampler of a script's dataset in `order`."""
+    least_step = bounds.initial if script.drop_last else None
+    return ElasticSampler(order, least_share(script.model), least_step)
 
 
 def loader_of(script: Script) -> Loader:

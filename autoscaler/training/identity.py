@@ -14,14 +14,14 @@ import torch
 
 from autoscaler.training.arguments import Script, length_of
 from autoscaler.training.fingerprint import Fingerprint
-from autoscaler.training.shards import ShardedDataset
+from autoscaler.training.orders import Order
 
 _HEX_DIGITS: Final = 12
 _LARGEST_EXACT: Final = 2**53
 
 
-def fingerprint_of(script: Script) -> Fingerprint:
-    """Return the fingerprint of what a script has given to `session`."""
+def fingerprint_of(script: Script, order: Order) -> Fingerprint:
+    """Return the fingerprint of what a script has given to `session`, and of its order."""
     named = list(script.model.named_parameters())
     shapes = [(name, tuple(each.shape), each.requires_grad) for name, each in named]
     settings = (
@@ -35,7 +35,8 @@ def fingerprint_of(script: Script) -> Fingerprint:
         script.across,
         type(script.optimizer).__qualname__,
         type(script.scheduler).__qualname__,
-        _shards_of(script.dataset),
+        type(order).__qualname__,
+        order.key,
     )
     return Fingerprint(
         seed=float(script.seed) if script.seed < _LARGEST_EXACT else _number(str(script.seed)),
@@ -47,18 +48,11 @@ def fingerprint_of(script: Script) -> Fingerprint:
     )
 
 
-def _shards_of(dataset: object) -> object:
-    """Return what determines the order of examples in shards."""
-    if not isinstance(dataset, ShardedDataset):
-        return None
-    return dataset.streams, _number(dataset.lengths.tobytes().hex())
-
-
 def _sources(script: Script) -> set[Path]:
     """Return the files of the script's own that define what it has given to `session`."""
     given: list[object] = [*script.model.modules(), script.dataset, script.collate_fn]
     modules = {getattr(inspect.getmodule(type(each)), "__name__", "") for each in given}
-    modules.add(getattr(script.collate_fn, "__module__", ""))
+    modules |= {getattr(given, "__module__", "") for given in (script.collate_fn, script.order)}
     files = (getattr(sys.modules.get(name), "__file__", None) for name in {"__main__", *modules})
     installed = [Path(sysconfig.get_path(key)) for key in ("stdlib", "purelib", "platlib")]
     installed += [Path(torch.__file__).parent, Path(__file__).parents[1]]

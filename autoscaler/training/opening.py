@@ -19,12 +19,12 @@ from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import SOCKET_VARIABLE, Engine, TrainingSetup
 from autoscaler.objects import Meter, open_grant
-from autoscaler.training.arguments import Script, least_share, length_of, require_usable
+from autoscaler.training.arguments import Script, least_share, require_usable
 from autoscaler.training.channel import Channel
 from autoscaler.training.checkpoint import Checkpoints
 from autoscaler.training.claim import claim, claim_depot
 from autoscaler.training.crew import Crew
-from autoscaler.training.data import loader_of, sampler_of
+from autoscaler.training.data import loader_of, order_of, sampler_of
 from autoscaler.training.depot import Depot
 from autoscaler.training.fingerprint import Fingerprint, require_equal
 from autoscaler.training.identity import fingerprint_of
@@ -37,6 +37,7 @@ from autoscaler.training.learning_rate import (
     rule_named,
 )
 from autoscaler.training.loader import Loader
+from autoscaler.training.orders import Order
 from autoscaler.training.own_state import OwnState
 from autoscaler.training.peers import Peers, QuorumSettings
 from autoscaler.training.preconditioner import WARM_UP_STEPS, Preconditioner, is_adam
@@ -97,7 +98,9 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         _pin_to_own_core(local_rank)
     instance = join_instance(device, under_castor=socket is not None)
     setup = instance.value_from_leader(channel.setup() if channel else None)
-    bounds = _bounds(script, setup.batch if setup else BatchSpec())
+    order = order_of(script, lambda: state.counters.first_keyed_pass)
+    bounds = _bounds(script, setup.batch if setup else BatchSpec(), order.examples)
+    sampler = sampler_of(script, order, bounds)
     state = TrainingState(
         script.model,
         script.optimizer,
@@ -106,7 +109,6 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         script.scaler,
         OwnState(script.state),
     )
-    sampler = sampler_of(script, bounds, state)
     checkpoints = _checkpoints(script, setup, clock, channel)
     if checkpoints is not None:
         _restore(state, checkpoints, instance)
@@ -121,7 +123,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         Preconditioner(script.optimizer),
     )
     stepper = _stepper(script, bounds, sampler.examples, state, crew, reducer)
-    settings = _replica_settings(setup, bounds, script, instance)
+    settings = _replica_settings(setup, bounds, script, order, instance)
     replica = Replica(settings, state, crew, stepper, reducer, clock)
     if peers is not None:
         replica.sees_lighthouse = lambda: peers.is_lighthouse_there
@@ -189,7 +191,7 @@ def _silence_what_is_intended() -> None:
     logging.getLogger("torchft.manager").setLevel(logging.ERROR)
 
 
-def _bounds(script: Script, spec: BatchSpec) -> BatchBounds:
+def _bounds(script: Script, spec: BatchSpec, pass_examples: int) -> BatchBounds:
     """The job file's word on batches, the script's where it has none.
 
     Raises:
@@ -203,7 +205,7 @@ def _bounds(script: Script, spec: BatchSpec) -> BatchBounds:
             "batch.max, or set batch.initial"
         )
     # No step takes more than what a pass has.
-    maximum = max(initial, min(maximum, length_of(script.dataset)))
+    maximum = max(initial, min(maximum, pass_examples))
     # What the script runs at on one device fits into its memory; more is the user's word.
     return BatchBounds(initial, maximum, spec.device_maximum or initial, spec.adaptive)
 
@@ -323,20 +325,24 @@ def _form_gradients(script: Script, setup: TrainingSetup) -> FormGradients:
     return gradients_of(device, script.across, timeout)
 
 
-def _fingerprint_of_instance(script: Script, instance: Instance) -> Fingerprint:
+def _fingerprint_of_instance(script: Script, order: Order, instance: Instance) -> Fingerprint:
     """Return the fingerprint of this rank, which must be that of all ranks of the instance.
 
     Raises:
         MismatchError: it is not.
     """
-    own = fingerprint_of(script)
+    own = fingerprint_of(script, order)
     for rank, other in enumerate(instance.values(own)):
         require_equal(own, other, f"rank {instance.rank}", f"rank {rank} of its instance")
     return own
 
 
 def _replica_settings(
-    setup: TrainingSetup | None, bounds: BatchBounds, script: Script, instance: Instance
+    setup: TrainingSetup | None,
+    bounds: BatchBounds,
+    script: Script,
+    order: Order,
+    instance: Instance,
 ) -> ReplicaSettings:
     kind = setup.device_kind if setup else "own"
     # A roster is told who leaves; torchft's lighthouse has to miss the heartbeats.
@@ -348,5 +354,5 @@ def _replica_settings(
         farewell_seconds=setup.heartbeat_timeout_seconds if setup and not is_told else 0.0,
         warm_up_steps=WARM_UP_STEPS if is_adam(script.optimizer) else 0,
         least_share=least_share(script.model),
-        fingerprint=_fingerprint_of_instance(script, instance),
+        fingerprint=_fingerprint_of_instance(script, order, instance),
     )

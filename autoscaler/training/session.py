@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ from autoscaler.training.arguments import Script
 from autoscaler.training.departure import Departure
 from autoscaler.training.loader import Collate, WorkerInit
 from autoscaler.training.opening import Parts, open_parts
+from autoscaler.training.orders import ChosenOrder
 from autoscaler.training.plan import Plan
 from autoscaler.training.rounds import Agreement
 from autoscaler.training.saving import CheckpointSchedule
@@ -37,7 +38,6 @@ from autoscaler.training.watch import Watch, present_watch
 _CLOSE_TO_THE_END = 1e-6
 
 
-@contextmanager
 def session(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -55,12 +55,13 @@ def session(
     max_grad_norm: float | None = None,
     warmup_epochs: float = 0.0,
     shuffle: bool = True,
+    order: ChosenOrder | None = None,
     drop_last: bool = False,
     seed: int = 0,
     state: MutableMapping[str, Any] | None = None,
     checkpoint_directory: str | None = None,
     across: str = "nccl",
-) -> Iterator[TrainingSession]:
+) -> AbstractContextManager[TrainingSession]:
     """Train `model` elastically under Castor, or plainly without.
 
     Args:
@@ -80,6 +81,8 @@ def session(
         max_grad_norm: clip the norm of the step's gradient.
         warmup_epochs: for legw, at `batch_size`.
         shuffle: take each pass's examples in a random order, given by `seed`.
+        order: in place of a random order, a function of the number of a pass that returns its
+            dataset indices, the same on all ranks.
         drop_last: leave out the last examples of a pass where they do not fill `batch_size`.
         seed: of the order of examples.
         state: a dict of the script's own, such as ``{"best": 0.0, "ema": ema}``. It is saved with
@@ -110,12 +113,18 @@ def session(
         max_grad_norm=max_grad_norm,
         warmup_epochs=warmup_epochs,
         shuffle=shuffle,
+        order=order,
         drop_last=drop_last,
         seed=seed,
         state=state,
         checkpoint_directory=checkpoint_directory,
         across=across,
     )
+    return _opened(script)
+
+
+@contextmanager
+def _opened(script: Script) -> Iterator[TrainingSession]:
     watch, clock = present_watch(), SystemClock()
     job = TrainingSession(script, open_parts(script, clock), clock, watch)
     if watch is not None:

@@ -13,6 +13,7 @@ take equally much of each stream are shared alike, and a stream stays with its r
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ class ShardOrder:
         self._places = _van_der_corput(self._streams)
         self._layout = lru_cache(maxsize=2)(self._new_layout)
         self.examples = int(self._lengths.sum())
+        self.key = self._streams, hashlib.sha256(self._lengths.tobytes()).hexdigest()
 
     def slice(self, pass_index: int, start: int, stop: int) -> Indices:
         """Return the dataset indices at positions `start` to `stop` of a pass, by stream."""

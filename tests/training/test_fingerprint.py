@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from autoscaler.domain.errors import MismatchError
+from autoscaler.training.data import order_of
 from autoscaler.training.fingerprint import Fingerprint, require_equal, require_equal_shapes
 from autoscaler.training.identity import fingerprint_of
 from autoscaler.training.rounds import ROW_WIDTH, Row, decode, encode
@@ -23,7 +24,8 @@ from tests.training.fleet import SCRIPTS, Fleet, ReplicaProcess, Roster, wait_un
 def _fingerprint(width: int = 4, examples: int = 64, **changes: Any) -> Fingerprint:
     model = nn.Linear(width, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return fingerprint_of(script(model, optimizer, TensorDataset(torch.ones(examples)), **changes))
+    its_script = script(model, optimizer, TensorDataset(torch.ones(examples)), **changes)
+    return fingerprint_of(its_script, order_of(its_script))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from autoscaler.training.data import order_of
 from autoscaler.training.identity import fingerprint_of
 from autoscaler.training.orders import Order, Shuffled
 from autoscaler.training.pieces import joined, packed, split
@@ -306,7 +307,8 @@ def test_replicas_with_other_shards_are_told_apart() -> None:
         model = nn.Linear(1, 1)
         data = ShardedDataset(list(lengths), range, lengths=lengths, streams=streams)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        return fingerprint_of(script(model, optimizer, data)).settings
+        its_script = script(model, optimizer, data)
+        return fingerprint_of(its_script, order_of(its_script)).settings
 
     found = {settings_of([3, 4], 2), settings_of([4, 3], 2), settings_of([3, 4], 1)}
     assert len(found) == 3
