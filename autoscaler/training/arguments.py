@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -130,13 +131,14 @@ def length_of(dataset: Dataset[Any]) -> int:
             "dataset: give the dataset of the DataLoader, and its arguments to session, which "
             "deals its examples to ranks that come and go"
         )
-    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
-        raise TypeError(
-            "dataset: needs len() and indexing; an iterable dataset has no order in which each "
-            "example could be taken once while ranks come and go: use a ShardedDataset "
-            "(autoscaler.training.shards)"
-        )
-    return len(dataset)
+    with suppress(TypeError):
+        if not isinstance(dataset, IterableDataset):
+            return len(dataset)  # type: ignore[arg-type]
+    raise TypeError(
+        "dataset: needs len() and indexing; an iterable dataset has no order in which each "
+        "example could be taken once while ranks come and go: use a ShardedDataset "
+        "(autoscaler.training.shards)"
+    )
 
 
 def _require_model(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -36,7 +36,9 @@ class Plan:
     def next_step(self) -> PlannedStep:
         """Return the step that the counters stand before."""
         counters = self._state.counters
-        return self._step(counters.step, (counters.pass_index, counters.position))
+        # A checkpoint may stand beyond the end of a dataset that has become shorter since.
+        place = self._sampler.place_after(counters.pass_index, counters.position, taken=0)
+        return self._step(counters.step, place)
 
     def expected(self, after: Indices) -> Iterator[Indices]:
         """Yield the micro-steps that follow `after`, one of the next step, if nothing changes."""

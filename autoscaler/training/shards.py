@@ -85,6 +85,8 @@ class ShardedDataset(Dataset[Example], Generic[Shard, Example]):
         self._kept: deque[dict[int, Example]] = deque(maxlen=_KEPT_BATCHES)
 
     def _example(self, index: int) -> Example:
+        if not 0 <= index < len(self):
+            raise IndexError(f"index {index} is not from 0 to {len(self) - 1}")
         shard = int(np.searchsorted(self._ends, index, side="right"))
         offset = index - int(self._ends[shard] - self.lengths[shard])
         reader = self._readers.get(shard)

@@ -114,6 +114,18 @@ def test_it_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     assert seen == [1, 1, 2, 2]
 
 
+def test_a_dataset_that_has_become_shorter_begins_its_next_pass(tmp_path: Path) -> None:
+    for examples, steps in ((100, 4), (40, 3)):
+        data, taken = TensorDataset(torch.ones(examples, 3), torch.arange(examples)), list[int]()
+        job, parts = opened(script(*_model(), data, checkpoint_directory=str(tmp_path)))
+        for inputs, indices in itertools.islice(job.batches(epochs=9), steps):
+            taken += indices.tolist()
+            job.step(job.model(inputs).mean())
+        job.finish()
+    assert sorted(taken) == list(range(40))
+    assert (parts.state.counters.pass_index, parts.state.counters.position) == (2, 0)
+
+
 def test_misuse_is_told_in_one_line() -> None:
     model, optimizer = _model()
     with session(model, optimizer, Numbered(), batch_size=10) as job:

@@ -172,6 +172,13 @@ def test_no_more_shards_are_open_than_there_are_streams() -> None:
     assert closed == [10, 0], "one that is read to its end is closed"
 
 
+def test_a_dataset_in_shards_ends_as_a_sequence_does() -> None:
+    dataset = Shards([3, 0, 2]).dataset()
+    assert list(dataset) == [0, 1, 2, 3, 4]  # type: ignore[call-overload]
+    with pytest.raises(IndexError, match="index -1 is not from 0 to 4"):
+        dataset[-1]
+
+
 def test_sequences_are_indexed() -> None:
     dataset = ShardedDataset([0, 10], lambda shard: np.arange(shard, shard + 10), lengths=[10, 10])
     assert [int(number) for number in dataset.__getitems__([15, 3, 12, 1])] == [15, 3, 12, 1]
