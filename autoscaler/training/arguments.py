@@ -59,7 +59,7 @@ def require_usable(script: Script) -> None:
     """
     _require_model(script.model, script.optimizer)
     devices = {parameter.device for parameter in script.model.parameters()}
-    require_own_device(devices, os.environ.get("LOCAL_RANK"))
+    require_own_device(devices, os.environ.get("LOCAL_RANK"), torch.cuda.device_count())
     if script.across not in _ACROSS:
         raise ValueError(f"across={script.across!r} is not known: use {' or '.join(_ACROSS)}")
     if isinstance(script.optimizer, torch.optim.LBFGS):
@@ -81,12 +81,15 @@ def require_usable(script: Script) -> None:
     _require_numbers(script)
 
 
-def require_own_device(devices: Iterable[torch.device], local_rank: str | None) -> None:
+def require_own_device(
+    devices: Iterable[torch.device], local_rank: str | None, visible: int
+) -> None:
     """Check that a model lies on the one device of its rank.
 
     Args:
         devices: those of the model's parameters.
         local_rank: the rank among those of its instance, where there is one.
+        visible: the number of GPUs that this process sees; the only one is its own.
 
     Raises:
         ValueError: it lies elsewhere.
@@ -98,7 +101,9 @@ def require_own_device(devices: Iterable[torch.device], local_rank: str | None) 
             f"model: its parameters lie on several devices ({names}); each rank trains on one: "
             "move all of them with model.to(device) before session"
         )
-    if device.type == "cuda" and local_rank is not None and device.index != int(local_rank):
+    if device.type != "cuda" or local_rank is None or visible == 1:
+        return
+    if device.index != int(local_rank):
         raise ValueError(
             f"model: lies on {device} while this rank's device is cuda:{local_rank} (LOCAL_RANK): "
             "call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) first, then model.cuda()"

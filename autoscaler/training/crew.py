@@ -27,8 +27,6 @@ from autoscaler.training.rounds import (
 )
 from autoscaler.training.state import TrainingState
 
-# Members are in step with each other; only a joiner that still loads may take its time.
-_EXCHANGE_SECONDS = 6.0
 _ALONE = Membership(replicas=1, index=0, healed=False, changed=False)
 
 
@@ -175,7 +173,7 @@ class Crew:
         """Sum `tensor` over the instances, in place, by way of the CPU; whether it holds."""
         assert self._peers is not None
         numbers = tensor.cpu()
-        holds = self._peers.sums.numbers(numbers, _EXCHANGE_SECONDS)
+        holds = self._peers.sums.numbers(numbers)
         tensor.copy_(numbers)
         return holds
 
@@ -200,7 +198,7 @@ class Crew:
                 healed = healed or self._membership.healed
                 changed = changed or self._membership.changed
                 has_formed = True
-            rows = self._exchange_rows(peers, own_row(), None if changed else _EXCHANGE_SECONDS)
+            rows = self._exchange_rows(peers, own_row())
             self._must_form = rows is None or (wants_forming(rows) and not has_formed)
             if rows is None:
                 peers.commit()
@@ -208,13 +206,11 @@ class Crew:
                 replicas, index = self._membership.replicas, self._membership.index
                 return Exchange(rows, Membership(replicas, index, healed, changed))
 
-    def _exchange_rows(
-        self, peers: Peers, own_row: Row, timeout_seconds: float | None
-    ) -> tuple[Row, ...] | None:
+    def _exchange_rows(self, peers: Peers, own_row: Row) -> tuple[Row, ...] | None:
         """The rows of all members, or None if a member does not answer."""
         table = torch.zeros((self._membership.replicas, ROW_WIDTH), dtype=torch.float64)
         table[self._membership.index] = torch.tensor(encode(own_row), dtype=torch.float64)
-        if not peers.sums.numbers(table, timeout_seconds):
+        if not peers.sums.numbers(table):
             return None
         return tuple(decode(line) for line in table.tolist())
 

@@ -28,7 +28,7 @@ def keep_process_at_nccl_errors(environment: MutableMapping[str, str]) -> None:
 
 
 class NcclGradients:
-    """Sums of gradients over one NCCL communicator; see `world.GradientGroup`."""
+    """Sums of gradients over one NCCL communicator; see `gradients.GradientGroup`."""
 
     blocks_host = False
 

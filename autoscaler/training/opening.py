@@ -27,6 +27,7 @@ from autoscaler.training.crew import Crew
 from autoscaler.training.data import loader_of, order_of, sampler_of
 from autoscaler.training.depot import Depot
 from autoscaler.training.fingerprint import Fingerprint, require_equal
+from autoscaler.training.gradients import FormGradients, gradients_of
 from autoscaler.training.identity import fingerprint_of
 from autoscaler.training.instance import Instance, join_instance
 from autoscaler.training.learning_rate import (
@@ -49,7 +50,6 @@ from autoscaler.training.sampler import ElasticSampler
 from autoscaler.training.state import Counters, TrainingState
 from autoscaler.training.stepper import Stepper, StepSettings
 from autoscaler.training.watch import Watch, present_watch
-from autoscaler.training.world import FormGradients, gradients_of
 
 _log = logging.getLogger(__name__)
 

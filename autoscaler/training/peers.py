@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from autoscaler.training.gradients import FormGradients
 from autoscaler.training.rounds import Membership
 from autoscaler.training.sums import Sums
-from autoscaler.training.world import FormGradients
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import Final
 import torch
 
 from autoscaler.clock import Clock
+from autoscaler.training.gradients import FormGradients
 from autoscaler.training.world import (
-    FormGradients,
     Meeting,
     PendingSum,
     World,
@@ -75,14 +75,14 @@ class Sums:
                 self._watching.start()
         self._failed = False
 
-    def numbers(self, tensor: torch.Tensor, timeout_seconds: float | None = None) -> bool:
+    def numbers(self, tensor: torch.Tensor) -> bool:
         """Sum a CPU tensor over the members, in place. Blocks.
 
         Returns:
             Whether it holds the sum. If not, `has_failed`: the step can't be committed.
         """
         if self._world is not None:
-            self._world.sum_numbers(tensor, timeout_seconds)
+            self._world.sum_numbers(tensor)
             self._give_up_if_failed()
         return not self.has_failed
 

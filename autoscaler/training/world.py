@@ -15,19 +15,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
-from torch._C._distributed_c10d import (
-    AllreduceOptions,
-    PrefixStore,
-    ProcessGroupGloo,
-    Store,
-    TCPStore,
-)
+from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store, TCPStore
 
 from autoscaler.clock import Clock
-from autoscaler.training.nccl import NcclGradients
+from autoscaler.training.gradients import FormGradients, GradientGroup, begin_sum
 
 _log = logging.getLogger(__name__)
 
@@ -46,96 +40,6 @@ class Meeting:
     prefix: str
     index: int
     members: int
-
-
-class GradientGroup(Protocol):
-    """How gradients cross instances. `blocks_host`: the wait of a work returns with the sum."""
-
-    blocks_host: bool
-
-    def all_reduce(self, tensor: torch.Tensor) -> Any:
-        """Begin to sum `tensor` over the members, in place; return its work."""
-        ...
-
-    def finish(self) -> None:
-        """Return when all that was begun is done or aborted."""
-        ...
-
-    def error(self) -> Exception | None:
-        """What has gone wrong so far."""
-        ...
-
-    def abort(self) -> None:
-        """End what is under way, from any thread."""
-        ...
-
-
-# Makes the group of a world from its store, our index, the number of members and its gloo group.
-FormGradients = Callable[[Store, int, int, Any], GradientGroup]
-
-
-def gradients_of(device: torch.device, across: str, timeout: timedelta) -> FormGradients:
-    """Return how gradients on `device` cross instances; `across` counts for CUDA devices."""
-    if device.type == "cpu" or across == "gloo":
-        return lambda store, index, members, control: HostGradients(control, timeout)
-    return lambda store, index, members, control: NcclGradients(
-        store, index, members, device, timeout
-    )
-
-
-class HostGradients:
-    """Sums of gradients over gloo; those of a GPU go through the host's memory."""
-
-    blocks_host = True
-
-    def __init__(self, group: Any, timeout: timedelta) -> None:
-        self._group = group
-        self._timeout = timeout
-
-    def all_reduce(self, tensor: torch.Tensor) -> Any:
-        """Begin to sum `tensor` over the members, in place; return its work."""
-        if tensor.device.type == "cpu":
-            return _begin_sum(self._group, tensor, self._timeout)
-        return _HostWork(self._group, tensor, self._timeout)
-
-    def finish(self) -> None:
-        """Return at once: each wait has returned with its sum."""
-
-    def error(self) -> Exception | None:
-        """Nothing that the waits have not raised."""
-        return None
-
-    def abort(self) -> None:
-        """Nothing: those who wait look at the world's error."""
-
-
-class _HostWork:
-    """One sum of a GPU's tensor over gloo; it begins when it is waited for."""
-
-    def __init__(self, group: Any, tensor: torch.Tensor, timeout: timedelta) -> None:
-        self._group = group
-        self._timeout = timeout
-        self._tensor = tensor
-        self._copy = torch.empty_like(tensor, device="cpu", pin_memory=True)
-        self._copy.copy_(tensor, non_blocking=True)
-        self._copied = torch.cuda.current_stream(tensor.device).record_event()
-        self._work: Any = None
-
-    def is_completed(self) -> bool:
-        return self._work is None or bool(self._work.is_completed())
-
-    def wait(self, timeout: timedelta) -> None:
-        if self._work is None:
-            self._copied.synchronize()
-            self._work = _begin_sum(self._group, self._copy, self._timeout)
-        self._work.wait(timeout)
-        self._tensor.copy_(self._copy, non_blocking=True)
-
-
-def _begin_sum(group: Any, tensor: torch.Tensor, timeout: timedelta) -> Any:
-    options = AllreduceOptions()  # a sum, unless it is told otherwise
-    options.timeout = timeout
-    return group.allreduce([tensor], options)
 
 
 class PendingSum:
@@ -194,7 +98,7 @@ class World:
         clock: Clock,
     ) -> None:
         self._clock = clock
-        self._timeout_seconds = timeout.total_seconds()
+        self._timeout = timeout
         self._has_lost_member = has_lost_member
         self._failing = threading.Lock()
         self._begun: list[Any] = []
@@ -216,15 +120,14 @@ class World:
         """Sums may be under way that no thread waits for: `look` must be called now and then."""
         return self._gradients is not None and not self._gradients.blocks_host
 
-    def sum_numbers(self, tensor: torch.Tensor, timeout_seconds: float | None = None) -> None:
+    def sum_numbers(self, tensor: torch.Tensor) -> None:
         """Sum a CPU tensor over the members, in place. Blocks; on a failure see `error`."""
         if self.error is not None:
             return
-        limit_seconds = timeout_seconds or self._timeout_seconds
         try:
-            work = _begin_sum(self._control, tensor, timedelta(seconds=limit_seconds))
+            work = begin_sum(self._control, tensor, self._timeout)
             self._keep(work)
-            self._wait_on_host(work, limit_seconds)
+            self._wait_on_host(work)
         except Exception as error:
             self.fail(error)
 
@@ -262,7 +165,7 @@ class World:
         with self._failing:
             waited_seconds = self._under_way.waited_seconds()
         try:
-            self._require_answers(waited_seconds, self._timeout_seconds)
+            self._require_answers(waited_seconds)
         except RuntimeError as error:
             self.fail(error)
 
@@ -302,13 +205,13 @@ class World:
             return
         try:
             if blocks_host:
-                self._wait_on_host(work, self._timeout_seconds)
+                self._wait_on_host(work)
             else:
                 work.wait()
         except Exception as error:
             self.fail(error)
 
-    def _wait_on_host(self, work: Any, limit_seconds: float) -> None:
+    def _wait_on_host(self, work: Any) -> None:
         """Wait for `work`; gloo can't be told to stop waiting, so that we wait in slices.
 
         Raises:
@@ -325,9 +228,10 @@ class World:
                     return
             if self.error is not None:
                 raise RuntimeError("this world was given up")
-            self._require_answers(self._clock.monotonic() - began_seconds, limit_seconds)
+            self._require_answers(self._clock.monotonic() - began_seconds)
 
-    def _require_answers(self, waited_seconds: float, limit_seconds: float) -> None:
+    def _require_answers(self, waited_seconds: float) -> None:
+        limit_seconds = self._timeout.total_seconds()
         if waited_seconds > limit_seconds:
             raise RuntimeError(f"no answer within {limit_seconds:g} s")
         if waited_seconds <= _PATIENCE_SECONDS:

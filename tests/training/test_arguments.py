@@ -150,14 +150,23 @@ def test_a_model_that_is_not_on_its_ranks_device_is_refused(
     devices: list[str], local_rank: str | None, message: str
 ) -> None:
     with pytest.raises(ValueError, match=f"model: .*{message}"):
-        require_own_device({torch.device(device) for device in devices}, local_rank)
+        require_own_device({torch.device(device) for device in devices}, local_rank, 8)
 
 
 @pytest.mark.parametrize(
-    ("device", "local_rank"), [("cuda:3", "3"), ("cuda:3", None), ("cpu", "3"), ("cpu", None)]
+    ("device", "local_rank", "visible"),
+    [
+        ("cuda:3", "3", 8),
+        ("cuda:3", None, 8),
+        ("cuda:0", "3", 1),
+        ("cpu", "3", 8),
+        ("cpu", None, 0),
+    ],
 )
-def test_a_model_on_its_ranks_device_is_taken(device: str, local_rank: str | None) -> None:
-    require_own_device({torch.device(device)}, local_rank)
+def test_a_model_on_its_ranks_device_is_taken(
+    device: str, local_rank: str | None, visible: int
+) -> None:
+    require_own_device({torch.device(device)}, local_rank, visible)
 
 
 def test_an_unknown_way_across_instances_is_refused() -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import torch
 
+from autoscaler.training.gradients import HostGradients, HostWork
 from autoscaler.training.sums import Sums
-from autoscaler.training.world import HostGradients
 from tests.training.fake_nccl import FakeNccl
 from tests.training.together import GLOO, TIMEOUT_SECONDS, Members
 
@@ -74,6 +76,27 @@ def test_a_sum_that_a_silent_member_holds_up_ends_once_the_lighthouse_misses_it(
     first.gradients(torch.ones(3)).wait()
 
 
+def test_a_late_member_that_is_heard_is_waited_for(members: Members) -> None:
+    """As one that evaluates: it sends signs of life meanwhile."""
+    late = members.sums[2]
+
+    def summed(sums: Sums) -> tuple[list[float], list[float], bool]:
+        if sums is late:
+            time.sleep(1.5)
+        return _summed(sums)
+
+    assert members.each(summed) == [([3.0] * 2, [3.0] * 3, True)] * 3
+
+
+def test_a_gpus_gradients_go_through_the_hosts_memory_and_come_back() -> None:
+    members = Members(2, _copying)
+    members.meet()
+    assert members.each(_summed) == [([2.0] * 2, [2.0] * 3, True)] * 2
+    members.sums[0].abandon()
+    assert [whole for _, _, whole in members.each(_summed)] == [False, False]
+    members.close()
+
+
 def test_alone_every_sum_is_there_already() -> None:
     members = Members(1)
     members.meet()
@@ -103,5 +126,16 @@ def test_whatever_error_a_gradient_group_has_fails_the_step_and_nothing_more(kin
     members.close()
 
 
+class _Copying(HostGradients):
+    """A group that takes every tensor for a GPU's."""
+
+    def all_reduce(self, tensor: torch.Tensor) -> Any:
+        return HostWork(self._group, tensor, self._timeout)
+
+
+def _copying(store: Any, index: int, count: int, control: Any) -> _Copying:
+    return _Copying(control, timedelta(seconds=TIMEOUT_SECONDS))
+
+
 def _refusing(store: Any, index: int, count: int, control: Any) -> _Refusing:
-    return _Refusing(control, torch.distributed.default_pg_timeout)
+    return _Refusing(control, timedelta(seconds=TIMEOUT_SECONDS))
