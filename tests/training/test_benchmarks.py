@@ -53,3 +53,12 @@ def test_a_scaler_skips_the_step_with_an_infinite_gradient_in_a_process_group() 
     assert (status, found["result"]) == (0, "passed"), found
     assert found["backend"] == "gloo" and found["skipped_steps"] == 1
     assert found["steps"] == 24
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["quorum", "restart"])
+def test_instances_join_and_are_lost_in_the_check_for_gpus(engine: str) -> None:
+    """On a machine with GPUs the script does the same there with NCCL."""
+    status, found = _run("gpu_instances.py", "--device", "cpu", "--ranks", "2", "--engine", engine)
+    assert (status, found["result"]) == (0, "passed"), found
+    assert found["ranks"] == 6
