@@ -44,12 +44,13 @@ class Verdict:
 
     `committed`: the gradients are whole. `users`: for each number that was given to `commit`,
     how many instances gave a 1; empty where this instance trains alone. `ends_round`: a replica
-    asks for the round to end with this step.
+    asks for the round to end with this step. `weight` is the sum of the ranks' weights.
     """
 
     committed: bool
     users: tuple[float, ...] = ()
     ends_round: bool = False
+    weight: float = 1.0
 
 
 class Crew:
@@ -115,6 +116,19 @@ class Crew:
         """Add numbers up over the ranks of this instance."""
         return self._instance.sum(values)
 
+    def sum(self, values: list[float]) -> list[float] | None:
+        """Return the sums of numbers over all ranks of the job; None where an instance is lost.
+
+        All ranks call it at the same place between two steps.
+        """
+        summed, whole = self._instance.sum(values), True
+        if self.is_leader and self._peers is not None:
+            numbers = torch.tensor(summed, dtype=torch.float64)
+            whole = self._peers.sums.numbers(numbers)
+            summed = numbers.tolist()
+        is_whole, *summed = self._instance.from_leader([float(whole), *summed])
+        return summed if is_whole else None
+
     def share_buffers(self, is_source: bool) -> None:
         """Set the model's buffers to those of the instance that `is_source`, on all instances.
 
@@ -123,18 +137,33 @@ class Crew:
         if self.is_leader and self._peers is not None:
             self._state.buffers.share(is_source, self._sum_as_numbers)
 
-    def commit(self, used: Sequence[float] = ()) -> Verdict:
+    def commit(self, used: Sequence[float] = (), own_weight: float | None = None) -> Verdict:
         """Agree on whether every rank has this step's gradients, and on what goes with a step.
 
         One sum of numbers over the instances and one broadcast in the instance; none where there
-        is no other. `used` are numbers to add up over the instances, equal on the ranks of one.
+        is no other. Weights take one sum in the instance more.
+
+        Args:
+            used: numbers to add up over the instances, equal on the ranks of one.
+            own_weight: to add up over all ranks; None where weights are known to add up to 1.
+
+        Raises:
+            RuntimeError: only some replicas have given a weight.
         """
         spans_instances = self._membership.replicas > 1
-        numbers = [1.0, 0.0, *(used if spans_instances else ())]
+        has_weight = own_weight is not None
+        weight = 0.0 if own_weight is None else self._instance.sum([own_weight])[0]
+        numbers = [1.0, 0.0, float(has_weight), weight, *(used if spans_instances else ())]
         if self.is_leader:
             numbers = self._commit_as_leader(numbers)
-        whole, interruptions, *users = self._instance.from_leader(numbers)
-        return Verdict(whole > 0, tuple(users), interruptions > 0)
+        whole, interruptions, with_weight, weight, *users = self._instance.from_leader(numbers)
+        if whole > 0 and with_weight not in (0, self._membership.replicas):
+            raise RuntimeError(
+                f"job.step(loss, weight=...): {with_weight:.0f} of {self._membership.replicas} "
+                "replicas have given a weight in one step: let all do, or none"
+            )
+        total = weight if has_weight else 1.0
+        return Verdict(whole > 0, tuple(users), interruptions > 0, total)
 
     def expect_leave(self, is_ours: bool) -> None:
         """Take the present round for one at whose end a member leaves, maybe we.

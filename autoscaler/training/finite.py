@@ -1,4 +1,4 @@
-"""Checks for NaN and infinity in gradients and weights.
+"""Norms of gradients, and checks for NaN and infinity in gradients and weights.
 
 One non-finite gradient makes every weight non-finite, and the next checkpoints with them. A step
 whose summed gradient is not finite is therefore skipped. The sum is equal on all ranks of the
@@ -16,7 +16,10 @@ MOST_SKIPPED_IN_A_ROW = 20
 
 
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
-    """Return the 2-norm of all gradients as a 32-bit scalar; not finite if a gradient is not."""
+    """Return the 2-norm of all gradients as a scalar; not finite if a gradient is not.
+
+    It has 32 bits, or 64 where gradients have.
+    """
     gradients = _gradients(parameters)
     if not gradients:
         return torch.tensor(0.0)
@@ -35,6 +38,13 @@ def has_finite_gradients(parameters: Iterable[nn.Parameter]) -> bool:
     on_cpu = all(gradient.device.type == "cpu" for gradient in gradients)
     sums = [gradient.sum(dtype=_summed_as(gradient)) for gradient in gradients] if on_cpu else None
     return bool(torch.isfinite(_stacked(sums or _norms(gradients))).all())
+
+
+def divide_gradients(parameters: Iterable[nn.Parameter], divisor: float) -> None:
+    """Divide all gradients, in place."""
+    gradients = _gradients(parameters)
+    if gradients:
+        torch._foreach_div_(gradients, divisor)
 
 
 def non_finite_names(tensors: Iterable[tuple[str, Tensor]]) -> frozenset[str]:
@@ -56,12 +66,17 @@ def _values(gradient: Tensor) -> Tensor:
 
 
 def _norms(gradients: list[Tensor]) -> list[Tensor]:
-    return list(torch._foreach_norm(gradients, 2, dtype=torch.float32))
+    norms: list[Tensor] = []
+    for kind in (torch.float32, torch.float64):
+        of_kind = [gradient for gradient in gradients if _summed_as(gradient) is kind]
+        norms += torch._foreach_norm(of_kind, 2, dtype=kind) if of_kind else ()
+    return norms
 
 
 def _stacked(scalars: list[Tensor]) -> Tensor:
     device = scalars[0].device
-    return torch.stack([scalar.to(device, torch.float32) for scalar in scalars])
+    kind = max((scalar.dtype for scalar in scalars), key=lambda dtype: dtype.itemsize)
+    return torch.stack([scalar.to(device, kind) for scalar in scalars])
 
 
 def _summed_as(gradient: Tensor) -> torch.dtype:

@@ -13,6 +13,7 @@ At most five lines differ from a plain PyTorch loop, and the script runs unchang
 from __future__ import annotations
 
 import atexit
+import math
 from collections.abc import Iterator, MutableMapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -28,11 +29,12 @@ from autoscaler.training.departure import Departure
 from autoscaler.training.loader import Collate, WorkerInit
 from autoscaler.training.opening import Parts, open_parts
 from autoscaler.training.orders import ChosenOrder
-from autoscaler.training.plan import Plan
 from autoscaler.training.rounds import Agreement
 from autoscaler.training.saving import CheckpointSchedule
 from autoscaler.training.scaling import ScaledLosses, scaled_losses
 from autoscaler.training.state import Scheduler
+from autoscaler.training.step import Step
+from autoscaler.training.steps import Steps
 from autoscaler.training.watch import Watch, present_watch
 
 _CLOSE_TO_THE_END = 1e-6
@@ -157,17 +159,9 @@ class TrainingSession:
         self._clock = clock
         self._total: float | None = None
         self._has_round = False
-        self._committed = False
-        self._awaited: tuple[float, int, bool] | None = None
-        self._step_examples = 0
-        self._micro_steps = 1
-        self._own_examples = 0
-        self._next_place = (0, 0)
-        self._step_began_seconds = 0.0
         self._schedule = CheckpointSchedule(parts, clock)
         self.departure = Departure(parts, self._schedule, watch)
-        self._steps = Plan(parts.sampler, parts.state, parts.replica)
-        parts.loader.expect(self._steps.expected)
+        self._steps = Steps(parts, clock)
         parts.crew.is_interrupted = self._is_interrupted
 
     @property
@@ -222,30 +216,44 @@ class TrainingSession:
                 return
             self._open_round()  # who was behind may be past the end when it has caught up
 
-    def step(self, loss: torch.Tensor) -> None:
+    def step(self, loss: torch.Tensor, weight: float | torch.Tensor | None = None) -> Step:
         """Learn from the batch that was given last; `loss` is its mean loss.
 
+        Args:
+            loss: the mean over the batch.
+            weight: what the mean is over, such as the number of tokens that are not padding. The
+                gradient is then that of the mean over all of the step, on all ranks; without, each
+                example counts the same.
+
+        Returns:
+            What there is to log: see `Step`.
+
         Raises:
-            RuntimeError: no batch was given since the last call.
-            ValueError: a GradScaler has scaled the loss.
+            RuntimeError: no batch was given since the last call; or only some ranks give a weight.
+            ValueError: a GradScaler has scaled the loss; or the weight can't be used.
             DivergedError: too many steps in a row had a gradient that was not finite.
         """
         self.scaled_losses.require_unscaled(loss)
-        if self._awaited is None:
-            raise RuntimeError("job.step(loss) goes with a batch of job.batches(), once each")
-        (weight, examples, is_last), self._awaited = self._awaited, None
-        stepper = self._parts.stepper
-        stepper.backward(loss, weight, examples, is_last)
-        if is_last:
-            self._committed = stepper.end(
-                self._step_examples, self._own_examples, self._next_place
-            )
-            self._parts.replica.count_step(
-                self._committed,
-                self._step_examples,
-                self._micro_steps,
-                self._step_began_seconds,
-            )
+        return self._steps.take(loss, weight)
+
+    def mean(self, value: torch.Tensor | float | None, weight: float | None = None) -> float:
+        """Return the mean of the ranks' values. All ranks must call it, after the same step.
+
+        It reads `value`, which waits for the device, and waits for all ranks.
+
+        Args:
+            value: this rank's, such as `step.loss`. None counts for nothing.
+            weight: what this rank's value is the mean over, such as the examples that it has
+                evaluated; without, this rank's part of the last step.
+
+        Returns:
+            The mean; NaN where all weights are 0, or an instance was lost meanwhile.
+        """
+        own_weight = self._steps.own_weight if weight is None else weight
+        if value is None or own_weight == 0:
+            value, own_weight = 0.0, 0.0
+        sums = self._parts.crew.sum([float(value) * own_weight, own_weight])
+        return sums[0] / sums[1] if sums is not None and sums[1] > 0 else math.nan
 
     def report(self, **metrics: float) -> None:
         """Numbers to be shown with the job, such as an accuracy."""
@@ -287,27 +295,9 @@ class TrainingSession:
 
     def _round_batches(self, end: float) -> Iterator[Any]:
         for _ in range(self._parts.replica.agreement.steps):
-            yield from self._step_batches()
-            if not self._committed or self._is_past(end) or self._parts.replica.ends_round:
+            yield from self._steps.batches()
+            if not self._steps.committed or self._is_past(end) or self._parts.replica.ends_round:
                 return
-
-    def _step_batches(self) -> Iterator[Any]:
-        """The micro-steps of one step; `step` is called for each before the next is asked for."""
-        parts = self._parts
-        self._step_began_seconds = self._clock.monotonic()
-        step = self._steps.next_step()
-        parts.stepper.begin(step.samples, alone=parts.replica.agreement.ranks == 1)
-        own = step.own
-        self._step_examples, self._own_examples = step.examples, own.examples
-        self._micro_steps = len(own.micro_steps)
-        self._next_place = step.next_place
-        last = len(own.micro_steps) - 1
-        for number, (part, weight) in enumerate(zip(own.micro_steps, own.weights, strict=True)):
-            parts.reducer.synchronises = number == last
-            self._awaited = (weight, len(part), number == last)
-            yield parts.loader.fetch(part)
-            if self._awaited is not None:
-                raise RuntimeError("job.step(loss) must be called for every batch of batches()")
 
     def _close_round(self, ends_epoch: bool) -> None:
         """What is done between rounds: times, checkpoint, report, and what the agent says."""
@@ -315,7 +305,7 @@ class TrainingSession:
         agreement = parts.replica.agreement
         parts.replica.end_round()
         self._has_round = False
-        if agreement.saves_checkpoint and self._committed:
+        if agreement.saves_checkpoint and self._steps.committed:
             parts.replica.share_buffers()
         if parts.reporter is not None:
             parts.reporter.report()

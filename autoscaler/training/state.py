@@ -55,6 +55,7 @@ class Counters:
     `skipped_steps` counts the steps among `step` that moved nothing, as their gradient was not
     finite; `skipped_in_a_row` those since the last step that moved the model. Passes before
     `first_keyed_pass` have the order of examples of earlier versions: see `orders.Shuffled`.
+    `weight_per_example` is that of the last step whose losses had weights of the script's.
     """
 
     step: int = 0
@@ -68,6 +69,7 @@ class Counters:
     skipped_steps: int = 0
     skipped_in_a_row: int = 0
     first_keyed_pass: int = 0
+    weight_per_example: float = 1.0
     noise: NoiseTracker = field(default_factory=NoiseTracker)
     sampling: SamplingBudget = field(default_factory=SamplingBudget)
 

@@ -82,11 +82,11 @@ def test_the_host_reads_nothing_in_a_sampled_backward_pass(monkeypatch, kind, ra
         with reads:
             if ranks == 1:
                 parts.reducer.synchronises = False
-                stepper.backward(job.model(inputs[:8]).square().mean(), 0.5, 8, is_last=False)
+                stepper.backward(job.model(inputs[:8]).square().mean(), 0.5, is_last=False)
                 parts.reducer.synchronises = True
-            stepper.backward(job.model(inputs[8:]).square().mean(), 0.5, 8, is_last=True)
+            stepper.backward(job.model(inputs[8:]).square().mean(), 0.5, is_last=True)
         assert reads.count == 0
-        stepper.end(16, 8, (0, 0))
+        stepper.end(16, (0, 0))
         sampled += stepper._samples.count
         reads = HostReads()
         with reads:

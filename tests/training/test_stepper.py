@@ -111,7 +111,7 @@ def test_what_the_optimizer_does_not_move_is_neither_measured_nor_kept() -> None
     moved = sum(float(each.grad.square().sum()) for each in head.parameters())
     assert float(reducer.sample.small) == pytest.approx(moved)
     assert float(reducer.sample.big) == pytest.approx(moved)
-    stepper.end(16, 16, (0, 16))
+    stepper.end(16, (0, 16))
     assert all(parameter.grad is None for parameter in model.parameters())
     reducer.close()
 
@@ -132,8 +132,8 @@ def test_uneven_shares_add_up_to_one_big_batch(ranks: int, micro_steps: int) -> 
         own = share(indices, rank, ranks, micro_steps)
         for part, weight in zip(own.micro_steps, own.weights, strict=True):
             loss = _loss(model, inputs[list(part)], targets[list(part)])
-            stepper.backward(loss, weight, len(part), is_last=False)
-    stepper.end(23, 23, (0, 23))
+            stepper.backward(loss, weight, is_last=False)
+    stepper.end(23, (0, 23))
     plain, plain_optimizer = _linear(torch.optim.SGD, rate=0.1)
     _loss(plain, inputs, targets).backward()
     plain_optimizer.step()

@@ -1,0 +1,40 @@
+"""What `job.step` returns: the facts of one step that a script logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call of `job.step`.
+
+    All fields but `loss` are equal on all ranks of the job. Tensors are on the model's device and
+    have not been read: `float(...)` waits for the device, and nothing else here does.
+
+    Attributes:
+        number: steps of the job that are committed so far.
+        is_last: the step is complete. False before the last micro-step of a step that is given
+            out in several batches; then `committed` is False and `loss` None.
+        committed: the step counts. False also where an instance was lost meanwhile: the step is
+            then taken again with the instances that are left.
+        skipped: the step counts, but moves nothing: its gradient was not finite.
+        loss: mean loss over this rank's examples of the step, by the weights given; None where it
+            had none. `job.mean(step.loss)` is the mean over the examples of all ranks.
+        gradient_norm: norm of the summed gradient before clipping; None without `max_grad_norm`.
+        learning_rate: the first parameter group's, as the step took it.
+        batch_size: examples in the step, over all ranks.
+        members: instances that took the step together.
+    """
+
+    number: int
+    is_last: bool
+    committed: bool
+    skipped: bool
+    loss: Tensor | None
+    gradient_norm: Tensor | None
+    learning_rate: float
+    batch_size: int
+    members: int
