@@ -40,7 +40,7 @@ FormGradients = Callable[[Store, int, int, Any], GradientGroup]
 
 def gradients_of(device: torch.device, across: str, timeout: timedelta) -> FormGradients:
     """Return how gradients on `device` cross instances; `across` counts for CUDA devices."""
-    if device.type == "cpu" or across == "gloo":
+    if device.type != "cuda" or across == "gloo":
         return lambda store, index, members, control: HostGradients(control, timeout)
     return lambda store, index, members, control: NcclGradients(
         store, index, members, device, timeout

@@ -129,16 +129,17 @@ class Agreement:
 def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement:
     """What the replica at `index` does in the round that these rows open.
 
-    The replica that has been a member longest decides. Rounds in which somebody joins or a
-    checkpoint is wanted are short: others follow at once. A round in which somebody leaves lasts
-    `farewell_seconds`, in which the lighthouse comes to miss its heartbeats.
+    The replica that has been a member longest decides. Rounds in which somebody joins or leaves,
+    or a checkpoint is wanted, are short: others follow at once. Those in which somebody leaves
+    last `farewell_seconds` at least, in which the lighthouse comes to miss its heartbeats.
     """
     decider = oldest(rows)
     leaving = [row.leaves > 0 for row in rows]
     step_seconds = max(row.step_seconds for row in rows)
     someone, everyone = any(leaving), all(leaving)
     joins, saves = any(row.age == 0 for row in rows), rows[decider].wants_checkpoint > 0
-    steps = _steps_in(_SHORT_ROUND_SECONDS if joins or saves else ROUND_SECONDS, step_seconds)
+    is_short = joins or saves or someone
+    steps = _steps_in(_SHORT_ROUND_SECONDS if is_short else ROUND_SECONDS, step_seconds)
     if everyone:
         steps = 1
     elif someone:

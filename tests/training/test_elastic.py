@@ -198,19 +198,23 @@ def test_ports_are_open_on_the_bind_address_only(fleet: Fleet) -> None:
     assert listening_on(replica) == {"127.0.0.1"}
 
 
-def test_a_frozen_peer_is_left_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_frozen_peer_is_left_behind(tmp_path: Path, place: int) -> None:
     """SIGSTOP is what a lost network looks like: the connection stays, nothing comes.
 
     The lighthouse misses its heartbeats long before a sum reaches its limit.
     """
     fleet = Fleet(tmp_path, collective_timeout_seconds=120.0)
     try:
-        first = fleet.start(EPOCHS="100000")
-        second = fleet.start(EPOCHS="100000")
-        wait_until(lambda: any(is_training(replica, 2) for replica in fleet.replicas))
-        os.killpg(second.process.pid, signal.SIGSTOP)
-        at = first.step
-        wait_until(lambda: first.step > at + 100, what="going on without the frozen peer")
+        replicas = [fleet.start(EPOCHS="100000") for _ in range(3)]
+        wait_until(lambda: any(is_training(replica, 3) for replica in replicas))
+        frozen = replicas.pop(place)
+        os.killpg(frozen.process.pid, signal.SIGSTOP)
+        at = max(replica.step for replica in replicas)
+        wait_until(
+            lambda: all(replica.step > at + 100 for replica in replicas),
+            what="going on without the frozen peer",
+        )
     finally:
         fleet.stop()
 

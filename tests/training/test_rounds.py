@@ -94,9 +94,12 @@ def test_rounds_last_about_a_second(step_seconds: float, steps: int) -> None:
     assert agree([replace(ROW, step_seconds=step_seconds)], 0, 1.5).steps == steps
 
 
-@pytest.mark.parametrize("pending", [{"age": 0.0}, {"wants_checkpoint": 1.0}])
-def test_a_round_with_a_joiner_or_before_a_checkpoint_is_short(pending: dict[str, float]) -> None:
-    assert agree([replace(ROW, step_seconds=0.01, **pending)], 0, 1.5).steps == 15
+@pytest.mark.parametrize("pending", [{"age": 0.0}, {"wants_checkpoint": 1.0}, {"leaves": 1.0}])
+def test_a_round_with_a_join_a_leave_or_a_checkpoint_is_short(pending: dict[str, float]) -> None:
+    row = replace(ROW, step_seconds=0.01)
+    assert agree([row, row], 0, farewell_seconds=0.0).steps == 100
+    pending_rows = [replace(row, **pending), replace(row, age=0.0 if "age" in pending else 1.0)]
+    assert agree(pending_rows, 0, farewell_seconds=0.0).steps == 15
 
 
 def test_step_times_count_only_where_all_replicas_timed_the_same_kind() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from autoscaler.training import gradients
 from autoscaler.training.gradients import HostGradients, HostWork
 from autoscaler.training.sums import Sums
 from tests.training.fake_nccl import FakeNccl
@@ -95,6 +96,25 @@ def test_a_gpus_gradients_go_through_the_hosts_memory_and_come_back() -> None:
     members.sums[0].abandon()
     assert [whole for _, _, whole in members.each(_summed)] == [False, False]
     members.close()
+
+
+@pytest.mark.parametrize(
+    ("device", "across", "kind"),
+    [
+        ("cpu", "nccl", "HostGradients"),
+        ("mps", "nccl", "HostGradients"),
+        ("cuda:1", "gloo", "HostGradients"),
+        ("cuda:1", "nccl", "NcclGradients"),
+    ],
+)
+def test_nccl_carries_the_gradients_of_cuda_devices_alone(
+    monkeypatch: pytest.MonkeyPatch, device: str, across: str, kind: str
+) -> None:
+    for name in ("HostGradients", "NcclGradients"):
+        monkeypatch.setattr(gradients, name, lambda *_, name=name: name)
+    form = gradients.gradients_of(torch.device(device), across, timedelta(seconds=1))
+    store: Any = None
+    assert form(store, 0, 2, None) == kind
 
 
 def test_alone_every_sum_is_there_already() -> None:
