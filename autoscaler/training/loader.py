@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -99,6 +100,7 @@ class Loader:
 
     def _new_loader(self) -> DataLoader[Any]:
         settings, is_whole = self._settings, self._pieces == 1
+        is_bound = threading.current_thread() is threading.main_thread()
         return DataLoader(
             self._dataset,
             batch_sampler=self._requests,
@@ -106,7 +108,7 @@ class Loader:
             num_workers=settings.workers,
             pin_memory=settings.pin_memory and is_whole,
             prefetch_factor=settings.prefetch_factor,
-            worker_init_fn=_Init(settings.worker_init),
+            worker_init_fn=_Init(settings.worker_init, is_bound),
         )
 
 
@@ -135,16 +137,17 @@ class _Requests(Sampler[list[int]]):
 
 
 class _Init:
-    """What a worker does first."""
+    """What a worker does first. `is_bound`: Linux may end it with the thread that forked it."""
 
-    def __init__(self, init: WorkerInit | None) -> None:
+    def __init__(self, init: WorkerInit | None, is_bound: bool) -> None:
         self._init = init
+        self._is_bound = is_bound
 
     def __call__(self, worker: int) -> None:
         parent = multiprocessing.parent_process()
         # A worker holds its parent's sockets: peers of a killed rank would wait for their end.
         # One that a fork server has forked ends some seconds later, as DataLoader has it.
-        if parent is not None and parent.pid == os.getppid():
+        if self._is_bound and parent is not None and parent.pid == os.getppid():
             end_with_parent(parent.pid)
         if self._init is not None:
             self._init(worker)

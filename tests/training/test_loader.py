@@ -6,6 +6,8 @@ import itertools
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -197,6 +199,16 @@ def test_workers_outlive_changes_of_the_batch_and_end_with_the_session(monkeypat
     assert sorted(taken[:100]) == list(range(100))
     job.finish()
     assert not any(worker.is_running() for worker in next(iter(workers)))
+
+
+def test_workers_outlive_the_thread_that_started_them(loader: Loader) -> None:
+    plan = _batches(10)
+    loader.expect(lambda after: _expected(plan, after))
+    thread = threading.Thread(target=_fetch, args=(loader, plan[:1]))
+    thread.start()
+    thread.join()
+    time.sleep(0.2)
+    _fetch(loader, plan[1:10])
 
 
 @pytest.mark.parametrize("end", ["kill", "fork", "exit"])

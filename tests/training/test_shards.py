@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from hypothesis import given, settings
@@ -328,11 +329,14 @@ def test_a_job_on_shards_loses_a_replica_and_grows(tmp_path: Path) -> None:
         environment = {"EPOCHS": "100000", "SHARDS": "24", "WORKERS": "2"}
         first, second = (fleet.start(**environment) for _ in range(2))
         wait_until(lambda: any(is_training(replica, 2) for replica in (first, second)))
+        workers = psutil.Process(first.process.pid).children(recursive=True)
         second.kill()
         third = fleet.start(**environment)
         wait_until(lambda: third.step > 0, what="the successor")
         at = third.step
         wait_until(lambda: min(first.step, third.step) > at + 40)
+        assert len(workers) == 2
+        assert psutil.Process(first.process.pid).children(recursive=True) == workers
         for replica in (first, third):
             replica.kill()
         assert_replicas_agree(fleet)
