@@ -116,12 +116,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     if setup is not None and channel is not None and checkpoints is not None:
         peers = _peers(setup, checkpoints, state, _form_gradients(script, setup), clock)
     crew = Crew(peers, state, instance)
-    reducer = Reducer(
-        script.model,
-        clock,
-        peers.sums.gradients if peers else None,
-        Preconditioner(script.optimizer),
-    )
+    reducer = _reducer(script, peers, clock)
     stepper = _stepper(script, bounds, sampler.examples, state, crew, reducer)
     settings = _replica_settings(setup, bounds, script, order, instance)
     replica = Replica(settings, state, crew, stepper, reducer, clock)
@@ -147,6 +142,16 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         parts.reporter = Reporter(channel, replica, stepper, state, checkpoints, bounds, clock)
         parts.reporter.engine = _engine(setup)
     return parts
+
+
+def _reducer(script: Script, peers: Peers | None, clock: Clock) -> Reducer:
+    return Reducer(
+        script.model,
+        clock,
+        peers.sums.gradients if peers else None,
+        Preconditioner(script.optimizer),
+        blocks_host=script.across == "gloo",
+    )
 
 
 def _stepper(

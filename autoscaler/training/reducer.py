@@ -1,9 +1,9 @@
-"""How gradients become one: DDP over the ranks of an instance, the quorum over instances.
+"""How gradients become one: DDP's buckets, summed over the ranks of all instances.
 
 DDP allows one communication hook, and this is it: it takes the squares for the noise scale before
-and after the sum, adds the ranks of the instance up at its leader, the leaders over the quorum,
-and hands the result back to the ranks. Every rank's loss is weighted by its share of the step's
-examples beforehand, so a plain sum is the mean over the step, however uneven the shares are.
+and after the sum, and has the bucket summed beside the backward pass. Every rank's loss is
+weighted by its share of the step's examples beforehand, so a plain sum is the mean over the step,
+however uneven the shares are.
 """
 
 from __future__ import annotations
@@ -21,13 +21,18 @@ from torch.nn.parallel import DistributedDataParallel
 
 from autoscaler.clock import Clock
 from autoscaler.training.buckets import layout_of, placed
+from autoscaler.training.crossing import Aside, Crossing
 from autoscaler.training.preconditioner import Preconditioner
 from autoscaler.training.squares import SampledSquares, Squares
 from autoscaler.training.world import PendingSum
 
 
 class Reducer:
-    """A model whose gradients are summed over all ranks of the job when `synchronises` is set."""
+    """A model whose gradients are summed over all ranks of the job when `synchronises` is set.
+
+    `sum_over_instances` begins a sum over the instances; None where this rank takes no part in
+    one. `blocks_host`: on a GPU, too, it holds up the thread that waits for it.
+    """
 
     def __init__(
         self,
@@ -35,8 +40,8 @@ class Reducer:
         clock: Clock,
         sum_over_instances: Callable[[Tensor], PendingSum] | None,
         preconditioner: Preconditioner,
+        blocks_host: bool = False,
     ) -> None:
-        self._sum_over_instances = sum_over_instances
         self._squares = Squares(preconditioner)
         self._local_ranks = dist.get_world_size() if dist.is_initialized() else 1
         self._waits = _Timer(clock)
@@ -47,12 +52,17 @@ class Reducer:
         self.bare_model = model
         self._trained = [each for each in model.parameters() if each.requires_grad]
         self._device = self._trained[0].device if self._trained else torch.device("cpu")
+        self._aside = Aside(self._device, blocks_host)
+        group = _group_for_gradients(self._aside.has_thread)
+        self._crossing = Crossing(group, sum_over_instances)
         self._summed: dict[int, dict[Tensor, Tensor]] = {}
         self.model: nn.Module = model
         if dist.is_initialized():
             # Buckets must be equal on all replicas, also on one that joined just now: DDP
             # rebuilds them after the first step unless it looks for unused parameters.
-            self.model = DistributedDataParallel(model, find_unused_parameters=True)
+            self.model = DistributedDataParallel(
+                model, find_unused_parameters=True, gradient_as_bucket_view=True
+            )
             self.model.register_comm_hook(self, _reduce_bucket)
 
     def close(self) -> None:
@@ -63,6 +73,8 @@ class Reducer:
         """
         wrapper, self.model = self.model, self.bare_model
         self._summed.clear()
+        self._aside.stop()
+        self._crossing.close()
         if isinstance(wrapper, DistributedDataParallel):
             for held in ("reducer", "logger", "process_group"):
                 setattr(wrapper, held, None)
@@ -131,29 +143,36 @@ class Reducer:
         """Return how long this device has taken gradient squares since the last call."""
         return self._sampling.take_seconds()
 
-    def sum_bucket(self, bucket: GradBucket) -> Tensor:
-        """Sum one bucket over all ranks, in place."""
-        buffer: Tensor = bucket.buffer()
-        if self.sample is not None and self.takes_small:
-            self.sample.add_small(self._square_of_bucket(bucket))
-        with self._waits.timed(buffer.device):
-            if self._local_ranks > 1 and not self.spans_instances:
-                dist.all_reduce(buffer)
-            elif self.spans_instances:
-                self._sum_through_leader(buffer)
+    def take_route(
+        self, ranks_by_instance: Sequence[int], instance: int, has_rails: bool = False
+    ) -> None:
+        """Sum gradients over these instances from now on; see `routes.route`."""
+        self.spans_instances = len(ranks_by_instance) > 1
+        self._crossing.take_route(ranks_by_instance, instance, has_rails)
+
+    def begin_sum(self, bucket: GradBucket) -> torch.futures.Future[Any]:
+        """Begin to sum one bucket over all ranks, in place; its future is the bucket's buffer."""
+        buffer, parameters = bucket.buffer(), bucket.parameters()
         if self.spans_instances:
             self._note_gradients(bucket)
-        if self.sample is not None:
-            self.sample.add_big(self._square_of_bucket(bucket))
-        return buffer
+        sample = self.sample
+        if sample is not None and self.takes_small:
+            sample.add_small(self._square(parameters, buffer))
+        if not self._crossing.legs:
+            if sample is not None:
+                sample.add_big(self._square(parameters, buffer))
+            return _done(buffer)
+        # What comes before the last bucket's sum may pass unnoticed, beside the backward pass.
+        ended = self._waits.begin(buffer.device) if bucket.is_last() else None
 
-    def _sum_through_leader(self, buffer: Tensor) -> None:
-        if self._local_ranks > 1:
-            dist.reduce(buffer, dst=0)
-        if self._sum_over_instances is not None:
-            self._sum_over_instances(buffer).wait()
-        if self._local_ranks > 1:
-            dist.broadcast(buffer, src=0)
+        def sum_and_measure() -> None:
+            self._crossing.sum(buffer)
+            if sample is not None:
+                sample.add_big(self._square(parameters, buffer))
+            if ended is not None:
+                ended()
+
+        return self._aside.begin(buffer, sum_and_measure)
 
     def _note_gradients(self, bucket: GradBucket) -> None:
         """Remember where in the bucket's buffer each parameter's summed gradient is.
@@ -173,58 +192,77 @@ class Reducer:
                 return gradients[parameter].detach().clone()
         return None  # the sum has failed before it came to this bucket
 
-    def _square_of_bucket(self, bucket: GradBucket) -> Tensor:
-        with self._sampling.timed(bucket.buffer().device):
-            return self._squares.of_bucket(bucket)
+    def _square(self, parameters: list[Tensor], buffer: Tensor) -> Tensor:
+        with self._sampling.timed(buffer.device):
+            return self._squares.of_bucket(parameters, buffer)
 
 
 class _Timer:
-    """Times what this rank does now and then: by the clock, or on a GPU by its own stream.
+    """Times what this rank does now and then: by the clock, or on a GPU by its own streams.
 
     NCCL's collectives return once they are queued, and hold the stream up until they are done.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._seconds = 0.0
+        self._seconds: list[float] = []
         self._spans: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+
+    def begin(self, device: torch.device) -> Callable[[], None]:
+        """Begin a span; return what ends it, on any thread and stream."""
+        if device.type == "cuda":
+            began = _event()
+            began.record(torch.cuda.current_stream(device))
+            return lambda: self._end_on_stream(began, device)
+        began_seconds = self._clock.monotonic()
+        return lambda: self._seconds.append(self._clock.monotonic() - began_seconds)
 
     @contextmanager
     def timed(self, device: torch.device) -> Iterator[None]:
-        if device.type == "cuda":
-            stream = torch.cuda.current_stream(device)
-            began, ended = _event(), _event()
-            began.record(stream)
-            yield
-            ended.record(stream)
-            self._spans.append((began, ended))
-            return
-        began_seconds = self._clock.monotonic()
+        end = self.begin(device)
         yield
-        self._seconds += self._clock.monotonic() - began_seconds
+        end()
 
     def take_seconds(self) -> float:
-        """The sum since the last call; waits for what is still under way on a GPU."""
-        seconds, self._seconds = self._seconds, 0.0
+        """Return the sum since the last call, once what is under way on a GPU is done."""
+        seconds, self._seconds = sum(self._seconds), []
         spans, self._spans = self._spans, []
         for began, ended in spans:
             ended.synchronize()
             seconds += began.elapsed_time(ended) / 1e3
         return seconds
 
+    def _end_on_stream(self, began: torch.cuda.Event, device: torch.device) -> None:
+        ended = _event()
+        ended.record(torch.cuda.current_stream(device))
+        self._spans.append((began, ended))
+
+
+def _group_for_gradients(has_thread: bool) -> dist.ProcessGroup | None:
+    """Return a group of this instance's ranks for gradients, or None where there is one rank.
+
+    One that a thread uses must not be DDP's own: ranks could take turns differently.
+    """
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return None
+    return dist.new_group() if has_thread else dist.group.WORLD
+
 
 def _event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
-def _reduce_bucket(reducer: Reducer, bucket: GradBucket) -> torch.futures.Future[Any]:
-    buffer = reducer.sum_bucket(bucket)
+def _done(buffer: Tensor) -> torch.futures.Future[Any]:
     devices: list[int | str | torch.device] = [buffer.device]
     future: torch.futures.Future[Any] = torch.futures.Future(
         devices=devices if buffer.device.type != "cpu" else None
     )
     future.set_result(buffer)
     return future
+
+
+def _reduce_bucket(reducer: Reducer, bucket: GradBucket) -> torch.futures.Future[Any]:
+    return reducer.begin_sum(bucket)
 
 
 # DDP compares a hook's annotations with types; under postponed evaluation they are strings.

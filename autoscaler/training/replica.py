@@ -177,7 +177,7 @@ class Replica:
         self._reducer.take_waited_seconds()
         self._reducer.take_sampling_seconds()
         self._round.waited_seconds = self._clock.monotonic() - asked_seconds
-        self._reducer.spans_instances = agreement.replicas > 1
+        self._reducer.take_route([int(row.ranks) for row in exchange.rows], index)
         if agreement.someone_joins:
             self.share_buffers()
             self._reducer.forget_factors()

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import GradBucket
 
 from autoscaler.training.buckets import layout_of, placed
 from autoscaler.training.preconditioner import Preconditioner
@@ -71,9 +70,8 @@ class Squares:
         for parameter, factors in self._factors.items():
             factors.copy_(self._preconditioner.factors(parameter))
 
-    def of_bucket(self, bucket: GradBucket) -> Tensor:
-        """Return the squared norm of the gradients in a bucket."""
-        buffer, parameters = bucket.buffer(), bucket.parameters()
+    def of_bucket(self, parameters: list[Tensor], buffer: Tensor) -> Tensor:
+        """Return the squared norm of the gradients of a bucket, which lie in its `buffer`."""
         if self._preconditioner.is_adaptive:
             return _square(buffer * self._flat_factors(parameters, buffer))
         if all(self._preconditioner.counts(parameter) for parameter in parameters):

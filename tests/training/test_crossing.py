@@ -1,0 +1,200 @@
+"""How gradients cross ranks and instances: which collectives, the same sums, beside backward."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._C._distributed_c10d import HashStore
+
+from autoscaler.clock import SystemClock
+from autoscaler.training.crossing import Aside
+from autoscaler.training.preconditioner import Preconditioner
+from autoscaler.training.reducer import Reducer
+from autoscaler.training.routes import Collective, Leg, Scope, can_use_rails, route, shard_length
+from autoscaler.training.world import PendingSum
+from tests.nursery import Order, nursery
+from tests.training.fleet import SCRIPTS, imported
+from tests.training.scripts.crossing import in_one_place
+
+ALL, WITHIN, ACROSS = Collective.ALL_REDUCE, Scope.INSTANCE, Scope.RAIL
+REDUCE = Leg(Collective.REDUCE, WITHIN)
+BROADCAST = Leg(Collective.BROADCAST, WITHIN)
+SCATTER = Leg(Collective.REDUCE_SCATTER, WITHIN, on_shard=True)
+GATHER = Leg(Collective.ALL_GATHER, WITHIN, on_shard=True)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "instance", "local_rank", "has_rails", "legs"),
+    [
+        ((1,), 0, 0, True, ()),
+        ((4,), 0, 2, True, (Leg(ALL, WITHIN),)),
+        ((1, 1, 1), 1, 0, True, (Leg(ALL, ACROSS),)),
+        ((2, 2), 1, 1, True, (SCATTER, Leg(ALL, ACROSS, on_shard=True), GATHER)),
+        ((2, 2), 1, 0, False, (REDUCE, Leg(ALL, ACROSS), BROADCAST)),
+        ((2, 2), 1, 1, False, (REDUCE, BROADCAST)),
+        ((4, 2), 0, 0, True, (REDUCE, Leg(ALL, ACROSS), BROADCAST)),
+        ((4, 2), 1, 1, True, (REDUCE, BROADCAST)),
+        ((4, 1), 1, 0, True, (Leg(ALL, ACROSS),)),
+    ],
+)
+def test_routes(ranks, instance: int, local_rank: int, has_rails: bool, legs) -> None:
+    assert route(ranks, instance, local_rank, has_rails) == legs
+
+
+def test_rails_need_several_instances_with_equally_many_ranks() -> None:
+    usable = [ranks for ranks in [(8,), (1, 1), (8, 8), (8, 4), (2, 2, 2)] if can_use_rails(ranks)]
+    assert usable == [(8, 8), (2, 2, 2)]
+
+
+def test_shards_hold_the_whole_bucket() -> None:
+    for length in (1, 7, 8, 9):
+        assert length <= 8 * shard_length(length, 8) < length + 8
+
+
+@pytest.mark.parametrize(
+    ("ranks", "has_rails"),
+    [((2,), False), ((2, 2), True), ((2, 2), False), ((2, 1), True), ((1, 1), True)],
+)
+def test_gradients_are_those_of_one_place(
+    tmp_path: Path, ranks: tuple[int, ...], has_rails: bool
+) -> None:
+    """Also with unused parameters, accumulation, clipping and a GradScaler."""
+    processes = []
+    places = [(at, local) for at, count in enumerate(ranks) for local in range(count)]
+    for instance, local in places:
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "DIRECTORY": str(tmp_path),
+            "RANKS": ",".join(map(str, ranks)),
+            "INSTANCE": str(instance),
+            "LOCAL": str(local),
+            "RAILS": str(int(has_rails)),
+        }
+        log = tmp_path / f"log{instance}-{local}"
+        order = Order((str(SCRIPTS / "crossing.py"),), log, environment)
+        processes.append((nursery(*imported(None)).start(order), log))
+    for process, log in processes:
+        assert process.wait(60) == 0, log.read_text()
+    expected = in_one_place(len(places))
+    for rank in range(len(places)):
+        for step, (ours, theirs) in enumerate(
+            zip(torch.load(tmp_path / f"found{rank}"), expected, strict=True)
+        ):
+            assert ours.keys() == theirs.keys(), step
+            for name, value in ours.items():
+                assert torch.allclose(value, theirs[name], rtol=1e-6, atol=1e-9), (step, name)
+    assert "of_none.weight" not in expected[0]
+
+
+@pytest.fixture
+def group() -> Iterator[None]:
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+class Events:
+    """What happened, in order; some of it is waited for."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self._changed = threading.Condition()
+
+    def add(self, event: str) -> None:
+        with self._changed:
+            self.order.append(event)
+            self._changed.notify_all()
+
+    def wait_for(self, event: str, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: event in self.order, seconds)
+
+
+def _layers(events: Events) -> nn.Module:
+    """Three layers with a bucket for the last and one for the others."""
+    model = nn.Sequential(*(nn.Linear(600, 600, bias=False) for _ in range(3))).float()
+    for number, layer in enumerate(model):
+        layer.weight.register_hook(lambda grad, number=number: events.add(f"gradient {number}"))
+    return model
+
+
+def _delayed(events: Events, until: str, seconds: float) -> Callable[[torch.Tensor], PendingSum]:
+    """A sum that is under way until something has happened, `seconds` at most."""
+
+    def sum_in_place(tensor: torch.Tensor) -> None:
+        number = sum(event.startswith("sum begins") for event in events.order)
+        events.add(f"sum begins {number}")
+        if number == 0:
+            events.add("in time" if events.wait_for(until, seconds) else "too late")
+        tensor.mul_(2.0)
+        events.add(f"sum ends {number}")
+
+    return lambda tensor: PendingSum(lambda: sum_in_place(tensor))
+
+
+@pytest.mark.usefixtures("group")
+def test_a_bucket_is_on_its_way_while_the_next_ones_gradients_are_computed() -> None:
+    events = Events()
+    model = _layers(events)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    across = _delayed(events, until="gradient 0", seconds=30.0)
+    reducer = Reducer(model, SystemClock(), across, Preconditioner(optimizer))
+    reducer.take_route((1, 1), 0)
+    reducer.model(torch.ones(2, 600)).sum().backward()
+    events.add("backward ends")
+    reducer.close()
+    assert "in time" in events.order
+    places = {event: place for place, event in enumerate(events.order)}
+    assert places["gradient 2"] < places["sum begins 0"] < places["gradient 0"]
+    assert places["gradient 0"] < places["sum ends 0"] < places["sum begins 1"]
+    assert events.order[-2:] == ["sum ends 1", "backward ends"], "the step waits for all sums"
+    plain = nn.Sequential(*(nn.Linear(600, 600, bias=False) for _ in range(3)))
+    plain.load_state_dict(model.state_dict())
+    plain(torch.ones(2, 600)).sum().backward()
+    for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(ours.grad, 2 * theirs.grad)
+
+
+@pytest.mark.usefixtures("group")
+def test_what_goes_wrong_beside_the_backward_pass_is_raised_by_it() -> None:
+    def lost(tensor: torch.Tensor) -> PendingSum:
+        raise RuntimeError("a rank of the instance is lost")
+
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    reducer = Reducer(model, SystemClock(), lost, Preconditioner(optimizer))
+    reducer.take_route((1, 1), 0)
+    with pytest.raises(RuntimeError, match="a rank of the instance is lost"):
+        reducer.model(torch.ones(2, 4)).sum().backward()
+    reducer.close()
+
+
+def test_work_is_done_in_order() -> None:
+    aside, done = Aside(torch.device("cpu")), []
+    tensor = torch.zeros(1)
+    futures = [
+        aside.begin(tensor, lambda number=number: done.append(number)) for number in range(9)
+    ]
+    assert all(future.wait() is tensor for future in futures)
+    assert done == list(range(9))
+    aside.stop()
+
+
+@pytest.mark.usefixtures("group")
+def test_gradients_lie_in_the_buckets() -> None:
+    """They need no memory of their own."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    reducer = Reducer(model, SystemClock(), None, Preconditioner(optimizer))
+    reducer.model(torch.ones(2, 4)).sum().backward()
+    storages = {each.grad.untyped_storage().data_ptr() for each in model.parameters()}
+    assert len(storages) == 1
+    reducer.close()
