@@ -6,11 +6,15 @@ import gc
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 pytest.register_assert_rewrite("tests.conformance")
 
@@ -36,9 +40,10 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def synced_engine() -> Iterator[Callable[..., Any]]:
-    """What makes an engine of SQLite, as it is: in tests its commits wait for no disk.
+    """The function that makes an engine of SQLite, before tests replace it.
 
-    Except where that is tested, what is tested is not whether a store survives a power cut.
+    The engines of tests do not sync their commits, for few tests are of power cuts. They share one
+    cache of compiled statements: to compile the statements anew takes longer than to execute them.
     """
     from sqlalchemy import event
 
@@ -48,6 +53,10 @@ def synced_engine() -> Iterator[Callable[..., Any]]:
 
     def unsynced(*arguments: Any) -> Any:
         engine = synced(*arguments)
+        # A compiled statement belongs to a dialect, so the engines share that too. The connections
+        # of an engine are made by the dialect that it was created with.
+        engine.dialect = _compiler().dialect
+        engine._compiled_cache = _compiler()._compiled_cache
 
         @event.listens_for(engine, "connect")
         def configure(connection: sqlite3.Connection, _: object) -> None:
@@ -58,6 +67,27 @@ def synced_engine() -> Iterator[Callable[..., Any]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(database, "_sqlite", unsynced)
         yield synced
+
+
+@cache
+def _compiler() -> Engine:
+    """Return an engine whose dialect has seen a connection, as one that compiles must."""
+    from sqlalchemy import create_engine
+
+    engine = create_engine("sqlite://", query_cache_size=5000)
+    engine.connect().close()
+    engine.dispose()
+    return engine
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loaded_certificates() -> Iterator[None]:
+    """Load the certificates of authorities once: calls over plain HTTP need none of them."""
+    from httpx._transports import default
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(default, "create_ssl_context", cache(default.create_ssl_context))
+        yield
 
 
 @pytest.fixture(scope="session")

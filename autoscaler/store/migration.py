@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
@@ -20,7 +22,7 @@ def migrate(database: Database) -> str:
         StoreError: the database holds something else, or tables of a version that this code
             does not know.
     """
-    scripts = ScriptDirectory.from_config(_config())
+    scripts = _scripts()
     with database.read() as session:
         found = _version(session.connection())
     head = scripts.get_current_head()
@@ -34,6 +36,12 @@ def migrate(database: Database) -> str:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
     return head
+
+
+@cache
+def _scripts() -> ScriptDirectory:
+    """Return the migrations of the package, which are read once."""
+    return ScriptDirectory.from_config(_config())
 
 
 def _config() -> Config:
