@@ -19,6 +19,7 @@ import optuna
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.training import SOCKET_VARIABLE
+from autoscaler.failures.classify import caught_words
 from hpo import calls
 from hpo.calls import Call, read_answer
 from hpo.distributed import terms_of
@@ -95,7 +96,7 @@ def outcome(objective: Objective, trial: RemoteTrial) -> dict[str, Any]:
         return _end("PRUNED")
     except Exception as error:
         traceback.print_exc()
-        return calls.failure(f"{type(error).__name__}: {error}", error).arguments
+        return calls.failure(caught_words(error), error).arguments
     try:
         return _end("COMPLETE", _values(returned, len(trial.study.directions)))
     except ValueError as error:

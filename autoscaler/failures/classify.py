@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from autoscaler.failures.evidence import Evidence, read_evidence
+from autoscaler.failures.evidence import Evidence, Raised, raised_of, read_evidence
 
 _LONGEST: Final = 1000
 _LONGEST_ERROR: Final = 800
@@ -234,16 +234,16 @@ def _explicit(evidence: Evidence) -> Cause | None:
     """The first rule that an exception of the chain fits or, without one, one of the lines."""
     raised = evidence.raised
     if raised is not None:
-        texts = [str(raised.root), str(raised)]
+        texts = {str(error): error.whole for error in (raised.root, raised)}
         place = f" ({raised.place})"
     else:
-        texts = list(reversed(evidence.lines[-_LINES_SEARCHED:]))
+        texts = {line: line for line in reversed(evidence.lines[-_LINES_SEARCHED:])}
         place = ""
     for rule in _RULES:
-        for text in texts:
+        for text, whole in texts.items():
             if match := rule.pattern.search(text):
                 words = rule.words.format(
-                    error=_one_line(text, _LONGEST_ERROR), place=place, **match.groupdict()
+                    error=_one_line(whole, _LONGEST_ERROR), place=place, **match.groupdict()
                 )
                 return Cause(rule.category, _one_line(words))
     return None
@@ -251,13 +251,20 @@ def _explicit(evidence: Evidence) -> Cause | None:
 
 def _general(evidence: Evidence) -> Cause:
     if evidence.raised is not None:
-        error = _one_line(str(evidence.raised), _LONGEST_ERROR)
-        words = _RAISED_WORDS.format(error=error, place=f" ({evidence.raised.place})")
-        return Cause(Category.EXCEPTION, _one_line(words))
+        return Cause(Category.EXCEPTION, f"the script raised {_located(evidence.raised)}")
     if evidence.exit_code < 0:
         return _signalled(-evidence.exit_code)
     said = evidence.last_line or "it printed nothing"
     return Cause(Category.UNKNOWN, _one_line(f"ended with exit code {evidence.exit_code}: {said}"))
+
+
+def caught_words(error: BaseException) -> str:
+    """Return one line for an exception that was caught: its message, and where it was raised."""
+    return _located(raised_of(error))
+
+
+def _located(raised: Raised) -> str:
+    return f"{_one_line(raised.whole, _LONGEST_ERROR)} ({raised.place})"
 
 
 def _signalled(number: int) -> Cause:

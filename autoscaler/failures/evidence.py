@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import signal
 import textwrap
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -27,9 +28,16 @@ _FRAME = re.compile(r'^ +File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<f
 _RAISED = re.compile(r"^(?:\w+\.)*(?P<type>[A-Z_]\w*)(?:: ?(?P<message>.*))?$")
 _FROM = "The above exception was the direct cause of the following exception:"
 _IGNORED = "Exception ignored in"
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<|/autoscaler/training/")
+_LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/|/lib/python\d|^<|/autoscaler/training/"
+    r"|/hpo/(?:calls|catching|crew|distributed|epochs|line|rank|trial|worker)\.py$"
+)
 _LOST_CONTACT = re.compile(r"gloo|nccl|connection (?:reset|refused|closed)|broken pipe", re.I)
 _WORD = re.compile(r"[^\W\d]")
+# Lines after an exception that others than the exception print: libraries, warnings, logs.
+_NO_MESSAGE = re.compile(
+    r"^(?:\[?[WIEF]\d{4} |\[?\d{4}-\d\d-\d\d|wandb: |\S+:\d+: \w*Warning: |Exception ignored in)"
+)
 _SHELL_SIGNAL_BASE = 128
 
 
@@ -60,12 +68,16 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """An exception as a traceback shows it: type without module, first line of the message."""
+    """An exception as a traceback shows it: type without module, first line of the message.
+
+    `rest` is what follows in the message, on one line.
+    """
 
     type: str
     message: str
     frames: tuple[Frame, ...]
     raised_from: Raised | None = None
+    rest: str = ""
 
     @property
     def root(self) -> Raised:
@@ -83,6 +95,12 @@ class Raised:
     def place(self) -> Frame:
         """Where to look first: `own_place`, or where a library raised it."""
         return self.own_place or self.frames[-1]
+
+    @property
+    def whole(self) -> str:
+        """The type and the whole message."""
+        message = " ".join(part for part in (self.message, self.rest) if part)
+        return f"{self.type}: {message}" if message else self.type
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type
@@ -109,6 +127,24 @@ class Evidence:
     def last_line(self) -> str:
         """The last line that says something, or nothing."""
         return next((line.strip() for line in reversed(self.lines) if _WORD.search(line)), "")
+
+
+def raised_of(error: BaseException) -> Raised:
+    """Return an exception that was caught, with those that it was raised from."""
+    chain = [error]
+    while (origin := chain[-1].__cause__) is not None and origin not in chain:
+        chain.append(origin)
+    raised = None
+    for caught in reversed(chain):
+        message, _, rest = str(caught).strip().partition("\n")
+        frames = tuple(
+            _frame(summary.filename, summary.lineno or 0, summary.name)
+            for summary in traceback.extract_tb(caught.__traceback__)
+        )
+        name, rest = type(caught).__name__, " ".join(rest.split())
+        raised = Raised(name, message.strip(), frames, raised, rest)
+    assert raised is not None
+    return raised
 
 
 def read_evidence(exit_code: int, last_lines: Sequence[str]) -> Evidence:
@@ -166,16 +202,17 @@ def _exceptions(lines: Sequence[str]) -> list[Raised]:
     found: list[Raised] = []
     frames: list[Frame] = []
     is_from = is_ignored = False
-    for line in lines:
+    for index, line in enumerate(lines):
         if line.endswith(_TRACEBACK):
             frames = []
         elif match := _FRAME.match(line):
-            frames.append(_frame(match))
+            frames.append(_frame(match["file"], int(match["line"]), match["function"] or ""))
         elif not frames:
             is_from = is_from or line == _FROM
             is_ignored = is_ignored or line.startswith(_IGNORED)
         elif match := _RAISED.match(line):
-            raised = Raised(match["type"], (match["message"] or "").strip(), tuple(frames))
+            message, rest = (match["message"] or "").strip(), _rest_of_message(lines[index + 1 :])
+            raised = Raised(match["type"], message, tuple(frames), rest=rest)
             if is_from and found:
                 raised = replace(raised, raised_from=found.pop())
             if not is_ignored:
@@ -184,8 +221,17 @@ def _exceptions(lines: Sequence[str]) -> list[Raised]:
     return found
 
 
-def _frame(match: re.Match[str]) -> Frame:
-    path, line, function = match["file"], int(match["line"]), match["function"] or ""
+def _rest_of_message(lines: Sequence[str]) -> str:
+    """Return the lines that follow the first of a message, joined; a blank line ends it."""
+    return " ".join(line.strip() for line in takewhile(_goes_on, lines))
+
+
+def _goes_on(line: str) -> bool:
+    """Return whether a line after an exception's first is of the same message."""
+    return bool(line.strip()) and not line.endswith(_TRACEBACK) and not _NO_MESSAGE.match(line)
+
+
+def _frame(path: str, line: int, function: str) -> Frame:
     return Frame(PurePath(path).name, line, function, is_library=bool(_LIBRARY.search(path)))
 
 

@@ -118,5 +118,13 @@ def _refusal(
     if len(newest) > 1 and not early.isdisjoint(newest[0].signatures()):
         return f"not retried, the same failure came back within {first_steps} steps"
     if len(counted) > retries:
-        return f"not retried, {retries} retries were allowed"
+        return _used_up(retries)
     return None
+
+
+def _used_up(retries: int) -> str:
+    """Return the refusal of a retry where the owner allows no more of them."""
+    if retries == 0:
+        return "not retried, `retries` allows none"
+    retried = "1 retry" if retries == 1 else f"{retries} retries"
+    return f"failed after {retried}, all that `retries` allows"

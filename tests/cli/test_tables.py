@@ -88,8 +88,9 @@ FAILED_CAUSE = "the script raised ValueError: step 4 is one too many (train.py:4
 def test_a_failed_job_shows_its_cause_once_and_the_command_for_the_rest(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    after = "failed after 1 retry, all that `retries` allows"
     events = (
-        EventView(40.0, JOB.id, "failed", f"{FAILED_CAUSE} (not retried, 1 retries were allowed)"),
+        EventView(40.0, JOB.id, "failed", f"{FAILED_CAUSE} ({after})"),
         EventView(39.0, JOB.id, "failure", f"a-0-2: {FAILED_CAUSE}"),
         EventView(20.0, JOB.id, "retry", f"retry 1 of 1 in 2 s: {FAILED_CAUSE}"),
         EventView(19.0, JOB.id, "failure", "a-0-1: killed by signal 9 (out of memory?)"),

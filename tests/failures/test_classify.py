@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoscaler.failures.classify import Category, classify
+from autoscaler.failures.classify import Category, caught_words, classify
 from tests.failures.texts import HERE, TEXTS, killed_among_ranks, traceback
 
 EXPECTED = {
@@ -131,3 +131,53 @@ def test_words_are_bounded_and_keep_the_place() -> None:
     cause = classify(1, traceback(HERE, "ValueError: " + "long " * 2000, "step"))
     assert len(cause.words) <= 1000
     assert cause.words.endswith("… (train.py:13, in step)")
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            ["ValueError: the learning rate is wrong:", "  second line", "third line"],
+            "ValueError: the learning rate is wrong: second line third line",
+        ),
+        (["ValueError: bad shape", "", "step 5 of rank 1"], "ValueError: bad shape"),
+        (
+            ["ValueError: bad shape", "train.py:3: UserWarning: a worker is left", "  f(x)"],
+            "ValueError: bad shape",
+        ),
+        (["ValueError: bad shape", "wandb: Synced 1 file"], "ValueError: bad shape"),
+        (
+            ["ValueError: bad shape", "[W1120 23:01:04.4 group.cpp:1] leak"],
+            "ValueError: bad shape",
+        ),
+    ],
+)
+def test_a_message_of_several_lines_is_whole(lines: list[str], message: str) -> None:
+    cause = classify(1, [*traceback(HERE, lines[0], "step"), *lines[1:]])
+    assert cause.words == f"the script raised {message} (train.py:13, in step)"
+
+
+def test_an_exception_that_was_caught_has_its_message_and_place() -> None:
+    def read() -> None:
+        raise KeyError("lr")
+
+    def objective() -> None:
+        try:
+            read()
+        except KeyError as error:
+            raise ValueError("bad value\n\n  here") from error
+
+    with pytest.raises(ValueError, match="bad value") as caught:
+        objective()
+    line = read.__code__.co_firstlineno + 1
+    assert (
+        caught_words(caught.value)
+        == f"ValueError: bad value here ({__name__.rpartition('.')[2]}.py:{line}, in read)"
+    )
+
+
+def test_an_exception_raised_from_itself_ends() -> None:
+    error = ValueError("again")
+    with pytest.raises(ValueError, match="again") as caught:
+        raise error from error
+    assert caught_words(caught.value).startswith("ValueError: again (test_classify.py:")

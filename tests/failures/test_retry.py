@@ -52,7 +52,12 @@ def test_there_are_as_many_retries_as_the_owner_allows(retries: int) -> None:
     assert all(next_attempt(history[: n + 1], retries).retry for n in range(retries))
     refused = next_attempt(history, retries)
     assert not refused.retry
-    assert refused.reason == f"not retried, {retries} retries were allowed: the script raised A"
+    words = {
+        0: "not retried, `retries` allows none",
+        1: "failed after 1 retry, all that `retries` allows",
+        3: "failed after 3 retries, all that `retries` allows",
+    }
+    assert refused.reason == f"{words[retries]}: the script raised A"
 
 
 def test_the_same_failure_within_the_first_steps_is_not_retried() -> None:

@@ -88,6 +88,23 @@ def test_an_objective_of_another_mind_is_told_so_as_optuna_tells_it(
     assert (told is None) if cause is None else re.search(cause, told)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    ("objective", "place"),
+    [
+        (suggests_nothing_possible, "suggests_nothing_possible"),
+        (suggests_another_kind, "suggests_another_kind"),
+    ],
+)
+def test_the_cause_of_a_failed_trial_names_the_line_of_its_objective(
+    objective: Callable[[BaseTrial], object], place: str
+) -> None:
+    study = optuna.create_study()
+    run_all(study, objective, 1)
+    cause = study.trials[0].user_attrs[attributes.CAUSE]
+    assert re.search(rf" \(test_bad_input\.py:\d+, in {place}\)$", cause)
+
+
 def test_what_no_storage_keeps_is_refused_in_memory_too() -> None:
     def objective(trial: BaseTrial) -> float:
         trial.set_user_attr("model", object())
