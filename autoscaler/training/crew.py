@@ -15,6 +15,7 @@ import torch
 from autoscaler.training.fingerprint import require_equal
 from autoscaler.training.instance import Instance
 from autoscaler.training.peers import Peers
+from autoscaler.training.rail import Rail
 from autoscaler.training.reducer import Reducer
 from autoscaler.training.rounds import (
     ROW_WIDTH,
@@ -60,11 +61,16 @@ class Crew:
     """
 
     def __init__(
-        self, peers: Peers | None, state: TrainingState, instance: Instance | None = None
+        self,
+        peers: Peers | None,
+        state: TrainingState,
+        instance: Instance | None = None,
+        rail: Rail | None = None,
     ) -> None:
         self._peers = peers
         self._state = state
         self._instance = instance or Instance()
+        self._rail = rail or Rail(self._instance, None)
         self._membership = _ALONE
         self._must_form = peers is not None
         self.is_interrupted: Callable[[], bool] = lambda: False
@@ -83,6 +89,11 @@ class Crew:
     def is_leader(self) -> bool:
         """We speak for our instance."""
         return self._instance.is_leader
+
+    @property
+    def uses_rails(self) -> bool:
+        """Each rank sums gradients with its counterparts in the other instances."""
+        return self._rail.is_used
 
     def exchange(self, own_row: Callable[[], Row]) -> Exchange:
         """Open a round: tell our row, learn the others', and agree on the membership.
@@ -141,7 +152,7 @@ class Crew:
         """Agree on whether every rank has this step's gradients, and on what goes with a step.
 
         One sum of numbers over the instances and one broadcast in the instance; none where there
-        is no other. Weights take one sum in the instance more.
+        is no other. Weights take one sum in the instance more, and so do rails.
 
         Args:
             used: numbers to add up over the instances, equal on the ranks of one.
@@ -150,6 +161,7 @@ class Crew:
         Raises:
             RuntimeError: only some replicas have given a weight.
         """
+        self._rail.require_whole()
         spans_instances = self._membership.replicas > 1
         has_weight = own_weight is not None
         weight = 0.0 if own_weight is None else self._instance.sum([own_weight])[0]
@@ -182,6 +194,7 @@ class Crew:
         The ranks of an instance go together: one that is still busy would take the others' end
         for a failure.
         """
+        self._rail.close()
         if self._peers is not None:
             self._peers.leave()
         with contextlib.suppress(RuntimeError):
@@ -190,6 +203,7 @@ class Crew:
 
     def abandon(self, reducer: Reducer) -> None:
         """As `leave`, without waiting for the other ranks of the instance."""
+        self._rail.close()
         if self._peers is not None:
             self._peers.leave()
         self._close(reducer)
@@ -259,4 +273,5 @@ class Crew:
             decode(table[place * ROW_WIDTH : (place + 1) * ROW_WIDTH]) for place in range(replicas)
         )
         self._membership = Membership(replicas, index, bool(healed), bool(changed))
+        self._rail.follow_leader([int(row.ranks) for row in rows])
         return Exchange(rows, self._membership)

@@ -41,7 +41,9 @@ from autoscaler.training.loader import Loader
 from autoscaler.training.orders import Order
 from autoscaler.training.own_state import OwnState
 from autoscaler.training.peers import Peers, QuorumSettings
+from autoscaler.training.ports import use_interface_of
 from autoscaler.training.preconditioner import WARM_UP_STEPS, Preconditioner, is_adam
+from autoscaler.training.rail import Rail
 from autoscaler.training.reducer import Reducer
 from autoscaler.training.replica import Replica, ReplicaSettings
 from autoscaler.training.reporting import Reporter
@@ -49,12 +51,15 @@ from autoscaler.training.restart import RestartQuorum
 from autoscaler.training.sampler import ElasticSampler
 from autoscaler.training.state import Counters, TrainingState
 from autoscaler.training.stepper import Stepper, StepSettings
+from autoscaler.training.sums import Sums, SumSettings
 from autoscaler.training.watch import Watch, present_watch
 
 _log = logging.getLogger(__name__)
 
 _CHECKPOINT_SECONDS_ALONE = 300.0
 _KEPT_ALONE = 2
+# The ranks of all instances come to their rails at once, after an exchange.
+_RAIL_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -115,8 +120,9 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     peers = None
     if setup is not None and channel is not None and checkpoints is not None:
         peers = _peers(setup, checkpoints, state, _form_gradients(script, setup), clock)
-    crew = Crew(peers, state, instance)
-    reducer = _reducer(script, peers, clock)
+    rail = Rail(instance, peers.sums if peers else _sums_beside(script, setup, clock))
+    crew = Crew(peers, state, instance, rail)
+    reducer = _reducer(script, rail, clock)
     stepper = _stepper(script, bounds, sampler.examples, state, crew, reducer)
     settings = _replica_settings(setup, bounds, script, order, instance)
     replica = Replica(settings, state, crew, stepper, reducer, clock)
@@ -144,11 +150,25 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     return parts
 
 
-def _reducer(script: Script, peers: Peers | None, clock: Clock) -> Reducer:
+def _sums_beside(script: Script, setup: TrainingSetup | None, clock: Clock) -> Sums | None:
+    """Return the sums over instances of a rank that does not lead, if there can be others.
+
+    Its leader hears of lost members, and ends the worlds of all.
+    """
+    if setup is None or setup.lighthouse is None:
+        return None
+    use_interface_of(setup.bind_address)
+    settings = SumSettings(
+        _form_gradients(script, setup), _RAIL_SECONDS, setup.collective_timeout_seconds
+    )
+    return Sums(settings, lambda: False, clock)
+
+
+def _reducer(script: Script, rail: Rail, clock: Clock) -> Reducer:
     return Reducer(
         script.model,
         clock,
-        peers.sums.gradients if peers else None,
+        rail.gradients,
         Preconditioner(script.optimizer),
         blocks_host=script.across == "gloo",
     )

@@ -23,6 +23,7 @@ from autoscaler.clock import Clock
 from autoscaler.training.buckets import layout_of, placed
 from autoscaler.training.crossing import Aside, Crossing
 from autoscaler.training.preconditioner import Preconditioner
+from autoscaler.training.routes import Leg
 from autoscaler.training.squares import SampledSquares, Squares
 from autoscaler.training.world import PendingSum
 
@@ -30,8 +31,9 @@ from autoscaler.training.world import PendingSum
 class Reducer:
     """A model whose gradients are summed over all ranks of the job when `synchronises` is set.
 
-    `sum_over_instances` begins a sum over the instances; None where this rank takes no part in
-    one. `blocks_host`: on a GPU, too, it holds up the thread that waits for it.
+    `sum_over_instances` begins a sum over the ranks with this rank's number in all instances; None
+    where this rank takes no part in one. `blocks_host`: on a GPU, too, it holds up the thread that
+    waits for it.
     """
 
     def __init__(
@@ -149,6 +151,11 @@ class Reducer:
         """Sum gradients over these instances from now on; see `routes.route`."""
         self.spans_instances = len(ranks_by_instance) > 1
         self._crossing.take_route(ranks_by_instance, instance, has_rails)
+
+    @property
+    def legs(self) -> tuple[Leg, ...]:
+        """The collectives that sum a bucket on this rank now."""
+        return self._crossing.legs
 
     def begin_sum(self, bucket: GradBucket) -> torch.futures.Future[Any]:
         """Begin to sum one bucket over all ranks, in place; its future is the bucket's buffer."""

@@ -177,7 +177,8 @@ class Replica:
         self._reducer.take_waited_seconds()
         self._reducer.take_sampling_seconds()
         self._round.waited_seconds = self._clock.monotonic() - asked_seconds
-        self._reducer.take_route([int(row.ranks) for row in exchange.rows], index)
+        ranks_by_instance = [int(row.ranks) for row in exchange.rows]
+        self._reducer.take_route(ranks_by_instance, index, self._crew.uses_rails)
         if agreement.someone_joins:
             self.share_buffers()
             self._reducer.forget_factors()

@@ -39,7 +39,8 @@ class Sums:
     """Sums over the members of the world that was entered last; alone, each sum is there already.
 
     A failure lasts until the next `enter`. A thread ends sums that nobody waits for when a member
-    is lost; `has_lost_member` is asked by it, and by those who wait long.
+    is lost; `has_lost_member` is asked by it, and by those who wait long. `meeting` is where the
+    last world met, and `worlds` how many there were.
     """
 
     def __init__(
@@ -50,6 +51,8 @@ class Sums:
         self._clock = clock
         self._world: World | None = None
         self._failed = False
+        self.meeting: Meeting | None = None
+        self.worlds = 0
         self._closed = threading.Event()
         self._watching: threading.Thread | None = None
 
@@ -66,6 +69,8 @@ class Sums:
         """
         self.abandon()
         self._failed = True
+        self.meeting = meeting
+        self.worlds += 1
         if meeting.members > 1:
             self._world = self._form(meeting)
             if self._world.is_watched and self._watching is None:

@@ -34,12 +34,16 @@ _ENDLESS: Final = timedelta(days=365)
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where the members of one world meet: a store, their own part of it, and our place."""
+    """Where the members of one world meet: a store, their own part of it, and our place.
+
+    Worlds that meet there with different `rail`s are apart, but for their end: it is that of all.
+    """
 
     store: str
     prefix: str
     index: int
     members: int
+    rail: int = 0
 
 
 class PendingSum:
@@ -107,9 +111,9 @@ class World:
         self._meeting = meeting
         self._store = _store_of(meeting)
         place = meeting.index, meeting.members
-        own = PrefixStore("control", self._store)
+        own = PrefixStore(f"control/{meeting.rail}", self._store)
         self._control: Any = ProcessGroupGloo(own, *place, forming)
-        own = PrefixStore("gradients", self._store)
+        own = PrefixStore(f"gradients/{meeting.rail}", self._store)
         self._gradients: GradientGroup | None = form_gradients(own, *place, self._control)
         self._under_way = _UnderWay(clock)
         listening = threading.Thread(target=self._listen, args=(_store_of(meeting),), daemon=True)

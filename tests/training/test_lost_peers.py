@@ -26,11 +26,15 @@ def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
     fleet.stop()
 
 
-@pytest.mark.parametrize("place", ["rows", "bucket", "commit"])
-def test_a_peer_lost_under_nccl_costs_one_step_and_no_process(fleet: Fleet, place: str) -> None:
+@pytest.mark.parametrize(
+    ("place", "ranks"), [("rows", 1), ("bucket", 1), ("commit", 1), ("bucket", 2)]
+)
+def test_a_peer_lost_under_nccl_costs_one_step_and_no_process(
+    fleet: Fleet, place: str, ranks: int
+) -> None:
     settings = {"EPOCHS": "100000", "GRADIENTS": "nccl"}
-    survivors = [fleet.start(SCRIPT, **settings) for _ in range(2)]
-    victim = fleet.start(SCRIPT, **settings, DIE_AT=place)
+    survivors = [fleet.start(SCRIPT, ranks=ranks, **settings) for _ in range(2)]
+    victim = fleet.start(SCRIPT, ranks=ranks, **settings, DIE_AT=place)
     wait_until(lambda: victim.process.poll() is not None, what="the loss")
     wait_until(lambda: any(is_training(replica, 2) for replica in survivors), what="two")
     lost_at = max(replica.step for replica in survivors)

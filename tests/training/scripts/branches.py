@@ -69,6 +69,7 @@ def main() -> None:
                 "examples": len(inputs),
                 "parameters": digest(dict(model.named_parameters())),
                 "buffers_before": buffers,
+                "by_rails": any(leg.on_shard for leg in job._parts.reducer.legs),
             }
             trace.write(json.dumps(line) + "\n")
             trace.flush()
