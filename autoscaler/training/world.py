@@ -9,6 +9,7 @@ its members tell each other through the store at which they met, and meet in ano
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -29,6 +30,7 @@ _SLICE: Final = timedelta(seconds=0.1)
 # A sum that takes longer than this makes us ask whether a peer is lost.
 _PATIENCE_SECONDS: Final = 0.5
 _STORE_TIMEOUT: Final = timedelta(seconds=5)
+_REACH_SECONDS: Final = 0.5
 _ENDLESS: Final = timedelta(days=365)
 
 
@@ -116,8 +118,9 @@ class World:
         own = PrefixStore(f"gradients/{meeting.rail}", self._store)
         self._gradients: GradientGroup | None = form_gradients(own, *place, self._control)
         self._under_way = _UnderWay(clock)
-        listening = threading.Thread(target=self._listen, args=(_store_of(meeting),), daemon=True)
-        listening.start()
+        self._listening: threading.Thread | None = None
+        # A wait holds up all else that goes over its connection to the store.
+        self._store_to_listen_at = _store_of(meeting)
 
     @property
     def is_watched(self) -> bool:
@@ -240,20 +243,31 @@ class World:
             raise RuntimeError(f"no answer within {limit_seconds:g} s")
         if waited_seconds <= _PATIENCE_SECONDS:
             return
+        if self._listening is None:
+            self._listening = threading.Thread(target=self._listen, daemon=True)
+            self._listening.start()
         if self._has_lost_member():
             raise RuntimeError("the lighthouse misses a member")
         if self._is_given_up:
             raise RuntimeError("another member has given this world up, or is gone")
 
     def _tell_members(self) -> None:
-        """Tell all members that this world has ended, before the store may go with its host."""
+        """Tell all members that this world has ended, before the store may go with its host.
+
+        If the host is the one that is lost, torch would log a page about it: they notice as we do.
+        """
+        host, _, port = self._meeting.store.rpartition(":")
+        socket.create_connection((host, int(port)), _REACH_SECONDS).close()
         for index in range(self._meeting.members):
             self._store.set(_end_of(index), "1")
 
-    def _listen(self, store: Store) -> None:
-        """Note that a member has given this world up, or that the store's host is gone."""
+    def _listen(self) -> None:
+        """Note that a member has given this world up, or that the store's host is gone.
+
+        On a thread of its own: a host that is frozen answers never.
+        """
         with suppress(RuntimeError):
-            store.wait([_end_of(self._meeting.index)], _ENDLESS)
+            self._store_to_listen_at.wait([_end_of(self._meeting.index)], _ENDLESS)
         self._is_given_up = True
 
     def _quietly(self, act: Callable[[], object]) -> None:
