@@ -23,6 +23,7 @@ from autoscaler.cli.tables import (
     money,
     number,
     objective_text,
+    phase_words,
     rest_of_logs,
     weight_text,
 )
@@ -109,7 +110,7 @@ def job_detail(job: JobView, trouble: str | None, now_seconds: float) -> Rendera
     """One job: all that is known of it; `trouble` is that of its fleet."""
     parts: list[RenderableType] = [_job_panel(job, now_seconds)]
     for instance in job.instances:
-        parts.append(_instance_line(instance, now_seconds))
+        parts.append(_instance_line(instance, job, now_seconds))
     if job.decision is not None:
         parts.append(_decision_line(job.decision))
     if job.cause is not None:
@@ -140,9 +141,9 @@ def _repeats(text: str, cause: str | None) -> bool:
     return cause is not None and cause.startswith(text)
 
 
-def _instance_line(instance: InstanceView, now_seconds: float) -> Text:
-    """One instance; of one that waits in a cloud's queue, for how long it does."""
-    text = f"{instance.id}: {instance.offer}, {instance.phase}"
+def _instance_line(instance: InstanceView, job: JobView, now_seconds: float) -> Text:
+    """Return the line of an instance; of one in a cloud's queue, with how long it has waited."""
+    text = f"{instance.id}: {instance.offer}, {phase_words(instance.phase, job)}"
     if instance.phase is InstancePhase.QUEUED:
         text += f" for {format_duration(now_seconds - instance.requested_seconds)}"
     return Text(text, style="dim")

@@ -144,13 +144,13 @@ def instances_text(job: JobView) -> str:
     parts = []
     for offer in sorted({instance.offer for instance in job.instances}):
         phases = [instance.phase for instance in job.instances if instance.offer == offer]
-        others = sorted({_phase_words(phase, job) for phase in phases if phase != "training"})
+        others = sorted({phase_words(phase, job) for phase in phases if phase != "training"})
         suffix = f" ({', '.join(others)})" if others else ""
         parts.append(f"{len(phases)} x {offer}{suffix}")
     return ", ".join(parts) or "-"
 
 
-def _phase_words(phase: InstancePhase, job: JobView) -> str:
+def phase_words(phase: InstancePhase, job: JobView) -> str:
     """Return the phase of an instance; a script without a session runs, and trains nothing."""
     if job.is_sessionless and phase is InstancePhase.STARTING:
         return "running, no session"

@@ -6,7 +6,7 @@ itself. Until a session was opened one instance alone runs the script.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -16,6 +16,7 @@ from autoscaler.store.store import Store
 
 SESSION_FACT: Final = "session"
 UNOPENED_FACT: Final = "without session since"
+WITHOUT_SESSION_FACT: Final = "known without session"
 FIRST_START_FACT: Final = "first start"
 GRACE_SECONDS: Final = 60.0
 
@@ -34,8 +35,13 @@ def session_facts(
     """Return the new facts of an instance that reports its phase, and a session or none."""
     if has_session:
         return {} if SESSION_FACT in held.facts else {SESSION_FACT: str(now_seconds)}
-    runs = phase is InstancePhase.STARTING
-    return {UNOPENED_FACT: str(now_seconds)} if runs and UNOPENED_FACT not in held.facts else {}
+    if UNOPENED_FACT not in held.facts:
+        return {UNOPENED_FACT: str(now_seconds)} if phase is InstancePhase.STARTING else {}
+    has_run = InstancePhase.STARTING in (phase, held.phase)  # until now, the end of a run included
+    ran_seconds = now_seconds - float(held.facts[UNOPENED_FACT])
+    if not has_run or ran_seconds < GRACE_SECONDS or WITHOUT_SESSION_FACT in held.facts:
+        return {}
+    return {WITHOUT_SESSION_FACT: str(now_seconds)}
 
 
 def has_opened_session(job: JobRecord, instances: Iterable[HeldInstance]) -> bool:
@@ -48,33 +54,23 @@ def has_opened_session(job: JobRecord, instances: Iterable[HeldInstance]) -> boo
     return any(SESSION_FACT in held.facts for held in instances)
 
 
-def is_without_session(
-    job: JobRecord, instances: Sequence[HeldInstance], now_seconds: float
-) -> bool:
+def is_without_session(job: JobRecord, instances: Iterable[HeldInstance]) -> bool:
     """Return whether the script has run for longer than the grace period without a session.
 
-    `instances` are all that the job has had: the next start of such a script opens none either.
+    `instances` are all that the job has had. It stays so after the script has ended: the next
+    start of such a script opens none either.
     """
-    if has_opened_session(job, instances):
-        return False
-    return any(_unopened_seconds(held, now_seconds) >= GRACE_SECONDS for held in instances)
+    every = tuple(instances)
+    return not has_opened_session(job, every) and any(
+        WITHOUT_SESSION_FACT in held.facts for held in every
+    )
 
 
-def is_known_without_session(store: Store, job: JobRecord, now_seconds: float) -> bool:
+def is_known_without_session(store: Store, job: JobRecord) -> bool:
     """Return `is_without_session` of a job by what the store has of its instances."""
     if has_opened_session(job, ()):
         return False
-    return is_without_session(job, store.instances.of_job(job.id, include_ended=True), now_seconds)
-
-
-def _unopened_seconds(held: HeldInstance, now_seconds: float) -> float:
-    """Return for how long an instance has run, or did run, the script without a session."""
-    if UNOPENED_FACT not in held.facts:
-        return 0.0
-    left_seconds = held.draining_seconds or held.ended_seconds
-    if held.phase is InstancePhase.STARTING and left_seconds is None:
-        left_seconds = now_seconds
-    return (left_seconds or 0.0) - float(held.facts[UNOPENED_FACT])
+    return is_without_session(job, store.instances.of_job(job.id, include_ended=True))
 
 
 def first_starter(instances: Iterable[HeldInstance]) -> HeldInstance | None:

@@ -248,7 +248,7 @@ def job_snapshot(
     waits = job.retry_seconds is not None and job.retry_seconds > now_seconds
     away = false_starts(store, job.id, now_seconds)
     bounds = _elsewhere(spec.instances, offers, away, held) if away else spec.instances
-    is_sessionless = is_known_without_session(store, job, now_seconds)
+    is_sessionless = is_known_without_session(store, job)
     if is_sessionless:
         bounds = bounds_without_session(bounds)
     spent = Ledger(store.ledger.entries(job.id)).spent(job.id, now_seconds)

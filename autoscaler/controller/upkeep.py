@@ -100,7 +100,7 @@ class Upkeep:
             return
         trains = any(held.phase is InstancePhase.TRAINING for held in every)
         starts = any(held.phase is InstancePhase.STARTING for held in every)
-        if trains or (starts and is_without_session(job, every, now_seconds)):
+        if trains or (starts and is_without_session(job, every)):
             self._store.jobs.set_phase(job.id, JobPhase.RUNNING, now_seconds)
 
     def _retry_or_fail(
@@ -157,9 +157,14 @@ class Upkeep:
         self._tell(now_seconds, end.kind, end.text, job.id)
 
     def is_finishing(self, job: JobRecord, now_seconds: float) -> bool:
-        """There is nothing to plan: some have done their part and some are at it, or it is a trial
-        that has been told."""
+        """Return whether there is nothing to plan for a job, as it is about to end.
+
+        A replica has completed it, or some have done their part and some are at it, or it is a
+        trial whose end is known. The end may be reported after `keep_up` has looked.
+        """
         every = self._every(job)
+        if _completed(every):
+            return True
         study = job.spec.study
         if study is not None and self._lingering.soon_free(every, now_seconds, study):
             return True

@@ -40,7 +40,8 @@ class Contest:
 
     `own_usd_per_second` is what a unit of it is worth to the job, `rival_usd_per_second` to the
     `rival`: the one that was given more of it (`took_it`), or else the one that holds it. Both
-    count as many times as the job's weight says, which is in them.
+    count as many times as the job's weight says, which is in them. `rival_minimum` is the minimum
+    of instances that the rival was below, where it was given more for that alone.
     """
 
     limit: Limit
@@ -50,6 +51,7 @@ class Contest:
     took_it: bool = False
     own_weight: float = 1.0
     rival_weight: float = 1.0
+    rival_minimum: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -313,6 +315,11 @@ def _lost(contest: Contest, around: Surroundings) -> str:
     noun = _NOUNS[contest.limit.unit]
     own = _weighted(contest.own_usd_per_second, contest.own_weight)
     theirs = _weighted(contest.rival_usd_per_second, contest.rival_weight)
+    if contest.rival_minimum is not None:
+        return (
+            f"{contest.rival} needs {noun} of `{contest.limit.name}` for its minimum of "
+            f"{contest.rival_minimum} instances; it bids {theirs}, this job {own}"
+        )
     if contest.took_it:
         return (
             f"{contest.rival} bids {theirs} for {noun} of `{contest.limit.name}`, this job {own}"

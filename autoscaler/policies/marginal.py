@@ -213,10 +213,11 @@ def _plan(
     ids = [job.id for job in jobs]
     changes = [(job.held, given.targets[job.id]) for job in jobs]
     first = dict(zip(ids, releases_first(changes, supply), strict=True))
+    by_id = {job.id: job for job in jobs}
     decisions = {}
     for own in given.facts:
         job = own.job.id
-        contest = None if contests is None else contests.over(job)
+        contest = None if contests is None else _with_minimum(contests.over(job), by_id)
         decision = _decision(own, given.bids[job], around, contest, first[job])
         saved = given.keeping.get(job, 0.0) * SECONDS_PER_HOUR
         figures = {**decision.figures, **({KEEPING_FIGURE: saved} if saved > 0 else {})}
@@ -230,6 +231,18 @@ def _plan(
         gap_usd_per_second=0.0 if shared is None else shared.gap,
         notes=() if trouble is None else (f"planned greedily: {trouble}",),
     )
+
+
+def _with_minimum(contest: Contest | None, jobs: Mapping[str, JobSnapshot]) -> Contest | None:
+    """Return a contest with the minimum of a rival that was given more at a lower bid for it."""
+    if contest is None or contest.rival is None or not contest.took_it:
+        return contest
+    rival = jobs[contest.rival]
+    held, minimum = 0 if rival.held is None else rival.held.instances, rival.instances.minimum
+    is_higher = contest.rival_usd_per_second >= contest.own_usd_per_second
+    if is_higher or held >= minimum or minimum == 1:
+        return contest
+    return replace(contest, rival_minimum=minimum)
 
 
 def _decision(

@@ -348,7 +348,7 @@ class Nodes:
             return
         every = self._store.instances.of_job(held.job, include_ended=True)
         job = self._store.jobs.get(held.job)
-        if is_without_session(job, every, now_seconds):
+        if is_without_session(job, every):
             self._once(held, "no session", sessionless_text(job), now_seconds)
 
     def _drain_seconds(self, job: JobRecord) -> float:

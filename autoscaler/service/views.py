@@ -66,9 +66,7 @@ class Views:
         entries = self._store.journal.decisions(job.id, limit=1)
         ledger = Ledger(self._store.ledger.entries(job.id))
         predicted = self._predicted(job, instances)
-        is_sessionless = not job.phase.is_final and is_known_without_session(
-            self._store, job, now_seconds
-        )
+        is_sessionless = not job.phase.is_final and is_known_without_session(self._store, job)
         return JobView(
             id=job.id,
             study=job.spec.study,

@@ -142,6 +142,10 @@ def test_a_script_without_a_session_is_shown_as_running(monkeypatch: pytest.Monk
     job = replace(job, is_sessionless=True)
     assert instances_text(job).endswith("(running, no session)")
     assert progress_text(job) == "unknown"
+    console = Console(width=120)
+    with console.capture() as shown:
+        console.print(job_detail(job, None, now_seconds=0.0))
+    assert "job-0-1: small, running, no session" in shown.get()
     client = SimpleNamespace(decisions=lambda job, number: (), job=lambda name: job)
     monkeypatch.setattr("autoscaler.wire.connection.connect", lambda: client)
     lines = CliRunner().invoke(app, ["why", "job"]).stdout.splitlines()

@@ -7,7 +7,8 @@ import pytest
 from autoscaler.controller.finishing import COMPLETE_FACT
 from autoscaler.controller.sessions import GRACE_SECONDS, ONE_INSTANCE_TEXT, session_facts
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
-from autoscaler.domain.job import JobPhase
+from autoscaler.domain.job import InstanceBounds, JobPhase
+from autoscaler.domain.objective import Objective, Preference
 from autoscaler.policies.marginal import MarginalPolicy
 from tests.controller.few_devices import FewDevices, Submitted, local_offers
 
@@ -62,6 +63,29 @@ def test_a_script_that_is_known_to_open_no_session_starts_again_on_one_instance(
     last = next(each.decision for each in decisions if each.decision.current is None)
     assert last.target is not None and last.target.instances == 1
     assert last.reason.endswith(f"; {ONE_INSTANCE_TEXT}")
+
+
+def test_nothing_is_planned_for_a_job_whose_end_is_reported_while_a_plan_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its minimum binds no more: the device is left to the job that trains on it."""
+    world = FewDevices(MarginalPolicy(), local_offers(BOOT_SECONDS), devices=2)
+    world.run([Submitted(name, run_seconds=1e6) for name in ("ending", "other")], 120.0)
+    (held,) = world.store.instances.of_job("ending")
+    (trains,) = world.store.instances.of_job("other")
+    dear = Objective(Preference.FASTEST)
+    world.store.jobs.change_spec("ending", dear, InstanceBounds(2, 2), None)
+
+    def end(*_: object) -> None:
+        now_seconds = world.clock.now()
+        facts = {COMPLETE_FACT: str(now_seconds)}
+        world.store.instances.record_node(held.id, InstancePhase.DRAINED, now_seconds, facts)
+
+    monkeypatch.setattr("autoscaler.controller.controller.measure_starts", end)
+    world.run([], 122.0)
+    assert world.store.jobs.get("ending").phase is JobPhase.FINISHED
+    assert world.store.instances.get(trains.id).desired is Desired.PRESENT
+    assert [each.id for each in world.store.instances.of_job("ending", True)] == [held.id]
 
 
 @pytest.mark.parametrize("minimum", [1, 2])

@@ -111,6 +111,17 @@ def test_shrink_for_another_that_bids_more() -> None:
     )
 
 
+def test_wait_for_another_that_is_below_its_minimum() -> None:
+    moment = snapshot(job(), offers=(SMALL,), limits=[devices(2)])
+    contest = Contest(
+        moment.limits[0], 0.42 / 3600, "digits", 0.21 / 3600, took_it=True, rival_minimum=2
+    )
+    assert said(job(held=TWO), moment, ONE, contest) == (
+        "shrink resnet 2 -> 1 x local-small: digits needs a device of `local devices` for its "
+        "minimum of 2 instances; it bids $0.21/h, this job $0.42/h"
+    )
+
+
 def test_move() -> None:
     spot = replace(LARGE, id="spot", usd_per_hour=Decimal("0.05"), reclaims_per_hour=1e-9)
     spot = replace(spot, purchase=G6.purchase)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 
 from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.goodput import ThroughputParameters
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.offer import Limit, LimitUnit
 from autoscaler.domain.plan import Action, Decision, Plan
@@ -23,6 +24,7 @@ from tests.economics.cases import (
     SMALL,
     devices,
     job,
+    model,
     offer,
     snapshot,
     valued,
@@ -103,7 +105,7 @@ def test_a_second_job_gets_a_share_and_the_first_grows_again_when_it_ends() -> N
     found = decisions(both)
     assert (found["first"].action, found["first"].target) == (Action.SHRINK, ONE)
     assert "second bids $" in found["first"].reason
-    assert "/h for a device of `local devices`, worth $" in found["first"].reason
+    assert "/h for a device of `local devices`, this job $" in found["first"].reason
     assert (found["second"].action, found["second"].target) == (Action.START, ONE)
     assert found["second"].release_first
     assert plan(both).shadow_prices["local devices"] > 0
@@ -117,6 +119,18 @@ def test_the_bid_that_wins_is_the_higher() -> None:
     words = decisions(moment)["first"].reason.split()
     bid, worth = (float(word.strip("$/h")) for word in words if word.startswith("$"))
     assert bid > worth
+
+
+def test_a_minimum_that_wins_at_a_lower_bid_is_named_as_the_cause() -> None:
+    saturated = model(ThroughputParameters(0.0, 0.01, 0.3, 0.1, 0.3, 0.1, 1.0))
+    low = job("low", ONE, models=saturated, objective=valued(0.5), instances=InstanceBounds(2, 2))
+    high = job("high", ONE, objective=valued(0.1), instances=InstanceBounds(1, 1))
+    moment = snapshot(low, high, offers=(SMALL,), limits=[devices(2)])
+    found = decisions(moment)
+    assert (found["low"].target, found["high"].target) == (TWO, None)
+    assert found["high"].reason.startswith(
+        "wait high: low needs a device of `local devices` for its minimum of 2 instances; it bids"
+    )
 
 
 def test_a_job_under_way_gives_way_to_a_limit_but_does_not_grow() -> None:

@@ -74,6 +74,22 @@ def test_a_script_without_a_session_is_said_to_be_so_and_gets_one_instance(api: 
     assert snapshot.instances.maximum == 2
 
 
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_a_script_is_known_to_have_no_session_after_its_end(api: Api, is_complete: bool) -> None:
+    held, node = joined(api, replace(SPEC, instances=InstanceBounds(2, 2)), instances=2)
+    node.heartbeat(node_report(held, phase=InstancePhase.STARTING))
+    api.world.clock.advance(GRACE_SECONDS + 1.0)
+    if is_complete:
+        end = node_report(held, phase=InstancePhase.DRAINED, is_complete=True)
+    else:
+        end = node_report(held, phase=InstancePhase.PREPARING)
+    node.heartbeat(replace(end, ending=Ending.WITHOUT_SESSION if is_complete else None))
+    store = api.world.store
+    record, instances = store.jobs.get("job"), store.instances.of_job("job")
+    snapshot = job_snapshot(store, record, instances, (), {}, api.world.clock.now())
+    assert (snapshot.instances.minimum, snapshot.instances.maximum) == (1, 1)
+
+
 def test_a_minimum_that_needs_a_session_is_named_with_the_way_out(api: Api) -> None:
     spec = replace(SPEC, instances=InstanceBounds(2, 2))
     held, node = joined(api, spec, instances=2)
