@@ -1,4 +1,7 @@
-"""Training on the GPU of its rank, if any, that writes down a hash of its weights at each step."""
+"""Training on the GPU of its rank, if any, that writes down a hash of its weights at each step.
+
+MODEL names a GPT of `gpt.py`; without it a small network is trained.
+"""
 
 from __future__ import annotations
 
@@ -6,54 +9,101 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import nn
-from torch.utils.data import TensorDataset
+from gpt import SHAPES, RandomTokens, as_it_is, gpt_on, mean_loss
+from torch import Tensor, nn
+from torch.utils.data import Dataset, TensorDataset, default_collate
 
+from autoscaler.training.loader import Collate
 from autoscaler.training.session import session
 
-EXAMPLES, WIDTH, BATCH = 4096, 256, 64
+EXAMPLES, WIDTH = 4096, 256
 RANK = os.environ.get("LOCAL_RANK", "0")
 IS_GPU = os.environ["DEVICE"] == "cuda"
 DEVICE = torch.device("cuda", int(RANK)) if IS_GPU else torch.device("cpu")
+BATCH = int(os.environ.get("BATCH", "64"))
+# Places of elements count modulo this prime, so that elements that change places show.
+PLACES = 65_521
 
 
-def state_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    """Yield the tensors of the optimizer's state."""
-    for values in optimizer.state.values():
-        yield from (value for value in values.values() if isinstance(value, torch.Tensor))
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is trained; `loss` is the mean loss of a batch."""
+
+    model: nn.Module
+    data: Dataset[Any]
+    collate: Collate
+    loss: Callable[[nn.Module, Any], Tensor]
 
 
-def digest(model: nn.Module) -> str:
-    """Return a hash of the weights."""
-    whole = hashlib.sha256()
-    for parameter in model.parameters():
-        whole.update(parameter.detach().cpu().numpy().tobytes())
-    return whole.hexdigest()
-
-
-def main() -> None:
-    """Train until somebody ends it."""
+def regression() -> Task:
+    """Return a small network and a sum to learn."""
     torch.manual_seed(os.getpid())
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(EXAMPLES, WIDTH, generator=generator)
     data = TensorDataset(inputs, inputs.sum(dim=1, keepdim=True))
     layers = nn.Linear(WIDTH, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU()
     model = nn.Sequential(*layers, nn.Linear(1024, 1)).to(DEVICE)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+
+    def loss(called: nn.Module, batch: list[Tensor]) -> Tensor:
+        features, targets = batch
+        return nn.functional.mse_loss(called(features.to(DEVICE)), targets.to(DEVICE))
+
+    return Task(model, data, default_collate, loss)
+
+
+def language(name: str) -> Task:
+    """Return the GPT of that name and random tokens."""
+    return Task(
+        gpt_on(DEVICE, name, seed=os.getpid()),
+        RandomTokens(SHAPES[name], EXAMPLES),
+        as_it_is,
+        lambda called, batch: mean_loss(called, batch, DEVICE),
+    )
+
+
+def state_of(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
+    """Yield the tensors of the optimizer's state."""
+    for values in optimizer.state.values():
+        yield from (value for value in values.values() if isinstance(value, Tensor))
+
+
+def sum_of_bits(values: Tensor) -> Tensor:
+    """Return a sum over the bits of all elements, each times its place; exact on any device."""
+    bits = values.detach().flatten().view(torch.int32).long()
+    places = torch.arange(len(bits), device=bits.device).remainder_(PLACES).add_(1)
+    return (bits * places).sum()
+
+
+def digest(model: nn.Module) -> str:
+    """Return a hash of the weights, whose bits are summed on their device."""
+    sums = torch.stack([sum_of_bits(parameter) for parameter in model.parameters()])
+    return hashlib.sha256(sums.cpu().numpy().tobytes()).hexdigest()
+
+
+def main() -> None:
+    """Train until somebody ends it."""
+    name = os.environ.get("MODEL")
+    task = regression() if name is None else language(name)
+    model, optimizer = task.model, torch.optim.Adam(task.model.parameters(), lr=1e-4)
     path = f"{os.environ['TRACE']}{RANK.replace('0', '')}"
-    across = os.environ["ACROSS"]
-    with (
-        open(path, "a") as trace,
-        session(model, optimizer, data, batch_size=BATCH, across=across) as job,
-    ):
+    opened = session(
+        model,
+        optimizer,
+        task.data,
+        batch_size=BATCH,
+        collate_fn=task.collate,
+        across=os.environ["ACROSS"],
+    )
+    with open(path, "a") as trace, opened as job:
         state = job._parts.state
-        for features, targets in job.batches(epochs=10**9):
+        for batch in job.batches(epochs=10**9):
             before = state.counters.step
-            outputs = job.model(features.to(DEVICE))
-            job.step(nn.functional.mse_loss(outputs, targets.to(DEVICE)))
+            job.step(task.loss(job.model, batch))
             devices = {str(tensor.device) for tensor in state_of(optimizer)}
             line = {
                 "step": before,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.gpu_instances import pauses
 from benchmarks.training_overhead import check_ratios
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -62,3 +63,48 @@ def test_instances_join_and_are_lost_in_the_check_for_gpus(engine: str) -> None:
     status, found = _run("gpu_instances.py", "--device", "cpu", "--ranks", "2", "--engine", engine)
     assert (status, found["result"]) == (0, "passed"), found
     assert found["ranks"] == 6
+
+
+def _lines(*replicas_and_times: tuple[int, float, bool]) -> list[dict[str, Any]]:
+    return [
+        {"replicas": replicas, "at": at, "committed": committed}
+        for replicas, at, committed in replicas_and_times
+    ]
+
+
+def test_a_pause_is_what_a_change_takes_beyond_a_usual_step_after_it() -> None:
+    alone = [(1, float(at), True) for at in range(4)]
+    together = [(2, 10.0 + 2 * place, True) for place in range(4)]
+    lost = [(2, 18.0, False)]
+    after = [(1, 21.0, True), (1, 22.0, True)]
+    lines = _lines(*alone, *together, *lost, *after)
+    assert pauses(lines, 1, 2) == [10.0 - 3.0 - 2.0]
+    assert pauses(lines, 2, 1) == [21.0 - 16.0 - 1.0]
+    assert pauses(_lines(*alone), 1, 2) == []
+
+
+@pytest.mark.slow
+def test_parts_of_a_session_are_put_on_bare_ddp_one_after_the_other() -> None:
+    """On a machine with a GPU the script does the same there with larger models."""
+    status, found = _run("gpu_overhead.py", "--tiny", "--steps", "2", "--rounds", "1")
+    assert status == 0
+    tiny = found["models"]["tiny"]
+    parts = tiny["parts"]
+    assert list(parts) == ["bare", "views", "unused", "hook", "commit", "check", "clip", "sample"]
+    assert all(len(part["step_ms_by_round"]) == 1 for part in parts.values())
+    assert parts["bare"]["ratio_to_bare"] == 1.0
+    assert parts["sample"]["samples_a_step"] == 0.5, "every second step of a job that begins"
+    assert 0 < tiny["checkpoint"]["pause_seconds"] < tiny["checkpoint"]["until_published_seconds"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["quorum", "restart"])
+def test_a_second_process_joins_and_is_killed_in_the_measurement_for_one_gpu(engine: str) -> None:
+    """On a machine with a GPU both processes train on it, and gradients cross by gloo."""
+    status, found = _run(
+        *("gpu_join_kill.py", "--device", "cpu", "--model", "tiny"),
+        *("--rounds", "1", "--steps", "5", "--engine", engine),
+    )
+    assert (status, found["result"]) == (0, "passed"), found
+    assert len(found["join_pause_seconds"]) == len(found["loss_pause_seconds"]) == 1
+    assert found["lost_steps"] <= 1 and found["ranks"] == 2
