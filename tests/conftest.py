@@ -6,15 +6,19 @@ import gc
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
+
+ROOT = Path(__file__).parents[1]
 
 pytest.register_assert_rewrite("tests.conformance")
 
@@ -26,9 +30,37 @@ settings.register_profile("steady", settings.get_profile("ci"), max_examples=40)
 settings.load_profile("steady" if "CI" in os.environ else "untimed")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Import a share of the test modules first in each worker of xdist.
+
+    All workers collect the same modules in the same order. In a new checkout each of them would
+    rewrite the assertions of all modules, and compile all modules.
+    """
+    gc.disable()
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers == 1:
+        return
+    number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+    for path in _test_modules(session.config.args)[number::workers]:
+        # What hinders the import is reported when the module is collected.
+        with suppress(Exception, pytest.skip.Exception):
+            import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+
+
+def _test_modules(arguments: list[str]) -> list[Path]:
+    """Return the test modules that pytest's arguments name."""
+    found: set[Path] = set()
+    for argument in arguments:
+        path = Path(argument.split("::")[0]).absolute()
+        found |= {path} if path.is_file() else set(path.rglob("test_*.py"))
+    return sorted(path for path in found if path.is_relative_to(ROOT / "tests"))
+
+
 def pytest_collection_finish() -> None:
-    """What was imported stays: there is no waste to be looked for in it."""
+    """Look for waste in the tests alone: what was imported stays."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -87,6 +119,27 @@ def loaded_certificates() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(default, "create_ssl_context", cache(default.create_ssl_context))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loaded_services() -> Iterator[None]:
+    """Read botocore's descriptions of services once: each session reads them anew."""
+    try:
+        from botocore.loaders import Loader
+    except ImportError:
+        yield
+        return
+
+    class Sharing(Loader):  # type: ignore[misc]
+        read: ClassVar[dict[Any, Any]] = {}
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self._cache = self.read
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("botocore.loaders.Loader", Sharing)
         yield
 
 
