@@ -18,7 +18,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from autoscaler.clock import Clock, SystemClock
-from autoscaler.clouds import open_providers, open_storage
+from autoscaler.clouds import cloud_of, open_providers, open_storage
 from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.controller import Controller
 from autoscaler.controller.farewell import give_everything_back, outlive
@@ -280,6 +280,7 @@ def serve(settings: ServeSettings) -> None:
         Conflict: another controller runs on this state or this store, or the port is in use.
         StoreError: the store can't be opened.
     """
+    _check_start(settings)
     clock = SystemClock()
     with (
         hold_state(settings.state),
@@ -318,6 +319,21 @@ def serve(settings: ServeSettings) -> None:
             deployment.wake.set()
             loop.join()
             deployment.close()
+
+
+def _check_start(settings: ServeSettings) -> None:
+    """Check what would refuse the start, before a new state directory is made.
+
+    Raises:
+        SpecError: the policy or a file of pools can't be used.
+        Conflict: the state directory is new, and the port is in use.
+    """
+    _planner(settings.policy)
+    for source in settings.pools:
+        cloud_of(source)
+    if not settings.state.exists():
+        with _listening(settings):
+            pass
 
 
 def _store_url(settings: ServeSettings) -> str:

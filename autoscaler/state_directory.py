@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from autoscaler.domain.errors import Conflict, StoreError
+from autoscaler.domain.errors import CastorError, Conflict, StoreError
 from autoscaler.supervision import LOCK_FILE
 
 CLIENT_FILE = "client.json"
@@ -21,10 +21,13 @@ CLIENT_FILE = "client.json"
 def hold_state(state: Path) -> Iterator[None]:
     """Hold the state directory; the lock ends with this process.
 
+    A new directory is removed again if what follows is refused before it leaves a file.
+
     Raises:
         Conflict: another controller runs on it.
         StoreError: it can't be written.
     """
+    is_new = not state.exists()
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
         opened = (state / LOCK_FILE).open("w")
@@ -39,7 +42,13 @@ def hold_state(state: Path) -> Iterator[None]:
             raise Conflict(
                 f"another controller runs on {state}: stop it, or choose another --state"
             ) from None
-        yield
+        try:
+            yield
+        except CastorError:
+            if is_new and [path.name for path in state.iterdir()] == [LOCK_FILE]:
+                (state / LOCK_FILE).unlink()
+                state.rmdir()
+            raise
 
 
 def port_before(state: Path) -> int | None:

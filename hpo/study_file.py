@@ -70,14 +70,16 @@ def open_study(spec: StudySpec) -> optuna.Study:
         StoreError: the storage can't be opened.
     """
     storage = _storage_of(spec)
+    sampler = _made(spec.sampler, _SAMPLERS, "sampler")
+    pruner = _made(spec.pruner, _PRUNERS, "pruner")
     with _opening(storage):
         if spec.storage is None:
             _write_ahead(Path(_own_file(spec)))
         study = optuna.create_study(
             study_name=spec.name,
             storage=storage,
-            sampler=_made(spec.sampler, _SAMPLERS, "sampler"),
-            pruner=_made(spec.pruner, _PRUNERS, "pruner"),
+            sampler=sampler,
+            pruner=pruner,
             directions=[StudyDirection[name.upper()] for name in spec.directions],
             load_if_exists=True,
         )

@@ -41,6 +41,8 @@ _INSTALLED = Path(sysconfig.get_path("data")) / "share" / "castor-autoscaler" / 
 _PATIENCE_SECONDS = 600.0
 _POLL_SECONDS = 0.5
 _LOOK_SECONDS = 12.0
+# Of `castor serve`; instances are taken back at random, as spot instances of clouds are.
+_OPTIONS = ("--checkpoint-seconds", "20", "--reclaims-per-hour", "1")
 _MOST_DEVICES = 4
 
 
@@ -63,7 +65,7 @@ def run_demo(text: Path | None, devices: int | None, keep: bool) -> int:
     clock = SystemClock()
     cores = cores_here()[: devices or _MOST_DEVICES]
     state = Path(tempfile.mkdtemp(prefix="castor-demo-"))
-    controller = SupervisedController(state, cores, clock, ("--checkpoint-seconds", "20"))
+    controller = SupervisedController(state, cores, clock, _OPTIONS)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # all is given back then, too
     try:
         with controller.running() as client:

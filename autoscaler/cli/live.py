@@ -20,6 +20,7 @@ from autoscaler.cli.tables import (
     clock_time,
     counted,
     instances_text,
+    job_phase,
     money,
     number,
     objective_text,
@@ -158,7 +159,7 @@ def _job_panel(job: JobView, now_seconds: float) -> RenderableType:
     if report is not None and report.total_examples:
         done = min(report.progress_examples, report.total_examples)
         parts.append(ProgressBar(total=report.total_examples, completed=done))
-    title = f"{job.id}: {job.phase} - {objective_text(job, now_seconds)}"
+    title = f"{job.id}: {job_phase(job)} - {objective_text(job, now_seconds)}"
     return Panel(Group(*parts), title=title, title_align="left")
 
 

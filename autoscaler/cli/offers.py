@@ -70,6 +70,8 @@ def _age(seconds: float | None) -> str:
 
 def _remarks(row: OfferView) -> list[str]:
     remarks = [_until(row.offer)] if row.offer.until_seconds is not None else []
+    if row.offer.reclaims_per_hour > 0:
+        remarks.append(f"taken back {row.offer.reclaims_per_hour:.2g} times an hour")
     if row.is_stale:
         remarks.append("stale, it may have moved")
     if row.is_unavailable:

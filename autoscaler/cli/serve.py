@@ -46,6 +46,13 @@ Devices = Annotated[
     Option(help="Cores of this machine that jobs may use: 0,1,2. Default without --pools: all."),
 ]
 BootSeconds = Annotated[float, Option(help="Boot delay of local instances.")]
+ReclaimsPerHour = Annotated[
+    float,
+    Option(
+        help="How often an hour a local spot instance is taken back at random, as clouds do. "
+        "0: never."
+    ),
+]
 CheckpointSeconds = Annotated[
     float, Option(help="Time between checkpoints of a job that names none.")
 ]
@@ -83,6 +90,7 @@ def serve(
     pools: Pools = None,
     devices: Devices = None,
     boot_seconds: BootSeconds = 1.0,
+    reclaims_per_hour: ReclaimsPerHour = 0.0,
     checkpoint_seconds: CheckpointSeconds = 300.0,
     lease: Lease = "30m",
     observe: Observe = False,
@@ -105,6 +113,7 @@ def serve(
         state or state_directory(),
         devices=devices,
         boot_seconds=boot_seconds,
+        reclaims_per_hour=reclaims_per_hour,
         fleet_usd_per_hour=fleet_usd_per_hour,
         fleet_usd=fleet_usd,
         job_usd=job_usd,

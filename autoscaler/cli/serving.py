@@ -8,11 +8,11 @@ from dataclasses import replace
 from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import SpecError
-from autoscaler.domain.rules import require_variable
+from autoscaler.domain.rules import require_number, require_variable
 from autoscaler.main import ServeSettings
 from autoscaler.service.assignments import TrainingTimes
 from autoscaler.spec.fleet_file import FleetFile, load_fleet
@@ -27,6 +27,7 @@ _LISTING_SECONDS = {"local": 1.0, "cloud": 5.0}
 _NONE = "none"
 # Budgets of jobs and studies that name none, on a cloud.
 _JOB_USD, _STUDY_USD = Decimal(50), Decimal(200)
+_MOST_RECLAIMS_PER_HOUR: Final = 3600.0
 _LEAST_LEASE_SECONDS, _LONGEST_LEASE_SECONDS = 60.0, 86_400.0
 
 
@@ -35,6 +36,7 @@ def serve_settings(
     *,
     devices: str | None,
     boot_seconds: float,
+    reclaims_per_hour: float = 0.0,
     fleet_usd_per_hour: float | None,
     fleet_usd: str | None = None,
     job_usd: str | None = None,
@@ -58,9 +60,10 @@ def serve_settings(
     if fleet_usd_per_hour is not None and not fleet_usd_per_hour > 0:
         raise SpecError(f"{fleet_usd_per_hour} must be more than 0", "--fleet-usd-per-hour")
     rules = FleetFile() if fleet is None else load_fleet(fleet)
+    require_number(reclaims_per_hour, "--reclaims-per-hour", 0.0, _MOST_RECLAIMS_PER_HOUR)
     local = None
     if devices is not None or not pools:
-        local = LocalSettings(catalogue=default_catalogue(boot_seconds=boot_seconds))
+        local = LocalSettings(catalogue=default_catalogue(boot_seconds, reclaims_per_hour))
     if local is not None and devices is not None:
         local = replace(local, devices=_cores(devices))
     return ServeSettings(

@@ -30,8 +30,8 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
     spec, directory = load_study(file, SystemClock().now())
     optuna_side = require_optuna()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    logging.getLogger("hpo").setLevel(logging.WARNING if is_quiet else logging.INFO)
-    study = optuna_side.open_study(spec)
+    logging.getLogger("hpo").setLevel(logging.INFO)
+    logging.getLogger("hpo.ended").setLevel(logging.WARNING if is_quiet else logging.INFO)
     from hpo.catching import catch_of
     from hpo.driver import Effort
     from hpo.endings import ended_trials, require_result
@@ -43,6 +43,7 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
         trials or spec.trials, spec.at_once, spec.timeout_seconds, catch.names, spec.retries
     )
     effort = tolerating(effort, spec.max_failures)
+    study = optuna_side.open_study(spec)  # after the checks: it makes a storage
     todo = Todo(
         effort,
         spec.objective,

@@ -15,6 +15,7 @@ from autoscaler.cli.output import print_json
 from autoscaler.domain.alarm import ModelAlarm
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
+from autoscaler.domain.trial import TrialEnding
 from autoscaler.goodput.draws import is_usable
 from autoscaler.spec.objective_text import describe_objective
 from autoscaler.spec.quantities import format_duration, format_priority
@@ -114,7 +115,7 @@ def _job_cells(job: JobView, now_seconds: float) -> dict[str, str | Text]:
     goodput = report.goodput_measured if report else None
     return {
         "job": job.id,
-        "phase": Text(job.phase, style=_PHASE_STYLE[job.phase]),
+        "phase": Text(job_phase(job), style=_PHASE_STYLE[job.phase]),
         "instances": instances_text(job),
         "batch": str(report.batch.total) if report else "-",
         "noise scale": number(noise.examples) if noise and is_usable(noise) else "-",
@@ -125,6 +126,11 @@ def _job_cells(job: JobView, now_seconds: float) -> dict[str, str | Text]:
         "spent": money(job.spent_usd),
         "objective": objective_text(job, now_seconds),
     }
+
+
+def job_phase(job: JobView) -> str:
+    """Return the phase of a job; that of a trial that its study pruned is `pruned`."""
+    return TrialEnding.PRUNED if job.trial_ending is TrialEnding.PRUNED else job.phase
 
 
 def weight_text(job: JobView) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from autoscaler.cli.tables import checkpoint_words, counted, rest_of_logs
+from autoscaler.cli.tables import checkpoint_words, counted, job_phase, rest_of_logs
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, NotFound, Unavailable
 from autoscaler.domain.job import JobPhase
@@ -45,7 +45,7 @@ def checkpoint_of(client: Client, job: JobView) -> str:
 def print_end(job: JobView) -> None:
     """Print how a job ended; where it failed, its last lines go to standard error."""
     cause = f": {job.cause}" if job.cause else ""
-    print(f"{job.id} {job.phase}{cause}")
+    print(f"{job.id} {job_phase(job)}{cause}")
     if job.phase is JobPhase.FAILED:
         for line in job.last_lines:
             print(f"  {line}", file=sys.stderr)

@@ -60,6 +60,12 @@ def trial_end_facts(end: TrialEnd) -> dict[str, str]:
     return {TRIAL_END_FACT: end.ending.value, **cause}
 
 
+def trial_ending(instances: Iterable[HeldInstance]) -> TrialEnding | None:
+    """Return how the trial of a job ended, if it has; `instances` are all the job ever had."""
+    endings = (held.facts.get(TRIAL_END_FACT) for held in instances)
+    return next((TrialEnding(ending) for ending in endings if ending is not None), None)
+
+
 def end_of(job: JobRecord, instances: Iterable[HeldInstance]) -> JobEnd:
     """Return the end of a job that a replica has completed; `instances` are all it ever had."""
     every = tuple(instances)

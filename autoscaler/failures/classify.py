@@ -251,7 +251,8 @@ def _explicit(evidence: Evidence) -> Cause | None:
 
 def _general(evidence: Evidence) -> Cause:
     if evidence.raised is not None:
-        return Cause(Category.EXCEPTION, f"the script raised {_located(evidence.raised)}")
+        words = f"the script raised {_whole(evidence.raised)} ({evidence.raised.place})"
+        return Cause(Category.EXCEPTION, words)
     if evidence.exit_code < 0:
         return _signalled(-evidence.exit_code)
     said = evidence.last_line or "it printed nothing"
@@ -259,12 +260,14 @@ def _general(evidence: Evidence) -> Cause:
 
 
 def caught_words(error: BaseException) -> str:
-    """Return one line for an exception that was caught: its message, and where it was raised."""
-    return _located(raised_of(error))
+    """Return one line for an exception: its message, and where the caller's own code raised it."""
+    raised = raised_of(error)
+    place = "" if raised.own_place is None else f" ({raised.own_place})"
+    return f"{_whole(raised)}{place}"
 
 
-def _located(raised: Raised) -> str:
-    return f"{_one_line(raised.whole, _LONGEST_ERROR)} ({raised.place})"
+def _whole(raised: Raised) -> str:
+    return _one_line(raised.whole, _LONGEST_ERROR)
 
 
 def _signalled(number: int) -> Cause:

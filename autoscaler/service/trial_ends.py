@@ -25,5 +25,8 @@ def note_end(store: Store, study: str, end: TrialEnd, now_seconds: float) -> Non
     facts = {ENDING_FACT: str(now_seconds), **trial_end_facts(end)}
     for held in instances:
         store.instances.note(held.id, facts)
+    if not instances:
+        for held in store.instances.of_job(job.id, include_ended=True)[-1:]:
+            store.instances.note(held.id, trial_end_facts(end))
     if not instances and not job.phase.is_final:
         store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, end.cause)

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.false_starts import false_starts, in_vain_everywhere
+from autoscaler.controller.finishing import trial_ending
 from autoscaler.controller.forecasts import FixedSize
 from autoscaler.controller.outlook import predicted_goodput
 from autoscaler.controller.sessions import is_known_without_session, sessionless_text
@@ -16,6 +17,7 @@ from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.offer import is_stale
 from autoscaler.domain.spending import DailyCost
+from autoscaler.domain.trial import TrialEnding
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.service.assignments import Assignments
 from autoscaler.service.authentication import OWNER
@@ -97,7 +99,14 @@ class Views:
             trouble=None if job.phase.is_final else self._status.job_troubles.get(job.id),
             is_sessionless=is_sessionless,
             alarm=None if job.phase.is_final else self._status.alarms.get(job.id),
+            trial_ending=self._trial_ending(job),
         )
+
+    def _trial_ending(self, job: JobRecord) -> TrialEnding | None:
+        """Return how the trial of a stopped job ended, if it did."""
+        if job.spec.study is None or job.phase is not JobPhase.STOPPED:
+            return None
+        return trial_ending(self._store.instances.of_job(job.id, include_ended=True))
 
     def instance(self, held: HeldInstance) -> InstanceView:
         """One instance."""

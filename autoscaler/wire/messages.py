@@ -25,6 +25,7 @@ from autoscaler.domain.plan import Action
 from autoscaler.domain.report import Ending, Failure, TrainingReport
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.transfer import TransferCount
+from autoscaler.domain.trial import TrialEnding
 
 FROM_PEOPLE: Final = ConfigDict(extra="forbid")
 """For the bodies of people's requests: an unknown key, at any depth, is refused."""
@@ -103,7 +104,8 @@ class JobView:
     with a `study` is one of its trials. `trouble` is what fails for this job now, if anything:
     its planning, an order or a release. `alarm` says that its measured step times contradict the
     model that it is planned by. `is_sessionless`: its script has run for a while without a
-    training session, so it runs on one instance and its progress is unknown.
+    training session, so it runs on one instance and its progress is unknown. `trial_ending` is how
+    the trial of a stopped job ended, if it did.
     """
 
     id: str
@@ -135,6 +137,7 @@ class JobView:
     trouble: str | None = None
     alarm: ModelAlarm | None = None
     is_sessionless: bool = False
+    trial_ending: TrialEnding | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,11 +30,12 @@ _INHERITED = (
 
 
 def default_catalogue(
-    boot_seconds: float = 1.0, reclaims_per_hour: float = 1.0
+    boot_seconds: float = 1.0, reclaims_per_hour: float = 0.0
 ) -> tuple[Offer, ...]:
-    """One and two cores, on-demand and spot; `reclaims_per_hour` is the hazard of spot.
+    """Return one and two cores, on-demand and spot.
 
-    The prices are those of small general-purpose cloud machines in their order of size.
+    `reclaims_per_hour` is the hazard of spot; 0: no instance is taken back at random. The prices
+    are those of small general-purpose cloud machines in their order of size.
     """
     return tuple(
         Offer(

@@ -40,6 +40,12 @@ def test_every_price_has_its_source_and_a_stale_one_is_called_so(file: Path) -> 
     assert "0s ago" in own and "offers.yaml" in own and "stale" not in own
 
 
+def test_a_rate_of_reclaims_is_shown(file: Path) -> None:
+    reserved, spot, own = told(file).splitlines()[1:]
+    assert "taken back 0.1 times an hour" in spot
+    assert "taken back" not in reserved and "taken back" not in own
+
+
 def test_the_same_for_scripts(file: Path) -> None:
     rows = json.loads(told(file, "--json"))["offers"]
     assert [row["is_stale"] for row in rows] == [False, True, False]

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import tomllib
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autoscaler.cli.demo import examples_directory, run_demo
 from autoscaler.cli.serving import serve_settings, warn_without_torch
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.domain.errors import SpecError
+from autoscaler.domain.errors import CastorError, SpecError
 from autoscaler.main import ServeSettings, serve
 
 
@@ -140,3 +143,46 @@ def test_default_budgets_are_for_clouds_unless_given_or_lifted() -> None:
     assert (chosen.job_usd, chosen.study_usd) == (None, Decimal(7))
     with pytest.raises(SpecError, match="--job-usd: "):
         with_budgets(job_usd="much")
+
+
+def local_hazards(**options: float) -> set[float]:
+    settings = serve_settings(
+        Path("state"),
+        devices=None,
+        boot_seconds=1.0,
+        fleet_usd_per_hour=None,
+        checkpoint_seconds=300.0,
+        **options,  # type: ignore[arg-type]
+    )
+    assert settings.local is not None
+    return {offer.reclaims_per_hour for offer in settings.local.catalogue}
+
+
+def test_instances_of_this_machine_are_taken_back_at_random_only_where_asked_for() -> None:
+    assert local_hazards() == {0.0}
+    assert local_hazards(reclaims_per_hour=2.0) == {0.0, 2.0}
+    with pytest.raises(SpecError, match="--reclaims-per-hour: must be a number from 0 to 3600"):
+        local_hazards(reclaims_per_hour=-1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"policy": "magic"}, "magic"),
+        ({"pools": ("no-such-file.json",)}, "no-such-file.json"),
+        ({}, "can't be listened on"),
+        ({"store_url": "postgresql://127.0.0.1:1/none", "port": 0}, "store"),
+    ],
+    ids=["policy", "pools", "port", "store"],
+)
+def test_a_refused_start_leaves_no_state_directory(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    state = tmp_path / "state2"
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        settings = ServeSettings(state=state, port=other.getsockname()[1])
+        with pytest.raises(CastorError, match=message):
+            serve(replace(settings, **change))
+    assert not state.exists()

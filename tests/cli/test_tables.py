@@ -25,6 +25,7 @@ from autoscaler.domain.alarm import AlarmCode, ModelAlarm
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobPhase
 from autoscaler.domain.objective import Objective
+from autoscaler.domain.trial import TrialEnding
 from autoscaler.simulator.comparison import Estimate, Figure, Standing
 from autoscaler.wire.messages import CostView, EventView, InstanceView, JobView, TransferView
 
@@ -213,3 +214,11 @@ def shown(costs: CostView) -> str:
     with console.capture() as capture:
         console.print(costs_table(costs))
     return capture.get()
+
+
+def test_a_trial_that_was_pruned_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:
+    pruned = replace(JOB, phase=JobPhase.STOPPED, trial_ending=TrialEnding.PRUNED)
+    print_whole(JobsTable([pruned, replace(JOB, phase=JobPhase.STOPPED)], 0.0))
+    print_whole(job_detail(pruned, None, 3_740.0))
+    told = capsys.readouterr().out
+    assert told.count("pruned") == 2 and told.count("stopped") == 1

@@ -72,6 +72,21 @@ def test_what_is_not_so_is_refused(
         open_study(replace(spec, **change))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "change", [{"sampler": Method("magic")}, {"pruner": Method("median", {"patience": 3})}]
+)
+def test_a_refused_method_leaves_no_storage(
+    spec: StudySpec,
+    change: dict[str, object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SpecError):
+        open_study(replace(spec, storage=None, **change))  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_storage_that_can_not_be_opened_is_named(spec: StudySpec, tmp_path: Path) -> None:
     for storage in (f"sqlite:///{tmp_path}/no/where.db", "nonsense"):
         with pytest.raises(StoreError, match=r"storage: .* can't be opened"):

@@ -91,6 +91,7 @@ def test_the_job_of_a_trial_ends_as_the_trial_did(
     api.world.tick(1, agents=False)
     job = api.client.job(held.job)
     assert job.phase is phase
+    assert job.trial_ending is (ending if ending is TrialEnding.PRUNED else None)
     expected = cause if ending is not TrialEnding.FAILED else cause or "its trial failed"
     assert job.cause == expected
     assert [event.text for event in job.events if event.kind == kind] == [
