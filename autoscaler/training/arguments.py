@@ -49,6 +49,7 @@ class Script:
     worker_init_fn: WorkerInit | None = None
     order: ChosenOrder | None = None
     across: str = "nccl"
+    bf16_gradients: bool = False
 
 
 def require_usable(script: Script) -> None:

@@ -21,6 +21,7 @@ _WORDS: Final = {
     "shapes": "the names and shapes of the model's parameters",
     "code": "the code of the script, the model or the dataset",
     "settings": "the kind of optimizer or another argument of session",
+    "buckets": "the sizes of the buckets of gradients, which another release of torch may change",
 }
 _COUNTS: Final = ("seed", "examples", "parameters")
 
@@ -35,6 +36,7 @@ class Fingerprint:
     shapes: float = 0.0
     code: float = 0.0
     settings: float = 0.0
+    buckets: float = 0.0
 
 
 FINGERPRINT_WIDTH = len(fields(Fingerprint))

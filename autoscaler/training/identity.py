@@ -20,8 +20,11 @@ _HEX_DIGITS: Final = 12
 _LARGEST_EXACT: Final = 2**53
 
 
-def fingerprint_of(script: Script, order: Order) -> Fingerprint:
-    """Return the fingerprint of what a script has given to `session`, and of its order."""
+def fingerprint_of(script: Script, order: Order, bucket_sizes: str = "") -> Fingerprint:
+    """Return the fingerprint of what a script has given to `session`, and of its order.
+
+    `bucket_sizes` are those of the buckets in which gradients are summed.
+    """
     named = list(script.model.named_parameters())
     shapes = [(name, tuple(each.shape), each.requires_grad) for name, each in named]
     settings = (
@@ -33,6 +36,7 @@ def fingerprint_of(script: Script, order: Order) -> Fingerprint:
         script.drop_last,
         script.scaler is not None and script.scaler.is_enabled(),
         script.across,
+        script.bf16_gradients,
         type(script.optimizer).__qualname__,
         type(script.scheduler).__qualname__,
         type(order).__qualname__,
@@ -45,6 +49,7 @@ def fingerprint_of(script: Script, order: Order) -> Fingerprint:
         shapes=_number(repr(shapes)),
         code=_number(*sorted(_digests(_sources(script)))),
         settings=_number(repr(settings)),
+        buckets=_number(bucket_sizes),
     )
 
 

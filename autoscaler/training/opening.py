@@ -124,7 +124,8 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     crew = Crew(peers, state, instance, rail)
     reducer = _reducer(script, rail, clock)
     stepper = _stepper(script, bounds, sampler.examples, state, crew, reducer)
-    settings = _replica_settings(setup, bounds, script, order, instance)
+    fingerprint = _fingerprint_of_instance(script, order, instance, reducer.bucket_sizes)
+    settings = _replica_settings(setup, bounds, script, fingerprint)
     replica = Replica(settings, state, crew, stepper, reducer, clock)
     if peers is not None:
         replica.sees_lighthouse = lambda: peers.is_lighthouse_there
@@ -171,6 +172,7 @@ def _reducer(script: Script, rail: Rail, clock: Clock) -> Reducer:
         rail.gradients,
         Preconditioner(script.optimizer),
         blocks_host=script.across == "gloo",
+        wire_type=torch.bfloat16 if script.bf16_gradients else None,
     )
 
 
@@ -350,24 +352,22 @@ def _form_gradients(script: Script, setup: TrainingSetup) -> FormGradients:
     return gradients_of(device, script.across, timeout)
 
 
-def _fingerprint_of_instance(script: Script, order: Order, instance: Instance) -> Fingerprint:
+def _fingerprint_of_instance(
+    script: Script, order: Order, instance: Instance, bucket_sizes: str
+) -> Fingerprint:
     """Return the fingerprint of this rank, which must be that of all ranks of the instance.
 
     Raises:
         MismatchError: it is not.
     """
-    own = fingerprint_of(script, order)
+    own = fingerprint_of(script, order, bucket_sizes)
     for rank, other in enumerate(instance.values(own)):
         require_equal(own, other, f"rank {instance.rank}", f"rank {rank} of its instance")
     return own
 
 
 def _replica_settings(
-    setup: TrainingSetup | None,
-    bounds: BatchBounds,
-    script: Script,
-    order: Order,
-    instance: Instance,
+    setup: TrainingSetup | None, bounds: BatchBounds, script: Script, fingerprint: Fingerprint
 ) -> ReplicaSettings:
     kind = setup.device_kind if setup else "own"
     # A roster is told who leaves; torchft's lighthouse has to miss the heartbeats.
@@ -379,5 +379,5 @@ def _replica_settings(
         farewell_seconds=setup.heartbeat_timeout_seconds if setup and not is_told else 0.0,
         warm_up_steps=WARM_UP_STEPS if is_adam(script.optimizer) else 0,
         least_share=least_share(script.model),
-        fingerprint=_fingerprint_of_instance(script, order, instance),
+        fingerprint=fingerprint,
     )

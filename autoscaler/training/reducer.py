@@ -33,7 +33,7 @@ class Reducer:
 
     `sum_over_instances` begins a sum over the ranks with this rank's number in all instances; None
     where this rank takes no part in one. `blocks_host`: on a GPU, too, it holds up the thread that
-    waits for it.
+    waits for it. Gradients travel as `wire_type`, if that is given.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Reducer:
         sum_over_instances: Callable[[Tensor], PendingSum] | None,
         preconditioner: Preconditioner,
         blocks_host: bool = False,
+        wire_type: torch.dtype | None = None,
     ) -> None:
         self._squares = Squares(preconditioner)
         self._local_ranks = dist.get_world_size() if dist.is_initialized() else 1
@@ -56,7 +57,7 @@ class Reducer:
         self._device = self._trained[0].device if self._trained else torch.device("cpu")
         self._aside = Aside(self._device, blocks_host)
         group = _group_for_gradients(self._aside.has_thread)
-        self._crossing = Crossing(group, sum_over_instances)
+        self._crossing = Crossing(group, sum_over_instances, wire_type)
         self._summed: dict[int, dict[Tensor, Tensor]] = {}
         self.model: nn.Module = model
         if dist.is_initialized():
@@ -151,6 +152,14 @@ class Reducer:
         """Sum gradients over these instances from now on; see `routes.route`."""
         self.spans_instances = len(ranks_by_instance) > 1
         self._crossing.take_route(ranks_by_instance, instance, has_rails)
+
+    @property
+    def bucket_sizes(self) -> str:
+        """The sizes of the buckets in bytes, equal on all ranks; empty where nothing is summed."""
+        if not isinstance(self.model, DistributedDataParallel):
+            return ""
+        data = self.model._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+        return str(data.get("bucket_sizes", ""))
 
     @property
     def legs(self) -> tuple[Leg, ...]:

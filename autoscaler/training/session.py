@@ -63,6 +63,7 @@ def session(
     state: MutableMapping[str, Any] | None = None,
     checkpoint_directory: str | None = None,
     across: str = "nccl",
+    bf16_gradients: bool = False,
 ) -> AbstractContextManager[TrainingSession]:
     """Train `model` elastically under Castor, or plainly without.
 
@@ -92,6 +93,7 @@ def session(
             numbers, texts, tensors, lists and dicts of these, or objects with a `state_dict`.
         checkpoint_directory: where to keep checkpoints when Castor does not say where.
         across: how gradients on GPUs cross instances: nccl, or gloo by way of the hosts' memory.
+        bf16_gradients: sum gradients in bfloat16: half of the traffic, and less exact.
 
     Raises:
         TypeError, ValueError: an argument can't be used; the message names it.
@@ -121,6 +123,7 @@ def session(
         state=state,
         checkpoint_directory=checkpoint_directory,
         across=across,
+        bf16_gradients=bf16_gradients,
     )
     return _opened(script)
 

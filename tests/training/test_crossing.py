@@ -12,14 +12,17 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch._C._distributed_c10d import HashStore
+from torch.utils.data import TensorDataset
 
 from autoscaler.clock import SystemClock
-from autoscaler.training.crossing import Aside
+from autoscaler.training.crossing import Aside, Crossing
+from autoscaler.training.fingerprint import Fingerprint
 from autoscaler.training.preconditioner import Preconditioner
 from autoscaler.training.reducer import Reducer
 from autoscaler.training.routes import Collective, Leg, Scope, can_use_rails, route, shard_length
 from autoscaler.training.world import PendingSum
 from tests.nursery import Order, nursery
+from tests.training.alone import opened, script
 from tests.training.fleet import SCRIPTS, imported
 from tests.training.scripts.crossing import in_one_place
 
@@ -198,3 +201,37 @@ def test_gradients_lie_in_the_buckets() -> None:
     storages = {each.grad.untyped_storage().data_ptr() for each in model.parameters()}
     assert len(storages) == 1
     reducer.close()
+
+
+def test_gradients_travel_in_16_bits_where_that_is_asked_for() -> None:
+    seen = []
+
+    def twice(tensor: torch.Tensor) -> PendingSum:
+        seen.append(tensor.dtype)
+        tensor.mul_(2)
+        return PendingSum()
+
+    crossing = Crossing(None, twice, torch.bfloat16)
+    crossing.take_route((1, 1), 0)
+    exact = torch.linspace(-1, 1, 101)
+    buffer = exact.clone()
+    crossing.sum(buffer)
+    assert (seen, buffer.dtype) == ([torch.bfloat16], torch.float32)
+    assert torch.allclose(buffer, 2 * exact, rtol=0.005)
+    assert not torch.equal(buffer, 2 * exact)
+
+
+@pytest.mark.usefixtures("group")
+def test_buckets_and_their_type_are_part_of_the_fingerprint() -> None:
+    def fingerprint(hidden: int, **changes: bool) -> Fingerprint:
+        model = nn.Sequential(nn.Linear(4, hidden), nn.Linear(hidden, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        data = TensorDataset(torch.randn(64, 4))
+        _, parts = opened(script(model, optimizer, data, **changes))
+        settings = parts.replica._settings
+        parts.reducer.close()
+        return settings.fingerprint
+
+    assert fingerprint(8).buckets == fingerprint(8).buckets
+    assert fingerprint(8).buckets != fingerprint(9).buckets
+    assert fingerprint(8).settings != fingerprint(8, bf16_gradients=True).settings
