@@ -6,17 +6,18 @@ leave before, and know nothing of how that went.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord
-from autoscaler.domain.report import Ending
+from autoscaler.domain.report import Ending, TrainingReport
 from autoscaler.domain.trial import TrialEnd, TrialEnding
 
 COMPLETE_FACT = "complete"
 DONE_FACT = "done"
 SCRIPT_END_FACT = "script end"
+STOP_REASON_FACT = "stop reason"
 TRIAL_END_FACT = "trial end"
 _TRIAL_CAUSE_FACT = "trial cause"
 
@@ -76,11 +77,11 @@ def end_of(job: JobRecord, instances: Iterable[HeldInstance]) -> JobEnd:
             return JobEnd(JobPhase.FAILED, "failed", cause or "its trial failed")
         case TrialEnding.PRUNED:
             return JobEnd(JobPhase.STOPPED, "pruned", cause or "its trial was pruned")
-    completed = (held for held in every if COMPLETE_FACT in held.facts)
+    completed = tuple(held for held in every if COMPLETE_FACT in held.facts)
     return JobEnd(JobPhase.FINISHED, *_script_end(job, completed))
 
 
-def _script_end(job: JobRecord, completed: Iterable[HeldInstance]) -> tuple[str, str]:
+def _script_end(job: JobRecord, completed: Collection[HeldInstance]) -> tuple[str, str]:
     """Return the kind of event and the words for a job that its replicas have `completed`."""
     endings = {held.facts.get(SCRIPT_END_FACT, Ending.COMPLETE) for held in completed}
     if Ending.COMPLETE in endings:
@@ -88,15 +89,22 @@ def _script_end(job: JobRecord, completed: Iterable[HeldInstance]) -> tuple[str,
     if Ending.EARLY not in endings:
         return "exited", "its script exited with status 0; it opened no training session"
     report = job.report
+    reasons = (held.facts.get(STOP_REASON_FACT) for held in completed)
+    reason = next((text for text in reasons if text is not None), None)
+    if report is not None and reason is not None:
+        return "stopped early", f"its script stopped {_after(report)}: {reason}"
     if report is None:
         return "ended early", "its script exited with status 0 before it had trained a step"
-    total = report.total_examples
-    of_total = "" if total is None else f" of {total:,.0f}"
     return (
         "ended early",
-        f"its script exited with status 0 after {report.progress_examples:,.0f}{of_total} "
-        "examples: its training is not complete",
+        f"its script exited with status 0 {_after(report)}: its training is not complete",
     )
+
+
+def _after(report: TrainingReport) -> str:
+    total = report.total_examples
+    of_total = "" if total is None else f" of {total:,.0f}"
+    return f"after {report.progress_examples:,.0f}{of_total} examples"
 
 
 def has_ended_early(instances: Iterable[HeldInstance]) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import attrgetter
+from typing import Final
 
 from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale
 
@@ -110,6 +111,9 @@ class TrainingReport:
     engine: str = "quorum"
     quality: tuple[Quality, ...] = ()
     skipped_steps: int = 0
+
+
+MOST_REASON_LETTERS: Final = 200
 
 
 class Ending(StrEnum):

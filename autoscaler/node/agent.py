@@ -326,7 +326,7 @@ class Agent:
         if exit_code is None:  # an earlier agent died before it could start it
             self._save(start=None)
         elif self._trainer.has_completed(start):
-            self._save(start=replace(ended, ending=self._trainer.ending(start)), is_complete=True)
+            self._save(start=self._trainer.completed(ended), is_complete=True)
         elif exit_code == 0 or start.is_leaving or self._drains:
             self._save(start=ended)
         else:
@@ -351,6 +351,7 @@ class Agent:
             job=assignment.job,
             has_session=start is not None and start.has_session,
             ending=None if start is None else start.ending,
+            stop_reason=None if start is None else start.stop_reason,
         )
 
     def _phase(self) -> InstancePhase:

@@ -13,7 +13,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum, auto
 from functools import lru_cache
@@ -22,7 +22,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from autoscaler.domain.errors import SpecError
-from autoscaler.domain.report import TrainingReport
+from autoscaler.domain.report import MOST_REASON_LETTERS, TrainingReport
 from autoscaler.domain.report_rules import MOST_STEPS, Refusals, sound_report
 from autoscaler.domain.training import TrainingDirective, TrainingSetup
 from autoscaler.domain.transfer import MeterReading
@@ -44,17 +44,23 @@ class Stepped:
     steps: int
 
 
+@dataclass(frozen=True, slots=True)
+class EndedEarly:
+    """The script has ended training before its total; `reason` is its own, if it gives one."""
+
+    reason: str | None
+
+
 class Word(Enum):
     """What is said without more."""
 
     LEFT = auto()
     DONE = auto()
     FINISHED = auto()
-    ENDED_EARLY = auto()
     DIVERGED = auto()
 
 
-Message = Stepped | TrainingReport | Word
+Message = Stepped | TrainingReport | EndedEarly | Word
 
 
 class Line:
@@ -196,12 +202,22 @@ def parse_message(line: bytes) -> Message | TrialCall | MeterReading | None:
             case "done":
                 return Word.DONE
             case "finished":
-                return Word.FINISHED if message.get("is_complete", True) else Word.ENDED_EARLY
+                return _finished(message)
             case "diverged":
                 return Word.DIVERGED
     except _NO_MESSAGE as error:
         _log.warning("the training process says what is no message: %s", error)
     return None
+
+
+def _finished(message: Mapping[str, Any]) -> Word | EndedEarly:
+    if message.get("is_complete", True):
+        return Word.FINISHED
+    reason = message.get("stop_reason")
+    if reason is None:
+        return EndedEarly(None)
+    shown = "".join(letter for letter in str(reason) if letter.isprintable())
+    return EndedEarly(shown[:MOST_REASON_LETTERS])
 
 
 def _sound(report: TrainingReport) -> TrainingReport:

@@ -32,6 +32,7 @@ class Standing:
     job: str | None = None
     has_session: bool = False
     ending: Ending | None = None
+    stop_reason: str | None = None
 
 
 class Outbox:
@@ -139,6 +140,7 @@ class Outbox:
             job=standing.job,
             has_session=standing.has_session,
             ending=standing.ending,
+            stop_reason=standing.stop_reason,
         )
         self._report = self._failure = None
         self._notes = []

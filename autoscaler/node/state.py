@@ -32,7 +32,8 @@ class Start:
 
     `steps` are those it is known to have made. `is_leaving`: it was told to, so that no end is a
     failure. `is_done`: its part is over, and not the job. `has_ended`: its end was taken note of,
-    and `ending` says how, where it ended well. `has_session`: it has opened a session.
+    and `ending` says how, where it ended well, `stop_reason` why before its total. `has_session`:
+    it has opened a session.
     """
 
     attempt: int
@@ -45,6 +46,7 @@ class Start:
     has_ended: bool = False
     has_session: bool = False
     ending: Ending | None = None
+    stop_reason: str | None = None
 
     @property
     def has_stepped(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 from autoscaler.domain.report import Ending, Failure, FailureReason, TrainingReport
 from autoscaler.domain.training import SOCKET_VARIABLE, TrainingDirective, TrainingSetup
 from autoscaler.node.instance import Instance
-from autoscaler.node.line import Line, Stepped, Word
+from autoscaler.node.line import EndedEarly, Line, Stepped, Word
 from autoscaler.node.orders import Orders
 from autoscaler.node.post_mortem import post_mortem
 from autoscaler.node.process import kill_marked
@@ -28,6 +28,7 @@ class Trainer:
         self._line = line
         self._process = instance.process(instance.disk.training)
         self._words: set[Word] = set()
+        self._early: EndedEarly | None = None
         self._is_trial = False
         self.steps = 0
 
@@ -58,6 +59,7 @@ class Trainer:
             OSError: no process can be started.
         """
         self._words.clear()
+        self._early = None
         self._line.forget_caller()
         self._line.direct(TrainingDirective())
         self.answer(assignment, prepared, start)
@@ -78,6 +80,8 @@ class Trainer:
             match message:
                 case Stepped(steps):
                     self.steps = steps
+                case EndedEarly():
+                    self._early = message
                 case Word():
                     self._words.add(message)
                 case _:
@@ -118,6 +122,11 @@ class Trainer:
         is_done = start.is_done or Word.DONE in self._words
         return replace(start, has_session=has_session, steps=steps, is_done=is_done)
 
+    def completed(self, start: Start) -> Start:
+        """Return `start` with how its script, which has exited with status 0, has ended."""
+        reason = None if self._early is None else self._early.reason
+        return replace(start, ending=self.ending(start), stop_reason=reason)
+
     def ending(self, start: Start) -> Ending:
         """Return how a script that has exited with status 0 has ended."""
         if self._is_trial or Word.FINISHED in self._words:
@@ -128,7 +137,7 @@ class Trainer:
         """Its end, well and of its own accord, is the end of the job."""
         if self.exit_code != 0 or Word.LEFT in self._words or start.is_done:
             return False
-        has_ended = not self._words.isdisjoint({Word.FINISHED, Word.ENDED_EARLY})
+        has_ended = Word.FINISHED in self._words or self._early is not None
         return has_ended or not start.is_leaving
 
     def failure(self, start: Start) -> Failure:

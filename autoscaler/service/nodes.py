@@ -14,6 +14,7 @@ from autoscaler.controller.finishing import (
     COMPLETE_FACT,
     DONE_FACT,
     SCRIPT_END_FACT,
+    STOP_REASON_FACT,
     has_done_its_part,
 )
 from autoscaler.controller.leaving import script_seconds
@@ -40,7 +41,7 @@ from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.intent import IntentKind
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.offer import Offer
-from autoscaler.domain.report import Failure, ReportOrigin
+from autoscaler.domain.report import MOST_REASON_LETTERS, Failure, ReportOrigin
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.service.assignments import Assignments
 from autoscaler.service.authentication import Authentication
@@ -217,6 +218,8 @@ class Nodes:
             facts[COMPLETE_FACT] = str(now_seconds)
         if report.ending is not None:
             facts[SCRIPT_END_FACT] = report.ending.value
+        if report.stop_reason is not None:
+            facts[STOP_REASON_FACT] = report.stop_reason[:MOST_REASON_LETTERS]
         facts |= session_facts(held, report.phase, report.has_session, now_seconds)
         after = self._store.instances.record_node(
             held.id, report.phase, now_seconds, facts, job, report.transfer

@@ -83,12 +83,14 @@ class Channel:
         """Tell that this replica has left at a step boundary, as it was asked to."""
         self._send({"kind": "left"})
 
-    def finished(self, is_complete: bool = True) -> None:
+    def finished(self, is_complete: bool = True, stop_reason: str | None = None) -> None:
         """Report that the job has ended and its state is saved.
 
-        `is_complete`: training has reached its total.
+        `is_complete`: training has reached its total. `stop_reason`: why the script has stopped it
+        before.
         """
-        self._send({"kind": "finished", "is_complete": is_complete})
+        reason = None if is_complete else stop_reason
+        self._send({"kind": "finished", "is_complete": is_complete, "stop_reason": reason})
 
     def done(self) -> None:
         """Tell that this replica's part is over; the deciding one tells when the job's is."""

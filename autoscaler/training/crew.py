@@ -95,14 +95,17 @@ class Crew:
         """Each rank sums gradients with its counterparts in the other instances."""
         return self._rail.is_used
 
-    def exchange(self, own_row: Callable[[], Row]) -> Exchange:
+    def exchange(self, own_row: Callable[[], Row], gathers: bool = False) -> Exchange:
         """Open a round: tell our row, learn the others', and agree on the membership.
 
         The membership is formed anew where a row says that the lighthouse hears others than the
         members, after a failed step, after a leave, and by a joiner. Blocks until it succeeds.
-        `own_row` is asked once we are a member: a joiner has its peers' state by then.
+        `own_row` is asked once we are a member: a joiner has its peers' state by then. After an
+        evaluation all members call it with `gathers`: each is awaited while it is alive.
         """
         if self.is_leader and self._peers is not None:
+            if gathers:
+                self._peers.sums.gather()
             exchanged = self._exchange_as_leader(self._peers, own_row)
         else:
             exchanged = Exchange((own_row(),), _ALONE)
@@ -130,11 +133,12 @@ class Crew:
     def sum(self, values: list[float]) -> list[float] | None:
         """Return the sums of numbers over all ranks of the job; None where an instance is lost.
 
-        All ranks call it at the same place between two steps.
+        All ranks call it at the same place between two steps. Each is awaited while it is alive.
         """
         summed, whole = self._instance.sum(values), True
         if self.is_leader and self._peers is not None:
             numbers = torch.tensor(summed, dtype=torch.float64)
+            self._peers.sums.gather()
             whole = self._peers.sums.numbers(numbers)
             summed = numbers.tolist()
         is_whole, *summed = self._instance.from_leader([float(whole), *summed])

@@ -26,8 +26,10 @@ class Departure:
         replica = self._parts.replica
         return replica.decides or not replica.has_begun
 
-    def finish(self, is_complete: bool) -> None:
+    def finish(self, is_complete: bool, stop_reason: str | None = None) -> None:
         """Save the state, report whether training `is_complete`, and leave.
+
+        `stop_reason` is why the script has stopped it before.
 
         Only the deciding replica reports the end of the job, after it has saved the state. The
         others report the end of their part.
@@ -46,7 +48,7 @@ class Departure:
                 parts.reporter.report(is_due=True)
             if parts.channel is not None and self._watch is None:
                 if self.has_last_word:
-                    parts.channel.finished(is_complete)
+                    parts.channel.finished(is_complete, stop_reason)
                 else:
                     parts.channel.done()
         except DivergedError:

@@ -13,6 +13,7 @@ from autoscaler.training.crew import Crew, Exchange
 from autoscaler.training.fingerprint import Fingerprint
 from autoscaler.training.noise import GradientSquares
 from autoscaler.training.reducer import Reducer
+from autoscaler.training.round_times import Round, samples_seconds
 from autoscaler.training.rounds import (
     ROUND_SECONDS,
     Agreement,
@@ -23,6 +24,7 @@ from autoscaler.training.rounds import (
 )
 from autoscaler.training.state import TrainingState
 from autoscaler.training.stepper import Stepper
+from autoscaler.training.stopping import Stop
 
 _REDECIDE_SECONDS = 2.0
 _LONGEST_ROUND_SECONDS = 2 * ROUND_SECONDS
@@ -48,26 +50,6 @@ class ReplicaSettings:
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
 
 
-@dataclass(slots=True)
-class _Round:
-    """The present round. `clean`: same members and batch as before, and nothing failed in it.
-
-    `steps` are whole ones. Others are not timed as steps of the round's batch: `cut_seconds` are
-    those of steps that the end of a pass cut short, `split_seconds` those of steps that were split
-    into more micro-steps than the batch, for a sample.
-    """
-
-    agreement: Agreement
-    clean: bool
-    started_seconds: float
-    waited_seconds: float = 0.0
-    steps: int = 0
-    cut_steps: int = 0
-    cut_seconds: float = 0.0
-    split_steps: int = 0
-    split_seconds: float = 0.0
-
-
 class Replica:
     """This rank's part in the rounds of the job.
 
@@ -91,7 +73,7 @@ class Replica:
         self._stepper = stepper
         self._reducer = reducer
         self._clock = clock
-        self._round: _Round | None = None
+        self._round: Round | None = None
         self._age = 0
         self._proposed_seconds = 0.0
         self._proposed_for = (0, 0)
@@ -100,6 +82,8 @@ class Replica:
         self._step_seconds: dict[tuple[int, int], float] = {}
         self._has_looked = False
         self._trouble_seconds: float | None = None
+        self._evaluates = False
+        self.stop = Stop(crew)
         self.leaves = False
         self.wants_checkpoint = False
         self.throughput: StepParameters | None = None
@@ -156,27 +140,30 @@ class Replica:
         asked_seconds = self._clock.monotonic()
         last = self._round
         squares = self._stepper.take_squares()
-        exchange = self._crew.exchange(lambda: self._row(squares))
+        gathers, self._evaluates = self._evaluates, False
+        stops = self.stop.asking_rank()
+        exchange = self._crew.exchange(lambda: self._row(squares, stops), gathers)
         self._crew.require_equal_to_decider(exchange)
         index = exchange.membership.index
         agreement = agree(exchange.rows, index, self._settings.farewell_seconds)
+        self.stop.settle(agreement, index)
         self.decides = self._crew.is_leader and agreement.decides
         self._learn(exchange, last, asked_seconds)
         counters = self._state.counters
         counters.batch_total = agreement.batch_total
         counters.gradient_square = agreement.gradient_square
         counters.gradient_variance = agreement.gradient_variance
-        self._round = _Round(
+        self._round = Round(
             agreement,
             clean=last is not None
             and not exchange.membership.changed
             and agreement.batch_total == last.agreement.batch_total,
-            started_seconds=asked_seconds,
+            started_seconds=self._clock.monotonic() if gathers else asked_seconds,
         )
         self._age += 1
         self._reducer.take_waited_seconds()
         self._reducer.take_sampling_seconds()
-        self._round.waited_seconds = self._clock.monotonic() - asked_seconds
+        self._round.waited_seconds = self._clock.monotonic() - self._round.started_seconds
         ranks_by_instance = [int(row.ranks) for row in exchange.rows]
         self._reducer.take_route(ranks_by_instance, index, self._crew.uses_rails)
         if agreement.someone_joins:
@@ -188,11 +175,27 @@ class Replica:
 
     @property
     def ends_round(self) -> bool:
-        """Whether the present round ends with the last step, as a replica has asked for.
+        """Whether the present round ends with the last step.
 
-        The round in which a replica leaves lasts: the lighthouse must come to miss that replica.
+        A replica has asked for that, or the script evaluates on all ranks. The round in which a
+        replica leaves lasts: the lighthouse must come to miss that replica.
         """
-        return self._stepper.ends_round and not self.agreement.someone_leaves
+        is_asked = self._stepper.ends_round or self._evaluates or self._stops_alone
+        return is_asked and not self.agreement.someone_leaves
+
+    @property
+    def _stops_alone(self) -> bool:
+        return self.stop.is_asked and self.agreement.ranks == 1
+
+    def begin_evaluation(self) -> None:
+        """Let the ranks take their time until the next round: the script evaluates.
+
+        All ranks call it after the same step. What follows does not count as time of steps.
+        """
+        assert self._round is not None
+        self._evaluates = True
+        if self._round.paused_seconds is None and not self.agreement.someone_leaves:
+            self._round.paused_seconds = self._clock.monotonic()
 
     @property
     def is_round_overdue(self) -> bool:
@@ -239,7 +242,9 @@ class Replica:
         assert self._round is not None
         round_ = self._round
         round_.waited_seconds += self._reducer.take_waited_seconds()
-        elapsed_seconds = self._clock.monotonic() - round_.started_seconds
+        paused_seconds = round_.paused_seconds
+        ended_seconds = self._clock.monotonic() if paused_seconds is None else paused_seconds
+        elapsed_seconds = ended_seconds - round_.started_seconds
         self.training_seconds += elapsed_seconds
         sampling_seconds = self._reducer.take_sampling_seconds()
         if self._trouble_seconds is not None:
@@ -256,12 +261,12 @@ class Replica:
                 round_.steps if round_.clean else 0,
             )
         step_seconds = self._timed[0]
-        samples_seconds = _samples_seconds(
+        sampled_seconds = samples_seconds(
             round_, self._stepper.sampled_steps, sampling_seconds, step_seconds
         )
-        self._spent = (made * step_seconds, samples_seconds)
+        self._spent = (made * step_seconds, sampled_seconds)
 
-    def _row(self, squares: GradientSquares) -> Row:
+    def _row(self, squares: GradientSquares, stops: int) -> Row:
         counters = self._state.counters
         step_seconds, sync_seconds, timed_steps = self._timed
         trained_seconds, sampled_seconds = self._spent
@@ -273,6 +278,7 @@ class Replica:
             leaves=self.leaves,
             sees_lighthouse=self.sees_lighthouse(),
             sees_change=self.sees_change(),
+            stops=stops,
             wants_checkpoint=self.wants_checkpoint,
             batch_total=self._proposed_batch(noise),
             gradient_square=noise.gradient_square if noise else counters.gradient_square,
@@ -317,7 +323,7 @@ class Replica:
             current, bounds, self.throughput, noise, members, self._step_seconds
         )
 
-    def _learn(self, exchange: Exchange, last: _Round | None, asked_seconds: float) -> None:
+    def _learn(self, exchange: Exchange, last: Round | None, asked_seconds: float) -> None:
         """Take in what the rows tell of the round that has ended."""
         counters, squares = self._state.counters, combined_squares(exchange.rows)
         counters.noise.update(squares)
@@ -355,18 +361,6 @@ class Replica:
             key = split.device, split.accumulation
             known = self._step_seconds.get(key, observed.step_seconds)
             self._step_seconds[key] = known + _NEW_SHARE * (observed.step_seconds - known)
-
-
-def _samples_seconds(
-    round_: _Round, samples: int, squares_seconds: float, step_seconds: float
-) -> float:
-    """Return what a round's samples took: the squares, or more where steps are split for them.
-
-    A step that is split in two takes twice as long at most. What is more, such as the first use
-    of a function, does not come again.
-    """
-    split_seconds = round_.split_seconds - round_.split_steps * step_seconds
-    return min(max(squares_seconds, split_seconds), samples * step_seconds)
 
 
 def _kind_of_change(last: Agreement, replicas: int) -> str:

@@ -38,6 +38,7 @@ class Membership:
 class Row:
     """One replica's contribution; flags are 0 or 1, all fields travel as 64-bit floats.
 
+    `stops` is the first rank of the replica that asks for an early stop, counted from 1, or 0.
     `kind` tells kinds of device apart; `age` is the number of rounds since the replica joined;
     `sees_change`: the lighthouse hears others than the members.
     `batch_total`, `gradient_square`, `gradient_variance`, `steps_per_sample` are what it would
@@ -55,6 +56,7 @@ class Row:
     gradient_square: float
     gradient_variance: float
     sees_change: float = 0.0
+    stops: float = 0.0
     step_seconds: float = 0.0
     sync_seconds: float = 0.0
     timed_steps: float = 0.0
@@ -108,6 +110,7 @@ class Agreement:
     round.
     `steps_per_sample` is how often gradient squares are taken. `everyone_leaves`: nobody is left
     to carry the state, so it must be saved.
+    `stopper`: training stops early, as this replica asks for, by this rank of it, counted from 1.
     """
 
     decides: bool
@@ -124,6 +127,7 @@ class Agreement:
     someone_leaves: bool
     everyone_leaves: bool
     saves_checkpoint: bool
+    stopper: tuple[int, int] | None = None
 
 
 def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement:
@@ -160,7 +164,13 @@ def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement
         someone_leaves=someone,
         everyone_leaves=everyone,
         saves_checkpoint=saves,
+        stopper=_first_that_stops(rows),
     )
+
+
+def _first_that_stops(rows: Sequence[Row]) -> tuple[int, int] | None:
+    stops = ((index, int(row.stops)) for index, row in enumerate(rows) if row.stops > 0)
+    return next(stops, None)
 
 
 def wants_forming(rows: Sequence[Row]) -> bool:

@@ -196,8 +196,11 @@ class TrainingSession:
         """The numbers of the epochs that are left of `count`; iterate `batches()` in each."""
         self._plan(count)
         self._open_round()
-        while not self._is_past(self._end_of_training()):
+        end = self._end_of_training()
+        while not self._is_over(end):
             yield self.epoch
+            if not self._is_past(end):
+                self._open_round()
 
     def batches(self, epochs: int | None = None) -> Iterator[Any]:
         """Batches to compute a loss on and pass it to `step`, once each.
@@ -212,7 +215,7 @@ class TrainingSession:
         if epochs is None:
             end = min(end, (self.epoch + 1.0) * self._examples)
         self._open_round()
-        while not self._is_past(end):
+        while not self._is_over(end):
             yield from self._round_batches(end)
             self._close_round(ends_epoch=epochs is None and self._is_past(end))
             if self._is_past(end):
@@ -258,6 +261,34 @@ class TrainingSession:
         sums = self._parts.crew.sum([float(value) * own_weight, own_weight])
         return sums[0] / sums[1] if sums is not None and sums[1] > 0 else math.nan
 
+    def every(self, *, steps: int | None = None, examples: float | None = None) -> bool:
+        """Return whether the last step has reached the next multiple of `steps` or `examples`.
+
+        It is true on all ranks after the same step, for what they do together, such as an
+        evaluation. All ranks must ask, right after `step`. After a true answer the ranks wait for
+        each other for up to an hour, and what they do does not count as time of steps.
+
+        Args:
+            steps: committed steps of the job.
+            examples: useful examples, as `progress_examples` counts them.
+
+        Raises:
+            ValueError: not one of both is given, above 0.
+        """
+        is_due = self._steps.has_passed(steps, examples)
+        if is_due:
+            self._parts.replica.begin_evaluation()
+        return is_due
+
+    def stop(self, reason: str) -> None:
+        """End training early, on all ranks after the same step; any rank may ask.
+
+        The loops over `batches` and `epochs` end: with the next step where the first rank of an
+        instance asks, and about a second later where another one does. The job is finished, and
+        `reason` is shown with it, in up to 200 bytes.
+        """
+        self._parts.replica.stop.ask(reason)
+
     def report(self, **metrics: float) -> None:
         """Numbers to be shown with the job, such as an accuracy."""
         reporter = self._parts.reporter
@@ -266,7 +297,7 @@ class TrainingSession:
 
     def finish(self) -> None:
         """End the session well; see `Departure.finish`. Called by `session`."""
-        self.departure.finish(self._is_complete)
+        self.departure.finish(self._is_complete, self._parts.replica.stop.reason)
         self.model = self._parts.reducer.model
 
     @property
@@ -288,6 +319,9 @@ class TrainingSession:
     def _is_past(self, end: float) -> bool:
         return self.progress_examples >= end - _CLOSE_TO_THE_END
 
+    def _is_over(self, end: float) -> bool:
+        return self._is_past(end) or self._parts.replica.stop.is_agreed
+
     def _open_round(self) -> None:
         owed, self._owed = self._owed, None
         if owed is not None:
@@ -306,6 +340,8 @@ class TrainingSession:
         """What is done between rounds: times, checkpoint, report, and what the agent says."""
         parts = self._parts
         agreement = parts.replica.agreement
+        if ends_epoch:
+            parts.replica.begin_evaluation()
         parts.replica.end_round()
         self._has_round = False
         if agreement.saves_checkpoint and self._steps.committed:
@@ -323,11 +359,12 @@ class TrainingSession:
         parts.replica.wants_checkpoint = self._schedule.is_due
 
     def _is_interrupted(self) -> bool:
-        """Whether the present round should end: for a leave, a checkpoint, or as it lasts long."""
+        """Whether the present round should end: to leave, stop, save, or as it lasts long."""
         channel = self._parts.channel
         leaves = channel is not None and channel.directive.drain
         saves = self._parts.replica.decides and self._schedule.is_due
-        return leaves or saves or self._parts.replica.is_round_overdue
+        replica = self._parts.replica
+        return leaves or saves or replica.stop.is_asked or replica.is_round_overdue
 
     def _carry_out(self, agreement: Agreement) -> None:
         """Save or leave, as was agreed on for the end of a round."""

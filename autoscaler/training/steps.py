@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +14,16 @@ from autoscaler.training.opening import Parts
 from autoscaler.training.plan import Plan, PlannedStep
 from autoscaler.training.step import Step
 from autoscaler.training.weights import StepWeights
+
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """How far training has come: committed steps, and useful examples."""
+
+    step: int
+    examples: float
 
 
 class Steps:
@@ -27,6 +38,7 @@ class Steps:
         self._weights = StepWeights(1, 1.0)
         self._losses: list[tuple[Tensor, float]] = []
         self._began_seconds = 0.0
+        self._passed: tuple[_Place, _Place] | None = None
         self.committed = False
         parts.loader.expect(self._plan.expected)
 
@@ -51,7 +63,7 @@ class Steps:
         shares = zip(step.own.micro_steps, step.own.weights, strict=True)
         for number, (indices, share) in enumerate(shares):
             parts.reducer.synchronises = number == last
-            self._awaited = (share, number == last)
+            self._awaited, self._passed = (share, number == last), None
             yield parts.loader.fetch(indices)
             if self._awaited is not None:
                 raise RuntimeError("job.step(loss) must be called for every batch of batches()")
@@ -73,10 +85,34 @@ class Steps:
             self._losses.append((loss.detach(), factor))
         return self._end(self._step) if is_last else self._under_way(self._step)
 
+    def has_passed(self, steps: int | None, examples: float | None) -> bool:
+        """Return whether the last step has reached the next multiple of `steps` or `examples`.
+
+        Raises:
+            ValueError: not one of them is given, above 0.
+        """
+        given = [period for period in (steps, examples) if period is not None]
+        if len(given) != 1 or not given[0] > 0:
+            raise ValueError("job.every(): give either steps=... or examples=..., above 0")
+        if self._passed is None:
+            return False
+        before, after = (
+            place.step if examples is None else place.examples + _ROUNDING
+            for place in self._passed
+        )
+        return after // given[0] > before // given[0]
+
+    @property
+    def _place(self) -> _Place:
+        counters = self._parts.state.counters
+        return _Place(counters.step, counters.progress_examples)
+
     def _end(self, step: PlannedStep) -> Step:
         parts = self._parts
+        before = self._place
         outcome = parts.stepper.end(step.examples, step.next_place, self._weights.unit)
         self.committed = outcome.committed
+        self._passed = before, self._place
         parts.replica.count_step(
             outcome.committed, step.examples, len(step.own.micro_steps), self._began_seconds
         )

@@ -80,6 +80,12 @@ class Sums:
                 self._watching.start()
         self._failed = False
 
+    def gather(self) -> None:
+        """Wait until all members have called this as often as we have; a failure is noted."""
+        if self._world is not None:
+            self._world.gather()
+            self._give_up_if_failed()
+
     def numbers(self, tensor: torch.Tensor) -> bool:
         """Sum a CPU tensor over the members, in place. Blocks.
 

@@ -31,6 +31,8 @@ _SLICE: Final = timedelta(seconds=0.1)
 _PATIENCE_SECONDS: Final = 0.5
 _STORE_TIMEOUT: Final = timedelta(seconds=5)
 _REACH_SECONDS: Final = 0.5
+# For how long one member may evaluate while the others wait.
+_GATHERING: Final = timedelta(hours=1)
 _ENDLESS: Final = timedelta(days=365)
 
 
@@ -109,6 +111,7 @@ class World:
         self._failing = threading.Lock()
         self._begun: list[Any] = []
         self._is_given_up = False
+        self._gatherings = 0
         self.error: Exception | None = None
         self._meeting = meeting
         self._store = _store_of(meeting)
@@ -126,6 +129,24 @@ class World:
     def is_watched(self) -> bool:
         """Sums may be under way that no thread waits for: `look` must be called now and then."""
         return self._gradients is not None and not self._gradients.blocks_host
+
+    def gather(self) -> None:
+        """Wait until all members have called this as often as we have; on a failure see `error`.
+
+        A member may take long while the lighthouse hears it: no sum is under way meanwhile.
+        """
+        if self.error is not None:
+            return
+        self._gatherings += 1
+        signs = [f"here/{self._gatherings}/{index}" for index in range(self._meeting.members)]
+        began_seconds = self._clock.monotonic()
+        gathered = threading.Event()
+        threading.Thread(target=self._gather, args=(signs, gathered), daemon=True).start()
+        try:
+            while not gathered.wait(_SLICE.total_seconds()) and self.error is None:
+                self._require_answers(self._clock.monotonic() - began_seconds, _GATHERING)
+        except RuntimeError as error:
+            self.fail(error)
 
     def sum_numbers(self, tensor: torch.Tensor) -> None:
         """Sum a CPU tensor over the members, in place. Blocks; on a failure see `error`."""
@@ -237,8 +258,8 @@ class World:
                 raise RuntimeError("this world was given up")
             self._require_answers(self._clock.monotonic() - began_seconds)
 
-    def _require_answers(self, waited_seconds: float) -> None:
-        limit_seconds = self._timeout.total_seconds()
+    def _require_answers(self, waited_seconds: float, limit: timedelta | None = None) -> None:
+        limit_seconds = (limit or self._timeout).total_seconds()
         if waited_seconds > limit_seconds:
             raise RuntimeError(f"no answer within {limit_seconds:g} s")
         if waited_seconds <= _PATIENCE_SECONDS:
@@ -250,6 +271,15 @@ class World:
             raise RuntimeError("the lighthouse misses a member")
         if self._is_given_up:
             raise RuntimeError("another member has given this world up, or is gone")
+
+    def _gather(self, signs: list[str], gathered: threading.Event) -> None:
+        """Give our sign and look for those of the others, on a thread as `_listen` does."""
+        with suppress(RuntimeError):
+            store = _store_of(self._meeting)
+            store.set(signs[self._meeting.index], "1")
+            while self.error is None and not store.check(signs):
+                self._clock.sleep(_SLICE.total_seconds())
+            gathered.set()
 
     def _tell_members(self) -> None:
         """Tell all members that this world has ended, before the store may go with its host.

@@ -323,7 +323,8 @@ class NodeReport:
     `reclaim_seconds` and `notes` is of `job`; agents that know of one job only name none.
     `transfer` is what the instance has counted until now, or until it left that job; agents that
     do not count tell none. `has_session`: the script has opened a training session. `ending` says
-    how a script that `is_complete` has ended; agents of before name none.
+    how a script that `is_complete` has ended, `stop_reason` why before its total; agents of before
+    name none.
     """
 
     instance: str
@@ -341,6 +342,7 @@ class NodeReport:
     transfer: TransferCount | None = None
     has_session: bool = False
     ending: Ending | None = None
+    stop_reason: str | None = None
 
 
 class Wanted(StrEnum):

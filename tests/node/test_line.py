@@ -14,7 +14,7 @@ from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import TrainingDirective, TrainingSetup
 from autoscaler.domain.transfer import MeterReading, Transfer
 from autoscaler.node.disk import Disk
-from autoscaler.node.line import Line, Stepped, Word, parse_message
+from autoscaler.node.line import EndedEarly, Line, Stepped, Word, parse_message
 from autoscaler.training.channel import Channel
 from tests.node.site import wait_until
 from tests.node.test_outbox import REPORT
@@ -63,10 +63,13 @@ def test_each_hears_the_other(path: Path, channel: Channel) -> None:
     channel.done()
     channel.finished()
     channel.finished(is_complete=False)
+    channel.finished(is_complete=False, stop_reason="no progress\n" + 300 * "é")
+    channel.finished(is_complete=True, stop_reason="of no use")
     channel.diverged()
     heard = []
-    wait_until(lambda: heard.extend(line.hear()) or len(heard) == 7)
-    words = [Word.LEFT, Word.DONE, Word.FINISHED, Word.ENDED_EARLY, Word.DIVERGED]
+    wait_until(lambda: heard.extend(line.hear()) or len(heard) == 9)
+    early = [EndedEarly(None), EndedEarly("no progress" + 189 * "é")]
+    words = [Word.LEFT, Word.DONE, Word.FINISHED, *early, Word.FINISHED, Word.DIVERGED]
     assert heard == [Stepped(3), REPORT, *words]
     assert news.is_set()
 

@@ -145,3 +145,15 @@ def test_the_end_of_a_job_says_what_happened(
     assert job.cause == cause
     texts = [event.text for event in job.events if event.kind == kind]
     assert texts == [cause or "its training is complete"]
+
+
+def test_the_reason_of_a_script_that_stopped_is_the_jobs(api: Api) -> None:
+    held, node = joined(api)
+    node.heartbeat(node_report(held, reports=(training_report(),)))
+    ended = {"is_complete": True, "ending": Ending.EARLY, "stop_reason": "no progress in 5 epochs"}
+    node.heartbeat(node_report(held, phase=InstancePhase.DRAINED, **ended))
+    api.world.tick(1, agents=False)
+    job = api.client.job("job")
+    assert job.phase is JobPhase.FINISHED
+    assert job.cause == "its script stopped after 320 of 3,200 examples: no progress in 5 epochs"
+    assert [event.text for event in job.events if event.kind == "stopped early"] == [job.cause]

@@ -1,0 +1,57 @@
+"""Early stops that all ranks of a job agree on, whichever of them asks for one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from autoscaler.training.crew import Crew
+from autoscaler.training.rounds import Agreement
+
+_MOST_BYTES: Final = 200
+
+
+class Stop:
+    """One rank's part in an early stop; `reason` is that of the rank that asked first."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+        self._own_reason: str | None = None
+        self.reason: str | None = None
+        self.is_agreed = False
+
+    @property
+    def is_asked(self) -> bool:
+        """This rank has asked for a stop."""
+        return self._own_reason is not None
+
+    def ask(self, reason: str) -> None:
+        """Ask for a stop; only the first reason counts."""
+        if self._own_reason is None:
+            self._own_reason = " ".join(reason.split()) or "no reason given"
+
+    def asking_rank(self) -> int:
+        """Return the first rank of this instance that asks, counted from 1; 0 if none does.
+
+        All ranks of the instance call it together.
+        """
+        asks = [0.0] * self._crew.local_ranks
+        asks[self._crew.local_rank] = float(self.is_asked)
+        asking = [rank for rank, asked in enumerate(self._crew.sum_in_instance(asks)) if asked]
+        return asking[0] + 1 if asking else 0
+
+    def settle(self, agreement: Agreement, index: int) -> None:
+        """Take in what the rows of a round say; `index` is our replica's."""
+        if agreement.stopper is None:
+            return
+        self.is_agreed = True
+        replica, rank = agreement.stopper
+        is_ours = (index, self._crew.local_rank + 1) == (replica, rank)
+        own = (self._own_reason or "").encode() if is_ours else b""
+        codes = self._crew.sum(
+            [float(code) for code in own[:_MOST_BYTES].ljust(_MOST_BYTES, b"\0")]
+        )
+        if codes is None:  # the rank that asked is lost meanwhile
+            self.reason = self._own_reason
+        else:
+            text = bytes(int(code) for code in codes).rstrip(b"\0")
+            self.reason = text.decode(errors="ignore")
