@@ -5,9 +5,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from typer import testing
 
 from tests.nursery import Order, nursery
 
@@ -76,6 +78,14 @@ class Terminal:
             self.castor("stop", job, "--wait")
         self.controller.terminate()
         self.controller.wait(30)
+
+
+@pytest.fixture(scope="package", autouse=True)
+def built_commands() -> Iterator[None]:
+    """Build the commands of an application once: typer's runner builds them for each call."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(testing, "_get_command", cache(testing._get_command))
+        yield
 
 
 @pytest.fixture(scope="module")

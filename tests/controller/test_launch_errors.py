@@ -78,7 +78,7 @@ def test_a_refusal_that_is_known_is_told_at_once_and_waited_out_longer_each_time
     job = world.submit()
     refusing = Refusing(world, error)
     world.wish(job, 1)
-    world.tick(4000, seconds=1.0)
+    world.tick(800, seconds=5.0)
     waits = [
         later - before
         for before, later in zip(refusing.seconds, refusing.seconds[1:], strict=False)
