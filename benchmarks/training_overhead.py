@@ -1,14 +1,24 @@
-"""Step time under the training library against bare PyTorch, at steps of 10, 50 and 150 ms.
+"""Step time of a session beside bare DistributedDataParallel, in alternated blocks of steps.
 
-    python benchmarks/training_overhead.py [--seconds 8] [--rounds 3] [--check] [--json]
+    python benchmarks/training_overhead.py [--replicas 1 2] [--pairs 30] [--json]
+    python benchmarks/training_overhead.py --check [--seconds 8] [--rounds 3] [--json]
 
-Alone: one process against a plain loop. Two: two single-core replicas in a quorum against bare
-DistributedDataParallel with two ranks, on the same two cores, same total batch. The variants run
-in turn, several rounds, and the median of the rounds is compared: machines are noisy.
+Both train the same model on the same cores, one process a core: bare DDP of so many ranks, and as
+many replicas under Castor (lighthouse, agent's stand-in, commits, reports; the batch is fixed, so
+that nothing is sampled). All processes are started once. They make blocks of steps in the order
+ABBA, A being bare, and those of the other kind wait meanwhile: a steady drift of the machine
+cancels out. One pair of blocks gives one difference. Printed are the means, the mean difference in
+ms and in percent of the bare step, and their 95 % intervals by a bootstrap over the pairs, with a
+fixed seed.
 
-With --check only the check for gradients that are not finite is measured. One process steps under
-the library in blocks with and without it, in the order ABBA. The ratio of a step with it to one
-without is taken of each four blocks.
+While replicas wait their round grows overdue, so each of their blocks has about one exchange more
+than uninterrupted training. A bare step took 84 to 95 ms with `--repeats 33` on the machine of
+docs/measurements.md. The target is at most 1 ms or 1 % with one replica, 2.5 ms or 2.5 % with
+two, whichever is more: `yes` if the whole interval is below it, `no` if the whole is above.
+
+With --check only the check for gradients that are not finite is measured, at steps of 10, 50 and
+150 ms. One process steps under the library in blocks with and without it, in the order ABBA. The
+ratio of a step with it to one without is taken of each four blocks.
 """
 
 from __future__ import annotations
@@ -16,121 +26,231 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
+import shlex
+import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from autoscaler.unix_socket import listen
 from tests.training import fleet as fleets
 from tests.training.fleet import Fleet
 
 SCRIPT = Path(__file__).parent / "scripts" / "steps.py"
 BATCH = 32
-# How often the layers are repeated: makes the plain loop's step about so many ms here.
+# How often the layers are repeated with --check: makes the plain step about so many ms.
 LENGTHS = {10: 2, 50: 11, 150: 33}
+WARM_UP_BLOCKS = 2
+PATIENCE_SECONDS = 120.0
+RESAMPLES = 10_000
+SEED = 0
+# The most that a session may add to a step of so many replicas: in ms, and as a part of the step.
+TARGETS = {1: (1.0, 0.01), 2: (2.5, 0.025)}
+
+Row = dict[str, Any]
 
 
-def last_line(text: str) -> dict[str, Any]:
-    """Return what a script printed last."""
-    line: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
-    return line
+class Gates:
+    """The processes of one kind, each waiting for its next block of steps."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self._listener = listen(place)
+        self._listener.settimeout(PATIENCE_SECONDS)
+        self._connections: list[socket.socket] = []
+
+    def admit(self, processes: int) -> None:
+        """Return when so many processes wait.
+
+        Raises:
+            TimeoutError: they do not come.
+        """
+        while len(self._connections) < processes:
+            connection, _ = self._listener.accept()
+            connection.settimeout(PATIENCE_SECONDS)
+            self._connections.append(connection)
+
+    def block_seconds(self) -> float:
+        """Let all make a block of steps; return the seconds of the slowest.
+
+        Raises:
+            RuntimeError: a process has ended.
+        """
+        for connection in self._connections:
+            connection.sendall(b"go\n")
+        answers = [connection.makefile().readline() for connection in self._connections]
+        if not all(answers):
+            raise RuntimeError("a process has ended in a block of steps")
+        return max(float(answer) for answer in answers)
+
+    def close(self) -> None:
+        """End the processes: those that wait take the closed connection for the end."""
+        for connection in (*self._connections, self._listener):
+            connection.close()
 
 
-def bare(mode: str, batch: int, repeats: int, seconds: float, cores: list[int]) -> float:
-    """Return the mean step of a bare loop, in seconds."""
-    line = alone(mode, batch, repeats, seconds, cores)
-    return float(line["step_seconds"])
+@contextmanager
+def bare_ranks(gates: Gates, ranks: int, variables: Mapping[str, str]) -> Iterator[None]:
+    """Run bare DDP of so many ranks, which wait at the gates."""
+    torchrun = str(Path(sys.executable).with_name("torchrun"))
+    command = [torchrun, "--standalone", f"--nproc-per-node={ranks}", str(SCRIPT)]
+    environment = {**os.environ, **variables, "MODE": "ddp", "GATE": str(gates.place)}
+    log = gates.place.with_suffix(".log")
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        admit(gates, ranks, [log])
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
-def alone(
-    mode: str, batch: int, repeats: int, seconds: float, cores: list[int], **variables: str
-) -> dict[str, Any]:
-    """Return what the script prints in a mode that needs no lighthouse."""
-    environment = {
-        **os.environ,
-        **{
-            "MODE": mode,
-            "BATCH": str(batch),
-            "REPEATS": str(repeats),
-            "SECONDS": str(seconds),
-            "OMP_NUM_THREADS": "1",
-        },
-        "CORES": ",".join(str(core) for core in cores),
-        **variables,
-    }
-    command = [sys.executable, str(SCRIPT)]
-    if mode == "ddp":
-        torchrun = str(Path(sys.executable).with_name("torchrun"))
-        command = [torchrun, "--standalone", "--nproc-per-node=2", str(SCRIPT)]
-    else:
-        command = ["taskset", "-c", str(cores[0]), *command]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return last_line(done.stdout)
-
-
-def elastic(replicas: int, batch: int, repeats: int, seconds: float, cores: list[int]) -> float:
-    """Mean step of so many replicas under the library, in seconds."""
+@contextmanager
+def replicas_under_castor(
+    gates: Gates, replicas: int, variables: Mapping[str, str]
+) -> Iterator[None]:
+    """Run so many replicas under a lighthouse, which wait at the gates."""
     fleets.SCRIPTS = SCRIPT.parent
-    with tempfile.TemporaryDirectory() as directory:
-        fleet = Fleet(Path(directory))
-        try:
-            started = [
-                fleet.start(
-                    SCRIPT.name,
-                    MODE="castor",
-                    BATCH=str(batch),
-                    REPEATS=str(repeats),
-                    SECONDS=str(seconds),
-                    REPLICAS=str(replicas),
-                    CASTOR_DEVICES=str(cores[index]),
-                )
-                for index in range(replicas)
-            ]
-            while all(replica.process.poll() is None for replica in started):
-                time.sleep(0.2)
-            lines = [replica.log.read_text() for replica in started]
-            if not any("step_seconds" in text for text in lines):
-                raise RuntimeError("no replica measured its step:\n" + "\n".join(lines))
-            line = last_line(next(text for text in lines if "step_seconds" in text))
-            return float(line["step_seconds"])
-        finally:
-            fleet.stop()
-
-
-def measure(seconds: float, rounds: int) -> list[dict[str, float]]:
-    """One row a length and number of replicas."""
-    cores = sorted(os.sched_getaffinity(0))
-    rows = []
-    for length_ms, repeats in LENGTHS.items():
-        for replicas, mode in ((1, "plain"), (2, "ddp")):
-            if len(cores) < replicas:
-                continue
-            # Two ranks share the batch: double it, so that each one's step is as long.
-            total = BATCH * replicas
-            plain, ours = [], []
-            for _ in range(rounds):
-                plain.append(bare(mode, total, repeats, seconds, cores))
-                ours.append(elastic(replicas, total, repeats, seconds, cores))
-            bare_ms = 1e3 * statistics.median(plain)
-            ours_ms = 1e3 * statistics.median(ours)
-            ratios = [mine / theirs for mine, theirs in zip(ours, plain, strict=True)]
-            rows.append(
-                {
-                    "length_ms": length_ms,
-                    "replicas": replicas,
-                    "bare_ms": bare_ms,
-                    "castor_ms": ours_ms,
-                    "overhead_ms": ours_ms - bare_ms,
-                    "overhead_percent": 100 * (statistics.median(ratios) - 1),
-                }
+    cores = variables["CORES"].split(",")
+    environment: dict[str, Any] = {**variables, "MODE": "castor", "GATE": str(gates.place)}
+    fleet = Fleet(gates.place.parent)
+    try:
+        started = [
+            fleet.start(
+                SCRIPT.name,
+                **environment,
+                REPLICAS=str(replicas),
+                CASTOR_DEVICES=cores[index],
             )
-    return rows
+            for index in range(replicas)
+        ]
+        admit(gates, replicas, [replica.log for replica in started])
+        yield
+    finally:
+        fleet.stop()
+
+
+def admit(gates: Gates, processes: int, logs: Sequence[Path]) -> None:
+    """Return when so many processes wait at the gates.
+
+    Raises:
+        RuntimeError: they do not come; the message has the end of their logs.
+    """
+    try:
+        gates.admit(processes)
+    except TimeoutError as error:
+        tails = "\n".join(log.read_text()[-2000:] for log in logs)
+        raise RuntimeError(
+            f"{processes} processes do not come within {PATIENCE_SECONDS:g} s:\n{tails}"
+        ) from error
+
+
+def alternated(bare: Gates, ours: Gates, pairs: int) -> list[tuple[float, float]]:
+    """Return the seconds of blocks, bare and ours, in the order ABBA."""
+    for _ in range(WARM_UP_BLOCKS):
+        bare.block_seconds()
+        ours.block_seconds()
+    found = []
+    for number in range(pairs):
+        if number % 2 == 0:
+            bare_seconds, our_seconds = bare.block_seconds(), ours.block_seconds()
+        else:
+            our_seconds, bare_seconds = ours.block_seconds(), bare.block_seconds()
+        found.append((bare_seconds, our_seconds))
+    return found
+
+
+def compared(pairs: Sequence[tuple[float, float]]) -> Row:
+    """Return means, mean difference and 95 % intervals of pairs of step times, bare and ours."""
+    times = np.array(pairs) * 1e3
+    chosen = np.random.default_rng(SEED).integers(len(times), size=(RESAMPLES, len(times)))
+    bare, ours = times[chosen].mean(axis=1).T
+    overhead_ms, overhead_percent = ours - bare, 100 * (ours / bare - 1)
+    bare_ms, our_ms = times.mean(axis=0)
+    return {
+        "bare_ms": float(bare_ms),
+        "castor_ms": float(our_ms),
+        "overhead_ms": float(our_ms - bare_ms),
+        "overhead_ms_interval": interval(overhead_ms),
+        "overhead_percent": float(100 * (our_ms / bare_ms - 1)),
+        "overhead_percent_interval": interval(overhead_percent),
+        "pairs": len(pairs),
+    }
+
+
+def interval(values: np.ndarray[Any, Any]) -> list[float]:
+    """Return the middle 95 % of resampled values."""
+    return [float(bound) for bound in np.percentile(values, (2.5, 97.5))]
+
+
+def verdict(replicas: int, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the target in ms, and whether the overhead is within it; nothing without a target."""
+    if replicas not in TARGETS:
+        return {}
+    most_ms, most_part = TARGETS[replicas]
+    target_ms = max(most_ms, most_part * row["bare_ms"])
+    low_ms, high_ms = row["overhead_ms_interval"]
+    is_clear = high_ms <= target_ms or low_ms > target_ms
+    answer = "yes" if high_ms <= target_ms else "no"
+    return {"target_ms": target_ms, "within_target": answer if is_clear else "unclear"}
+
+
+def measure(replicas: int, arguments: argparse.Namespace) -> Row:
+    """Return the row of so many replicas."""
+    cores = sorted(os.sched_getaffinity(0))[:replicas]
+    variables = {
+        # Ranks share the batch: each has as long a step at any number of them.
+        "BATCH": str(BATCH * replicas),
+        "REPEATS": str(arguments.repeats),
+        "BLOCK_STEPS": str(arguments.block_steps),
+        "OMP_NUM_THREADS": "1",
+        "CORES": ",".join(str(core) for core in cores),
+    }
+    with tempfile.TemporaryDirectory() as directory:
+        bare, ours = Gates(Path(directory) / "bare"), Gates(Path(directory) / "castor")
+        try:
+            with (
+                bare_ranks(bare, replicas, variables),
+                replicas_under_castor(ours, replicas, variables),
+            ):
+                seconds = alternated(bare, ours, arguments.pairs)
+        finally:
+            bare.close()
+            ours.close()
+    steps = arguments.block_steps
+    row = compared([(a / steps, b / steps) for a, b in seconds])
+    return {"replicas": replicas, **row, **verdict(replicas, row)}
+
+
+def print_rows(rows: Sequence[Row]) -> None:
+    """Print the table of `measure`."""
+    print("| replicas | bare, ms | Castor, ms | overhead, ms | overhead | within target | pairs |")
+    print("|---|---|---|---|---|---|---|")
+    for row in rows:
+        low_ms, high_ms = row["overhead_ms_interval"]
+        low, high = row["overhead_percent_interval"]
+        print(
+            f"| {row['replicas']} | {row['bare_ms']:.2f} | {row['castor_ms']:.2f} "
+            f"| {row['overhead_ms']:+.2f} ({low_ms:+.2f} to {high_ms:+.2f}) "
+            f"| {row['overhead_percent']:+.1f} % ({low:+.1f} to {high:+.1f}) "
+            f"| {row.get('within_target', 'no target')} | {row['pairs']} |"
+        )
 
 
 def check_ratios(blocks: Sequence[Mapping[str, float]]) -> list[float]:
@@ -149,15 +269,33 @@ def check_ratios(blocks: Sequence[Mapping[str, float]]) -> list[float]:
     return ratios
 
 
-def measure_check(seconds: float, rounds: int, block_steps: int) -> list[dict[str, float]]:
+def checked_blocks(
+    repeats: int, core: int, arguments: argparse.Namespace
+) -> list[dict[str, float]]:
+    """Return the blocks that one process has made with and without the check."""
+    environment = {
+        **os.environ,
+        "MODE": "check",
+        "BATCH": str(BATCH),
+        "REPEATS": str(repeats),
+        "SECONDS": str(arguments.seconds),
+        "BLOCK_STEPS": str(arguments.block_steps),
+        "OMP_NUM_THREADS": "1",
+    }
+    command = ["taskset", "-c", str(core), sys.executable, str(SCRIPT)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    blocks: list[dict[str, float]] = json.loads(done.stdout.strip().splitlines()[-1])["blocks"]
+    return blocks
+
+
+def measure_check(arguments: argparse.Namespace) -> list[Row]:
     """Return a row for each length of step: the ratio of steps with the check to those without."""
-    cores = sorted(os.sched_getaffinity(0))
+    core = min(os.sched_getaffinity(0))
     rows = []
     for length_ms, repeats in LENGTHS.items():
         ratios: list[float] = []
-        for _ in range(rounds):
-            line = alone("check", BATCH, repeats, seconds, cores, BLOCK_STEPS=str(block_steps))
-            ratios += check_ratios(line["blocks"])
+        for _ in range(arguments.rounds):
+            ratios += check_ratios(checked_blocks(repeats, core, arguments))
         quarter = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
         rows.append(
             {
@@ -171,7 +309,7 @@ def measure_check(seconds: float, rounds: int, block_steps: int) -> list[dict[st
     return rows
 
 
-def print_check(rows: Sequence[Mapping[str, float]]) -> None:
+def print_check(rows: Sequence[Row]) -> None:
     """Print the table of `measure_check`."""
     print("| step | with the check / without | middle half | fours of blocks |")
     print("|---|---|---|---|")
@@ -182,31 +320,50 @@ def print_check(rows: Sequence[Mapping[str, float]]) -> None:
         )
 
 
-def main() -> None:
-    """Measure and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=8.0, help="of each run")
-    parser.add_argument("--rounds", type=int, default=3)
+def parsed() -> argparse.Namespace:
+    """Return the arguments."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2], help="one core each")
+    parser.add_argument("--pairs", type=int, default=30, help="of blocks, even: ABBA")
+    parser.add_argument("--block-steps", type=int, default=20, help="steps in a block")
+    parser.add_argument("--repeats", type=int, default=33, help="makes steps long: 33 are 90 ms")
     parser.add_argument("--check", action="store_true", help="measure the gradient check alone")
-    parser.add_argument("--block-steps", type=int, default=20, help="with --check: of each block")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--seconds", type=float, default=8.0, help="with --check: of each run")
+    parser.add_argument("--rounds", type=int, default=3, help="with --check: runs of each length")
+    parser.add_argument("--json", action="store_true", help="print a record in place of a table")
     arguments = parser.parse_args()
+    cores = len(os.sched_getaffinity(0))
+    if arguments.pairs < 2 or arguments.pairs % 2:
+        parser.error(f"--pairs={arguments.pairs}: an even number from 2, for the order ABBA")
+    if not 1 <= min(arguments.replicas) <= max(arguments.replicas) <= cores:
+        parser.error(f"--replicas: from 1 to {cores}, one for each core that this process may use")
+    if min(arguments.block_steps, arguments.repeats, arguments.rounds) < 1:
+        parser.error("--block-steps, --repeats and --rounds: at least 1")
+    return arguments
+
+
+def main() -> None:
+    """Measure and print a table or a record."""
+    arguments = parsed()
     if arguments.check:
-        rows = measure_check(arguments.seconds, arguments.rounds, arguments.block_steps)
+        rows = measure_check(arguments)
         print(json.dumps(rows, indent=2)) if arguments.json else print_check(rows)
         return
-    rows = measure(arguments.seconds, arguments.rounds)
-    if arguments.json:
-        print(json.dumps(rows, indent=2))
+    rows = [measure(replicas, arguments) for replicas in arguments.replicas]
+    if not arguments.json:
+        print_rows(rows)
         return
-    print("| step | replicas | bare, ms | Castor, ms | overhead, ms | overhead |")
-    print("|---|---|---|---|---|---|")
-    for row in rows:
-        print(
-            f"| {row['length_ms']} ms | {row['replicas']} | {row['bare_ms']:.2f} "
-            f"| {row['castor_ms']:.2f} | {row['overhead_ms']:+.2f} "
-            f"| {row['overhead_percent']:+.1f} % |"
-        )
+    record = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(["python", "benchmarks/training_overhead.py", *sys.argv[1:]]),
+        "device": f"{len(os.sched_getaffinity(0))} cores, {platform.machine()}",
+        "torch": torch.__version__,
+        "block_steps": arguments.block_steps,
+        "rows": rows,
+    }
+    print(json.dumps(record, indent=2))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Steps of a given length, plain, under DDP, or under the training library; prints their mean.
+"""Steps of a given length, under bare DDP or under the training library, in blocks.
+
+In the modes `ddp` and `castor` blocks of BLOCK_STEPS steps are made when the benchmark asks for
+one at the socket GATE; the answer is the seconds that the block took.
 
 The mode `check` steps under the library, by itself, in blocks of BLOCK_STEPS steps. The check for
 gradients that are not finite is on and off in turn; it prints the mean step of each block.
@@ -11,9 +14,10 @@ from __future__ import annotations
 
 import json
 import os
-import sys
+import socket
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -23,11 +27,12 @@ from workload import Noise, layers
 
 from autoscaler.training import stepper
 from autoscaler.training.session import session
+from autoscaler.unix_socket import connect
 
 MODE = os.environ["MODE"]
 BATCH = int(os.environ["BATCH"])
 REPEATS = int(os.environ["REPEATS"])
-SECONDS = float(os.environ["SECONDS"])
+SECONDS = float(os.environ.get("SECONDS", "0"))
 LEAST_BLOCKS = 8
 BLOCK_STEPS = int(os.environ.get("BLOCK_STEPS", "20"))
 
@@ -53,77 +58,60 @@ def model_and_optimizer() -> tuple[nn.Module, torch.optim.Optimizer]:
     return model, torch.optim.SGD(model.parameters(), lr=1e-3)
 
 
-def say(times: list[float]) -> None:
-    """The mean over the later half, without the slowest hundredth: those are other processes."""
-    if os.environ.get("LOCAL_RANK", "0") != "0":
-        return
-    later = sorted(times[len(times) // 2 :])
-    kept = later[: max(len(later) * 99 // 100, 1)]
-    print(json.dumps({"step_seconds": sum(kept) / len(kept), "steps": len(times)}), flush=True)
+class Gate:
+    """The socket at which this process waits between blocks of steps."""
+
+    def __init__(self) -> None:
+        self._connection = socket.socket(socket.AF_UNIX)
+        connect(self._connection, Path(os.environ["GATE"]))
+        self._lines = self._connection.makefile()
+        self._steps = 0
+        self._began: float | None = None
+
+    def pass_step(self) -> None:
+        """Count a step; at the end of a block answer, and wait for the next."""
+        if self._began is not None:
+            self._steps += 1
+            if self._steps % BLOCK_STEPS:
+                return
+            seconds = time.monotonic() - self._began
+            self._connection.sendall(f"{seconds}\n".encode())
+        if not self._lines.readline():
+            # Ended the plain way, a gloo group may abort or hang the interpreter.
+            os._exit(0)
+        self._began = time.monotonic()
 
 
-def bare(distributed: bool) -> None:
-    """The loop that everybody writes."""
+def bare() -> None:
+    """Train by the loop that everybody writes."""
     model, optimizer = model_and_optimizer()
-    ranks = 1
-    if distributed:
-        cores = [int(core) for core in os.environ["CORES"].split(",")]
-        os.sched_setaffinity(0, {cores[int(os.environ["LOCAL_RANK"])]})
-        torch.set_num_threads(1)
-        dist.init_process_group("gloo")
-        model = DistributedDataParallel(model)
-        ranks = dist.get_world_size()
-    dataset = Noise()
-    times: list[float] = []
-    ends = time.monotonic() + SECONDS
-    position = 0
-    over = False
-    while not over or len(times) < 20:
-        began = time.monotonic()
-        share = BATCH // ranks
+    cores = [int(core) for core in os.environ["CORES"].split(",")]
+    os.sched_setaffinity(0, {cores[int(os.environ["LOCAL_RANK"])]})
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(model)
+    dataset, gate = Noise(), Gate()
+    share, position = BATCH // dist.get_world_size(), 0
+    while True:
+        gate.pass_step()
         batch = torch.stack([dataset[(position + index) % len(dataset)] for index in range(share)])
         position += share
         model(batch).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-        times.append(time.monotonic() - began)
-        late = time.monotonic() >= ends
-        over = stop_together(late) if distributed else late
-    say(times)
-    if distributed:
-        # Ended the plain way, a gloo group may abort or hang the interpreter.
-        dist.barrier()
-        os._exit(0)
-
-
-def stop_together(wants: bool) -> bool:
-    """Ranks must stop at the same step; asked every twentieth step only."""
-    stop_together.calls = getattr(stop_together, "calls", 0) + 1  # type: ignore[attr-defined]
-    if stop_together.calls % 20:  # type: ignore[attr-defined]
-        return False
-    flag = torch.tensor([float(wants)])
-    dist.all_reduce(flag, op=dist.ReduceOp.MAX)
-    return bool(flag.item())
 
 
 def castor() -> None:
-    """The same under the training library."""
+    """Train the same under the training library, in blocks once all replicas are there."""
     model, optimizer = model_and_optimizer()
-    times: list[float] = []
-    began = last = time.monotonic()
+    replicas, gate = int(os.environ["REPLICAS"]), None
     with session(model, optimizer, Noise(), batch_size=BATCH) as job:
         for batch in job.batches(epochs=10**9):
+            if gate is None and job._parts.replica.agreement.replicas == replicas:
+                gate = Gate()
+            if gate is not None:
+                gate.pass_step()
             job.step(job.model(batch).square().mean())
-            now = time.monotonic()
-            if job._parts.replica.agreement.replicas == int(os.environ["REPLICAS"]):
-                times.append(now - last)
-                if now - began > SECONDS and len(times) >= 20:
-                    say(times)
-                    sys.stdout.flush()
-                    os._exit(0)
-            else:
-                began = now
-            last = now
 
 
 def no_check(parameters: Iterable[nn.Parameter]) -> bool:
@@ -155,7 +143,7 @@ def check() -> None:
     print(json.dumps({"blocks": blocks}), flush=True)
 
 
-MODES = {"plain": lambda: bare(False), "ddp": lambda: bare(True), "castor": castor, "check": check}
+MODES = {"ddp": bare, "castor": castor, "check": check}
 
 if __name__ == "__main__":
     MODES[MODE]()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu_instances import pauses
-from benchmarks.training_overhead import check_ratios
+from benchmarks.training_overhead import check_ratios, compared, verdict
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -35,6 +35,46 @@ def test_the_ratio_of_the_check_is_taken_of_four_blocks_after_warming_up() -> No
     drift = [seconds + 0.1 * place for place, seconds in enumerate((1.2, 1.0, 1.0, 1.2))]
     assert check_ratios(_blocks(*warm_up)) == []
     assert check_ratios(_blocks(*warm_up, *drift, 5.0)) == [pytest.approx(1.35 / 1.15)]
+
+
+def test_an_overhead_is_the_mean_difference_of_pairs_with_an_interval() -> None:
+    drift = [0.080 + 0.001 * place for place in range(30)]
+    pairs = [(bare, bare + 0.002 + 0.0001 * (-1) ** place) for place, bare in enumerate(drift)]
+    row = compared(pairs)
+    low, high = row["overhead_ms_interval"]
+    assert row["overhead_ms"] == pytest.approx(2.0)
+    assert 1.9 < low < 2.0 < high < 2.1, "the drift of the pairs does not widen the interval"
+    assert row["overhead_percent"] == pytest.approx(100 * 2.0 / 94.5)
+    assert row == compared(pairs), "the seed is fixed"
+
+
+@pytest.mark.parametrize(
+    ("replicas", "bare_ms", "interval", "target_ms", "answer"),
+    [
+        (1, 90.0, [0.2, 0.9], 1.0, "yes"),
+        (1, 90.0, [0.2, 1.1], 1.0, "unclear"),
+        (1, 90.0, [1.1, 1.2], 1.0, "no"),
+        (1, 200.0, [1.1, 1.2], 2.0, "yes"),
+        (2, 90.0, [2.0, 2.4], 2.5, "yes"),
+    ],
+)
+def test_an_overhead_is_compared_with_its_target(
+    replicas: int, bare_ms: float, interval: list[float], target_ms: float, answer: str
+) -> None:
+    row = {"bare_ms": bare_ms, "overhead_ms_interval": interval}
+    assert verdict(replicas, row) == {"target_ms": target_ms, "within_target": answer}
+    assert verdict(3, row) == {}
+
+
+@pytest.mark.slow
+def test_blocks_of_bare_ddp_and_of_replicas_take_turns() -> None:
+    status, record = _run(
+        *("training_overhead.py", "--json", "--replicas", "1", "2"),
+        *("--pairs", "2", "--block-steps", "2", "--repeats", "1"),
+    )
+    assert status == 0
+    assert [(row["replicas"], row["pairs"]) for row in record["rows"]] == [(1, 2), (2, 2)]
+    assert all(row["bare_ms"] > 0 and row["castor_ms"] > 0 for row in record["rows"])
 
 
 @pytest.mark.slow
