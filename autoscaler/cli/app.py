@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from autoscaler.cli.compare import compare
 from autoscaler.cli.fleet import drain, freeze, invite, reclaim, unfreeze
-from autoscaler.cli.output import print_json
+from autoscaler.cli.output import fail_with, print_json
 from autoscaler.cli.plan import plan
 from autoscaler.cli.programs import programs
 from autoscaler.cli.reconcile import reconcile
 from autoscaler.cli.replay import replay
+from autoscaler.cli.resume import JobName, Json, resume
 from autoscaler.cli.serve import serve
 from autoscaler.cli.simulate import simulate
 from autoscaler.cli.study import study
@@ -34,10 +35,7 @@ app = typer.Typer(
     "(~/.castor).",
 )
 
-REFUSED, NO_CONTROLLER, JOB_FAILED = 1, 3, 4
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead, for scripts.")]
-JobName = Annotated[str, typer.Argument(help="Name or id of a job.", metavar="JOB")]
+REFUSED, NO_CONTROLLER = 1, 3
 
 
 def _print_version(is_asked: bool) -> None:
@@ -106,7 +104,7 @@ def submit(
         print(f"{job.id} {job.phase}: {files}, {bundle.bytes:,} bytes packed")
         if words := default_budget_words(job.objective):
             print(words)
-    _fail_with(job)
+    fail_with(job)
 
 
 @app.command()
@@ -271,40 +269,6 @@ def stop(
 
 
 @app.command()
-def resume(
-    job: JobName,
-    changes: Annotated[
-        list[str] | None,
-        typer.Argument(help="As for castor set: objective=..., max=4.", metavar="[KEY=VALUE...]"),
-    ] = None,
-    wait: Annotated[bool, typer.Option(help="Return when the job has ended.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Run a stopped or failed job on from its newest checkpoint, as the next run of its name.
-
-    It has the same files and settings, but for the changes, and what is left of its budget.
-    """
-    from autoscaler.cli.changes import parse_changes
-    from autoscaler.cli.waiting import print_end, wait_for_end
-    from autoscaler.clock import SystemClock
-    from autoscaler.wire.connection import connect
-    from autoscaler.wire.messages import JobView
-
-    clock, client = SystemClock(), connect()
-    change = parse_changes(changes or [], client.job(job).bounds, clock.now())
-    view = client.resume(job, change)
-    if wait:
-        view = wait_for_end(client, view.id, clock)
-    if as_json:
-        print_json(JobView, view)
-    elif wait:
-        print_end(view)
-    else:
-        print(f"{view.id} {view.phase}: it goes on from {view.checkpoint_directory}")
-    _fail_with(view)
-
-
-@app.command()
 def costs(as_json: Json = False) -> None:
     """Print what was spent, by job, offer and day, to the cent that was billed."""
     from autoscaler.cli.live import print_whole
@@ -341,6 +305,7 @@ def offers(
         print_whole(offers_table(view))
 
 
+app.command()(resume)
 app.command()(drain)
 app.command()(invite)
 app.command()(freeze)
@@ -387,11 +352,6 @@ def demo(
     from autoscaler.cli.demo import run_demo
 
     raise SystemExit(run_demo(text=text, devices=devices, keep=keep))
-
-
-def _fail_with(job: Any) -> None:
-    if job.phase == "failed":
-        raise SystemExit(JOB_FAILED)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,20 @@
-"""Values for scripts: printed, or written to a file."""
+"""Values for scripts: printed, or written to a file; and the exit status of a failed job."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from autoscaler.domain.errors import SpecError
+
+JOB_FAILED: Final = 4
+
+
+def fail_with(job: Any) -> None:
+    """Exit with the status of a failed job, if the job has failed."""
+    if job.phase == "failed":
+        raise SystemExit(JOB_FAILED)
 
 
 def print_json(kind: Any, value: Any) -> None:

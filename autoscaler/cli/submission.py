@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from autoscaler.cli.changes import parse_changes
 from autoscaler.spec.bundle import Bundle, pack, require_files
-from autoscaler.spec.job_file import JobFile
+from autoscaler.spec.job_file import JobFile, load_job
 from autoscaler.wire.client import Client
-from autoscaler.wire.messages import JobView
+from autoscaler.wire.messages import JobView, Resumption
 
 
 def hand_in(
     client: Client, job_file: JobFile, environment: Mapping[str, str] | None = None
 ) -> tuple[JobView, Bundle]:
     """Submit the job of a file; `environment` is added to its own."""
-    with tempfile.TemporaryDirectory(prefix="castor-") as directory:
-        archive = Path(directory) / "bundle.tar.gz"
-        bundle = pack_job(job_file, archive)
+    with _packed(job_file) as (bundle, archive):
         spec = replace(
             job_file.spec,
             bundle=bundle.sha256,
@@ -28,14 +28,34 @@ def hand_in(
         return client.submit(spec, archive), bundle
 
 
+def hand_in_next_run(
+    client: Client, job: str, file: Path, changes: Sequence[str], now_seconds: float
+) -> JobView:
+    """Resume a job with the settings and files of a job file, changed by `changes`."""
+    job_file = load_job(file, now_seconds)
+    change = parse_changes(changes, job_file.spec.instances, now_seconds)
+    with _packed(job_file) as (bundle, archive):
+        spec = replace(job_file.spec, bundle=bundle.sha256)
+        resumption = Resumption(change.objective, change.instances, change.priority, spec)
+        return client.resume(job, resumption, archive)
+
+
+@contextmanager
+def _packed(job_file: JobFile) -> Iterator[tuple[Bundle, Path]]:
+    """Yield the packed files of a job and their archive, which is removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="castor-") as directory:
+        archive = Path(directory) / "bundle.tar.gz"
+        yield pack_job(job_file, archive), archive
+
+
 def require_bundle(job_file: JobFile) -> None:
     """Pack the files of a job and discard the archive.
 
     Raises:
         SpecError: as `pack_job`.
     """
-    with tempfile.TemporaryDirectory(prefix="castor-") as directory:
-        pack_job(job_file, Path(directory) / "bundle.tar.gz")
+    with _packed(job_file):
+        pass
 
 
 def pack_job(job_file: JobFile, archive: Path) -> Bundle:

@@ -58,6 +58,7 @@ from autoscaler.wire.messages import (
     LogPart,
     NodeReply,
     OffersView,
+    Resumption,
     Submission,
 )
 from autoscaler.wire.node_reports import read_node_report
@@ -163,9 +164,11 @@ def _jobs(rooms: Rooms, person: Callable[..., str]) -> APIRouter:
 
     @router.post("/{name}/resume")
     def resume(
-        name: str, change: Change = Depends(Body(Change)), who: str = Depends(person)
+        name: str,
+        resumption: Resumption = Depends(Body(Resumption)),
+        who: str = Depends(person),
     ) -> Response:
-        return view(rooms.submissions.resume(name, change, who))
+        return view(rooms.submissions.resume(name, resumption, who))
 
     @router.get("/{name}/decisions")
     def decisions(name: str, limit: int = Query(default=100, ge=1, le=10_000)) -> Response:

@@ -12,7 +12,7 @@ from autoscaler.domain.errors import Conflict, SpecError
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord, JobSpec
 from autoscaler.domain.objective import Objective
-from autoscaler.wire.messages import Change
+from autoscaler.wire.messages import Resumption
 
 
 def require_ended(job: JobRecord, every: Sequence[HeldInstance]) -> None:
@@ -42,22 +42,47 @@ def require_ended(job: JobRecord, every: Sequence[HeldInstance]) -> None:
         )
 
 
-def resumed_spec(job: JobRecord, change: Change, spent_usd: Decimal) -> JobSpec:
+def resumed_spec(job: JobRecord, resumption: Resumption, spent_usd: Decimal) -> JobSpec:
     """Return what the next run of a job is submitted with.
 
     It has what is left of the budget after `spent_usd`, unless the change brings an objective.
 
     Raises:
-        SpecError: nothing of the budget is left.
+        SpecError: nothing of the budget is left, or the resumption's spec is of another job.
     """
-    objective = change.objective or _with_rest_of_budget(job, spent_usd)
+    spec = resumption.spec or job.spec
+    _require_same_job(spec, job)
+    objective = resumption.objective or _with_rest_of_budget(job.id, spec.objective, spent_usd)
     return replace(
-        job.spec,
+        spec,
         objective=objective,
-        instances=change.instances or job.spec.instances,
-        priority=change.priority or job.spec.priority,
+        instances=resumption.instances or spec.instances,
+        priority=resumption.priority or spec.priority,
         resumes=job.files_of,
     )
+
+
+def _require_same_job(spec: JobSpec, job: JobRecord) -> None:
+    """Check that a spec is one of a job's next run: its name and its checkpoints are the same.
+
+    Raises:
+        SpecError: it is not.
+    """
+    directory, earlier = spec.checkpoint.directory, job.spec.checkpoint.directory
+    if spec.name != job.spec.name:
+        raise SpecError(
+            f"{spec.name} is not {job.spec.name}, the name of {job.id}, which is resumed: a run "
+            "keeps the name",
+            "name",
+        )
+    if spec.study is not None:
+        raise SpecError(f"{job.id} is no trial of a study: leave it out", "study")
+    if directory != earlier:
+        raise SpecError(
+            f"the checkpoints of {job.id} are in {earlier or 'the default directory'}: "
+            f"{'leave the key out' if earlier is None else f'write directory: {earlier}'}",
+            "checkpoint.directory",
+        )
 
 
 def require_own_checkpoints(spec: JobSpec, jobs: Iterable[JobRecord]) -> None:
@@ -104,15 +129,14 @@ def _directory_of(job: JobRecord) -> PurePosixPath | None:
     return None if directory is None or job.spec.study is not None else PurePosixPath(directory)
 
 
-def _with_rest_of_budget(job: JobRecord, spent_usd: Decimal) -> Objective:
-    objective = job.spec.objective
+def _with_rest_of_budget(job: str, objective: Objective, spent_usd: Decimal) -> Objective:
     if objective.budget_usd is None:
         return objective
     left_usd = objective.budget_usd - spent_usd
     if left_usd <= 0:
         raise SpecError(
-            f"${objective.budget_usd} are used up: {job.id} has spent ${spent_usd:.2f}; give the "
-            f"next run one of its own: castor resume {job.id} objective=budget=USD",
+            f"${objective.budget_usd} are used up: {job} has spent ${spent_usd:.2f}; give the "
+            f"next run one of its own: castor resume {job} objective=budget=USD",
             "objective.budget",
         )
     return replace(objective, budget_usd=left_usd)

@@ -32,7 +32,7 @@ from autoscaler.service.resuming import require_ended, require_own_checkpoints, 
 from autoscaler.store.events import Event
 from autoscaler.store.settings import Freeze
 from autoscaler.store.store import Store
-from autoscaler.wire.messages import Change
+from autoscaler.wire.messages import Change, Resumption
 
 _CHANGEABLE = tuple(field.name for field in fields(Change))
 
@@ -93,28 +93,42 @@ class Submissions:
             return spec
         return replace(spec, objective=spec.objective.capped(self._job_usd))
 
-    def resume(self, name: str, change: Change, person: str) -> JobRecord:
+    def resume(self, name: str, resumption: Resumption, person: str) -> JobRecord:
         """Take in the next run of a job that was stopped or has failed.
 
-        It goes on from the newest checkpoint of the earlier runs, with their files.
+        It goes on from the newest checkpoint of the earlier runs. It runs their bundle with their
+        settings, or those of the resumption's spec.
 
         Raises:
             UnknownJob, Conflict: there is no such job, or it can't be resumed as it stands.
             NotFound: the job left no checkpoint.
-            SpecError, Unavailable: as `submit`; or nothing of its budget is left.
+            SpecError, Unavailable: as `submit`; or nothing of its budget is left; or the spec is
+                that of another job.
         """
-        if change.objective is not None:
-            require_settable_objective(change.objective)
+        if resumption.spec is not None:
+            require_settable(resumption.spec)
+        if resumption.objective is not None:
+            require_settable_objective(resumption.objective)
         job, now_seconds = self._store.jobs.find(name), self._clock.now()
         require_ended(job, self._store.instances.of_job(job.id, include_ended=True))
         step = self._newest_step(job)
-        spent_usd = Ledger(self._store.ledger.entries()).spent(job.id, now_seconds)
-        spec = self.capped(replace(resumed_spec(job, change, spent_usd), person=person))
+        spent_usd = self._spent_usd(job, resumption, now_seconds)
+        spec = self.capped(replace(resumed_spec(job, resumption, spent_usd), person=person))
         self._check(spec)
         resumed = self._store.jobs.add(spec, now_seconds)
         self._tell("resumed", f"by {person}: {resumed.id} goes on from step {step}", job)
         self._tell("submitted", f"by {person}: goes on from step {step} of {job.id}", resumed)
         return resumed
+
+    def _spent_usd(self, job: JobRecord, resumption: Resumption, now_seconds: float) -> Decimal:
+        """Return what is spent of the budget that the next run of a job begins with.
+
+        The budget of a job file is for all runs, that of an earlier run for this run alone.
+        """
+        ledger, runs = Ledger(self._store.ledger.entries()), [job]
+        if resumption.spec is not None:
+            runs = [run for run in self._store.jobs.all() if run.files_of == job.files_of]
+        return sum((ledger.spent(run.id, now_seconds) for run in runs), Decimal(0))
 
     def _newest_step(self, job: JobRecord) -> int:
         """Return the step of the checkpoint that the next run of a job goes on from."""

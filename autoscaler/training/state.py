@@ -175,7 +175,8 @@ class TrainingState:
             raise DivergedError(
                 f"{broken[0]}{others} is not finite at step {self.counters.step}, which is not "
                 "saved: lower the learning rate or check the data, then resume "
-                "from the newest checkpoint, if one was taken before"
+                "from the newest checkpoint, if one was taken before, by "
+                "castor resume JOB --file FILE"
             )
 
     def restore(self, checkpoints: Checkpoints, path: Path) -> None:

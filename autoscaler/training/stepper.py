@@ -302,7 +302,8 @@ class Stepper:
             raise DivergedError(
                 f"the gradient was not finite in {MOST_SKIPPED_IN_A_ROW} steps in a row, to step "
                 f"{counters.step}: lower the learning rate or check the data, then resume "
-                "from the newest checkpoint, if one was taken before"
+                "from the newest checkpoint, if one was taken before, by "
+                "castor resume JOB --file FILE"
             )
 
     def _ruled_batch(self, step_examples: int) -> int:

@@ -35,6 +35,7 @@ from autoscaler.wire.messages import (
     NodeReply,
     NodeReport,
     OffersView,
+    Resumption,
     Submission,
 )
 from autoscaler.wire.parts import in_parts
@@ -98,10 +99,19 @@ class Client:
         """End a job, with a checkpoint. `UnknownJob`, `Conflict`: it has ended."""
         return decode_printable(JobView, self._http.call("POST", f"/v1/jobs/{name}/stop"))
 
-    def resume(self, name: str, change: Change) -> JobView:
-        """Run a stopped or failed job on from its newest checkpoint, changed like this; return
-        the new run. `UnknownJob`; `Conflict`: it can't be resumed; `NotFound`: it has none."""
-        body = encode(Change, change)
+    def resume(self, name: str, resumption: Resumption, bundle: Path | None = None) -> JobView:
+        """Run a stopped or failed job on from its newest checkpoint; return the new run.
+
+        Raises:
+            UnknownJob: there is no such job.
+            Conflict: it can't be resumed.
+            NotFound: it has no checkpoint.
+            SpecError: the next run can't run here, or is another job.
+        """
+        spec = resumption.spec
+        if bundle is not None and spec is not None and spec.bundle is not None:
+            self.upload(spec.bundle, bundle)
+        body = encode(Resumption, resumption)
         return decode_printable(JobView, self._http.call("POST", f"/v1/jobs/{name}/resume", body))
 
     def decisions(self, name: str, limit: int = 100) -> tuple[DecisionView, ...]:

@@ -52,6 +52,13 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Resumption(Change):
+    """The changes of a job's next run; its `spec` takes the place of the earlier one's."""
+
+    spec: JobSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceView:
     """One instance, as people see it."""
 

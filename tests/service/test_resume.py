@@ -15,7 +15,8 @@ from autoscaler.domain.instance import CloudInstance, CloudState, HeldInstance
 from autoscaler.domain.job import CheckpointSpec, InstanceBounds, JobPhase, JobSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.report import CheckpointStatus, Ending
-from autoscaler.wire.messages import Assignment, Change, JobView, JoinRequest
+from autoscaler.spec.bundle import pack
+from autoscaler.wire.messages import Assignment, JobView, JoinRequest, Resumption
 from tests.service.conftest import Api
 from tests.service.instances import SPEC, joined, node_report, training_report
 
@@ -67,7 +68,7 @@ def save(assignment: Assignment, step: int) -> None:
 
 
 def resume(api: Api, name: str = "job", **change: object) -> JobView:
-    return api.client.resume(name, Change(**change))  # type: ignore[arg-type]
+    return api.client.resume(name, Resumption(**change))  # type: ignore[arg-type]
 
 
 def test_a_stopped_job_goes_on_with_its_files_under_the_next_id(either: Api) -> None:
@@ -141,6 +142,56 @@ def test_changes_and_the_rest_of_the_budget_go_along(
     end(api, "job.2")
     view = resume(api, objective=Objective(budget_usd=Decimal(9)))
     assert view.objective.budget_usd == Decimal(9)
+
+
+def test_a_run_goes_on_with_another_command_and_other_files(either: Api, tmp_path: Path) -> None:
+    first = run(either)
+    work, archive = tmp_path / "work", tmp_path / "work.tar.gz"
+    work.mkdir()
+    (work / "train.py").write_text("lr = 0.01")
+    bundle = pack(work, archive)
+    spec = replace(
+        SPEC, command=("python", "train.py", "--lr=0.01"), environment={"A": "b"}, retries=1
+    )
+    resumption = Resumption(spec=replace(spec, bundle=bundle.sha256))
+    assert either.client.resume("job", resumption, archive).id == "job.2"
+    either.world.wish("job.2", 1)
+    either.world.tick(1, agents=False)
+    second = assignment_of(either, "job.2")
+    assert second.spec.command == spec.command
+    assert (second.spec.bundle, second.spec.environment) == (bundle.sha256, {"A": "b"})
+    assert (second.spec.retries, second.spec.resumes) == (1, "job")
+    assert second.checkpoint_directory == first.checkpoint_directory
+    assert second.depot == first.depot
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"name": "other"}, "name: other is not job"),
+        ({"checkpoint": CheckpointSpec("elsewhere")}, "checkpoint.directory: the checkpoints of"),
+        ({"study": "search"}, "study: job is no trial"),
+        ({"retries": -1}, "retries"),
+        ({"resumes": "x"}, "resumes: is set by castor resume JOB"),
+    ],
+)
+def test_the_next_run_of_another_spec_is_checked(
+    api: Api, change: dict[str, object], words: str
+) -> None:
+    run(api)
+    with pytest.raises(SpecError, match=words):
+        resume(api, spec=replace(SPEC, **change))  # type: ignore[arg-type]
+
+
+def test_the_budget_of_a_job_file_is_for_all_runs(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = replace(SPEC, objective=Objective(budget_usd=Decimal(5)))
+    run(api, spec)
+    monkeypatch.setattr("autoscaler.service.submissions.Ledger.spent", lambda *_: Decimal(1))
+    assert resume(api, spec=spec).objective.budget_usd == Decimal(4)
+    end(api, "job.2")
+    assert resume(api, spec=spec).objective.budget_usd == Decimal(3)
 
 
 def test_a_budget_that_is_used_up_is_told_with_the_way_out(
