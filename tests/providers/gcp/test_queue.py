@@ -189,7 +189,7 @@ def test_what_waits_costs_nothing_trains_in_its_turn_and_is_left_with_its_job(
     assert len(controlled.in_queue()) == 3
     before = {held.cloud_id for held in controlled.in_queue()}
     controlled.restart()
-    controlled.tick(times=100, seconds=20.0)
+    controlled.tick(times=20, seconds=100.0)
     assert {held.cloud_id for held in controlled.in_queue()} == before, "longer than agents have"
     assert controlled.spent_usd() == 0
     controlled.wish(other, 0)
@@ -205,7 +205,7 @@ def test_what_waits_costs_nothing_trains_in_its_turn_and_is_left_with_its_job(
     for held in controlled.training(controlled.job):
         assert held.launched_seconds is not None
         assert held.launched_seconds >= launched_seconds
-    controlled.tick(times=100, seconds=36.0)
+    controlled.tick(times=40, seconds=90.0)
     price = controlled.training(controlled.job)[0].usd_per_hour
     assert controlled.spent_usd() == pytest.approx(2 * price, rel=Decimal("0.02"))
     controlled.wish(controlled.job, 0)
@@ -222,7 +222,7 @@ def test_an_order_that_found_no_capacity_is_made_again_and_is_no_false_start(
     controlled.until(lambda: len(controlled.in_queue()) == 1)
     (first,) = controlled.in_queue()
     for _ in range(4):
-        controlled.tick(times=50, seconds=150.0)
+        controlled.tick(times=15, seconds=500.0)
     (later,) = controlled.in_queue()
     assert (later.slot, later.generation) == (first.slot, first.generation + 4)
     told = [each.kind for each in controlled.store.events.latest(controlled.job, limit=50)]
