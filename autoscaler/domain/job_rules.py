@@ -212,6 +212,8 @@ def _require_process(spec: JobSpec) -> None:
         require_at_most(len(words), key, _MOST_ENTRIES)
         for word in words:
             require_word(word, key, _LONGEST_WORD)
+    if not all(command.strip() for command in spec.setup):
+        raise SpecError("holds a blank command: write one, or leave it out", "setup")
     require_at_most(len(spec.environment), "environment", _MOST_ENTRIES)
     for name, value in spec.environment.items():
         field = f"environment.{_key(name)}"

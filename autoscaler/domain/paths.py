@@ -20,7 +20,7 @@ def inside(root: AnyPath, *names: str) -> AnyPath:
     Every path that is made from a name comes from here.
 
     Raises:
-        SpecError: a name is empty, ``.`` or ``..``, or holds a ``/`` or a control character.
+        SpecError: a name is blank, ``.`` or ``..``, or holds a ``/`` or a control character.
     """
     for name in names:
         if not _is_file_name(name):
@@ -62,7 +62,7 @@ def require_absolute_path(path: str, field: str) -> None:
 
 def _is_file_name(name: str) -> bool:
     return (
-        name not in ("", ".", "..")
+        name.strip() not in ("", ".", "..")
         and "/" not in name
         and not has_controls(name)
         and len(name.encode(errors="replace")) <= _LONGEST_NAME_BYTES

@@ -88,15 +88,20 @@ def require_positive(value: float | Decimal, field: str, most: float) -> None:
 
 def require_amount(usd: float | Decimal, field: str, most: float = MOST_USD) -> None:
     """Check an amount of US dollars above 0."""
-    if not (math.isfinite(usd) and usd > 0):
+    if math.isnan(usd) or usd <= 0:
         raise SpecError(no_amount(usd), field)
     if usd > most:
-        raise SpecError(f"must be at most ${most:,.0f}, not ${usd:g}", field)
+        raise SpecError(large_amount(usd, most), field)
 
 
 def no_amount(value: object) -> str:
     """Return the refusal of a value that is no amount of US dollars above 0."""
     return f"{quoted(value)} is not an amount above $0: write it like 40 or $0.50"
+
+
+def large_amount(value: object, most: float = MOST_USD) -> str:
+    """Return the refusal of an amount of US dollars that is too large."""
+    return f"{quoted(value)} is too large: write at most ${most:,.0f}"
 
 
 def require_number(value: float, field: str, least: float, most: float) -> None:

@@ -8,13 +8,14 @@ from decimal import Decimal
 from typing import Final
 
 from autoscaler.domain.job_rules import LEAST_PRIORITY, MOST_PRIORITY
-from autoscaler.domain.rules import no_amount
+from autoscaler.domain.rules import large_amount, no_amount
 
 _UNITS_SECONDS: Final = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 _NUMBER: Final = r"\d{1,9}(?:\.\d{1,9})?"
 _DURATION: Final = re.compile(r"\s*".join(rf"(?:({_NUMBER})\s*{u})?" for u in _UNITS_SECONDS))
 PRIORITIES: Final = {"low": 0.25, "normal": 1.0, "high": 4.0}
 _MONEY: Final = re.compile(rf"\$?\s*({_NUMBER})")
+_LARGE_MONEY: Final = re.compile(r"\$?\s*0*[1-9]\d{9,}(?:\.\d*)?")
 
 
 def parse_duration(text: str) -> float:
@@ -45,6 +46,8 @@ def parse_money(text: str) -> Decimal:
         ValueError: it is no amount, or is not above 0.
     """
     match = _MONEY.fullmatch(text.strip())
+    if _LARGE_MONEY.fullmatch(text.strip()):
+        raise ValueError(large_amount(text))
     if match is None or Decimal(match[1]) == 0:
         raise ValueError(no_amount(text))
     return Decimal(match[1])

@@ -6,7 +6,8 @@ finite is one of the three words that `encode` writes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import json
+from collections.abc import Hashable, Iterable, Iterator
 from functools import cache
 from typing import Any, Final, TypeVar, cast
 
@@ -28,6 +29,8 @@ _WORDS_FOR: Final = {
     "unexpected_keyword_argument": "unknown key: leave it out, or see docs/job-file.md",
 }
 _TOO_LONG: Final = "number out of range"
+_MOST_DIGITS: Final = 4_300
+_LONG_NUMBER: Final = object()
 _NOT_FINITE: Final = core_schema.no_info_after_validator_function(
     float, core_schema.literal_schema(["NaN", "Infinity", "-Infinity"])
 )
@@ -42,7 +45,7 @@ def read_body(kind: type[Value], body: bytes) -> Value:
     try:
         return cast(Value, _validator(cast(Hashable, kind)).validate_json(body))
     except ValidationError as error:
-        raise _refusal(error.errors(include_url=False)[0]) from None
+        raise _refusal(error.errors(include_url=False)[0], body) from None
 
 
 def read_json(body: bytes) -> Any:
@@ -54,12 +57,12 @@ def read_json(body: bytes) -> Any:
     try:
         return from_json(body)
     except ValueError as error:
-        raise _no_json(str(error)) from None
+        raise _no_json(str(error), body) from None
 
 
-def _refusal(first: ErrorDetails) -> SpecError:
+def _refusal(first: ErrorDetails, body: bytes) -> SpecError:
     if first["type"] == "json_invalid":
-        return _no_json(str(first.get("ctx", {}).get("error", "")))
+        return _no_json(str(first.get("ctx", {}).get("error", "")), body)
     place = ".".join(printable(str(part)) for part in first["loc"])
     value = first["input"]
     shown = str(value).lower() if isinstance(value, bool) else quoted(value)
@@ -68,12 +71,40 @@ def _refusal(first: ErrorDetails) -> SpecError:
     return SpecError(words.format(**context), place or None)
 
 
-def _no_json(reason: str) -> SpecError:
+def _no_json(reason: str, body: bytes) -> SpecError:
     if _TOO_LONG in reason:
         return SpecError(
-            f"a number in the body has more than 4,300 digits ({reason}): write a shorter one"
+            f"a number in the body has more than 4,300 digits ({reason}): write a shorter one",
+            _long_number(body),
         )
     return SpecError(f"the body is no JSON ({reason}): send one JSON value in UTF-8")
+
+
+def _long_number(body: bytes) -> str | None:
+    """Return the place of the first whole number that is too long; None if it can't be told."""
+    try:
+        document = json.loads(body, parse_int=_digits)
+        return next((".".join(place) or None for place in _places(document, ())), None)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _digits(digits: str) -> object:
+    """Return the digits of a whole number, or `_LONG_NUMBER`."""
+    return _LONG_NUMBER if len(digits.lstrip("-")) > _MOST_DIGITS else digits
+
+
+def _places(value: object, place: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the places of numbers that are too long, below a place of a body."""
+    if value is _LONG_NUMBER:
+        yield place
+    parts: Iterable[tuple[object, object]] = ()
+    if isinstance(value, dict):
+        parts = value.items()
+    elif isinstance(value, list):
+        parts = enumerate(value)
+    for key, part in parts:
+        yield from _places(part, (*place, printable(str(key))))
 
 
 @cache

@@ -38,6 +38,8 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("spec.priority", {"priority": True}),
     ("spec.priority", {"priority": "1"}),
     ("spec.total_examples", {"total_examples": "1e6"}),
+    ("checkpoint.directory", {"checkpoint": {"directory": " "}}),
+    ("setup", {"setup": ["pip install x", ""]}),
     ("spec.instances.maximum", {"instances": {"maximum": True}}),
     ("spec.instances.maxima.0.1", {"instances": {"maxima": [["small", "1"]]}}),
     ("spec.batch.initial", {"batch": {"initial": "64"}}),
@@ -140,7 +142,6 @@ def test_a_number_that_is_not_finite_is_a_word_where_it_has_a_meaning(api: Api) 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b'{"spec": {"name": "a", "retries": ' + b"1" * 5_000 + b"}}", "more than 4,300 digits"),
         (b'{"spec": ', "the body is no JSON"),
         (b"", "the body is no JSON"),
         (b'{"spec": {"name": "\xff"}}', "the body is no JSON"),
@@ -153,3 +154,33 @@ def test_a_body_that_can_not_be_read_is_refused_like_another_value(
     fault = response.json()
     assert (response.status_code, fault["error"]) == (422, "SpecError")
     assert words in fault["message"]
+
+
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [
+        ('{"spec": {"name": "a", "retries": %s}}', "spec.retries"),
+        (
+            '{"spec": {"name": "a", "instances": {"maxima": [["a", -%s]]}}}',
+            "spec.instances.maxima.0.1",
+        ),
+        ("[%s, " + "[" * 900 + "]" * 901, "0"),
+        ("%s", None),
+    ],
+)
+def test_a_number_of_too_many_digits_is_refused_by_its_field(
+    api: Api, content: str, field: str | None
+) -> None:
+    body = content % ("1" * 5_000)
+    response = httpx.post(f"{api.url}/v1/jobs", headers=HEADERS, content=body, timeout=20)
+    fault = response.json()
+    assert (response.status_code, fault["error"], fault["field"]) == (422, "SpecError", field)
+    assert "more than 4,300 digits" in fault["message"]
+
+
+def test_a_budget_that_is_too_large_is_called_so(api: Api) -> None:
+    objective = {"budget_usd": "1" * 4_000}
+    spec = {"name": "a", "command": ["true"], "objective": objective}
+    fault = posted(api, "/v1/jobs", {"spec": spec}).json()
+    assert fault["field"] == "objective.budget"
+    assert "is too large: write at most $1,000,000,000" in fault["message"]

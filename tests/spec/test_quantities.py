@@ -120,3 +120,9 @@ def test_a_shown_duration_is_read_back_to_less_than_its_second_unit(seconds: int
 )
 def test_money_as_tables_show_it(usd: Decimal | float, text: str) -> None:
     assert format_money(usd) == text
+
+
+@pytest.mark.parametrize("text", ["1" * 4_000, "$ 9999999999.5", "10000000000"])
+def test_an_amount_that_is_too_large_is_called_so(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is too large: write at most \$1,000,000,000"):
+        parse_money(text)
