@@ -27,6 +27,12 @@ from autoscaler.training.instance import Instance
 from autoscaler.training.noise import NoiseTracker
 from autoscaler.training.own_state import OwnState
 from autoscaler.training.sampling import SamplingBudget
+from autoscaler.training.script_rates import (
+    rate_ratios,
+    scale_groups,
+    scaled_schedule,
+    script_rates,
+)
 
 
 class Scheduler(Protocol):
@@ -91,6 +97,7 @@ class TrainingState:
         self._optimizer = optimizer
         self._scheduler = scheduler
         self._scaler = scaler
+        self._script_rates = script_rates(optimizer)
         self.counters = counters
         self.replica = "alone"
         self.buffers = SharedBuffers(model)
@@ -112,6 +119,7 @@ class TrainingState:
             "scaler": self._scaler.state_dict() if self._scaler else None,
             "counters": asdict(self.counters),
             "own": self._own.state_dict(),
+            "script_rates": self._script_rates,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -127,8 +135,13 @@ class TrainingState:
         self._load_rest(state)
 
     def _load_rest(self, state: Mapping[str, Any]) -> None:
-        if self._scheduler is not None and state["scheduler"] is not None:
-            self._scheduler.load_state_dict(state["scheduler"])
+        schedule = state["scheduler"]
+        ratios = rate_ratios(state.get("script_rates", self._script_rates), self._script_rates)
+        if ratios is not None:
+            scale_groups(self._optimizer, ratios)
+            schedule = scaled_schedule(schedule, ratios)
+        if self._scheduler is not None and schedule is not None:
+            self._scheduler.load_state_dict(schedule)
         if self._scaler is not None and state.get("scaler"):  # one that is disabled has no state
             self._scaler.load_state_dict(state["scaler"])
         self._own.load_state_dict(state.get("own", {}))
