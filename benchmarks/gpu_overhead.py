@@ -276,20 +276,22 @@ def measure_checkpoint(setting: Setting) -> dict[str, float]:
 def batch_for(device: torch.device, model: str, target_seconds: float) -> int:
     """Return how many sequences make a bare step take about `target_seconds`, if they fit.
 
-    From one measured step time and peak: both grow with the batch, memory from what the model,
-    its gradients and the optimizer take at any batch.
+    From steps of 4 sequences, then from those of the batch that they point to: a short step is
+    mostly the launch of kernels.
     """
-    first = Setting(device, model, batch=4, steps=3)
-    seconds, peak, _ = measure_loop(first, "bare")
-    wanted = first.batch * target_seconds / seconds
-    if device.type == "cuda":
-        parameters = sum(tensor.numel() for tensor in gpt_on(device, model).parameters())
-        fixed = 5 * 4 * parameters  # weights, gradients, DDP's buckets, two moments of AdamW
-        total = torch.cuda.get_device_properties(device).total_memory
-        free = LARGEST_SHARE_OF_MEMORY * total - fixed
-        wanted = min(wanted, first.batch * free / max(peak - fixed, 1))
-    # A sampled step is split in two: let it be even.
-    return min(max(2 * round(wanted / 2), 2), SEQUENCES // 2)
+    parameters = sum(tensor.numel() for tensor in gpt_on(device, model).parameters())
+    fixed = 5 * 4 * parameters  # weights, gradients, DDP's buckets, two moments of AdamW
+    batch = 4
+    for _ in range(2):
+        seconds, peak, _ = measure_loop(Setting(device, model, batch, steps=3), "bare")
+        wanted = batch * target_seconds / seconds
+        if device.type == "cuda":
+            total = torch.cuda.get_device_properties(device).total_memory
+            free = LARGEST_SHARE_OF_MEMORY * total - fixed
+            wanted = min(wanted, batch * free / max(peak - fixed, 1))
+        # A sampled step is split in two: let it be even.
+        batch = min(max(2 * round(wanted / 2), 2), SEQUENCES // 2)
+    return batch
 
 
 def summary(figures: dict[str, Figures]) -> dict[str, dict[str, Any]]:
@@ -313,24 +315,42 @@ def summary(figures: dict[str, Figures]) -> dict[str, dict[str, Any]]:
     return record
 
 
-def measure(device: torch.device, model: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the figures of one model."""
-    batch = arguments.batch or batch_for(device, model, arguments.target_ms / 1e3)
-    setting = Setting(device, model, batch, arguments.steps)
+def measure_parts(setting: Setting, rounds: int) -> dict[str, Figures]:
+    """Return the figures of all parts, from rounds forwards and backwards in turn."""
     figures = {part: Figures() for part in PARTS}
-    for number in range(arguments.rounds):
+    for number in range(rounds):
         for part in PARTS if number % 2 == 0 else reversed(PARTS):
             act = measure_session if part in SESSIONS else measure_loop
             seconds, peak, samples = act(setting, part)
             figures[part].step_seconds.append(seconds)
             figures[part].peak_bytes.append(peak)
             figures[part].samples.append(samples)
-            print(f"{model} {part}: {1e3 * seconds:.1f} ms a step", file=sys.stderr, flush=True)
-    parameters = sum(tensor.numel() for tensor in gpt_on(device, model).parameters())
+            line = f"{setting.model}, batch {setting.batch}, {part}: {1e3 * seconds:.1f} ms a step"
+            print(line, file=sys.stderr, flush=True)
+    return figures
+
+
+def measure_or_shrink(setting: Setting, rounds: int) -> tuple[Setting, dict[str, Figures]]:
+    """Return the figures at the setting's batch, or at half of it where memory is too small."""
+    while True:
+        try:
+            return setting, measure_parts(setting, rounds)
+        except torch.cuda.OutOfMemoryError:
+            if setting.batch < 4:
+                raise
+            print(f"batch {setting.batch} does not fit: half of it", file=sys.stderr, flush=True)
+        setting = replace(setting, batch=setting.batch // 4 * 2)
+
+
+def measure(device: torch.device, model: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the figures of one model."""
+    batch = arguments.batch or batch_for(device, model, arguments.target_ms / 1e3)
+    wanted = Setting(device, model, batch, arguments.steps)
+    setting, figures = measure_or_shrink(wanted, arguments.rounds)
     return {
-        "parameters": parameters,
-        "batch": batch,
-        "tokens_a_step": batch * SHAPES[model].context,
+        "parameters": sum(tensor.numel() for tensor in gpt_on(device, model).parameters()),
+        "batch": setting.batch,
+        "tokens_a_step": setting.batch * SHAPES[model].context,
         "steps": arguments.steps,
         "rounds": arguments.rounds,
         "parts": summary(figures),
@@ -345,7 +365,7 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument("--tiny", action="store_true", help="a tiny model on the CPU, in seconds")
     parser.add_argument("--models", nargs="+", choices=("124M", "1B"), default=["124M", "1B"])
-    parser.add_argument("--target-ms", type=float, default=300.0, help="of a bare step")
+    parser.add_argument("--target-ms", type=float, default=300.0, help="length of a bare step")
     parser.add_argument("--batch", type=int, help="sequences in a step, in place of --target-ms")
     parser.add_argument("--steps", type=int, default=20, help="timed ones, of each part and round")
     parser.add_argument("--rounds", type=int, default=2, help="even numbers cancel a steady drift")
