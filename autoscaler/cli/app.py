@@ -115,7 +115,8 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show jobs: instances, goodput, noise scale, batch, progress, cost and the last decision."""
-    from autoscaler.cli.live import job_detail, overview, show
+    from autoscaler.cli.live import overview, show
+    from autoscaler.cli.waiting import details_of
     from autoscaler.clock import SystemClock
     from autoscaler.wire.connection import connect
     from autoscaler.wire.messages import JobView
@@ -126,9 +127,7 @@ def status(
     elif as_json:
         print_json(tuple[JobView, ...], client.jobs(include_ended=everything))
     elif job is not None:
-        show(
-            lambda: job_detail(client.job(job), client.fleet().trouble, clock.now()), watch, clock
-        )
+        show(lambda: details_of(client, job, clock.now()), watch, clock)
     else:
         show(lambda: overview(client.jobs(everything), client.fleet(), clock.now()), watch, clock)
 

@@ -107,8 +107,13 @@ def panels(
     )
 
 
-def job_detail(job: JobView, trouble: str | None, now_seconds: float) -> RenderableType:
-    """One job: all that is known of it; `trouble` is that of its fleet."""
+def job_detail(
+    job: JobView, trouble: str | None, now_seconds: float, checkpoint: str | None = None
+) -> RenderableType:
+    """Return all that is known of a job; `trouble` is that of its fleet.
+
+    `checkpoint` says which checkpoint an ended job has left.
+    """
     parts: list[RenderableType] = [_job_panel(job, now_seconds)]
     for instance in job.instances:
         parts.append(_instance_line(instance, job, now_seconds))
@@ -127,7 +132,7 @@ def job_detail(job: JobView, trouble: str | None, now_seconds: float) -> Rendera
     if job.last_lines or job.phase is JobPhase.FAILED:
         parts.append(Text(rest_of_logs(job), style="dim"))
     parts.extend(_event_line(event, job.cause) for event in reversed(job.events))
-    parts.append(Text(checkpoint_words(job), style="dim"))
+    parts.append(Text(checkpoint or checkpoint_words(job), style="dim"))
     return Group(*parts)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from rich.console import RenderableType
+
+from autoscaler.cli.live import job_detail
 from autoscaler.cli.tables import checkpoint_words, counted, job_phase, rest_of_logs
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, NotFound, Unavailable
@@ -33,13 +36,21 @@ def checkpoint_of(client: Client, job: JobView) -> str:
     try:
         newest = client.checkpoint(job.id)
     except NotFound:
-        return "it has saved no checkpoint"
+        has_saved = job.report is not None and job.report.checkpoint.step is not None
+        return checkpoint_words(job) if has_saved else "it has saved no checkpoint"
     except CastorError:
         return checkpoint_words(job)
     return (
         f"its newest checkpoint is {newest.name} in {job.checkpoint_directory}: "
         f"castor resume {job.id} goes on from it, castor fetch {job.id} --checkpoint fetches it"
     )
+
+
+def details_of(client: Client, name: str, now_seconds: float) -> RenderableType:
+    """Return the details of a job, of an ended one with the checkpoint that it has left."""
+    job = client.job(name)
+    checkpoint = checkpoint_of(client, job) if job.phase.is_final else None
+    return job_detail(job, client.fleet().trouble, now_seconds, checkpoint)
 
 
 def print_end(job: JobView) -> None:

@@ -277,7 +277,9 @@ class Nodes:
             if each.checkpoint.error is not None:
                 self._once(held, "checkpoint failed", each.checkpoint.error, now_seconds)
             if each.skipped_steps:
-                self._once(held, "skipped", _skipped_text(each.skipped_steps), now_seconds)
+                has_earlier_runs = self._store.jobs.get(held.job).spec.resumes is not None
+                text = _skipped_text(each.skipped_steps, has_earlier_runs)
+                self._once(held, "skipped", text, now_seconds)
         if report.failure is not None:
             self._fail(held, report.failure, now_seconds)
 
@@ -373,9 +375,11 @@ class Nodes:
         self._store.events.add(Event(now_seconds, kind, text, held.job))
 
 
-def _skipped_text(steps: int) -> str:
-    """Return the words for so many skipped steps; the number is rounded down to a power of 2."""
+def _skipped_text(steps: int, has_earlier_runs: bool) -> str:
+    """Return the words for so many skipped steps; the number is rounded down to a power of 2.
+
+    A run that was resumed counts on from the checkpoint of its earlier runs.
+    """
     count = 1 << (steps.bit_length() - 1)
-    return (
-        f"at least {count} of its steps skipped: their gradient was not finite (NaN or infinity)"
-    )
+    whose = "the steps of all its runs" if has_earlier_runs else "its steps"
+    return f"at least {count} of {whose} skipped: their gradient was not finite (NaN or infinity)"

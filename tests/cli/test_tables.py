@@ -21,7 +21,9 @@ from autoscaler.cli.tables import (
     objective_text,
     progress_text,
 )
+from autoscaler.cli.waiting import details_of
 from autoscaler.domain.alarm import AlarmCode, ModelAlarm
+from autoscaler.domain.errors import NotFound
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobPhase
 from autoscaler.domain.objective import Objective
@@ -151,6 +153,29 @@ def test_a_script_without_a_session_is_shown_as_running(monkeypatch: pytest.Monk
     monkeypatch.setattr("autoscaler.wire.connection.connect", lambda: client)
     lines = CliRunner().invoke(app, ["why", "job"]).stdout.splitlines()
     assert lines[-1] == "a-job-of-mine: no session, so one"
+
+
+@pytest.mark.parametrize(
+    ("newest", "words"),
+    [
+        (SimpleNamespace(name="step-0000000080"), "its newest checkpoint is step-0000000080 in"),
+        (NotFound("none"), "it has saved no checkpoint"),
+    ],
+)
+def test_the_details_of_an_ended_job_name_its_checkpoint(newest: object, words: str) -> None:
+    def checkpoint(name: str) -> object:
+        if isinstance(newest, Exception):
+            raise newest
+        return newest
+
+    job = replace(JOB, phase=JobPhase.STOPPED, report=None)
+    client = SimpleNamespace(
+        job=lambda name: job, checkpoint=checkpoint, fleet=lambda: SimpleNamespace(trouble=None)
+    )
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(details_of(client, "job", 0.0))  # type: ignore[arg-type]
+    assert words in shown.get()
 
 
 def test_an_ended_job_s_deadline_counts_from_its_end() -> None:

@@ -165,6 +165,23 @@ def test_a_run_goes_on_with_another_command_and_other_files(either: Api, tmp_pat
     assert second.depot == first.depot
 
 
+def test_the_skipped_steps_of_a_resumed_run_are_those_of_all_runs(api: Api) -> None:
+    run(api)
+    resume(api)
+    api.world.wish("job.2", 1)
+    api.world.tick(1, agents=False)
+    (held,) = api.world.store.instances.of_job("job.2")
+    api.authentication.issue(held)
+    node = api.node()
+    node.join(JoinRequest(api.authentication.join_token(held), held.id))
+    report = training_report(60, skipped_steps=16)
+    node.heartbeat(node_report(held, reports=(report,), job="job.2"))
+    texts = [event.text for event in view_of(api).events if event.kind == "skipped"]
+    assert [text.partition(":")[0] for text in texts] == [
+        "at least 16 of the steps of all its runs skipped"
+    ]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
