@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autoscaler.cli.changes import parse_changes
-from autoscaler.spec.bundle import Bundle, pack, require_files
+from autoscaler.spec.bundle import Bundle, pack, require_files, require_script
 from autoscaler.spec.job_file import JobFile, load_job
 from autoscaler.wire.client import Client
 from autoscaler.wire.messages import JobView, Resumption
@@ -67,4 +67,5 @@ def pack_job(job_file: JobFile, archive: Path) -> Bundle:
     bundle = pack(job_file.working_directory, archive, job_file.ref, job_file.maximum_bytes)
     if job_file.ref is None:
         require_files(bundle, job_file.working_directory)
+        require_script(job_file.spec.command, job_file.working_directory)
     return bundle

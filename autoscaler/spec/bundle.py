@@ -138,6 +138,25 @@ def require_files(bundle: Bundle, directory: Path) -> None:
         )
 
 
+def require_script(command: Sequence[str], directory: Path) -> None:
+    """Raise where the script of a command lies in a directory, and no bundle would have it.
+
+    Raises:
+        SpecError: so it is.
+    """
+    script = next((word for word in command if word.endswith((".py", ".sh"))), None)
+    if script is None or PurePosixPath(script).is_absolute() or not (directory / script).is_file():
+        return
+    name = os.path.normpath(script)
+    if not name.startswith("..") and name not in {file.name for file in list_tree(directory)}:
+        ignore_file = CASTOR_IGNORE if (directory / CASTOR_IGNORE).exists() else GIT_IGNORE
+        raise SpecError(
+            f"{script} would not be packed: the patterns of {ignore_file} leave it out. Remove "
+            f"its pattern, or write a {CASTOR_IGNORE}, which then counts alone",
+            "command",
+        )
+
+
 def _count(archive: tarfile.TarFile, entry: tarfile.TarInfo, content: _Content) -> None:
     if entry.isdir():
         return

@@ -9,6 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from autoscaler.cli.app import app
+from autoscaler.cli.submission import require_bundle
+from autoscaler.domain.errors import SpecError
+from autoscaler.spec.job_file import load_job
 from autoscaler.wire.messages import Resumption
 
 JOB_FILE = """
@@ -17,6 +20,15 @@ command: python train.py --lr 0.01
 environment: {SEED: "1"}
 instances: {max: 2}
 """
+
+
+def test_a_script_that_is_ignored_is_refused_before_anything_is_uploaded(tmp_path: Path) -> None:
+    (tmp_path / "digits.yaml").write_text(JOB_FILE)
+    (tmp_path / "train.py").write_text("")
+    require_bundle(load_job(tmp_path / "digits.yaml", 0.0))
+    (tmp_path / ".gitignore").write_text("train*")
+    with pytest.raises(SpecError, match=r"command: train\.py would not be packed: .* \.gitignore"):
+        require_bundle(load_job(tmp_path / "digits.yaml", 0.0))
 
 
 def test_a_job_is_resumed_with_the_job_file_of_today(
