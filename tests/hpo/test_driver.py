@@ -161,8 +161,9 @@ def test_the_job_of_a_trial_says_how_the_trial_ended(
     site, study = site_of(objective), study_of()
     driver_of(site, study).run(Effort(trials=4, at_once=1, catch=frozenset({"ValueError"})))
     jobs = [site.api.client.job(f"sweep-{number}") for number in range(4)]
+    raised = objective.__code__.co_firstlineno + 3
     assert [(job.phase, job.cause) for job in jobs] == [
-        (JobPhase.FAILED, "ValueError: no such layer"),
+        (JobPhase.FAILED, f"ValueError: no such layer (test_driver.py:{raised}, in objective)"),
         (JobPhase.FAILED, "the objective returned NaN"),
         (JobPhase.STOPPED, "pruned at step 3"),
         (JobPhase.FINISHED, None),
