@@ -44,6 +44,7 @@ class Script:
     seed: int
     checkpoint_directory: str | None
     state: MutableMapping[str, Any] | None = None
+    logical_ranks: int | None = None
     pin_memory: bool = False
     prefetch_factor: int | None = None
     worker_init_fn: WorkerInit | None = None
@@ -174,6 +175,11 @@ def _require_numbers(script: Script) -> None:
     most = script.max_grad_norm
     if most is not None and not (most > 0 and math.isfinite(most)):
         raise ValueError(f"max_grad_norm={most} must be above 0; leave it out to not clip")
+    if script.logical_ranks is not None and not 1 <= script.logical_ranks <= script.batch_size:
+        raise ValueError(
+            f"logical_ranks={script.logical_ranks} must be from 1 to "
+            f"batch_size={script.batch_size}: each has a share of every batch"
+        )
     if script.num_workers < 0:
         raise ValueError(f"num_workers={script.num_workers} must be 0 or more")
     _require_prefetch(script.prefetch_factor, script.num_workers)

@@ -34,6 +34,7 @@ def fingerprint_of(script: Script, order: Order, bucket_sizes: str = "") -> Fing
         script.warmup_epochs,
         script.shuffle,
         script.drop_last,
+        script.logical_ranks,
         script.scaler is not None and script.scaler.is_enabled(),
         script.across,
         script.bf16_gradients,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import warnings
 import zlib
@@ -234,7 +235,10 @@ def _bounds(script: Script, spec: BatchSpec, pass_examples: int) -> BatchBounds:
     # No step takes more than what a pass has.
     maximum = max(initial, min(maximum, pass_examples))
     # What the script runs at on one device fits into its memory; more is the user's word.
-    return BatchBounds(initial, maximum, spec.device_maximum or initial, spec.adaptive)
+    device_maximum = spec.device_maximum or initial
+    if script.logical_ranks is not None:
+        device_maximum = min(device_maximum, math.ceil(initial / script.logical_ranks))
+    return BatchBounds(initial, maximum, device_maximum, spec.adaptive)
 
 
 def _pin_to_own_core(local_rank: int) -> None:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from autoscaler.training.loader import Indices
 from autoscaler.training.replica import Replica
-from autoscaler.training.sampler import ElasticSampler, Share, share
+from autoscaler.training.sampler import ElasticSampler, Share, dealt
 from autoscaler.training.state import TrainingState
+from autoscaler.training.streams import Stream
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """One step as this rank takes it.
+    """One step as this rank takes it; each micro-step of `own` has a stream of random numbers.
 
     `examples` are those of all ranks; `samples`: gradient squares are taken; `next_place` is the
     pass and the position at which the step after it begins.
@@ -21,6 +22,7 @@ class PlannedStep:
 
     examples: int
     own: Share
+    streams: tuple[Stream, ...]
     samples: bool
     next_place: tuple[int, int]
 
@@ -28,7 +30,14 @@ class PlannedStep:
 class Plan:
     """The steps of one rank, as the counters and what was agreed on determine them."""
 
-    def __init__(self, sampler: ElasticSampler, state: TrainingState, replica: Replica) -> None:
+    def __init__(
+        self,
+        sampler: ElasticSampler,
+        state: TrainingState,
+        replica: Replica,
+        logical_ranks: int | None = None,
+    ) -> None:
+        self._logical_ranks = logical_ranks
         self._sampler = sampler
         self._state = state
         self._replica = replica
@@ -53,9 +62,11 @@ class Plan:
         replica, agreement = self._replica, self._replica.agreement
         indices = self._sampler.take(*place, agreement.batch_total)
         samples = replica.samples_step(number, len(indices))
+        shares, least = self._logical_ranks or agreement.ranks, replica.least_share
         # A lone rank splits a step in which it takes gradient squares.
-        least_parts = 2 if samples and agreement.ranks == 1 else 1
-        micro_steps = max(replica.batch.accumulation + 1, least_parts)
-        own = share(indices, replica.rank, agreement.ranks, micro_steps, replica.least_share)
+        least_parts = 2 if samples and agreement.ranks == shares == 1 else 1
+        micro_steps = max(replica.batch_over(shares).accumulation + 1, least_parts)
+        own, places = dealt(indices, shares, replica.rank, agreement.ranks, micro_steps, least)
+        streams = tuple(Stream(*place) for place in places)
         next_place = self._sampler.place_after(*place, len(indices))
-        return PlannedStep(len(indices), own, samples, next_place)
+        return PlannedStep(len(indices), own, streams, samples, next_place)

@@ -109,10 +109,12 @@ class Replica:
     @property
     def batch(self) -> Batch:
         """How the present batch is spread over the ranks."""
-        agreement = self.agreement
-        return split_batch(
-            agreement.batch_total, agreement.ranks, self._settings.bounds.device_maximum
-        )
+        return self.batch_over(self.agreement.ranks)
+
+    def batch_over(self, shares: int) -> Batch:
+        """Return how the present batch is spread over so many shares, each of one device."""
+        device_maximum = self._settings.bounds.device_maximum
+        return split_batch(self.agreement.batch_total, shares, device_maximum)
 
     @property
     def rank(self) -> int:

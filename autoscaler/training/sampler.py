@@ -80,6 +80,36 @@ class ElasticSampler:
         return pass_index, position
 
 
+def dealt(
+    indices: NDArray[np.int64],
+    shares: int,
+    rank: int,
+    ranks: int,
+    micro_steps: int,
+    least: int = 1,
+) -> tuple[Share, tuple[tuple[int, int], ...]]:
+    """Return rank `rank`'s part of a step that is split into `shares`, however many ranks take it.
+
+    Shares are dealt to the ranks in turn, and each is taken in up to `micro_steps` of its own.
+
+    Returns:
+        The part, and for each of its micro-steps the number of its share and its number in that.
+    """
+    parts = [
+        (place, number, indices_of_part, weight)
+        for place in range(rank, shares, ranks)
+        for own in (share(indices, place, shares, micro_steps, least),)
+        for number, (indices_of_part, weight) in enumerate(
+            zip(own.micro_steps, own.weights, strict=True)
+        )
+        if weight > 0
+    ]
+    if not parts:
+        return share(indices, 1, 1, 1, least), ((rank, 0),)
+    own = Share(tuple(part[2] for part in parts), tuple(part[3] for part in parts))
+    return own, tuple((place, number) for place, number, _, _ in parts)
+
+
 def share(
     indices: NDArray[np.int64], rank: int, ranks: int, micro_steps: int, least: int = 1
 ) -> Share:

@@ -59,6 +59,7 @@ def session(
     shuffle: bool = True,
     order: ChosenOrder | None = None,
     drop_last: bool = False,
+    logical_ranks: int | None = None,
     seed: int = 0,
     state: MutableMapping[str, Any] | None = None,
     checkpoint_directory: str | None = None,
@@ -86,6 +87,8 @@ def session(
         shuffle: take each pass's examples in a random order, given by `seed`.
         order: in place of a random order, a function of the number of a pass that returns its
             dataset indices, the same on all ranks.
+        logical_ranks: split each batch into so many shares, each with random numbers of its own,
+            whatever the number of ranks: a run at a fixed batch is then the same at any size.
         drop_last: leave out the last examples of a pass where they do not fill `batch_size`.
         seed: of the order of examples.
         state: a dict of the script's own, such as ``{"best": 0.0, "ema": ema}``. It is saved with
@@ -119,6 +122,7 @@ def session(
         shuffle=shuffle,
         order=order,
         drop_last=drop_last,
+        logical_ranks=logical_ranks,
         seed=seed,
         state=state,
         checkpoint_directory=checkpoint_directory,
@@ -164,7 +168,7 @@ class TrainingSession:
         self._has_round = False
         self._schedule = CheckpointSchedule(parts, clock)
         self.departure = Departure(parts, self._schedule, watch)
-        self._steps = Steps(parts, clock)
+        self._steps = Steps(script, parts, clock)
         parts.crew.is_interrupted = self._is_interrupted
 
     @property

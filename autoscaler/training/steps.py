@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from autoscaler.clock import Clock
+from autoscaler.training.arguments import Script
 from autoscaler.training.opening import Parts
 from autoscaler.training.plan import Plan, PlannedStep
 from autoscaler.training.step import Step
+from autoscaler.training.streams import Stream, Use, begin_stream
 from autoscaler.training.weights import StepWeights
 
 _ROUNDING = 1e-6
@@ -29,10 +31,11 @@ class _Place:
 class Steps:
     """One rank's steps. `committed`: the last one was, on all ranks of the instance alike."""
 
-    def __init__(self, parts: Parts, clock: Clock) -> None:
+    def __init__(self, script: Script, parts: Parts, clock: Clock) -> None:
+        self._script = script
         self._parts = parts
         self._clock = clock
-        self._plan = Plan(parts.sampler, parts.state, parts.replica)
+        self._plan = Plan(parts.sampler, parts.state, parts.replica, script.logical_ranks)
         self._step: PlannedStep | None = None
         self._awaited: tuple[float, bool] | None = None
         self._weights = StepWeights(1, 1.0)
@@ -64,7 +67,10 @@ class Steps:
         for number, (indices, share) in enumerate(shares):
             parts.reducer.synchronises = number == last
             self._awaited, self._passed = (share, number == last), None
-            yield parts.loader.fetch(indices)
+            self._begin_stream(step.streams[number], Use.BATCH)
+            batch = parts.loader.fetch(indices)
+            self._begin_stream(step.streams[number], Use.PASSES)
+            yield batch
             if self._awaited is not None:
                 raise RuntimeError("job.step(loss) must be called for every batch of batches()")
 
@@ -101,6 +107,10 @@ class Steps:
             for place in self._passed
         )
         return after // given[0] > before // given[0]
+
+    def _begin_stream(self, stream: Stream, use: Use) -> None:
+        script, step = self._script, self._parts.state.counters.step
+        begin_stream(script.seed, step, stream, use, script.logical_ranks is not None)
 
     @property
     def _place(self) -> _Place:
