@@ -122,10 +122,19 @@ class Events:
 
 
 def _layers(events: Events) -> nn.Module:
-    """Three layers with a bucket for the last and one for the others."""
+    """Return three layers with a bucket for the last and one for the others.
+
+    The gradient of the first layer is computed once the first sum has begun, or after 30 s.
+    """
     model = nn.Sequential(*(nn.Linear(600, 600, bias=False) for _ in range(3))).float()
+
+    def note(number: int) -> None:
+        if number == 0:
+            events.wait_for("sum begins 0", 30.0)
+        events.add(f"gradient {number}")
+
     for number, layer in enumerate(model):
-        layer.weight.register_hook(lambda grad, number=number: events.add(f"gradient {number}"))
+        layer.weight.register_hook(lambda grad, number=number: note(number))
     return model
 
 
