@@ -29,7 +29,7 @@ _RAISED = re.compile(r"^(?:\w+\.)*(?P<type>[A-Z_]\w*)(?:: ?(?P<message>.*))?$")
 _FROM = "The above exception was the direct cause of the following exception:"
 _IGNORED = "Exception ignored in"
 _LIBRARY = re.compile(
-    r"/(?:site|dist)-packages/|/lib/python\d|^<|/autoscaler/training/"
+    r"/(?:site|dist)-packages/|/lib/python\d|^<|/autoscaler/training/|/optuna/optuna/"
     r"|/hpo/(?:calls|catching|command|crew|distributed|epochs|line|rank|trial|worker)\.py$"
 )
 _LOST_CONTACT = re.compile(r"gloo|nccl|connection (?:reset|refused|closed)|broken pipe", re.I)
