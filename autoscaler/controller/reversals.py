@@ -25,17 +25,16 @@ class Reversals:
     ) -> float | None:
         """Note a decision; return the seconds that the change which it takes back has lasted.
 
-        Return None where it takes nothing back. Where `is_look()`, the target was not
-        measured before: neither that change nor leaving it again takes anything back.
+        None where it takes nothing back. Where `is_look()` its target was not
+        measured: to leave that again is what it was made for, and takes nothing back.
         """
         if decision.action not in _CHANGES:
             return None
         last = self._last.get(decision.job)
         if last is not None and last[0].target == decision.target:
             return None
-        looks = is_look()
-        self._last[decision.job] = (decision, now_seconds, looks)
-        if last is None or looks or last[2] or not _takes_back(decision, last[0]):
+        self._last[decision.job] = (decision, now_seconds, is_look())
+        if last is None or last[2] or not _takes_back(decision, last[0]):
             return None
         return now_seconds - last[1]
 

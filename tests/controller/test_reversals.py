@@ -45,13 +45,6 @@ def test_leaving_a_size_that_was_only_looked_at_takes_nothing_back() -> None:
     assert reversals.note(decided(Action.MOVE, TWO, LARGE), 90.0) == 50.0, "it was measured then"
 
 
-def test_a_look_takes_back_no_earlier_change() -> None:
-    reversals = Reversals()
-    reversals.note(decided(Action.GROW, ONE, Allocation("small", 3, 1)), 0.0)
-    shrink = decided(Action.SHRINK, Allocation("small", 3, 1), TWO)
-    assert reversals.note(shrink, 40.0, is_look=lambda: True) is None
-
-
 @pytest.mark.parametrize(
     ("target", "is_one"), [(TWO, False), (LARGE, True), (Allocation("small", 9, 1), True)]
 )
