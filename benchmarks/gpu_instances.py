@@ -18,9 +18,10 @@ import statistics
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -130,6 +131,32 @@ def found_in(
     }
 
 
+def in_fleet(engine: str, story: Callable[[Fleet], dict[str, Any]]) -> dict[str, Any]:
+    """Return what a story finds with instances of its own under `engine`, which end with it."""
+    fleets.SCRIPTS = Path(__file__).parent / "scripts"
+    with tempfile.TemporaryDirectory() as place:
+        directory = Path(place)
+        is_restart = engine == Engine.RESTART
+        fleet = Fleet(directory, Roster(directory / "lighthouses") if is_restart else None)
+        try:
+            return story(fleet)
+        finally:
+            fleet.stop()
+
+
+def print_and_exit(facts: dict[str, Any], found: dict[str, Any]) -> NoReturn:
+    """Print the facts of a run and what was found as JSON; exit with 1 if a check failed."""
+    record = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **facts,
+        "torch": torch.__version__,
+        "result": "passed" if all(found["checks"].values()) else "failed",
+        **found,
+    }
+    print(json.dumps(record, indent=2))
+    raise SystemExit(0 if record["result"] == "passed" else 1)
+
+
 def main() -> None:
     """Run and print the record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -145,27 +172,14 @@ def main() -> None:
     needed = ranks if across == "gloo" else 2 * ranks
     if device == "cuda" and gpus < needed:
         parser.error(f"this needs {needed} GPUs and PyTorch sees {gpus}: use --across gloo")
-    fleets.SCRIPTS = Path(__file__).parent / "scripts"
-    with tempfile.TemporaryDirectory() as place:
-        directory = Path(place)
-        is_restart = arguments.engine == Engine.RESTART
-        fleet = Fleet(directory, Roster(directory / "lighthouses") if is_restart else None)
-        try:
-            found = story(fleet, device, across, ranks)
-        finally:
-            fleet.stop()
+    found = in_fleet(arguments.engine, lambda fleet: story(fleet, device, across, ranks))
     is_gpu = device == "cuda"
-    record = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    facts = {
         "device": torch.cuda.get_device_name() if is_gpu else "cpu",
         "across": across if is_gpu else "gloo",
         "engine": arguments.engine,
-        "torch": torch.__version__,
-        "result": "passed" if all(found["checks"].values()) else "failed",
-        **found,
     }
-    print(json.dumps(record, indent=2))
-    raise SystemExit(0 if record["result"] == "passed" else 1)
+    print_and_exit(facts, found)
 
 
 if __name__ == "__main__":

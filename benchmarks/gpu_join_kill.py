@@ -19,14 +19,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import platform
 import shlex
 import statistics
 import sys
-import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +31,18 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from gpu_instances import SCRIPT, found_in, lines_of, pauses, steps_with
+from gpu_instances import (
+    SCRIPT,
+    found_in,
+    in_fleet,
+    lines_of,
+    pauses,
+    print_and_exit,
+    steps_with,
+)
 
 from autoscaler.domain.training import Engine
-from tests.training import fleet as fleets
-from tests.training.fleet import Fleet, ReplicaProcess, Roster, wait_until
+from tests.training.fleet import Fleet, ReplicaProcess, wait_until
 
 MODELS = ("tiny", "124M")
 # A replica of 124 million parameters starts in about a minute at the worst.
@@ -128,30 +132,17 @@ def parsed() -> argparse.Namespace:
 def main() -> None:
     """Run and print the record."""
     arguments = parsed()
-    fleets.SCRIPTS = Path(__file__).parent / "scripts"
-    with tempfile.TemporaryDirectory() as place:
-        directory = Path(place)
-        is_restart = arguments.engine == Engine.RESTART
-        fleet = Fleet(directory, Roster(directory / "lighthouses") if is_restart else None)
-        try:
-            found = story(fleet, arguments)
-        finally:
-            fleet.stop()
+    found = in_fleet(arguments.engine, lambda fleet: story(fleet, arguments))
     is_gpu = arguments.device == "cuda"
-    record = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    facts = {
         "command": shlex.join(["python", "benchmarks/gpu_join_kill.py", *sys.argv[1:]]),
         "device": torch.cuda.get_device_name() if is_gpu else platform.machine(),
         "across": "gloo",
         "engine": arguments.engine,
         "model": arguments.model,
         "batch": arguments.batch,
-        "torch": torch.__version__,
-        "result": "passed" if all(found["checks"].values()) else "failed",
-        **found,
     }
-    print(json.dumps(record, indent=2))
-    raise SystemExit(0 if record["result"] == "passed" else 1)
+    print_and_exit(facts, found)
 
 
 if __name__ == "__main__":

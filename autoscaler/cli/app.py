@@ -10,12 +10,13 @@ import typer
 
 from autoscaler.cli.compare import compare
 from autoscaler.cli.fleet import drain, freeze, invite, reclaim, unfreeze
+from autoscaler.cli.options import JobName, Json
 from autoscaler.cli.output import fail_with, print_json
 from autoscaler.cli.plan import plan
 from autoscaler.cli.programs import programs
 from autoscaler.cli.reconcile import reconcile
 from autoscaler.cli.replay import replay
-from autoscaler.cli.resume import JobName, Json, resume
+from autoscaler.cli.resume import resume
 from autoscaler.cli.serve import serve
 from autoscaler.cli.simulate import simulate
 from autoscaler.cli.study import study

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
+from autoscaler.cli.options import Json
 from autoscaler.cli.output import print_json
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead, for scripts.")]
 
 
 def drain(

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from autoscaler.cli.options import Json
+
 JobFile = Annotated[Path, Argument(help="A job file; see docs/job-file.md.", metavar="JOB.yaml")]
 Offers = Annotated[
     Path | None, Option(help="YAML of what can be bought; else a running controller is asked.")
@@ -19,7 +21,6 @@ Application = Annotated[
     str | None, Option(help="Which of them the job is; its program's or its own name by default.")
 ]
 Plot = Annotated[Path | None, Option(help="Draw the frontier there: FILE.png or FILE.svg.")]
-Json = Annotated[bool, Option("--json", help="Print JSON instead, for scripts.")]
 
 
 def plan(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from typer import Argument, Context, Option, Typer
+from typer import Argument, Context, Typer
+
+from autoscaler.cli.options import Json
 
 programs = Typer(
     help="List what jobs taught the programs that they run, show it, or have it forgotten."
 )
 
-Json = Annotated[bool, Option("--json", help="Print JSON instead, for scripts.")]
 Program = Annotated[str, Argument(help="As `castor programs` lists it.", metavar="NAME")]
 
 

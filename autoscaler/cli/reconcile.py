@@ -7,6 +7,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from autoscaler.cli.options import Json
+
 Deployment = Annotated[
     str,
     Argument(help="As Terraform was told: the value of castor:deployment, or castor-deployment."),
@@ -33,7 +35,6 @@ Payer = Annotated[
         help="The project that asks BigQuery and pays for it; the table's by default.",
     ),
 ]
-Json = Annotated[bool, Option("--json", help="Print JSON instead, for scripts.")]
 
 
 def reconcile(

@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 
+from autoscaler.cli.options import JobName, Json
 from autoscaler.cli.output import fail_with, print_json
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead, for scripts.")]
-JobName = Annotated[str, typer.Argument(help="Name or id of a job.", metavar="JOB")]
 
 
 def resume(

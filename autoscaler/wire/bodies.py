@@ -74,7 +74,8 @@ def _refusal(first: ErrorDetails, body: bytes) -> SpecError:
 def _no_json(reason: str, body: bytes) -> SpecError:
     if _TOO_LONG in reason:
         return SpecError(
-            f"a number in the body has more than 4,300 digits ({reason}): write a shorter one",
+            f"a number in the body has more than {_MOST_DIGITS:,} digits ({reason}): "
+            "write a shorter one",
             _long_number(body),
         )
     return SpecError(f"the body is no JSON ({reason}): send one JSON value in UTF-8")

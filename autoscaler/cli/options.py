@@ -1,0 +1,10 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from typer import Argument, Option
+
+Json = Annotated[bool, Option("--json", help="Print JSON instead, for scripts.")]
+JobName = Annotated[str, Argument(help="Name or id of a job.", metavar="JOB")]
