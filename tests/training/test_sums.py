@@ -15,7 +15,7 @@ import torch
 from autoscaler.training import gradients
 from autoscaler.training.gradients import HostGradients, HostWork
 from autoscaler.training.sums import Sums
-from tests.training.fake_nccl import FakeNccl
+from tests.training.scripts.fake_nccl import FakeNccl
 from tests.training.together import GLOO, TIMEOUT_SECONDS, Members
 
 NCCL = functools.partial(FakeNccl, timeout_seconds=TIMEOUT_SECONDS)

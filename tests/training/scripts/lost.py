@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fake_nccl import FakeNccl
+
 from autoscaler.training import opening, session
 from autoscaler.training.crew import Crew
 from autoscaler.training.opening import Parts
-from tests.training.fake_nccl import FakeNccl
 
 PLACE = os.environ.get("DIE_AT", "")
 FROM_STEP = int(os.environ.get("DIE_FROM", "30"))
