@@ -15,7 +15,7 @@ import tracemalloc
 
 import numpy as np
 
-from autoscaler.training.orders import Shuffled
+from autoscaler.training.data.orders import Shuffled
 
 _MOST_HELD = 10_000_000
 

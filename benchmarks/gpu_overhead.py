@@ -53,10 +53,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from gpt import SHAPES, RandomTokens, as_it_is, gpt_on, mean_loss
 
 from autoscaler.clock import SystemClock
-from autoscaler.training import stepper
-from autoscaler.training.preconditioner import Preconditioner
-from autoscaler.training.reducer import Reducer
+from autoscaler.training.collectives.reducer import Reducer
+from autoscaler.training.gradients.preconditioner import Preconditioner
 from autoscaler.training.session import TrainingSession, session
+from autoscaler.training.steps import stepper
 
 SEQUENCES = 4096
 WARM_UP_STEPS = 5

@@ -15,11 +15,11 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from autoscaler.training.learning_rate import rule_named
-from autoscaler.training.loader import Collate, WorkerInit
-from autoscaler.training.orders import ChosenOrder
-from autoscaler.training.shards import ShardedDataset
-from autoscaler.training.state import Scheduler
+from autoscaler.training.data.loader import Collate, WorkerInit
+from autoscaler.training.data.orders import ChosenOrder
+from autoscaler.training.data.shards import ShardedDataset
+from autoscaler.training.state.training_state import Scheduler
+from autoscaler.training.steps.learning_rate import rule_named
 
 _ACROSS: Final = ("nccl", "gloo")
 
@@ -131,7 +131,7 @@ def length_of(dataset: Dataset[Any]) -> int:
         raise TypeError(
             f"dataset: the state of a {type(dataset).__name__} belongs to one number of ranks and "
             "workers, and an elastic job changes it: give its dataset, or a ShardedDataset "
-            "(autoscaler.training.shards)"
+            "(autoscaler.training.data.shards)"
         )
     if isinstance(dataset, DataLoader):
         raise TypeError(
@@ -144,7 +144,7 @@ def length_of(dataset: Dataset[Any]) -> int:
     raise TypeError(
         "dataset: needs len() and indexing; an iterable dataset has no order in which each "
         "example could be taken once while ranks come and go: use a ShardedDataset "
-        "(autoscaler.training.shards)"
+        "(autoscaler.training.data.shards)"
     )
 
 

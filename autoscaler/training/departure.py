@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from autoscaler.domain.errors import DivergedError
-from autoscaler.training.finite import MOST_SKIPPED_IN_A_ROW
+from autoscaler.training.gradients.finite import MOST_SKIPPED_IN_A_ROW
 from autoscaler.training.opening import Parts
 from autoscaler.training.saving import CheckpointSchedule
 from autoscaler.training.watch import Watch

@@ -13,8 +13,8 @@ from typing import Final
 import torch
 
 from autoscaler.training.arguments import Script, length_of
-from autoscaler.training.fingerprint import Fingerprint
-from autoscaler.training.orders import Order
+from autoscaler.training.data.orders import Order
+from autoscaler.training.state.fingerprint import Fingerprint
 
 _HEX_DIGITS: Final = 12
 _LARGEST_EXACT: Final = 2**53

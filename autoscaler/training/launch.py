@@ -23,8 +23,8 @@ from torch.distributed.elastic.rendezvous import (
     rendezvous_handler_registry,
 )
 
-from autoscaler.training.nccl import keep_process_at_nccl_errors
-from autoscaler.training.ports import bound_store
+from autoscaler.training.collectives.nccl import keep_process_at_nccl_errors
+from autoscaler.training.collectives.ports import bound_store
 
 _ADDRESS = "127.0.0.1"
 _BACKEND = "loopback"

@@ -22,37 +22,37 @@ from autoscaler.domain.training import SOCKET_VARIABLE, Engine, TrainingSetup
 from autoscaler.objects import Meter, open_grant
 from autoscaler.training.arguments import Script, least_share, require_usable
 from autoscaler.training.channel import Channel
-from autoscaler.training.checkpoint import Checkpoints
-from autoscaler.training.claim import claim, claim_depot
-from autoscaler.training.crew import Crew
-from autoscaler.training.data import loader_of, order_of, sampler_of
-from autoscaler.training.depot import Depot
-from autoscaler.training.fingerprint import Fingerprint, require_equal
-from autoscaler.training.gradients import FormGradients, gradients_of
+from autoscaler.training.collectives.gradient_groups import FormGradients, gradients_of
+from autoscaler.training.collectives.instance import Instance, join_instance
+from autoscaler.training.collectives.ports import use_interface_of
+from autoscaler.training.collectives.rail import Rail
+from autoscaler.training.collectives.reducer import Reducer
+from autoscaler.training.collectives.sums import Sums, SumSettings
+from autoscaler.training.data.loader import Loader
+from autoscaler.training.data.orders import Order
+from autoscaler.training.data.sampler import ElasticSampler
+from autoscaler.training.data_path import loader_of, order_of, sampler_of
+from autoscaler.training.gradients.preconditioner import WARM_UP_STEPS, Preconditioner, is_adam
 from autoscaler.training.identity import fingerprint_of
-from autoscaler.training.instance import Instance, join_instance
-from autoscaler.training.learning_rate import (
+from autoscaler.training.members.crew import Crew
+from autoscaler.training.members.peers import Peers, QuorumSettings
+from autoscaler.training.members.restart import RestartQuorum
+from autoscaler.training.replica import Replica, ReplicaSettings
+from autoscaler.training.reporting import Reporter
+from autoscaler.training.state.checkpoint import Checkpoints
+from autoscaler.training.state.claim import claim, claim_depot
+from autoscaler.training.state.depot import Depot
+from autoscaler.training.state.fingerprint import Fingerprint, require_equal
+from autoscaler.training.state.own_state import OwnState
+from autoscaler.training.state.training_state import Counters, TrainingState
+from autoscaler.training.steps.learning_rate import (
     NO_RULE,
     RULES,
     LearningRateRule,
     default_rule,
     rule_named,
 )
-from autoscaler.training.loader import Loader
-from autoscaler.training.orders import Order
-from autoscaler.training.own_state import OwnState
-from autoscaler.training.peers import Peers, QuorumSettings
-from autoscaler.training.ports import use_interface_of
-from autoscaler.training.preconditioner import WARM_UP_STEPS, Preconditioner, is_adam
-from autoscaler.training.rail import Rail
-from autoscaler.training.reducer import Reducer
-from autoscaler.training.replica import Replica, ReplicaSettings
-from autoscaler.training.reporting import Reporter
-from autoscaler.training.restart import RestartQuorum
-from autoscaler.training.sampler import ElasticSampler
-from autoscaler.training.state import Counters, TrainingState
-from autoscaler.training.stepper import Stepper, StepSettings
-from autoscaler.training.sums import Sums, SumSettings
+from autoscaler.training.steps.stepper import Stepper, StepSettings
 from autoscaler.training.watch import Watch, present_watch
 
 _log = logging.getLogger(__name__)
@@ -338,7 +338,7 @@ def _peers(
         return RestartQuorum(settings, clock, state, checkpoints)
     try:
         # torchft is there on x86-64 Linux only, and a script that runs alone does not need it.
-        from autoscaler.training.quorum import Quorum
+        from autoscaler.training.members.quorum import Quorum
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"the job's controller expects torchft on its instances, where {error.name} is not "

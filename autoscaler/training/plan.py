@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autoscaler.training.loader import Indices
+from autoscaler.training.data.loader import Indices
+from autoscaler.training.data.sampler import ElasticSampler, Share, dealt
 from autoscaler.training.replica import Replica
-from autoscaler.training.sampler import ElasticSampler, Share, dealt
-from autoscaler.training.state import TrainingState
-from autoscaler.training.streams import Stream
+from autoscaler.training.state.training_state import TrainingState
+from autoscaler.training.steps.streams import Stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,11 @@ from autoscaler.clock import Clock
 from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, StepParameters
 from autoscaler.domain.report import MembershipPause, StepObservation
 from autoscaler.goodput.batching import batch_to_look_at, next_batch_total, split_batch, within
-from autoscaler.training.crew import Crew, Exchange
-from autoscaler.training.fingerprint import Fingerprint
-from autoscaler.training.noise import GradientSquares
-from autoscaler.training.reducer import Reducer
-from autoscaler.training.round_times import Round, samples_seconds
-from autoscaler.training.rounds import (
+from autoscaler.training.collectives.reducer import Reducer
+from autoscaler.training.gradients.noise import GradientSquares
+from autoscaler.training.members.crew import Crew, Exchange
+from autoscaler.training.members.round_times import Round, samples_seconds
+from autoscaler.training.members.rounds import (
     ROUND_SECONDS,
     Agreement,
     Row,
@@ -22,8 +21,9 @@ from autoscaler.training.rounds import (
     combined_squares,
     observation,
 )
-from autoscaler.training.state import TrainingState
-from autoscaler.training.stepper import Stepper
+from autoscaler.training.state.fingerprint import Fingerprint
+from autoscaler.training.state.training_state import TrainingState
+from autoscaler.training.steps.stepper import Stepper
 from autoscaler.training.stopping import Stop
 
 _REDECIDE_SECONDS = 2.0

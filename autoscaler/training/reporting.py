@@ -9,10 +9,10 @@ from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.training import Engine
 from autoscaler.training.channel import Channel
-from autoscaler.training.checkpoint import Checkpoints
 from autoscaler.training.replica import Replica
-from autoscaler.training.state import TrainingState
-from autoscaler.training.stepper import Stepper
+from autoscaler.training.state.checkpoint import Checkpoints
+from autoscaler.training.state.training_state import TrainingState
+from autoscaler.training.steps.stepper import Stepper
 
 _REPORT_SECONDS = 1.0
 _GOODPUT_WINDOW_SECONDS = 10.0

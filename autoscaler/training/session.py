@@ -25,17 +25,20 @@ from torch.utils.data import Dataset
 
 from autoscaler.clock import Clock, SystemClock
 from autoscaler.training.arguments import Script
+from autoscaler.training.data.loader import Collate, WorkerInit
+from autoscaler.training.data.orders import ChosenOrder
+from autoscaler.training.data.shards import ShardedDataset
 from autoscaler.training.departure import Departure
-from autoscaler.training.loader import Collate, WorkerInit
+from autoscaler.training.members.rounds import Agreement
 from autoscaler.training.opening import Parts, open_parts
-from autoscaler.training.orders import ChosenOrder
-from autoscaler.training.rounds import Agreement
 from autoscaler.training.saving import CheckpointSchedule
-from autoscaler.training.scaling import ScaledLosses, scaled_losses
-from autoscaler.training.state import Scheduler
-from autoscaler.training.step import Step
-from autoscaler.training.steps import Steps
+from autoscaler.training.session_steps import Steps
+from autoscaler.training.state.training_state import Scheduler
+from autoscaler.training.steps.scaling import ScaledLosses, scaled_losses
+from autoscaler.training.steps.step import Step
 from autoscaler.training.watch import Watch, present_watch
+
+__all__ = ["ShardedDataset", "Step", "session"]
 
 _CLOSE_TO_THE_END = 1e-6
 

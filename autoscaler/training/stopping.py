@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from autoscaler.training.crew import Crew
-from autoscaler.training.rounds import Agreement
+from autoscaler.training.members.crew import Crew
+from autoscaler.training.members.rounds import Agreement
 
 _MOST_BYTES: Final = 200
 

@@ -25,8 +25,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from workload import Noise, layers
 
-from autoscaler.training import stepper
 from autoscaler.training.session import session
+from autoscaler.training.steps import stepper
 from autoscaler.unix_socket import connect
 
 MODE = os.environ["MODE"]

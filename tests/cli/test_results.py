@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from autoscaler.clock import SystemClock
-from autoscaler.training.checkpoint import Checkpoints
+from autoscaler.training.state.checkpoint import Checkpoints
 from tests.cli.conftest import Terminal
 from tests.cli.test_commands import job_file
 

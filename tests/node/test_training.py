@@ -14,7 +14,7 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobSpec
 from autoscaler.lighthouse.host import LighthouseHost
-from autoscaler.training.checkpoint import Checkpoints
+from autoscaler.training.state.checkpoint import Checkpoints
 from tests.node.controller import FakeController
 from tests.node.site import Site, wait_until
 

@@ -21,7 +21,7 @@ from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import Engine, TrainingDirective, TrainingSetup
 from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
 from autoscaler.lighthouse.order import LighthouseDirectory
-from autoscaler.training.ports import bound_store
+from autoscaler.training.collectives.ports import bound_store
 from autoscaler.unix_socket import listen
 from tests.nursery import Order, nursery
 
@@ -32,7 +32,7 @@ _IMPORTED = ("torch", "autoscaler.training.opening", "autoscaler.training.sessio
 
 def imported(path: str | None) -> tuple[str, ...]:
     """What replicas import: with torchft, but for those who look on a path of their own for it."""
-    return _IMPORTED if path else (*_IMPORTED, "autoscaler.training.quorum")
+    return _IMPORTED if path else (*_IMPORTED, "autoscaler.training.members.quorum")
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 60.0, what: str = "") -> Any:

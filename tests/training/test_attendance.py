@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from autoscaler.clock import VirtualClock
-from autoscaler.training.attendance import Attendance
-from autoscaler.training.lighthouse_watch import _alive_on
+from autoscaler.training.members.attendance import Attendance
+from autoscaler.training.members.lighthouse_watch import _alive_on
 
 PAGE = """
 [0/1 participants healthy][1 heartbeating]

@@ -11,9 +11,9 @@ from torch import nn
 
 from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.domain.errors import CheckpointError
-from autoscaler.training import checkpoint
-from autoscaler.training.checkpoint import Checkpoints
-from autoscaler.training.state import Counters, TrainingState
+from autoscaler.training.state import checkpoint
+from autoscaler.training.state.checkpoint import Checkpoints
+from autoscaler.training.state.training_state import Counters, TrainingState
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 

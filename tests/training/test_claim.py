@@ -10,8 +10,8 @@ from autoscaler.domain.checkpoint import MANIFEST, RECORD, name_of
 from autoscaler.domain.errors import CheckpointError
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.objects import Objects, always
-from autoscaler.training.claim import claim, claim_depot
-from autoscaler.training.depot import Depot
+from autoscaler.training.state.claim import claim, claim_depot
+from autoscaler.training.state.depot import Depot
 
 OURS, THEIRS = "digits.2#aa", "words#aa"
 

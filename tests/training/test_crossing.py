@@ -15,12 +15,19 @@ from torch._C._distributed_c10d import HashStore
 from torch.utils.data import TensorDataset
 
 from autoscaler.clock import SystemClock
-from autoscaler.training.crossing import Aside, Crossing
-from autoscaler.training.fingerprint import Fingerprint
-from autoscaler.training.preconditioner import Preconditioner
-from autoscaler.training.reducer import Reducer
-from autoscaler.training.routes import Collective, Leg, Scope, can_use_rails, route, shard_length
-from autoscaler.training.world import PendingSum
+from autoscaler.training.collectives.crossing import Aside, Crossing
+from autoscaler.training.collectives.reducer import Reducer
+from autoscaler.training.collectives.routes import (
+    Collective,
+    Leg,
+    Scope,
+    can_use_rails,
+    route,
+    shard_length,
+)
+from autoscaler.training.collectives.world import PendingSum
+from autoscaler.training.gradients.preconditioner import Preconditioner
+from autoscaler.training.state.fingerprint import Fingerprint
 from tests.nursery import Order, nursery
 from tests.training.alone import opened, script
 from tests.training.fleet import SCRIPTS, imported

@@ -16,10 +16,10 @@ pytest.importorskip("moto", reason="moto is not installed")
 from autoscaler.clock import SystemClock
 from autoscaler.domain.checkpoint import name_of
 from autoscaler.domain.errors import CheckpointError
-from autoscaler.training import checkpoint
-from autoscaler.training.checkpoint import Checkpoints
-from autoscaler.training.depot import Depot
-from autoscaler.training.state import Counters, TrainingState
+from autoscaler.training.state import checkpoint
+from autoscaler.training.state.checkpoint import Checkpoints
+from autoscaler.training.state.depot import Depot
+from autoscaler.training.state.training_state import Counters, TrainingState
 from tests.fakes.aws.bucket import Bucket
 from tests.fakes.aws.faults import Fault, When
 from tests.fakes.aws.server import FakeAws

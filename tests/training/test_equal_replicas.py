@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from autoscaler.training.buffers import SharedBuffers
+from autoscaler.training.state.buffers import SharedBuffers
 from tests.training.fleet import Fleet, ReplicaProcess, wait_until
 from tests.training.traces import is_training
 

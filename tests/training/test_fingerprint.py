@@ -13,10 +13,10 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from autoscaler.domain.errors import MismatchError
-from autoscaler.training.data import order_of
-from autoscaler.training.fingerprint import Fingerprint, require_equal, require_equal_shapes
+from autoscaler.training.data_path import order_of
 from autoscaler.training.identity import fingerprint_of
-from autoscaler.training.rounds import ROW_WIDTH, Row, decode, encode
+from autoscaler.training.members.rounds import ROW_WIDTH, Row, decode, encode
+from autoscaler.training.state.fingerprint import Fingerprint, require_equal, require_equal_shapes
 from tests.training.alone import script
 from tests.training.fleet import SCRIPTS, Fleet, ReplicaProcess, Roster, wait_until
 

@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.errors import DivergedError
-from autoscaler.training.finite import MOST_SKIPPED_IN_A_ROW, has_finite_gradients
+from autoscaler.training.gradients.finite import MOST_SKIPPED_IN_A_ROW, has_finite_gradients
 from autoscaler.training.session import TrainingSession, session
 from tests.training.alone import script, under_castor
 from tests.training.fleet import Fleet, wait_until

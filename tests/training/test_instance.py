@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-from autoscaler.training.instance import join_instance, place_of
+from autoscaler.training.collectives.instance import join_instance, place_of
 
 CPU = torch.device("cpu")
 

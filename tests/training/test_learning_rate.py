@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from autoscaler.training.learning_rate import (
+from autoscaler.training.steps.learning_rate import (
     RULES,
     LearningRateInputs,
     rule_named,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 
 from autoscaler.clock import SystemClock
-from autoscaler.training.attendance import Attendance
-from autoscaler.training.lighthouse_watch import LighthouseWatch
+from autoscaler.training.members.attendance import Attendance
+from autoscaler.training.members.lighthouse_watch import LighthouseWatch
 
 
 def test_one_whose_host_is_gone_without_a_word_is_missed_within_seconds() -> None:

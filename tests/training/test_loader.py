@@ -21,7 +21,7 @@ from torch import nn
 from torch.utils.data import Dataset, get_worker_info
 
 from autoscaler.domain.job import BatchSpec
-from autoscaler.training.loader import Indices, Loader, LoaderSettings
+from autoscaler.training.data.loader import Indices, Loader, LoaderSettings
 from autoscaler.training.session import session
 from tests.training.alone import allow, opened, script
 from tests.training.fleet import SCRIPTS, wait_until
@@ -156,7 +156,7 @@ def test_a_dataset_may_fetch_many_at_once_and_collate_is_the_scripts(workers: in
 @pytest.mark.filterwarnings("ignore:.*pin_memory.*accelerator")
 def test_arguments_reach_the_data_loader(monkeypatch) -> None:
     given_to: list[dict[str, Any]] = []
-    from autoscaler.training import loader as module
+    from autoscaler.training.data import loader as module
 
     data_loader = module.DataLoader
     monkeypatch.setattr(

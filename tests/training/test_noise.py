@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from autoscaler.training.noise import GradientSquares, NoiseTracker
+from autoscaler.training.gradients.noise import GradientSquares, NoiseTracker
 
 
 def _round(rng: np.random.Generator, mean: np.ndarray, sigma: float, ranks: int, local: int):

@@ -12,9 +12,9 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import TensorDataset
 
-from autoscaler.training.own_state import OwnState
 from autoscaler.training.session import session
-from autoscaler.training.state import Counters, TrainingState
+from autoscaler.training.state.own_state import OwnState
+from autoscaler.training.state.training_state import Counters, TrainingState
 
 
 def train(directory: Path, state: dict[str, Any], model: nn.Module, epochs: int) -> float:

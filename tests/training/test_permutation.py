@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import nn, optim
 
-from autoscaler.training.orders import Shuffled
-from autoscaler.training.permutation import permuted, round_keys
+from autoscaler.training.data.orders import Shuffled
+from autoscaler.training.data.permutation import permuted, round_keys
 from autoscaler.training.session import TrainingSession
 from tests.training.alone import opened, script
 

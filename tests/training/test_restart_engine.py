@@ -18,11 +18,11 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import CheckpointError
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.training import TrainingDirective
-from autoscaler.training.checkpoint import Checkpoints
-from autoscaler.training.gradients import gradients_of
-from autoscaler.training.peers import QuorumSettings
-from autoscaler.training.restart import RestartQuorum
-from autoscaler.training.state import Counters, TrainingState
+from autoscaler.training.collectives.gradient_groups import gradients_of
+from autoscaler.training.members.peers import QuorumSettings
+from autoscaler.training.members.restart import RestartQuorum
+from autoscaler.training.state.checkpoint import Checkpoints
+from autoscaler.training.state.training_state import Counters, TrainingState
 from tests.training.fleet import Fleet, ReplicaProcess, Roster, wait_until
 from tests.training.traces import (
     EXAMPLES,

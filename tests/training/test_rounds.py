@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.training.rounds import (
+from autoscaler.training.members.rounds import (
     ROW_WIDTH,
     Row,
     agree,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.training.orders import Sequential, Shuffled
-from autoscaler.training.sampler import ElasticSampler, share
+from autoscaler.training.data.orders import Sequential, Shuffled
+from autoscaler.training.data.sampler import ElasticSampler, share
 
 
 @given(

@@ -11,9 +11,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from autoscaler.domain.job import BatchSpec
-from autoscaler.training import rounds
-from autoscaler.training.noise import GradientSquares, NoiseTracker
-from autoscaler.training.sampling import SamplingBudget
+from autoscaler.training.gradients.noise import GradientSquares, NoiseTracker
+from autoscaler.training.gradients.sampling import SamplingBudget
+from autoscaler.training.members import rounds
 from tests.training.alone import allow, opened, script
 
 STEP_SECONDS = 0.3

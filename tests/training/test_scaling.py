@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.job import BatchSpec
-from autoscaler.training.sampling import SamplingBudget
+from autoscaler.training.gradients.sampling import SamplingBudget
 from autoscaler.training.session import session
 from tests.training.alone import allow, opened, script, under_castor
 

@@ -10,8 +10,8 @@ import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
 from torch.utils.data import TensorDataset
 
-from autoscaler.training.script_rates import rate_ratios
 from autoscaler.training.session import session
+from autoscaler.training.state.script_rates import rate_ratios
 
 Schedule = Callable[[torch.optim.Optimizer], LRScheduler]
 

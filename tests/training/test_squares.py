@@ -16,9 +16,9 @@ from torch.utils.data import TensorDataset
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.job import BatchSpec
-from autoscaler.training.preconditioner import Preconditioner
-from autoscaler.training.reducer import Reducer
-from autoscaler.training.sampling import SamplingBudget
+from autoscaler.training.collectives.reducer import Reducer
+from autoscaler.training.gradients.preconditioner import Preconditioner
+from autoscaler.training.gradients.sampling import SamplingBudget
 from tests.training.alone import allow, opened, script
 
 

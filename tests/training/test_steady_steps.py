@@ -13,13 +13,13 @@ import torch
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.training import Engine
-from autoscaler.training.checkpoint import Checkpoints
-from autoscaler.training.crew import Crew
-from autoscaler.training.peers import Peers, QuorumSettings
-from autoscaler.training.restart import RestartQuorum
-from autoscaler.training.roster_line import RosterLine
-from autoscaler.training.rounds import Row
-from autoscaler.training.state import Counters, TrainingState
+from autoscaler.training.members.crew import Crew
+from autoscaler.training.members.peers import Peers, QuorumSettings
+from autoscaler.training.members.restart import RestartQuorum
+from autoscaler.training.members.roster_line import RosterLine
+from autoscaler.training.members.rounds import Row
+from autoscaler.training.state.checkpoint import Checkpoints
+from autoscaler.training.state.training_state import Counters, TrainingState
 from tests.training.fleet import Lighthouse, Roster
 from tests.training.together import GLOO, at_once
 
@@ -59,7 +59,7 @@ def lighthouse(
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     calls = Calls()
     monkeypatch.setattr(RosterLine, "ask", calls.counted(RosterLine.ask))
-    quorum = pytest.importorskip("autoscaler.training.quorum")
+    quorum = pytest.importorskip("autoscaler.training.members.quorum")
     client = quorum._ObservedClient
     monkeypatch.setattr(client, "_quorum", calls.counted(client._quorum))
     monkeypatch.setattr(client, "__getattr__", calls.counted(client.__getattr__))
@@ -67,7 +67,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 
 def _member(lighthouse: Lighthouse, name: str, place: Path) -> tuple[Crew, Peers, TrainingState]:
-    from autoscaler.training.quorum import Quorum
+    from autoscaler.training.members.quorum import Quorum
 
     model = torch.nn.Linear(2, 1)
     state = TrainingState(model, torch.optim.SGD(model.parameters(), lr=0.1), None, Counters())

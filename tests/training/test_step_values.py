@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 from autoscaler.domain.job import BatchSpec
 from autoscaler.training.session import session
-from autoscaler.training.step import Step
+from autoscaler.training.steps.step import Step
 from tests.training.alone import allow
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

@@ -13,16 +13,16 @@ from torch.utils.data import TensorDataset
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.job import BatchSpec
-from autoscaler.training import rounds
-from autoscaler.training.crew import Crew
-from autoscaler.training.learning_rate import RULES
-from autoscaler.training.orders import Shuffled
-from autoscaler.training.preconditioner import Preconditioner, is_adam
-from autoscaler.training.reducer import Reducer
-from autoscaler.training.sampler import ElasticSampler, share
-from autoscaler.training.sampling import SamplingBudget
-from autoscaler.training.state import Counters, TrainingState
-from autoscaler.training.stepper import Stepper, StepSettings
+from autoscaler.training.collectives.reducer import Reducer
+from autoscaler.training.data.orders import Shuffled
+from autoscaler.training.data.sampler import ElasticSampler, share
+from autoscaler.training.gradients.preconditioner import Preconditioner, is_adam
+from autoscaler.training.gradients.sampling import SamplingBudget
+from autoscaler.training.members import rounds
+from autoscaler.training.members.crew import Crew
+from autoscaler.training.state.training_state import Counters, TrainingState
+from autoscaler.training.steps.learning_rate import RULES
+from autoscaler.training.steps.stepper import Stepper, StepSettings
 from tests.training.alone import allow, decide, opened, script
 
 

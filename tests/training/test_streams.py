@@ -15,9 +15,9 @@ import pytest
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from autoscaler.domain.training import TrainingDirective
-from autoscaler.training.orders import Shuffled
-from autoscaler.training.sampler import ElasticSampler, dealt
-from autoscaler.training.streams import Stream, Use, begin_stream
+from autoscaler.training.data.orders import Shuffled
+from autoscaler.training.data.sampler import ElasticSampler, dealt
+from autoscaler.training.steps.streams import Stream, Use, begin_stream
 from tests.training.alone import opened, script
 from tests.training.fleet import Fleet, wait_until
 from tests.training.scripts import dropout

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from autoscaler.training import gradients
-from autoscaler.training.gradients import HostGradients, HostWork
-from autoscaler.training.sums import Sums
+from autoscaler.training.collectives import gradient_groups as gradients
+from autoscaler.training.collectives.gradient_groups import HostGradients, HostWork
+from autoscaler.training.collectives.sums import Sums
 from tests.training.scripts.fake_nccl import FakeNccl
 from tests.training.together import GLOO, TIMEOUT_SECONDS, Members
 

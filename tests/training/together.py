@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import torch
 
 from autoscaler.clock import SystemClock
-from autoscaler.training.gradients import FormGradients, gradients_of
-from autoscaler.training.ports import bound_store
-from autoscaler.training.sums import Sums, SumSettings
-from autoscaler.training.world import Meeting
+from autoscaler.training.collectives.gradient_groups import FormGradients, gradients_of
+from autoscaler.training.collectives.ports import bound_store
+from autoscaler.training.collectives.sums import Sums, SumSettings
+from autoscaler.training.collectives.world import Meeting
 
 Result = TypeVar("Result")
 TIMEOUT_SECONDS = 8.0

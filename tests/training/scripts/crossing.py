@@ -17,12 +17,12 @@ from torch._C._distributed_c10d import AllreduceOptions, ProcessGroupGloo
 from torch.amp.grad_scaler import GradScaler
 
 from autoscaler.clock import SystemClock
-from autoscaler.training.orders import Shuffled
-from autoscaler.training.preconditioner import Preconditioner
-from autoscaler.training.reducer import Reducer
-from autoscaler.training.routes import can_use_rails
-from autoscaler.training.sampler import ElasticSampler, Share, share
-from autoscaler.training.world import PendingSum
+from autoscaler.training.collectives.reducer import Reducer
+from autoscaler.training.collectives.routes import can_use_rails
+from autoscaler.training.collectives.world import PendingSum
+from autoscaler.training.data.orders import Shuffled
+from autoscaler.training.data.sampler import ElasticSampler, Share, share
+from autoscaler.training.gradients.preconditioner import Preconditioner
 
 EXAMPLES = 31
 STEPS = 4

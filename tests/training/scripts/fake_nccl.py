@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import AllreduceOptions, ProcessGroupGloo, Store
 
-from autoscaler.training.world import parking
+from autoscaler.training.collectives.world import parking
 
 _SLICE = timedelta(seconds=0.02)
 _GARBAGE = 1e30

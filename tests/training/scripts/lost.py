@@ -13,7 +13,7 @@ from typing import Any
 from fake_nccl import FakeNccl
 
 from autoscaler.training import opening, session
-from autoscaler.training.crew import Crew
+from autoscaler.training.members.crew import Crew
 from autoscaler.training.opening import Parts
 
 PLACE = os.environ.get("DIE_AT", "")

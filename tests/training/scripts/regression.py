@@ -9,8 +9,8 @@ import time
 import torch
 from torch.utils.data import Dataset
 
+from autoscaler.training.data.shards import ShardedDataset
 from autoscaler.training.session import session
-from autoscaler.training.shards import ShardedDataset
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "512"))
 EPOCHS = int(os.environ.get("EPOCHS", "20"))

@@ -1,0 +1,177 @@
+"""Sums of gradients over all ranks of the job, beside the backward pass.
+
+The collectives of a bucket follow one another in the order of its route, and buckets in the order
+in which the backward pass completes them: the same on all ranks. On a GPU they are queued on a
+stream of their own; on a CPU a thread makes them. The backward pass goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import (
+    AllgatherOptions,
+    AllreduceOptions,
+    BroadcastOptions,
+    ReduceOptions,
+    ReduceScatterOptions,
+)
+
+from autoscaler.training.collectives.routes import Collective, Leg, Scope, route, shard_length
+from autoscaler.training.collectives.world import PendingSum
+
+_ENDING_SECONDS: Final = 1.0
+
+
+class Crossing:
+    """The way of gradients over the ranks of this instance and over instances.
+
+    `sum_over_rail` begins to sum a tensor in place over the ranks with this rank's number in all
+    instances; None where this rank has no such group. Gradients travel as `wire_type` where
+    that is given, and as they are elsewhere.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup | None,
+        sum_over_rail: Callable[[Tensor], PendingSum] | None,
+        wire_type: torch.dtype | None = None,
+    ) -> None:
+        self._group: Any = group
+        self._sum_over_rail = sum_over_rail
+        self._wire_type = wire_type
+        self._ranks = group.size() if group is not None else 1
+        self._rank = group.rank() if group is not None else 0
+        self.legs: tuple[Leg, ...] = ()
+        self.take_route((self._ranks,), 0)
+
+    def take_route(
+        self, ranks_by_instance: Sequence[int], instance: int, has_rails: bool = False
+    ) -> None:
+        """Sum over these instances from now on; see `routes.route`."""
+        self.legs = route(ranks_by_instance, instance, self._rank, has_rails)
+
+    def sum(self, buffer: Tensor) -> None:
+        """Sum a flat buffer over all ranks, in place.
+
+        On a GPU the current stream waits for the sum; elsewhere the host does.
+
+        Raises:
+            RuntimeError: a rank of this instance is lost.
+        """
+        if not self.legs:
+            return
+        has_shards = any(leg.on_shard for leg in self.legs)
+        shard = shard_length(buffer.numel(), self._ranks) if has_shards else 0
+        wire = self._wire(buffer, shard * self._ranks if has_shards else buffer.numel())
+        part = wire.new_empty(shard)
+        for leg in self.legs:
+            self._go(leg, part if leg.on_shard else wire, wire)
+        if wire is not buffer:
+            buffer.copy_(wire[: buffer.numel()])
+
+    def close(self) -> None:
+        """Let go of the group, and end it unless it is that of the instance."""
+        group, self._group, self.legs = self._group, None, ()
+        if group is not None and group is not dist.group.WORLD:
+            with suppress(ValueError):  # the script has ended all groups
+                dist.destroy_process_group(group)
+
+    def _wire(self, buffer: Tensor, length: int) -> Tensor:
+        """Return the tensor that travels: the buffer, or a copy where type or length differ."""
+        kind = self._wire_type or buffer.dtype
+        if kind == buffer.dtype and length == buffer.numel():
+            return buffer
+        wire = buffer.new_zeros(length, dtype=kind)
+        wire[: buffer.numel()].copy_(buffer)
+        return wire
+
+    def _go(self, leg: Leg, tensor: Tensor, wire: Tensor) -> None:
+        if leg.scope is Scope.RAIL:
+            assert self._sum_over_rail is not None, "the route has a rail that was not made"
+            self._sum_over_rail(tensor).wait()
+        else:
+            self._begin_in_instance(leg.collective, tensor, wire).wait()
+
+    def _begin_in_instance(self, collective: Collective, tensor: Tensor, wire: Tensor) -> Any:
+        match collective:
+            case Collective.ALL_REDUCE:
+                return self._group.allreduce([tensor], AllreduceOptions())
+            case Collective.REDUCE:
+                return self._group.reduce([tensor], ReduceOptions())  # to rank 0
+            case Collective.BROADCAST:
+                return self._group.broadcast([tensor], BroadcastOptions())
+            case Collective.REDUCE_SCATTER:
+                return self._group._reduce_scatter_base(tensor, wire, ReduceScatterOptions())
+            case Collective.ALL_GATHER:
+                return self._group._allgather_base(wire, tensor, AllgatherOptions())
+
+
+class Aside:
+    """Does work for tensors in order, beside what the current thread or stream does.
+
+    On a GPU the work is queued on another stream, and where it `blocks_host`, a thread queues it.
+    On a CPU a thread does it.
+    """
+
+    def __init__(self, device: torch.device, blocks_host: bool = False) -> None:
+        self._device = device
+        self._stream = _stream_on(device) if device.type == "cuda" else None
+        self.has_thread = self._stream is None or blocks_host
+        self._thread: threading.Thread | None = None
+        self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+
+    def begin(self, tensor: Tensor, work: Callable[[], None]) -> torch.futures.Future[Any]:
+        """Begin `work` once all that was queued for `tensor` is done; its future is `tensor`.
+
+        An error of the work is the future's.
+        """
+        devices: list[int | str | torch.device] | None = None
+        if self._stream is not None:
+            devices = [self._device]
+            self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        future: torch.futures.Future[Any] = torch.futures.Future(devices=devices)
+        if not self.has_thread:
+            self._carry_out(tensor, work, future)
+            return future
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._serve, name="castor-gradients", daemon=True
+            )
+            self._thread.start()
+        self._orders.put(lambda: self._carry_out(tensor, work, future))
+        return future
+
+    def stop(self) -> None:
+        """End the thread, unless it is held up by a rank that is lost."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._orders.put(None)
+            thread.join(_ENDING_SECONDS)
+
+    def _serve(self) -> None:
+        while (order := self._orders.get()) is not None:
+            order()
+            del order  # it holds the group
+
+    def _carry_out(
+        self, tensor: Tensor, work: Callable[[], None], future: torch.futures.Future[Any]
+    ) -> None:
+        with torch.no_grad(), torch.cuda.stream(self._stream):
+            try:
+                work()
+            except Exception as error:
+                future.set_exception(error)
+            else:
+                future.set_result(tensor)
+
+
+def _stream_on(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

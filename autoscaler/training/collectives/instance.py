@@ -1,0 +1,157 @@
+"""The ranks of one instance: their process groups, and what the leader says to the others.
+
+Numbers that decide something travel as CPU tensors over gloo, also between GPUs: that costs no
+time of the device, and raises an error when a rank is lost. The default group carries gradients
+and the tensors of a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any, Final, cast
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from autoscaler.training.collectives.nccl import keep_process_at_nccl_errors
+
+_CPU: Final = torch.device("cpu")
+_BACKENDS: Final = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
+
+
+class Instance:
+    """The ranks of this instance, seen from one of them; `leader` is rank 0.
+
+    `control` is a group that sums and broadcasts CPU tensors, None where there is no group at
+    all. `owns_group`: the default group is ours to end; not if the script made it.
+    """
+
+    def __init__(self, control: dist.ProcessGroup | None = None, owns_group: bool = False) -> None:
+        self._control = control
+        self._owns_group = owns_group
+        self.ranks = dist.get_world_size() if control is not None else 1
+        self.rank = dist.get_rank() if control is not None else 0
+
+    @property
+    def is_leader(self) -> bool:
+        """This rank speaks for the instance."""
+        return self.rank == 0
+
+    def sum(self, values: list[float]) -> list[float]:
+        """Return the sums of the ranks' numbers."""
+        if self.ranks == 1:
+            return values
+        tensor = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(tensor, group=self._control)
+        return list(tensor.tolist())
+
+    def from_leader(self, values: list[float]) -> list[float]:
+        """Return the leader's numbers; every rank passes as many."""
+        if self.ranks == 1:
+            return values
+        tensor = torch.tensor(values, dtype=torch.float64)
+        dist.broadcast(tensor, src=0, group=self._control)
+        return list(tensor.tolist())
+
+    def value_from_leader(self, value: Any) -> Any:
+        """Return the leader's value, which can be pickled."""
+        if self.ranks == 1:
+            return value
+        message = [value]
+        dist.broadcast_object_list(message, src=0, group=self._control)
+        return message[0]
+
+    def values(self, value: Any) -> list[Any]:
+        """Return the values of all ranks, by rank."""
+        gathered = [value] * self.ranks
+        if self.ranks > 1:
+            dist.all_gather_object(gathered, value, group=self._control)
+        return gathered
+
+    def tree_from_leader(self, tree: Any, device: torch.device) -> Any:
+        """Return the leader's tree of plain values and tensors, ours on `device` or the CPU.
+
+        The leader gets its own back; what the others pass does not count.
+        """
+        leaves, structure = tree_flatten(tree)
+        described = [
+            (leaf.shape, leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else leaf
+            for leaf in leaves
+        ]
+        structure, described = self.value_from_leader((structure, described))
+        if self.is_leader:
+            for leaf in leaves:
+                if isinstance(leaf, torch.Tensor):
+                    self._broadcast(leaf)
+            return tree
+        return tree_unflatten([self._receive(each, device) for each in described], structure)
+
+    def barrier(self) -> None:
+        """Wait for the other ranks.
+
+        Raises:
+            RuntimeError: a rank is lost.
+        """
+        self.sum([0.0])
+
+    def close(self) -> None:
+        """End the groups that are ours."""
+        if self._owns_group:
+            self._control = None  # who holds a gloo group at the interpreter's end aborts it
+            dist.destroy_process_group()
+        elif self._control is not None and self._control is not dist.group.WORLD:
+            with contextlib.suppress(ValueError):  # the script has ended all groups
+                dist.destroy_process_group(self._control)
+            self._control = None
+
+    def _receive(self, described: Any, device: torch.device) -> Any:
+        match described:
+            case (torch.Size() as shape, torch.dtype() as dtype, torch.device() as sender):
+                tensor = torch.empty(shape, dtype=dtype, device=place_of(sender, device))
+                self._broadcast(tensor)
+                return tensor
+            case value:
+                return value
+
+    def _broadcast(self, tensor: torch.Tensor) -> None:
+        on_host = tensor.device.type == "cpu"
+        dist.broadcast(tensor, src=0, group=self._control if on_host else None)
+
+
+def place_of(sender: torch.device, own: torch.device) -> torch.device:
+    """Return where a rank on the device `own` keeps a tensor that its leader has on `sender`.
+
+    Only the type of the leader's device counts: its index is that of another rank's device. Some
+    tensors, as Adam's number of steps, lie on the CPU of every rank.
+    """
+    return _CPU if sender.type == "cpu" else own
+
+
+def join_instance(device: torch.device, under_castor: bool) -> Instance:
+    """Make the process groups of the ranks of this instance, or of this rank alone."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if dist.is_initialized():
+        return Instance(_control_beside(dist.group.WORLD))
+    backend = _BACKENDS.get(device.type, "gloo")
+    if under_castor:
+        keep_process_at_nccl_errors(os.environ)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        dist.init_process_group(backend)
+    elif under_castor:
+        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+    if not dist.is_initialized():
+        return Instance()
+    return Instance(dist.group.WORLD, owns_group=True)
+
+
+def _control_beside(group: Any) -> dist.ProcessGroup:
+    """Return the script's group if it takes CPU tensors, or a gloo group of the same ranks."""
+    if _CPU in group._device_types:
+        return cast(dist.ProcessGroup, group)
+    made = dist.new_group(backend="gloo")
+    assert isinstance(made, dist.ProcessGroup)
+    return made

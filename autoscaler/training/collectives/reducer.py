@@ -1,0 +1,285 @@
+"""How gradients become one: DDP's buckets, summed over the ranks of all instances.
+
+DDP allows one communication hook, and this is it: it takes the squares for the noise scale before
+and after the sum, and has the bucket summed beside the backward pass. Every rank's loss is
+weighted by its share of the step's examples beforehand, so a plain sum is the mean over the step,
+however uneven the shares are.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch._C._distributed_c10d import GradBucket
+from torch.nn.parallel import DistributedDataParallel
+
+from autoscaler.clock import Clock
+from autoscaler.training.collectives.crossing import Aside, Crossing
+from autoscaler.training.collectives.routes import Leg
+from autoscaler.training.collectives.world import PendingSum
+from autoscaler.training.gradients.buckets import layout_of, placed
+from autoscaler.training.gradients.preconditioner import Preconditioner
+from autoscaler.training.gradients.squares import SampledSquares, Squares
+
+
+class Reducer:
+    """A model whose gradients are summed over all ranks of the job when `synchronises` is set.
+
+    `sum_over_instances` begins a sum over the ranks with this rank's number in all instances; None
+    where this rank takes no part in one. `blocks_host`: on a GPU, too, it holds up the thread that
+    waits for it. Gradients travel as `wire_type`, if that is given.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        clock: Clock,
+        sum_over_instances: Callable[[Tensor], PendingSum] | None,
+        preconditioner: Preconditioner,
+        blocks_host: bool = False,
+        wire_type: torch.dtype | None = None,
+    ) -> None:
+        self._squares = Squares(preconditioner)
+        self._local_ranks = dist.get_world_size() if dist.is_initialized() else 1
+        self._waits = _Timer(clock)
+        self._sampling = _Timer(clock)
+        self.sample: SampledSquares | None = None
+        self.takes_small = True
+        self.spans_instances = False
+        self.bare_model = model
+        self._trained = [each for each in model.parameters() if each.requires_grad]
+        self._device = self._trained[0].device if self._trained else torch.device("cpu")
+        self._aside = Aside(self._device, blocks_host)
+        group = _group_for_gradients(self._aside.has_thread)
+        self._crossing = Crossing(group, sum_over_instances, wire_type)
+        self._summed: dict[int, dict[Tensor, Tensor]] = {}
+        self.model: nn.Module = model
+        if dist.is_initialized():
+            # Buckets must be equal on all replicas, also on one that joined just now: DDP
+            # rebuilds them after the first step unless it looks for unused parameters.
+            self.model = DistributedDataParallel(
+                model, find_unused_parameters=True, gradient_as_bucket_view=True
+            )
+            self.model.register_comm_hook(self, _reduce_bucket)
+
+    def close(self) -> None:
+        """Let go of the process group, also where the script keeps the wrapped model.
+
+        A gloo group that is still held when the interpreter ends aborts the process (measured:
+        8 of 10 exits of two ranks); one that nobody holds can be destroyed cleanly.
+        """
+        wrapper, self.model = self.model, self.bare_model
+        self._summed.clear()
+        self._aside.stop()
+        self._crossing.close()
+        if isinstance(wrapper, DistributedDataParallel):
+            for held in ("reducer", "logger", "process_group"):
+                setattr(wrapper, held, None)
+            gc.collect()
+
+    @property
+    def synchronises(self) -> bool:
+        """Whether the next forward and backward pass sums the gradients over all ranks."""
+        return bool(getattr(self.model, "require_backward_grad_sync", True))
+
+    @synchronises.setter
+    def synchronises(self, value: bool) -> None:
+        if isinstance(self.model, DistributedDataParallel):
+            self.model.require_backward_grad_sync = value
+
+    def used(self) -> list[float]:
+        """Return for each trained parameter 1 if a rank of this instance has used it, else 0."""
+        return [float(parameter.grad is not None) for parameter in self._trained]
+
+    def take_gradients_of_others(self, users: Sequence[float]) -> None:
+        """Give parameters that only other instances have used in this step their summed gradient.
+
+        DDP leaves the gradient of a parameter that no rank of its own instance has used away.
+        The optimizer would then move that parameter on the other instances only.
+
+        Args:
+            users: for each trained parameter, how many instances have used it; empty where no
+                other instance takes part.
+        """
+        for parameter, count in zip(self._trained, users, strict=False):
+            if parameter.grad is None and count > 0:
+                parameter.grad = self._summed_gradient(parameter)
+
+    def begin_sample(self, step: int, takes_small: bool) -> None:
+        """Take the squares of gradients in the step to come, number `step` of the job.
+
+        Those of this rank's own gradient are taken if `takes_small`.
+        """
+        self.sample, self.takes_small = SampledSquares(), takes_small
+        with self._sampling.timed(self._device):
+            self._squares.prepare(step)
+
+    def end_sample(self) -> SampledSquares | None:
+        """Return the squares of the step, which are final once its gradients are summed."""
+        sample, self.sample = self.sample, None
+        if sample is not None and sample.big is None:  # no other rank, so no hook
+            sample.big = self.square_of_gradients(self._trained)
+        return sample
+
+    def square_of_gradients(self, parameters: Iterable[nn.Parameter]) -> Tensor:
+        """Return |g|^2 of what is in `.grad` now, preconditioned; it stays on the device."""
+        present = (parameter for parameter in parameters if parameter.grad is not None)
+        gradients = ((parameter, cast(Tensor, parameter.grad)) for parameter in present)
+        with self._sampling.timed(self._device):
+            return self._squares.of(gradients, self._device)
+
+    def forget_factors(self) -> None:
+        """Compute what gradients are preconditioned by anew at the next sampled step."""
+        self._squares.forget()
+
+    def take_waited_seconds(self) -> float:
+        """Return how long gradients were being summed since the last call, by this device."""
+        return self._waits.take_seconds()
+
+    def take_sampling_seconds(self) -> float:
+        """Return how long this device has taken gradient squares since the last call."""
+        return self._sampling.take_seconds()
+
+    def take_route(
+        self, ranks_by_instance: Sequence[int], instance: int, has_rails: bool = False
+    ) -> None:
+        """Sum gradients over these instances from now on; see `routes.route`."""
+        self.spans_instances = len(ranks_by_instance) > 1
+        self._crossing.take_route(ranks_by_instance, instance, has_rails)
+
+    @property
+    def bucket_sizes(self) -> str:
+        """The sizes of the buckets in bytes, equal on all ranks; empty where nothing is summed."""
+        if not isinstance(self.model, DistributedDataParallel):
+            return ""
+        data = self.model._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+        return str(data.get("bucket_sizes", ""))
+
+    @property
+    def legs(self) -> tuple[Leg, ...]:
+        """The collectives that sum a bucket on this rank now."""
+        return self._crossing.legs
+
+    def begin_sum(self, bucket: GradBucket) -> torch.futures.Future[Any]:
+        """Begin to sum one bucket over all ranks, in place; its future is the bucket's buffer."""
+        buffer, parameters = bucket.buffer(), bucket.parameters()
+        if self.spans_instances:
+            self._note_gradients(bucket)
+        sample = self.sample
+        if sample is not None and self.takes_small:
+            sample.add_small(self._square(parameters, buffer))
+        if not self._crossing.legs:
+            if sample is not None:
+                sample.add_big(self._square(parameters, buffer))
+            return _done(buffer)
+        # What comes before the last bucket's sum may pass unnoticed, beside the backward pass.
+        ended = self._waits.begin(buffer.device) if bucket.is_last() else None
+
+        def sum_and_measure() -> None:
+            self._crossing.sum(buffer)
+            if sample is not None:
+                sample.add_big(self._square(parameters, buffer))
+            if ended is not None:
+                ended()
+
+        return self._aside.begin(buffer, sum_and_measure)
+
+    def _note_gradients(self, bucket: GradBucket) -> None:
+        """Remember where in the bucket's buffer each parameter's summed gradient is.
+
+        DDP makes its buffers once, so that this is done once a bucket.
+        """
+        known = self._summed.get(bucket.index())
+        begin = bucket.buffer().data_ptr()
+        if known is None or begin not in {view.data_ptr() for view in known.values()}:
+            parameters = bucket.parameters()
+            gradients = placed(bucket.buffer(), layout_of(parameters))
+            self._summed[bucket.index()] = dict(zip(parameters, gradients, strict=True))
+
+    def _summed_gradient(self, parameter: nn.Parameter) -> Tensor | None:
+        for gradients in self._summed.values():
+            if parameter in gradients:
+                return gradients[parameter].detach().clone()
+        return None  # the sum has failed before it came to this bucket
+
+    def _square(self, parameters: list[Tensor], buffer: Tensor) -> Tensor:
+        with self._sampling.timed(buffer.device):
+            return self._squares.of_bucket(parameters, buffer)
+
+
+class _Timer:
+    """Times what this rank does now and then: by the clock, or on a GPU by its own streams.
+
+    NCCL's collectives return once they are queued, and hold the stream up until they are done.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seconds: list[float] = []
+        self._spans: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+
+    def begin(self, device: torch.device) -> Callable[[], None]:
+        """Begin a span; return what ends it, on any thread and stream."""
+        if device.type == "cuda":
+            began = _event()
+            began.record(torch.cuda.current_stream(device))
+            return lambda: self._end_on_stream(began, device)
+        began_seconds = self._clock.monotonic()
+        return lambda: self._seconds.append(self._clock.monotonic() - began_seconds)
+
+    @contextmanager
+    def timed(self, device: torch.device) -> Iterator[None]:
+        end = self.begin(device)
+        yield
+        end()
+
+    def take_seconds(self) -> float:
+        """Return the sum since the last call, once what is under way on a GPU is done."""
+        seconds, self._seconds = sum(self._seconds), []
+        spans, self._spans = self._spans, []
+        for began, ended in spans:
+            ended.synchronize()
+            seconds += began.elapsed_time(ended) / 1e3
+        return seconds
+
+    def _end_on_stream(self, began: torch.cuda.Event, device: torch.device) -> None:
+        ended = _event()
+        ended.record(torch.cuda.current_stream(device))
+        self._spans.append((began, ended))
+
+
+def _group_for_gradients(has_thread: bool) -> dist.ProcessGroup | None:
+    """Return a group of this instance's ranks for gradients, or None where there is one rank.
+
+    One that a thread uses must not be DDP's own: ranks could take turns differently.
+    """
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return None
+    return dist.new_group() if has_thread else dist.group.WORLD
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def _done(buffer: Tensor) -> torch.futures.Future[Any]:
+    devices: list[int | str | torch.device] = [buffer.device]
+    future: torch.futures.Future[Any] = torch.futures.Future(
+        devices=devices if buffer.device.type != "cpu" else None
+    )
+    future.set_result(buffer)
+    return future
+
+
+def _reduce_bucket(reducer: Reducer, bucket: GradBucket) -> torch.futures.Future[Any]:
+    return reducer.begin_sum(bucket)
+
+
+# DDP compares a hook's annotations with types; under postponed evaluation they are strings.
+_reduce_bucket.__annotations__.clear()

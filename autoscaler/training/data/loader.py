@@ -1,0 +1,153 @@
+"""Examples of a dataset, micro-step by micro-step, in the order that the plan says."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
+
+from autoscaler.parent import end_with_parent
+from autoscaler.training.data.pieces import collated, packed, split
+from autoscaler.training.data.shards import ShardedDataset
+
+Indices = tuple[int, ...]
+Collate = Callable[[list[Any]], Any]
+# Yields without end what is expected after the indices that it is given.
+Expected = Callable[[Indices], Iterator[Indices]]
+WorkerInit = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderSettings:
+    """Arguments of `torch.utils.data.DataLoader` that a script may give, with its meanings."""
+
+    workers: int = 0
+    collate: Collate | None = None
+    pin_memory: bool = False
+    prefetch_factor: int | None = None
+    worker_init: WorkerInit | None = None
+
+
+class Loader:
+    """Fetches the examples that are asked for; with workers, those expected next in advance.
+
+    One DataLoader serves the whole session: its workers get lists of indices as they are planned.
+    Which examples come next is known until the membership or the batch changes. What workers
+    fetched ahead and is not asked for then is dropped; the workers live on.
+    """
+
+    def __init__(self, dataset: Dataset[Any], settings: LoaderSettings) -> None:
+        self._dataset = dataset
+        self._settings = settings
+        self._expected: Expected = lambda after: iter(())
+        by_piece = isinstance(dataset, ShardedDataset) and settings.workers > 1
+        self._pieces = settings.workers if by_piece else 1
+        self._requests = _Requests(self._pieces)
+        self._batches: Iterator[Any] | None = None
+
+    def expect(self, expected: Expected) -> None:
+        """Let workers fetch what `expected` yields after the indices that were asked for."""
+        self._expected = expected
+
+    def close(self) -> None:
+        """End the workers."""
+        batches, self._batches = self._batches, None
+        if self._settings.workers and batches is not None:
+            batches._shutdown_workers()  # type: ignore[attr-defined]
+
+    def fetch(self, indices: Indices) -> Any:
+        """Return the examples at `indices`, collated.
+
+        Raises:
+            Exception: what the dataset raised, also in a worker, with the worker's traceback.
+            RuntimeError: a worker was killed.
+        """
+        waiting = self._requests.waiting
+        if not waiting or waiting[0] != indices:
+            self._plan_anew(indices)
+        return self._next()
+
+    def _plan_anew(self, indices: Indices) -> None:
+        """Ask for `indices` and what follows them; drop what was asked for before."""
+        stale = len(self._requests.waiting)
+        self._requests.source = chain((indices,), self._expected(indices))
+        for _ in range(stale):
+            self._next()
+
+    def _next(self) -> Any:
+        if self._batches is None:
+            self._batches = iter(self._new_loader())
+        found, errors = [], []
+        for _ in range(self._pieces):
+            try:
+                found.append(next(self._batches))
+            except Exception as error:  # the next pieces belong to the same batch
+                errors.append(error)
+        self._requests.waiting.popleft()
+        if errors:
+            raise errors[0]
+        if self._pieces == 1:
+            return found[0]
+        settings = self._settings
+        return collated(found, settings.collate or default_collate, settings.pin_memory)
+
+    def _new_loader(self) -> DataLoader[Any]:
+        settings, is_whole = self._settings, self._pieces == 1
+        is_bound = threading.current_thread() is threading.main_thread()
+        return DataLoader(
+            self._dataset,
+            batch_sampler=self._requests,
+            collate_fn=settings.collate if is_whole else packed,
+            num_workers=settings.workers,
+            pin_memory=settings.pin_memory and is_whole,
+            prefetch_factor=settings.prefetch_factor,
+            worker_init_fn=_Init(settings.worker_init, is_bound),
+        )
+
+
+class _Requests(Sampler[list[int]]):
+    """Lists of indices for the DataLoader, which asks for one more with each that it gives.
+
+    Without workers it asks for them one by one. `waiting` are those that it has not given yet.
+    Those of shards are asked for in pieces, of which each worker gets one.
+    """
+
+    def __init__(self, pieces: int) -> None:
+        self.source: Iterator[Indices] = iter(())
+        self.waiting: deque[Indices] = deque()
+        self._pieces = pieces
+        self._unasked: deque[list[int]] = deque()
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return self
+
+    def __next__(self) -> list[int]:
+        if not self._unasked:
+            indices = next(self.source)
+            self.waiting.append(indices)
+            self._unasked.extend(split(indices, self._pieces))
+        return self._unasked.popleft()
+
+
+class _Init:
+    """What a worker does first. `is_bound`: Linux may end it with the thread that forked it."""
+
+    def __init__(self, init: WorkerInit | None, is_bound: bool) -> None:
+        self._init = init
+        self._is_bound = is_bound
+
+    def __call__(self, worker: int) -> None:
+        parent = multiprocessing.parent_process()
+        # A worker holds its parent's sockets: peers of a killed rank would wait for their end.
+        # One that a fork server has forked ends some seconds later, as DataLoader has it.
+        if self._is_bound and parent is not None and parent.pid == os.getppid():
+            end_with_parent(parent.pid)
+        if self._init is not None:
+            self._init(worker)

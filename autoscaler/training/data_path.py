@@ -1,0 +1,48 @@
+"""The data path of a session, made from what its script has given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autoscaler.domain.goodput import BatchBounds
+from autoscaler.training.arguments import Script, least_share, length_of
+from autoscaler.training.data.loader import Loader, LoaderSettings
+from autoscaler.training.data.orders import Chosen, Order, Sequential, Shuffled
+from autoscaler.training.data.sampler import ElasticSampler
+from autoscaler.training.data.shard_order import ShardOrder
+from autoscaler.training.data.shards import ShardedDataset
+
+
+def order_of(script: Script, first_keyed_pass: Callable[[], int] = lambda: 0) -> Order:
+    """Return the order of examples that a script has chosen; see `orders.Shuffled`.
+
+    Raises:
+        TypeError, ValueError: its own order gives no indices of the dataset.
+    """
+    if isinstance(script.dataset, ShardedDataset):
+        lengths, streams = script.dataset.lengths.tolist(), script.dataset.streams
+        return ShardOrder(lengths, streams, script.seed, script.shuffle)
+    examples = length_of(script.dataset)
+    if script.order is not None:
+        return Chosen(script.order, examples)
+    if not script.shuffle:
+        return Sequential(examples)
+    return Shuffled(examples, script.seed, first_keyed_pass)
+
+
+def sampler_of(script: Script, order: Order, bounds: BatchBounds) -> ElasticSampler:
+    """Return the sampler of a script's dataset in `order`."""
+    least_step = bounds.initial if script.drop_last else None
+    return ElasticSampler(order, least_share(script.model), least_step)
+
+
+def loader_of(script: Script) -> Loader:
+    """Return the loader of a script's dataset; its workers start with the first batch."""
+    settings = LoaderSettings(
+        script.num_workers,
+        script.collate_fn,
+        script.pin_memory,
+        script.prefetch_factor,
+        script.worker_init_fn,
+    )
+    return Loader(script.dataset, settings)

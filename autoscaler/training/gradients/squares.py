@@ -1,0 +1,119 @@
+"""Squared norms of gradients, for the noise scale: summed on the device, and not read there.
+
+To read a number of a GPU holds the host up until the GPU has computed it. In the backward pass
+that would leave the GPU without work, so sums stay on the device until a round ends.
+
+The factors of an adaptive optimizer are kept for many steps, in 16 bits: they change slowly, and
+their rounding errors (0.2 % each) cancel out over the elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from autoscaler.training.gradients.buckets import layout_of, placed
+from autoscaler.training.gradients.preconditioner import Preconditioner
+
+_KEPT_STEPS = 50
+# Adam's averages change by a share of what they are made of, which grows with each step.
+_KEPT_SHARE = 0.125
+_FACTOR_TYPE = torch.bfloat16
+
+
+@dataclass(slots=True)
+class SampledSquares:
+    """Squared gradient norms of one step: `small` of this rank's own gradient, `big` of the sum's.
+
+    They are 32-bit scalars on the device; None before the first gradient.
+    """
+
+    small: Tensor | None = None
+    big: Tensor | None = None
+
+    def add_small(self, square: Tensor) -> None:
+        """Count a part of this rank's own gradient."""
+        self.small = square if self.small is None else self.small + square
+
+    def add_big(self, square: Tensor) -> None:
+        """Count a part of the summed gradient."""
+        self.big = square if self.big is None else self.big + square
+
+
+class Squares:
+    """Computes squared norms of gradients that are preconditioned as their optimizer does."""
+
+    def __init__(self, preconditioner: Preconditioner) -> None:
+        self._preconditioner = preconditioner
+        self._flat: dict[tuple[int, ...], Tensor] = {}
+        self._factors: dict[Tensor, Tensor] = {}
+        self._computed_step: int | None = None
+
+    def forget(self) -> None:
+        """Compute the factors anew at the next sampled step.
+
+        All replicas do at a join, so that the joiner's are the same.
+        """
+        self._computed_step = None
+
+    def prepare(self, step: int) -> None:
+        """Compute the factors anew where they are too old for a sample of step `step`."""
+        computed = self._computed_step
+        if computed is not None:
+            kept_steps = max(1, min(_KEPT_STEPS, int(_KEPT_SHARE * computed)))
+            if computed <= step < computed + kept_steps:
+                return
+        self._computed_step = step
+        for parameter, factors in self._factors.items():
+            factors.copy_(self._preconditioner.factors(parameter))
+
+    def of_bucket(self, parameters: list[Tensor], buffer: Tensor) -> Tensor:
+        """Return the squared norm of the gradients of a bucket, which lie in its `buffer`."""
+        if self._preconditioner.is_adaptive:
+            return _square(buffer * self._flat_factors(parameters, buffer))
+        if all(self._preconditioner.counts(parameter) for parameter in parameters):
+            return _square(buffer)
+        views = zip(parameters, placed(buffer, layout_of(parameters)), strict=True)
+        return self.of(views, buffer.device)
+
+    def of(self, gradients: Iterable[tuple[Tensor, Tensor]], device: torch.device) -> Tensor:
+        """Return the squared norm of the gradients of parameters, as a scalar on `device`."""
+        squares = [
+            _square(self._preconditioned(parameter, gradient.detach())).to(device)
+            for parameter, gradient in gradients
+            if self._preconditioner.counts(parameter)
+        ]
+        return torch.stack(squares).sum() if squares else torch.zeros((), device=device)
+
+    def _preconditioned(self, parameter: Tensor, gradient: Tensor) -> Tensor:
+        if not self._preconditioner.is_adaptive:
+            return gradient
+        kept = self._factors.get(parameter)
+        return gradient * (self._preconditioner.factors(parameter) if kept is None else kept)
+
+    def _flat_factors(self, parameters: list[Tensor], buffer: Tensor) -> Tensor:
+        """Return the factors of a bucket's parameters, as their gradients lie in its buffer."""
+        key = tuple(id(parameter) for parameter in parameters)
+        flat = self._flat.get(key)
+        if flat is None:
+            flat = self._flat[key] = torch.zeros_like(buffer, dtype=_FACTOR_TYPE)
+            for parameter, view in zip(
+                parameters, placed(flat, layout_of(parameters)), strict=True
+            ):
+                view.copy_(self._preconditioner.factors(parameter))
+                self._factors[parameter] = view
+        return flat
+
+
+def _square(values: Tensor) -> Tensor:
+    if values.is_sparse:
+        values = values.coalesce().values()
+    if values.device.type == "cpu":  # where a dot product is faster than a norm, and more exact
+        kind = torch.float64 if values.dtype == torch.float64 else torch.float32
+        flat = values.reshape(-1).to(kind)
+        return torch.dot(flat, flat).to(torch.float32)
+    norm: Tensor = torch.linalg.vector_norm(values, dtype=torch.float32)
+    return norm.square()

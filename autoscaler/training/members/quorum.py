@@ -1,0 +1,316 @@
+"""The replicas of a job that train together now: the only file that knows torchft.
+
+torchft (PyTorch's fault-tolerance library) keeps a *quorum*: replica groups join and leave a
+running job, a joiner gets its state from a peer, the process group is rebuilt, a step in which a
+peer died is not committed. Four things are done differently from its examples, for reasons:
+
+* One rank of an instance, its leader, is the instance's only member. Instances with different
+  numbers of devices can then train together, which torchft's rank-to-rank groups can't.
+* The quorum is asked when somebody joins, leaves or is lost, rather than every step. A thread
+  reads on the lighthouse's page whose heartbeats it hears; a lost peer also shows itself in a sum
+  that fails. Whether a step is whole is decided here, without a request to torchft's server.
+* A joiner begins once all whose heartbeats the lighthouse hears are members.
+* While the lighthouse is away those who have a quorum go on with it, and until one that came back
+  must have heard all their heartbeats: it would give the first to ask a quorum of its own. A
+  joiner waits as long for one that has heard nobody yet. torchft's manager never recovers from a
+  failed request (its future is cached): it is rebuilt from memory.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torchft.manager
+from torch._C._distributed_c10d import Work
+from torchft import Manager
+from torchft.process_group import ProcessGroup, ReconfigureOptions, _rendezvous
+from torchft.work import _DummyWork
+
+from autoscaler.clock import Clock
+from autoscaler.training.collectives.ports import bound_store, use_interface_of
+from autoscaler.training.collectives.sums import Sums, SumSettings
+from autoscaler.training.collectives.world import Meeting, first_line
+from autoscaler.training.members.attendance import Attendance
+from autoscaler.training.members.lighthouse_watch import LighthouseWatch
+from autoscaler.training.members.peers import QuorumSettings
+from autoscaler.training.members.rounds import Membership
+from autoscaler.training.members.transport import PeerTransport
+
+_log = logging.getLogger(__name__)
+
+_QUORUM_TIMEOUT = timedelta(seconds=5)
+_CONNECT_SECONDS = 5.0
+_PATIENCE_SECONDS = 0.1
+# Peers that don't come to build the group within this have gone, or see another quorum.
+_GROUP_SECONDS = 5.0
+
+
+class Quorum:
+    """Our membership in the quorum of one job; see `Peers`."""
+
+    def __init__(
+        self,
+        settings: QuorumSettings,
+        clock: Clock,
+        load_state: Callable[[Any], None],
+        state: Callable[[], Any],
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._load_state = load_state
+        self._state = state
+        self._attendance = Attendance(clock)
+        self._lighthouse = LighthouseWatch(
+            settings.lighthouse, settings.heartbeat_timeout_seconds, self._attendance, clock
+        )
+        _open_ports_only_on(settings.bind_address)
+        self._store, self._store_port = bound_store(settings.bind_address)
+        self.sums = Sums(
+            SumSettings(
+                settings.form_gradients, _GROUP_SECONDS, settings.collective_timeout_seconds
+            ),
+            lambda: self._lighthouse.is_there and self._attendance.misses_member,
+            clock,
+        )
+        self._group = _MeetingPlace(settings.bind_address, self.sums.enter)
+        self._transport: PeerTransport | None = None
+        self._manager: Any = None
+        self._step = 0
+        self._members: tuple[str, ...] = ()
+        self._leaving = False
+        self._healed = False
+        self._own_id = ""
+        self._index = 0
+
+    @property
+    def is_lighthouse_there(self) -> bool:
+        """The lighthouse can be reached, and has heard of us all."""
+        return self._lighthouse.is_there
+
+    @property
+    def sees_change(self) -> bool:
+        """The lighthouse hears others than the members, or has been away and is back."""
+        is_news = self._lighthouse.was_away or self._attendance.differs
+        return self._lighthouse.is_there and is_news
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the instances that are members; torchft adds a random part to each."""
+        return tuple(member.partition(":")[0] for member in self._members)
+
+    def form(self, step: int) -> Membership:
+        """Agree on who takes part from step `step` on. Blocks; a joiner returns with the state
+        of its peers loaded.
+
+        While the lighthouse is away, members whose peers all answer keep the membership they
+        have.
+        """
+        before = self._members
+        self._step, self._healed = step, False
+        until_seconds = self._clock.monotonic() + self._settings.collective_timeout_seconds
+        while True:
+            has_group = before and self._members == before and not self.sums.has_failed
+            if not self._lighthouse.is_there and has_group:
+                return Membership(len(before), self._index, healed=False, changed=False)
+            may_ask = self._lighthouse.is_connected and (
+                before or self._lighthouse.knows_the_job()
+            )
+            if not may_ask:
+                self._clock.sleep(_PATIENCE_SECONDS)
+            elif self._request() and (before or self._has_all(until_seconds)):
+                return Membership(
+                    len(self._members), self._index, self._healed, self._members != before
+                )
+
+    def commit(self) -> bool:
+        """Whether this step's sums are whole. False: throw them away and `form` again."""
+        whole = self.sums.are_whole()
+        self._note(whole)
+        return whole
+
+    def expect_leave(self) -> None:
+        """A member leaves before the next `form`: that it is not heard any more is no loss."""
+        self._attendance.expect_leave()
+
+    def announce_leave(self) -> None:
+        """Stop our heartbeats, but go on taking part until `leave`.
+
+        Once they have been missed for the heartbeat timeout, the others form a quorum without
+        us at once; if we just left, they would wait for us for as long.
+        """
+        if not self._leaving and self._manager is not None:
+            self._manager._manager.shutdown()
+        self._leaving = True
+
+    def leave(self) -> None:
+        """Close all ports. The others go on without us."""
+        self._lighthouse.stop()
+        self._shut_down_manager()
+        self.sums.close()
+
+    def _request(self) -> bool:
+        """Ask for a quorum once; whether there is one now."""
+        try:
+            if self._manager is None:
+                self._manager = self._new_manager()
+            self._manager.load_state_dict({"step": self._step, "batches_committed": 0})
+            self._manager.start_quorum()
+            if self._manager.errored() is None and not self.sums.has_failed:
+                self._step = self._manager.current_step()
+                self._index = self._members.index(self._own_id)
+                self._attendance.form(self._members)
+                return True
+            self._note(whole=False)
+        except (RuntimeError, TimeoutError, OSError) as error:
+            _log.warning("no quorum yet: %s", first_line(error))
+            self._lighthouse.doubt()
+            self._shut_down_manager()
+        self._clock.sleep(_PATIENCE_SECONDS)
+        return False
+
+    def _has_all(self, until_seconds: float) -> bool:
+        """Whether the lighthouse hears nobody but the members, or time is up.
+
+        Joiners that are more than the members get a quorum of their own while those are in a
+        long step. They must not train in it: two trainings would have steps of equal numbers.
+        """
+        others = self._lighthouse.names() - set(self._members)
+        if not others or self._clock.monotonic() >= until_seconds:
+            return True
+        self._clock.sleep(_PATIENCE_SECONDS)
+        return False
+
+    def _note(self, whole: bool) -> None:
+        """Do for torchft's manager what its `should_commit` does, which asks a server each time.
+
+        A failure counts in the next request: the lighthouse then lets everybody rebuild.
+        """
+        if self._manager is None:
+            return
+        self._manager._commit_failures = 0 if whole else self._manager._commit_failures + 1
+        if self._transport is not None:
+            self._transport.disallow_checkpoint()
+
+    def _heal(self, state: Any) -> None:
+        self._load_state(state)
+        self._healed = True
+
+    def _new_manager(self) -> Any:
+        settings = self._settings
+        self._transport = PeerTransport(settings.bind_address, settings.peer_token)
+        manager = Manager(
+            pg=self._group,
+            load_state_dict=self._heal,
+            state_dict=self._state,
+            min_replica_size=1,
+            use_async_quorum=False,
+            timeout=timedelta(seconds=settings.collective_timeout_seconds),
+            quorum_timeout=_QUORUM_TIMEOUT,
+            connect_timeout=timedelta(seconds=_CONNECT_SECONDS),
+            rank=0,
+            world_size=1,
+            store_addr=settings.bind_address,
+            store_port=self._store_port,
+            lighthouse_addr=settings.lighthouse,
+            replica_id=settings.replica,
+            hostname=settings.bind_address,
+            heartbeat_interval=timedelta(seconds=settings.heartbeat_timeout_seconds / 6),
+            checkpoint_transport=self._transport,
+        )
+        self._own_id = self._store.get(torchft.manager.REPLICA_ID_KEY).decode()
+        manager._client = _ObservedClient(manager, self._on_quorum)
+        return manager
+
+    def _on_quorum(self, members: tuple[str, ...]) -> bool:
+        """Told of each quorum before torchft acts on it; whether the group must be rebuilt.
+
+        A lighthouse that was restarted counts quorums from 1 again, so that two different ones
+        may bear the same number. After it was away everybody rebuilds: the members may be those
+        that we had, and yet one of them have been alone for a moment.
+        """
+        is_new = members != self._members or self._lighthouse.was_away or self.sums.has_failed
+        self._members = members
+        self._lighthouse.was_away = False
+        return is_new
+
+    def _shut_down_manager(self) -> None:
+        manager, self._manager = self._manager, None
+        if manager is None:
+            return
+        try:
+            manager.shutdown(wait=False)
+        except RuntimeError as error:
+            _log.debug("shutting torchft's manager down: %s", first_line(error))
+
+
+class _ObservedClient:
+    """torchft's client for its own server, with each quorum shown to us first."""
+
+    def __init__(self, manager: Any, on_quorum: Callable[[tuple[str, ...]], bool]) -> None:
+        self._manager = manager
+        self._client = manager._client
+        self._on_quorum = on_quorum
+
+    def _quorum(self, **arguments: Any) -> Any:
+        result = self._client._quorum(**arguments)
+        if self._on_quorum(tuple(result.replica_ids)):
+            self._manager._quorum_id = -1
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+class _MeetingPlace(ProcessGroup):  # type: ignore[misc]
+    """What torchft's manager takes for its process group: it says where the members meet.
+
+    Each handle names a part of the store of its own: a lighthouse that was restarted counts
+    quorums from 1 again, and under the number of an earlier one lie addresses of long ago.
+    """
+
+    def __init__(self, bind_address: str, enter: Callable[[Meeting], None]) -> None:
+        super().__init__(0, 1)
+        self._bind_address = bind_address
+        self._enter = enter
+        self._rendezvous_store: Any = None
+        self._port = 0
+        self._handles = 0
+
+    def get_reconfigure_handle(self) -> str:
+        """Where the others find our store, if we are the first of the members."""
+        if self._rendezvous_store is None:
+            self._rendezvous_store, self._port = bound_store(self._bind_address)
+        self._handles += 1
+        return json.dumps(
+            {
+                "id": self._handle_id(),
+                "store": f"{self._bind_address}:{self._port}/{self._handles}",
+                "global_rank": self._global_rank,
+            }
+        )
+
+    def reconfigure(self, opts: ReconfigureOptions) -> Work:
+        """Enter the world of the quorum that the options describe."""
+        place = _rendezvous(opts, self._handle_id())
+        store, _, prefix = place.store_addr.partition("/")
+        self._enter(Meeting(store, prefix, place.rank, place.world_size))
+        entered: Work = _DummyWork(None)
+        return entered
+
+
+def _open_ports_only_on(address: str) -> None:
+    """Make gloo, NCCL and torchft's manager server listen on `address` alone."""
+    use_interface_of(address)
+    server = torchft.manager.ManagerServer
+    if getattr(server, "is_bound", False):
+        return
+
+    def bound_server(bind: str, **arguments: Any) -> Any:
+        return server(bind=f"{address}:{bind.rpartition(':')[2]}", **arguments)
+
+    bound_server.is_bound = True  # type: ignore[attr-defined]
+    torchft.manager.ManagerServer = bound_server

@@ -1,0 +1,161 @@
+"""The steps of a session, micro-step by micro-step: batches out, losses in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autoscaler.clock import Clock
+from autoscaler.training.arguments import Script
+from autoscaler.training.opening import Parts
+from autoscaler.training.plan import Plan, PlannedStep
+from autoscaler.training.steps.step import Step
+from autoscaler.training.steps.streams import Stream, Use, begin_stream
+from autoscaler.training.steps.weights import StepWeights
+
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """How far training has come: committed steps, and useful examples."""
+
+    step: int
+    examples: float
+
+
+class Steps:
+    """One rank's steps. `committed`: the last one was, on all ranks of the instance alike."""
+
+    def __init__(self, script: Script, parts: Parts, clock: Clock) -> None:
+        self._script = script
+        self._parts = parts
+        self._clock = clock
+        self._plan = Plan(parts.sampler, parts.state, parts.replica, script.logical_ranks)
+        self._step: PlannedStep | None = None
+        self._awaited: tuple[float, bool] | None = None
+        self._weights = StepWeights(1, 1.0)
+        self._losses: list[tuple[Tensor, float]] = []
+        self._began_seconds = 0.0
+        self._passed: tuple[_Place, _Place] | None = None
+        self.committed = False
+        parts.loader.expect(self._plan.expected)
+
+    @property
+    def own_weight(self) -> float:
+        """This rank's weight in the mean over the examples of the last step."""
+        return self._weights.own
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the batches of one step; `take` is called for each before the next is asked for.
+
+        Raises:
+            RuntimeError: it was not.
+        """
+        parts = self._parts
+        self._began_seconds = self._clock.monotonic()
+        self._step = step = self._plan.next_step()
+        self._weights = StepWeights(step.examples, parts.state.counters.weight_per_example)
+        self._losses = []
+        parts.stepper.begin(step.samples, alone=parts.replica.agreement.ranks == 1)
+        last = len(step.own.micro_steps) - 1
+        shares = zip(step.own.micro_steps, step.own.weights, strict=True)
+        for number, (indices, share) in enumerate(shares):
+            parts.reducer.synchronises = number == last
+            self._awaited, self._passed = (share, number == last), None
+            self._begin_stream(step.streams[number], Use.BATCH)
+            batch = parts.loader.fetch(indices)
+            self._begin_stream(step.streams[number], Use.PASSES)
+            yield batch
+            if self._awaited is not None:
+                raise RuntimeError("job.step(loss) must be called for every batch of batches()")
+
+    def take(self, loss: Tensor, weight: float | Tensor | None = None) -> Step:
+        """Learn from the batch that was given last; `loss` is its mean loss.
+
+        Raises:
+            RuntimeError: no batch was given since the last call.
+            ValueError: `weight` can't be used.
+            DivergedError: too many steps in a row had a gradient that was not finite.
+        """
+        if self._awaited is None or self._step is None:
+            raise RuntimeError("job.step(loss) goes with a batch of job.batches(), once each")
+        (share, is_last), self._awaited = self._awaited, None
+        factor = self._weights.add(share, weight)
+        self._parts.stepper.backward(loss, factor, is_last)
+        if factor > 0:
+            self._losses.append((loss.detach(), factor))
+        return self._end(self._step) if is_last else self._under_way(self._step)
+
+    def has_passed(self, steps: int | None, examples: float | None) -> bool:
+        """Return whether the last step has reached the next multiple of `steps` or `examples`.
+
+        Raises:
+            ValueError: not one of them is given, above 0.
+        """
+        given = [period for period in (steps, examples) if period is not None]
+        if len(given) != 1 or not given[0] > 0:
+            raise ValueError("job.every(): give either steps=... or examples=..., above 0")
+        if self._passed is None:
+            return False
+        before, after = (
+            place.step if examples is None else place.examples + _ROUNDING
+            for place in self._passed
+        )
+        return after // given[0] > before // given[0]
+
+    def _begin_stream(self, stream: Stream, use: Use) -> None:
+        script, step = self._script, self._parts.state.counters.step
+        begin_stream(script.seed, step, stream, use, script.logical_ranks is not None)
+
+    @property
+    def _place(self) -> _Place:
+        counters = self._parts.state.counters
+        return _Place(counters.step, counters.progress_examples)
+
+    def _end(self, step: PlannedStep) -> Step:
+        parts = self._parts
+        before = self._place
+        outcome = parts.stepper.end(step.examples, step.next_place, self._weights.unit)
+        self.committed = outcome.committed
+        self._passed = before, self._place
+        parts.replica.count_step(
+            outcome.committed, step.examples, len(step.own.micro_steps), self._began_seconds
+        )
+        return Step(
+            number=parts.state.counters.step,
+            is_last=True,
+            committed=outcome.committed,
+            skipped=outcome.skipped,
+            loss=_weighted_mean(self._losses),
+            gradient_norm=outcome.gradient_norm,
+            learning_rate=outcome.learning_rate,
+            batch_size=step.examples,
+            members=parts.replica.agreement.replicas,
+        )
+
+    def _under_way(self, step: PlannedStep) -> Step:
+        parts = self._parts
+        return Step(
+            number=parts.state.counters.step,
+            is_last=False,
+            committed=False,
+            skipped=False,
+            loss=None,
+            gradient_norm=None,
+            learning_rate=parts.stepper.learning_rate(step.examples),
+            batch_size=step.examples,
+            members=parts.replica.agreement.replicas,
+        )
+
+
+def _weighted_mean(values: list[tuple[Tensor, float]]) -> Tensor | None:
+    """Return the mean of scalars by their weights, without reading them; None if there is none."""
+    if len(values) < 2:
+        return values[0][0] if values else None
+    total = sum(weight for _, weight in values)
+    return torch.stack([value * (weight / total) for value, weight in values]).sum()

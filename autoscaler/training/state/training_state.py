@@ -1,0 +1,260 @@
+"""All that makes a replica interchangeable with another: what joiners get and checkpoints hold."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import torch
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+
+from autoscaler.domain.errors import DivergedError
+from autoscaler.training.collectives.instance import Instance
+from autoscaler.training.gradients.finite import non_finite_names
+from autoscaler.training.gradients.noise import NoiseTracker
+from autoscaler.training.gradients.sampling import SamplingBudget
+from autoscaler.training.state.buffers import SharedBuffers, written_buffers
+from autoscaler.training.state.checkpoint import Checkpoints
+from autoscaler.training.state.fingerprint import require_equal_shapes
+from autoscaler.training.state.own_state import OwnState
+from autoscaler.training.state.script_rates import (
+    rate_ratios,
+    scale_groups,
+    scaled_schedule,
+    script_rates,
+)
+
+
+class Scheduler(Protocol):
+    """What is needed of a learning-rate scheduler."""
+
+    def step(self) -> None:
+        """Advance by one step of the initial batch size."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Its state."""
+        ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the state of another."""
+        ...
+
+
+@dataclass(slots=True)
+class Counters:
+    """How far training has come.
+
+    `step` counts committed steps; `pass_index` and `position` are where the sampler stands;
+    `progress_examples` are useful examples; `batch_total` is the batch in force. The gradient
+    square and variance (of domain.NoiseScale) are the last that were clear, 0 before.
+    `skipped_steps` counts the steps among `step` that moved nothing, as their gradient was not
+    finite; `skipped_in_a_row` those since the last step that moved the model. Passes before
+    `first_keyed_pass` have the order of examples of earlier versions: see `orders.Shuffled`.
+    `weight_per_example` is that of the last step whose losses had weights of the script's.
+    """
+
+    step: int = 0
+    pass_index: int = 0
+    position: int = 0
+    progress_examples: float = 0.0
+    batch_total: int = 0
+    scheduler_steps: int = 0
+    gradient_square: float = 0.0
+    gradient_variance: float = 0.0
+    skipped_steps: int = 0
+    skipped_in_a_row: int = 0
+    first_keyed_pass: int = 0
+    weight_per_example: float = 1.0
+    noise: NoiseTracker = field(default_factory=NoiseTracker)
+    sampling: SamplingBudget = field(default_factory=SamplingBudget)
+
+
+class TrainingState:
+    """Model, optimizer, schedule and counters of one replica, as one tree of plain values."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        scheduler: Scheduler | None,
+        counters: Counters,
+        scaler: GradScaler | None = None,
+        own: OwnState | None = None,
+    ) -> None:
+        self._own = own or OwnState(None)
+        self._model = model
+        self._optimizer = optimizer
+        self._scheduler = scheduler
+        self._scaler = scaler
+        self._script_rates = script_rates(optimizer)
+        self.counters = counters
+        self.replica = "alone"
+        self.buffers = SharedBuffers(model)
+        # A buffer may hold infinity on purpose, as an attention mask does.
+        self._non_finite_from_the_start = non_finite_names(_weights(model))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The tree; its tensors are the live ones, not copies."""
+        return {
+            "model": self._model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "replica": self.replica,
+            **self._plain_values(),
+        }
+
+    def _plain_values(self) -> dict[str, Any]:
+        return {
+            "scheduler": self._scheduler.state_dict() if self._scheduler else None,
+            "scaler": self._scaler.state_dict() if self._scaler else None,
+            "counters": asdict(self.counters),
+            "own": self._own.state_dict(),
+            "script_rates": self._script_rates,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Become what `state` says.
+
+        Raises:
+            MismatchError: it is the state of another model.
+        """
+        replica = f"replica {state.get('replica', '?')}"
+        require_equal_shapes(self._model.state_dict(), state["model"], replica)
+        self._model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+        self._load_rest(state)
+
+    def _load_rest(self, state: Mapping[str, Any]) -> None:
+        schedule = state["scheduler"]
+        ratios = rate_ratios(state.get("script_rates", self._script_rates), self._script_rates)
+        if ratios is not None:
+            scale_groups(self._optimizer, ratios)
+            schedule = scaled_schedule(schedule, ratios)
+        if self._scheduler is not None and schedule is not None:
+            self._scheduler.load_state_dict(schedule)
+        if self._scaler is not None and state.get("scaler"):  # one that is disabled has no state
+            self._scaler.load_state_dict(state["scaler"])
+        self._own.load_state_dict(state.get("own", {}))
+        counters = dict(state["counters"])
+        noise = NoiseTracker(**counters.pop("noise"))
+        # An earlier version does not say; the pass that it began goes on in its order.
+        began = counters["pass_index"] + (counters["position"] > 0)
+        counters.setdefault("first_keyed_pass", began)
+        sampling = SamplingBudget(**counters.pop("sampling", {}))
+        self.counters = Counters(**counters, noise=noise, sampling=sampling)
+
+    @property
+    def synchronised_bytes(self) -> int:
+        """The size of what is summed over the ranks every step: gradients of what is trained.
+
+        Frozen parameters have none.
+        """
+        return sum(
+            parameter.numel() * parameter.element_size()
+            for parameter in self._model.parameters()
+            if parameter.requires_grad
+        )
+
+    def save(self, checkpoints: Checkpoints, at_once: bool) -> None:
+        """Write a checkpoint: in the background, or `at_once`.
+
+        Raises:
+            DivergedError: a weight is not finite. A checkpoint of it would displace a good one.
+        """
+        self._require_finite()
+        is_unused = not self._optimizer.state
+        model, optimizer = self._tensors()
+        if is_unused:
+            self._optimizer.state.clear()
+            optimizer["state"] = {}
+        rest = self._plain_values()
+        save = checkpoints.save_now if at_once else checkpoints.save
+        save(self.counters.step, {"model": model, "optimizer": optimizer}, rest)
+
+    def _require_finite(self) -> None:
+        broken = sorted(non_finite_names(_weights(self._model)) - self._non_finite_from_the_start)
+        if broken:
+            others = f" and {len(broken) - 1} more" if broken[1:] else ""
+            raise DivergedError(
+                f"{broken[0]}{others} is not finite at step {self.counters.step}, which is not "
+                "saved: lower the learning rate or check the data, then resume "
+                "from the newest checkpoint, if one was taken before, by "
+                "castor resume JOB --file FILE"
+            )
+
+    def restore(self, checkpoints: Checkpoints, path: Path) -> None:
+        """Become what the checkpoint at `path` says.
+
+        Raises:
+            CheckpointError: it does not go with this model.
+        """
+        self._optimizer.state.clear()
+        self._optimizer.zero_grad()
+        model, optimizer = self._tensors()
+        optimizer["state"] = _saved_of(optimizer["state"], checkpoints.keys(path))
+        tensors: dict[str, Any] = {"model": model, "optimizer": optimizer}
+        rest = checkpoints.load(path, tensors)
+        set_model_state_dict(self._model, tensors["model"])
+        set_optimizer_state_dict(
+            self._model,
+            self._optimizer,
+            tensors["optimizer"],
+            options=StateDictOptions(strict=False),
+        )
+        self._load_rest(rest)
+
+    def _tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Model and optimizer under the names of parameters.
+
+        An optimizer without any state or gradient makes a step of length zero for this, which
+        Adam counts.
+        """
+        model, optimizer = get_state_dict(self._model, self._optimizer)
+        return model, cast(dict[str, Any], optimizer)
+
+    def advance(self, useful_examples: float, place: tuple[int, int], initial: int) -> None:
+        """Count one committed step worth `useful_examples`, after which the sampler is at `place`.
+
+        The schedule advances by one for every `initial` useful examples: it is the user's own,
+        made for steps of the initial batch.
+        """
+        counters = self.counters
+        counters.step += 1
+        counters.progress_examples += useful_examples
+        counters.pass_index, counters.position = place
+        due = int(counters.progress_examples // initial)
+        for _ in range(due - counters.scheduler_steps if self._scheduler else 0):
+            assert self._scheduler is not None
+            self._scheduler.step()
+        counters.scheduler_steps = due
+
+    def broadcast_in_instance(self, instance: Instance) -> None:
+        """Give the leader's state to the other ranks of this instance."""
+        device = next(self._model.parameters()).device
+        state = instance.tree_from_leader(self.state_dict(), device)
+        if not instance.is_leader:
+            self.load_state_dict(state)
+
+
+def _weights(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters()
+    yield from written_buffers(model)
+
+
+def _saved_of(state: Mapping[str, Any], keys: frozenset[str]) -> dict[str, Any]:
+    """The entries of an optimizer's `state` that a checkpoint with these `keys` holds: those of
+    parameters that had had a gradient when it was written."""
+    branches = {key[:end] for key in keys for end, letter in enumerate(key) if letter == "."}
+    return {
+        name: values for name, values in state.items() if f"optimizer.state.{name}" in branches
+    }

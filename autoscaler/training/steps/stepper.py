@@ -1,0 +1,326 @@
+"""One step on one rank: backward passes, the sampled squares, the commit, the move."""
+
+from __future__ import annotations
+
+import logging
+import math
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
+
+from autoscaler.domain.errors import DivergedError
+from autoscaler.goodput.efficiency import gain
+from autoscaler.training.collectives.reducer import Reducer
+from autoscaler.training.gradients.finite import (
+    MOST_SKIPPED_IN_A_ROW,
+    divide_gradients,
+    gradient_norm,
+    has_finite_gradients,
+)
+from autoscaler.training.gradients.noise import GradientSquares
+from autoscaler.training.gradients.squares import SampledSquares
+from autoscaler.training.members.crew import Crew
+from autoscaler.training.state.buffers import BufferGuard
+from autoscaler.training.state.training_state import TrainingState
+from autoscaler.training.steps.learning_rate import (
+    LearningRateInputs,
+    LearningRateRule,
+    scaled_groups,
+)
+from autoscaler.training.steps.scaling import LossScaling
+from autoscaler.training.steps.weights import no_gradient
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StepSettings:
+    """What the script says about steps; `pass_examples` are those of one pass."""
+
+    initial_batch: int
+    pass_examples: int
+    learning_rate_rule: LearningRateRule
+    warmup_epochs: float = 0.0
+    max_gradient_norm: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What has become of a step.
+
+    `skipped`: it was committed and moved nothing. `gradient_norm` is the norm before clipping,
+    unread, None without clipping; `learning_rate` that of the first parameter group.
+    """
+
+    committed: bool
+    skipped: bool
+    gradient_norm: Tensor | None
+    learning_rate: float
+
+
+@dataclass(slots=True)
+class _SplitSample:
+    """The squared gradient of a part of a step, and that part's weight."""
+
+    square: Tensor
+    weight: float
+
+
+@dataclass(slots=True)
+class _Samples:
+    """Sums as in `GradientSquares` over steps of a round; squares are scalars on the device."""
+
+    count: int = 0
+    smalls: int = 0
+    small_square: Tensor = field(default_factory=lambda: torch.zeros(()))
+    small_inverse: float = 0.0
+    big_square: Tensor = field(default_factory=lambda: torch.zeros(()))
+    big_inverse: float = 0.0
+
+
+class Stepper:
+    """Makes steps with gradients that are summed over all ranks of the job.
+
+    `ends_round`: a replica has asked for the round to end with the last step.
+    """
+
+    def __init__(
+        self,
+        settings: StepSettings,
+        state: TrainingState,
+        crew: Crew,
+        reducer: Reducer,
+        optimizer: torch.optim.Optimizer,
+        scaler: GradScaler | None = None,
+    ) -> None:
+        self._settings = settings
+        self._state = state
+        self._crew = crew
+        self._reducer = reducer
+        self._optimizer = optimizer
+        self._parameters = [
+            parameter for group in optimizer.param_groups for parameter in group["params"]
+        ]
+        self._scaling = LossScaling(scaler, optimizer)
+        self._buffers = BufferGuard(reducer.bare_model)
+        self._alone = True
+        self._split: _SplitSample | None = None
+        self._samples = _Samples()
+        self._own_weight = 0.0
+        self._norm: Tensor | None = None
+        self.ends_round = False
+
+    def begin(self, samples: bool, alone: bool) -> None:
+        """Prepare for one step; `alone`: the job has no other rank to compare gradients with."""
+        self._alone = alone
+        self._split = None
+        self._own_weight = 0.0
+        self._norm = None
+        if samples:
+            self._reducer.begin_sample(self._state.counters.step, takes_small=not alone)
+        self._buffers.keep()
+
+    def backward(self, loss: torch.Tensor, weight: float, is_last: bool) -> None:
+        """The backward pass of one micro-step; `weight` is the factor of its mean loss.
+
+        The caller has set `Reducer.synchronises` to `is_last` before the forward pass.
+        """
+        self._own_weight += weight
+        bare_parameters = self._reducer.bare_model.parameters()
+        with nullcontext() if weight > 0 else no_gradient(bare_parameters):
+            self._scaling.scale(loss * weight).backward()  # type: ignore[no-untyped-call]
+        is_first_of_many = self._split is None and not is_last and weight > 0
+        if self._reducer.sample is not None and self._alone and is_first_of_many:
+            square = self._reducer.square_of_gradients(self._parameters)
+            self._split = _SplitSample(square, weight)
+
+    def end(
+        self, step_examples: int, place: tuple[int, int], weight_unit: float | None = None
+    ) -> Outcome:
+        """Commit the step and move the parameters, or throw its gradients away.
+
+        A committed step whose summed gradient is not finite moves nothing: it is skipped, on all
+        ranks of the job alike, and its examples count as taken. So is one whose weights are all 0.
+
+        Args:
+            step_examples: of all ranks.
+            place: pass and position at which the next step begins if this one is committed.
+            weight_unit: None if the weights of all ranks add up to 1. Otherwise they are the
+                script's, counted in this unit.
+
+        Raises:
+            DivergedError: `MOST_SKIPPED_IN_A_ROW` steps in a row were skipped.
+            RuntimeError: only some replicas' weights are the script's.
+        """
+        sample = self._reducer.end_sample()
+        own_weight = None if weight_unit is None else self._own_weight
+        verdict = self._crew.commit(self._reducer.used(), own_weight)
+        committed, self.ends_round = verdict.committed, verdict.ends_round
+        if committed:
+            self._reducer.take_gradients_of_others(verdict.users)
+        is_empty = verdict.weight <= 0
+        moved = committed and not is_empty and self._clip(verdict.weight)
+        learning_rate = self.learning_rate(step_examples)
+        if moved:
+            if sample is not None:
+                self._keep_sample(sample, step_examples, verdict.weight)
+            self._move(step_examples)
+        else:
+            self._buffers.restore()
+        self._scaling.update()
+        self._optimizer.zero_grad()
+        self._reducer.model.zero_grad()  # also what the optimizer does not move
+        if committed and weight_unit is not None and not is_empty:
+            weight_per_example = verdict.weight * weight_unit / step_examples
+            self._state.counters.weight_per_example = weight_per_example
+        if committed:
+            self._count(step_examples, place, is_finite=moved or is_empty)
+        return Outcome(committed, committed and not moved, self._norm, learning_rate)
+
+    def require_movement(self) -> None:
+        """Check that training has moved the model.
+
+        Raises:
+            DivergedError: every step was skipped, so there is nothing to complete.
+        """
+        counters = self._state.counters
+        if counters.step and counters.step == counters.skipped_steps:
+            raise DivergedError(
+                f"the gradient was not finite in any of {counters.step} steps: check the loss, "
+                "the data and the learning rate"
+            )
+
+    @property
+    def sampled_steps(self) -> int:
+        """How many steps have been sampled since `take_squares` was called last."""
+        return self._samples.count
+
+    def take_squares(self) -> GradientSquares:
+        """Return the squares sampled since the last call, summed over this instance's ranks.
+
+        This is where the host reads them; without samples nothing is read or sent.
+        """
+        samples, self._samples = self._samples, _Samples()
+        if samples.count == 0:
+            return GradientSquares()
+        small_square, big_square = torch.stack([samples.small_square, samples.big_square]).tolist()
+        smalls, small, inverse = self._crew.sum_in_instance(
+            [samples.smalls, small_square, samples.small_inverse]
+        )
+        return GradientSquares(
+            samples.count, smalls, small, inverse, big_square, samples.big_inverse
+        )
+
+    def learning_rate(self, step_examples: int | None = None) -> float:
+        """Return the first parameter group's learning rate in a step of so many examples.
+
+        By default those of the present batch.
+        """
+        batch_total = self._state.counters.batch_total
+        if step_examples is not None:
+            batch_total = self._ruled_batch(step_examples)
+        inputs = self._rule_inputs(batch_total)
+        factor = self._settings.learning_rate_rule(inputs)
+        return float(self._optimizer.param_groups[0]["lr"]) * factor
+
+    def _rule_inputs(self, batch_total: int) -> LearningRateInputs:
+        """Return what the learning-rate rule may know for a step of `batch_total` examples."""
+        counters, settings = self._state.counters, self._settings
+        return LearningRateInputs(
+            scale=batch_total / settings.initial_batch,
+            gain=self._gain(batch_total),
+            epochs=counters.progress_examples / settings.pass_examples,
+            warmup_epochs=settings.warmup_epochs,
+        )
+
+    def _keep_sample(self, sample: SampledSquares, step_examples: int, total: float) -> None:
+        """Count the squares of a step that moves the model; `total` is the sum of all weights.
+
+        By the weights of a script, a part of a step counts as many examples as its weight is
+        worth at the step's mean weight of an example.
+        """
+        own = self._split
+        if not self._alone and sample.small is not None and self._own_weight > 0:
+            own = _SplitSample(sample.small, self._own_weight)
+        if sample.big is None or (self._alone and own is None):
+            return
+        unscaled = (self._scaling.factor(sample.big.device) * total).square().reciprocal()
+        samples = self._samples
+        samples.count += 1
+        samples.big_square = samples.big_square + sample.big * unscaled
+        samples.big_inverse += 1 / step_examples
+        if own is not None:
+            part = own.weight / total
+            samples.smalls += 1
+            samples.small_square = samples.small_square + own.square * unscaled / part**2
+            samples.small_inverse += 1 / (part * step_examples)
+
+    def _clip(self, total: float) -> bool:
+        """Unscale the gradient, divide it by `total`, and clip it where the script wants that.
+
+        Returns:
+            Whether the gradient is finite.
+        """
+        self._scaling.unscale()
+        if total != 1:
+            divide_gradients(self._parameters, total)
+        most = self._settings.max_gradient_norm
+        if most is None:
+            return has_finite_gradients(self._parameters)
+        self._norm = gradient_norm(self._parameters)
+        if not math.isfinite(float(self._norm)):
+            return False
+        nn.utils.clip_grads_with_norm_(self._parameters, most, self._norm)
+        return True
+
+    def _move(self, step_examples: int) -> None:
+        inputs = self._rule_inputs(self._ruled_batch(step_examples))
+        with scaled_groups(self._optimizer, self._settings.learning_rate_rule, inputs):
+            self._optimizer.step()
+
+    def _count(self, step_examples: int, place: tuple[int, int], is_finite: bool) -> None:
+        """Count a committed step; `is_finite`: its gradient was."""
+        batch_total, initial = self._ruled_batch(step_examples), self._settings.initial_batch
+        useful_examples = step_examples * self._gain(batch_total) * initial / batch_total
+        self._state.advance(useful_examples, place, initial)
+        counters = self._state.counters
+        if is_finite:
+            counters.skipped_in_a_row = 0
+            return
+        counters.skipped_steps += 1
+        counters.skipped_in_a_row += 1
+        if self._crew.is_leader and _is_power_of_two(counters.skipped_steps):
+            _log.warning(
+                "step %d is skipped, its gradient is not finite (NaN or infinity); %d so far",
+                counters.step,
+                counters.skipped_steps,
+            )
+        if counters.skipped_in_a_row >= MOST_SKIPPED_IN_A_ROW:
+            raise DivergedError(
+                f"the gradient was not finite in {MOST_SKIPPED_IN_A_ROW} steps in a row, to step "
+                f"{counters.step}: lower the learning rate or check the data, then resume "
+                "from the newest checkpoint, if one was taken before, by "
+                "castor resume JOB --file FILE"
+            )
+
+    def _ruled_batch(self, step_examples: int) -> int:
+        """Return the batch that the learning-rate rule and the gain are applied to.
+
+        The end of a pass cuts a step short; below the initial batch there is no rule.
+        """
+        return max(step_examples, self._settings.initial_batch)
+
+    def _gain(self, batch_total: int) -> float:
+        """AdaScale's gain at a batch, from the noise scale that was agreed on."""
+        counters, initial = self._state.counters, self._settings.initial_batch
+        if batch_total <= initial or counters.gradient_square <= 0:
+            return 1.0
+        noise_examples = initial * counters.gradient_variance / counters.gradient_square
+        return float(gain(noise_examples, initial, batch_total))
+
+
+def _is_power_of_two(count: int) -> bool:
+    return count & (count - 1) == 0
