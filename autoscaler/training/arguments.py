@@ -7,12 +7,14 @@ import os
 from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Final
 
 import torch
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import UninitializedParameter
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from autoscaler.training.data.loader import Collate, WorkerInit
@@ -22,6 +24,8 @@ from autoscaler.training.state.training_state import Scheduler
 from autoscaler.training.steps.learning_rate import rule_named
 
 _ACROSS: Final = ("nccl", "gloo")
+_OF_SCHEDULERS: Final = ("step", "state_dict", "load_state_dict")
+_WHOLE_NUMBERS: Final = ("batch_size", "num_workers", "prefetch_factor", "logical_ranks", "seed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ def require_usable(script: Script) -> None:
     Raises:
         TypeError, ValueError: the first argument that can't be used, by name, with the way out.
     """
+    _require_kinds(script)
     _require_model(script.model, script.optimizer)
     devices = {parameter.device for parameter in script.model.parameters()}
     require_own_device(devices, os.environ.get("LOCAL_RANK"), torch.cuda.device_count())
@@ -102,6 +107,11 @@ def require_own_device(
         raise ValueError(
             f"model: its parameters lie on several devices ({names}); each rank trains on one: "
             "move all of them with model.to(device) before session"
+        )
+    if device.type == "meta":
+        raise ValueError(
+            "model: its parameters lie on the meta device, which holds no values: "
+            "call model.to_empty(device=...) and set its weights before session"
         )
     if device.type != "cuda" or local_rank is None or visible == 1:
         return
@@ -148,15 +158,42 @@ def length_of(dataset: Dataset[Any]) -> int:
     )
 
 
+def _require_kinds(script: Script) -> None:
+    if not isinstance(script.model, nn.Module):
+        raise TypeError(f"model: {type(script.model).__name__} is not a torch.nn.Module")
+    if not isinstance(script.optimizer, torch.optim.Optimizer):
+        raise TypeError(
+            f"optimizer: {type(script.optimizer).__name__} is not a torch.optim.Optimizer"
+        )
+    scheduler = script.scheduler
+    if scheduler is not None and not all(hasattr(scheduler, name) for name in _OF_SCHEDULERS):
+        raise TypeError(
+            f"scheduler: {type(scheduler).__name__} has not all of {', '.join(_OF_SCHEDULERS)}"
+        )
+    if getattr(scheduler, "optimizer", script.optimizer) is not script.optimizer:
+        raise ValueError("scheduler: it changes the rates of another optimizer than the one given")
+    if script.state is not None and not isinstance(script.state, MutableMapping):
+        raise TypeError(f"state: {type(script.state).__name__} is not a dict of names and values")
+    for name in _WHOLE_NUMBERS:
+        value = getattr(script, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+            raise TypeError(f"{name}={value!r} must be a whole number, of type int")
+
+
 def _require_model(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    if any(isinstance(parameter, UninitializedParameter) for parameter in model.parameters()):
+        raise ValueError(
+            "model: some of its parameters have no shape yet: call it on one batch before session"
+        )
     trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
     if not trained:
         raise ValueError("model: no parameter requires a gradient, so nothing can be trained")
-    strange = [
-        parameter
-        for parameter in _parameters_of(optimizer)
-        if parameter.requires_grad and id(parameter) not in trained
-    ]
+    moved = [parameter for parameter in _parameters_of(optimizer) if parameter.requires_grad]
+    if not moved:
+        raise ValueError(
+            "optimizer: none of its parameters requires a gradient, so it would move nothing"
+        )
+    strange = [parameter for parameter in moved if id(parameter) not in trained]
     if strange:
         raise ValueError(
             f"optimizer: {len(strange)} of its parameters are not the model's, so their gradients "

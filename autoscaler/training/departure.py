@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 
 from autoscaler.domain.errors import DivergedError
@@ -19,6 +20,24 @@ class Departure:
         self._schedule = schedule
         self._watch = watch
         self._has_departed = False
+        self._process = os.getpid()
+
+    @property
+    def is_forked(self) -> bool:
+        """This process was forked from the one that has opened the session."""
+        return os.getpid() != self._process
+
+    def require_own_process(self) -> None:
+        """Check that this process has opened the session.
+
+        Raises:
+            RuntimeError: it was forked from the one that has; connections to peers are not its own.
+        """
+        if self.is_forked:
+            raise RuntimeError(
+                f"job: process {os.getpid()} was forked from process {self._process}, which has "
+                "opened the session: train there alone, or fork before session"
+            )
 
     @property
     def has_last_word(self) -> bool:
@@ -29,6 +48,8 @@ class Departure:
     def finish(self, is_complete: bool, stop_reason: str | None = None) -> None:
         """Save the state, report whether training `is_complete`, and leave.
 
+        A forked process that comes to the end of the session does nothing.
+
         `stop_reason` is why the script has stopped it before.
 
         Only the deciding replica reports the end of the job, after it has saved the state. The
@@ -38,6 +59,8 @@ class Departure:
             CheckpointError: under Castor, the state can't be saved: the job is not complete.
             DivergedError: no step has moved the model, or a weight is not finite.
         """
+        if self.is_forked:
+            return
         parts = self._parts
         parts.loader.close()
         try:
@@ -80,7 +103,7 @@ class Departure:
         may not come. The exception is training that diverged: all ranks end at the same step, and
         the deciding one saves the last finite weights.
         """
-        if self._has_departed:
+        if self._has_departed or self.is_forked:
             return
         self._parts.loader.close()
         all_end_here = isinstance(error, DivergedError) and self._has_too_many_skipped
@@ -95,6 +118,8 @@ class Departure:
 
     def close_at_exit(self) -> None:
         """Send the last report where the interpreter ends before the session is left."""
+        if self.is_forked:
+            return
         self._report_last()
         if self._parts.channel is not None:
             self._parts.channel.close()

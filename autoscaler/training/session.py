@@ -242,10 +242,14 @@ class TrainingSession:
             What there is to log: see `Step`.
 
         Raises:
-            RuntimeError: no batch was given since the last call; or only some ranks give a weight.
-            ValueError: a GradScaler has scaled the loss; or the weight can't be used.
+            RuntimeError: no batch was given since the last call; the loss is not computed from
+                `job.model`; only some ranks give a weight; or this process is a forked one.
+            TypeError: the loss is no tensor.
+            ValueError: the loss is not one number with a gradient, or a GradScaler has scaled it;
+                or the weight can't be used.
             DivergedError: too many steps in a row had a gradient that was not finite.
         """
+        self.departure.require_own_process()
         self.scaled_losses.require_unscaled(loss)
         return self._steps.take(loss, weight)
 
@@ -312,6 +316,8 @@ class TrainingSession:
         return self._total is not None and self._is_past(self._total)
 
     def _plan(self, epochs: int) -> None:
+        if epochs < 1:
+            raise ValueError(f"epochs={epochs} must be at least 1")
         self._total = self._parts.total_examples or float(epochs * self._examples)
         if self._watch is not None:
             self._watch.on_epochs(epochs)

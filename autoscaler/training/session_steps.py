@@ -13,7 +13,7 @@ from autoscaler.clock import Clock
 from autoscaler.training.arguments import Script
 from autoscaler.training.opening import Parts
 from autoscaler.training.plan import Plan, PlannedStep
-from autoscaler.training.steps.step import Step
+from autoscaler.training.steps.step import Step, require_loss
 from autoscaler.training.steps.streams import Stream, Use, begin_stream
 from autoscaler.training.steps.weights import StepWeights
 
@@ -78,12 +78,14 @@ class Steps:
         """Learn from the batch that was given last; `loss` is its mean loss.
 
         Raises:
-            RuntimeError: no batch was given since the last call.
-            ValueError: `weight` can't be used.
+            RuntimeError: no batch was given since the last call; or the loss is not computed from
+                `job.model`.
+            TypeError, ValueError: `loss` or `weight` can't be used.
             DivergedError: too many steps in a row had a gradient that was not finite.
         """
         if self._awaited is None or self._step is None:
             raise RuntimeError("job.step(loss) goes with a batch of job.batches(), once each")
+        require_loss(loss)
         (share, is_last), self._awaited = self._awaited, None
         factor = self._weights.add(share, weight)
         self._parts.stepper.backward(loss, factor, is_last)

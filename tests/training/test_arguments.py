@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -52,6 +53,83 @@ def _refused(
 def test_numbers_out_of_range_are_refused(match: str, arguments: dict[str, Any]) -> None:
     model = nn.Linear(4, 1)
     _refused(ValueError, match, torch.optim.SGD(model.parameters(), lr=0.1), model, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("match", "arguments"),
+    [
+        ("model: function is not a torch.nn.Module", {"model": lambda inputs: inputs}),
+        ("optimizer: str is not a torch.optim.Optimizer", {"optimizer": "Adam"}),
+        ("scheduler: int has not all of step, state_dict", {"scheduler": 3}),
+        ("state: tuple is not a dict", {"state": ()}),
+        ("batch_size='16' must be a whole number", {"batch_size": "16"}),
+        ("batch_size=16.5 must be a whole number", {"batch_size": 16.5}),
+        ("seed=1.5 must be a whole number", {"seed": 1.5}),
+        ("logical_ranks=True must be a whole number", {"logical_ranks": True}),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(match: str, arguments: dict[str, Any]) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    _refused(TypeError, match, **{"model": model, "optimizer": optimizer, **arguments})
+
+
+def test_a_scheduler_of_another_optimizer_is_refused() -> None:
+    model = nn.Linear(4, 1)
+    optimizer, other = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
+    scheduler = torch.optim.lr_scheduler.StepLR(other, 3)
+    _refused(ValueError, "scheduler: .* another optimizer", optimizer, model, scheduler=scheduler)
+
+
+def test_an_optimizer_that_moves_nothing_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    _refused(ValueError, "optimizer: none of its parameters requires", optimizer, model)
+
+
+def test_parameters_without_shapes_or_values_are_refused() -> None:
+    lazy, empty = nn.LazyLinear(1), nn.Linear(4, 1, device="meta")
+    optimizer = torch.optim.SGD(lazy.parameters(), lr=0.1)
+    _refused(ValueError, "model: some of its parameters have no shape yet", optimizer, lazy)
+    optimizer = torch.optim.SGD(empty.parameters(), lr=0.1)
+    _refused(ValueError, "model: its parameters lie on the meta device", optimizer, empty)
+
+
+@pytest.mark.parametrize("epochs", [0, -1])
+def test_no_epochs_are_refused(epochs: int) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with session(model, optimizer, _data(), batch_size=16) as job:
+        with pytest.raises(ValueError, match=f"epochs={epochs} must be at least 1"):
+            next(iter(job.batches(epochs=epochs)))
+        with pytest.raises(ValueError, match=f"epochs={epochs} must be at least 1"):
+            next(iter(job.epochs(epochs)))
+
+
+@pytest.mark.parametrize(
+    ("error", "match", "loss_of"),
+    [
+        (TypeError, "the loss is of type float", lambda outputs: outputs.mean().item()),
+        (ValueError, "the loss has shape 16x1: .* loss.mean()", lambda outputs: outputs),
+        (ValueError, "the loss has no gradient", lambda outputs: outputs.mean().detach()),
+        (
+            RuntimeError,
+            "not computed from job.model",
+            lambda _: torch.ones((), requires_grad=True),
+        ),
+    ],
+)
+def test_losses_that_can_not_be_learnt_from_are_refused(
+    error: type[Exception], match: str, loss_of: Callable[[torch.Tensor], Any]
+) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with (
+        pytest.raises(error, match=match),
+        session(model, optimizer, _data(), batch_size=16) as job,
+    ):
+        for inputs, _ in job.batches(epochs=1):
+            job.step(loss_of(job.model(inputs)))
 
 
 def test_a_model_without_parameters_is_refused() -> None:

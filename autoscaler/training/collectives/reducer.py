@@ -52,6 +52,7 @@ class Reducer:
         self.sample: SampledSquares | None = None
         self.takes_small = True
         self.spans_instances = False
+        self._has_begun_last = False
         self.bare_model = model
         self._trained = [each for each in model.parameters() if each.requires_grad]
         self._device = self._trained[0].device if self._trained else torch.device("cpu")
@@ -92,6 +93,21 @@ class Reducer:
     def synchronises(self, value: bool) -> None:
         if isinstance(self.model, DistributedDataParallel):
             self.model.require_backward_grad_sync = value
+
+    def require_synchronised(self) -> None:
+        """Check that the backward passes of a step have made gradients and summed them.
+
+        Raises:
+            RuntimeError: they have not: the loss does not come from `model`.
+        """
+        has_summed, self._has_begun_last = self._has_begun_last, False
+        if not isinstance(self.model, DistributedDataParallel):
+            has_summed = any(parameter.grad is not None for parameter in self._trained)
+        if not has_summed:
+            raise RuntimeError(
+                "job.step(loss): the loss is not computed from job.model, so no gradient of it is "
+                "summed over the ranks: call job.model(...) in training, not the plain model"
+            )
 
     def used(self) -> list[float]:
         """Return for each trained parameter 1 if a rank of this instance has used it, else 0."""
@@ -169,6 +185,7 @@ class Reducer:
     def begin_sum(self, bucket: GradBucket) -> torch.futures.Future[Any]:
         """Begin to sum one bucket over all ranks, in place; its future is the bucket's buffer."""
         buffer, parameters = bucket.buffer(), bucket.parameters()
+        self._has_begun_last = self._has_begun_last or bucket.is_last()
         if self.spans_instances:
             self._note_gradients(bucket)
         sample = self.sample

@@ -38,3 +38,27 @@ class Step:
     learning_rate: float
     batch_size: int
     members: int
+
+
+def require_loss(loss: object) -> None:
+    """Check that `loss` is one number with a gradient.
+
+    Raises:
+        TypeError, ValueError: it is not; the message says what to pass.
+    """
+    if not isinstance(loss, Tensor):
+        raise TypeError(
+            f"job.step(loss): the loss is of type {type(loss).__name__}: pass the tensor itself, "
+            "not float(loss) or loss.item()"
+        )
+    if loss.numel() != 1:
+        shape = "x".join(str(size) for size in loss.shape)
+        raise ValueError(
+            f"job.step(loss): the loss has shape {shape}: pass one number, the mean over the "
+            "batch, such as loss.mean()"
+        )
+    if not loss.requires_grad:
+        raise ValueError(
+            "job.step(loss): the loss has no gradient: compute it from job.model(...), without "
+            "detach() and outside torch.no_grad()"
+        )
