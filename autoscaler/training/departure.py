@@ -31,7 +31,7 @@ class Departure:
         """Check that this process has opened the session.
 
         Raises:
-            RuntimeError: it was forked from the one that has; connections to peers are not its own.
+            RuntimeError: it was forked from the one that has.
         """
         if self.is_forked:
             raise RuntimeError(

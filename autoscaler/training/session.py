@@ -277,7 +277,7 @@ class TrainingSession:
 
         It is true on all ranks after the same step, for what they do together, such as an
         evaluation. All ranks must ask, right after `step`. After a true answer the ranks wait for
-        each other for up to an hour, and what they do does not count as time of steps.
+        each other while they are alive, and what they do does not count as time of steps.
 
         Args:
             steps: committed steps of the job.
@@ -361,8 +361,8 @@ class TrainingSession:
             parts.replica.share_buffers()
         if parts.reporter is not None:
             parts.reporter.report()
-        if ends_epoch and self._watch is not None:
-            self._owed = agreement
+        if ends_epoch:
+            self._owe(agreement)
         else:
             self._carry_out(agreement)
         if parts.channel is not None:
@@ -378,6 +378,17 @@ class TrainingSession:
         saves = self._parts.replica.decides and self._schedule.is_due
         replica = self._parts.replica
         return leaves or saves or replica.stop.is_asked or replica.is_round_overdue
+
+    def _owe(self, agreement: Agreement) -> None:
+        """Carry out after the code that follows the epoch what was agreed on for its end.
+
+        What that code changes, such as a best metric, is then in the checkpoint. Where all
+        replicas leave, the state is saved before it, too, in case that there is no time left.
+        """
+        self._owed = agreement
+        leaves = agreement.everyone_leaves and self._parts.replica.decides
+        if leaves and self._watch is None:
+            self._schedule.save(at_once=False)
 
     def _carry_out(self, agreement: Agreement) -> None:
         """Save or leave, as was agreed on for the end of a round."""

@@ -4,21 +4,24 @@ import errno
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from autoscaler.clock import SystemClock, VirtualClock
+from autoscaler.domain.checkpoint import name_of
 from autoscaler.domain.errors import CheckpointError
 from autoscaler.training.state import checkpoint
 from autoscaler.training.state.checkpoint import Checkpoints
+from autoscaler.training.state.own_state import OwnState
 from autoscaler.training.state.training_state import Counters, TrainingState
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
 
-def _state(seed: int = 0, width: int = 3) -> TrainingState:
+def _state(seed: int = 0, width: int = 3, own: dict[str, Any] | None = None) -> TrainingState:
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width))
     optimizer = torch.optim.AdamW(model.parameters())
@@ -26,7 +29,8 @@ def _state(seed: int = 0, width: int = 3) -> TrainingState:
     for _ in range(3):
         model(torch.randn(8, 4)).square().sum().backward()
         optimizer.step()
-    return TrainingState(model, optimizer, scheduler, Counters(step=3, batch_total=8))
+    counters = Counters(step=3, batch_total=8)
+    return TrainingState(model, optimizer, scheduler, counters, own=OwnState(own))
 
 
 def _checkpoints(directory: Path) -> Checkpoints:
@@ -285,3 +289,21 @@ def test_only_what_was_abandoned_long_ago_is_removed(tmp_path: Path) -> None:
     os.utime(tmp_path / names[1], (two_days_seconds, two_days_seconds))
     Checkpoints(tmp_path, 2, VirtualClock(two_days_seconds + 60)).remove_abandoned()
     assert {path.name for path in tmp_path.iterdir()} == set(names[1:])
+
+
+def test_own_state_that_has_changed_since_is_saved_at_the_same_step(tmp_path: Path) -> None:
+    own = {"best": 0.1}
+    state, checkpoints = _state(own=own), _checkpoints(tmp_path)
+    _save(state, checkpoints, 3)
+    written = (tmp_path / name_of(3)).stat().st_ino
+    _save(state, checkpoints, 3)
+    assert (tmp_path / name_of(3)).stat().st_ino == written, "nothing has changed"
+    own["best"] = 0.9
+    _save(state, checkpoints, 3)
+    assert [path.name for path in tmp_path.iterdir()] == [name_of(3)]
+    later = _checkpoints(tmp_path)
+    found = later.newest()
+    assert found is not None
+    restored = {"best": 0.0}
+    _state(own=restored).restore(later, found)
+    assert restored == {"best": 0.9}

@@ -126,6 +126,18 @@ def test_a_step_that_another_instance_has_written_otherwise_is_fetched(
     assert manifest == (second.disk / name_of(7) / "manifest.json").read_bytes()
 
 
+def test_a_step_that_is_saved_again_with_other_values_is_replaced(
+    first: Instance, second: Instance, bucket: Bucket
+) -> None:
+    first.save(6)
+    first.save(7)
+    first.state.counters.progress_examples += 1.0
+    first.save(7)
+    assert manifests(bucket) == [name_of(6), name_of(7)]
+    assert second.restored() == 7
+    assert second.state.counters.progress_examples == first.state.counters.progress_examples
+
+
 def test_while_storage_is_away_nothing_counts_and_then_it_does(
     first: Instance, second: Instance, bucket: Bucket
 ) -> None:

@@ -12,9 +12,12 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import TensorDataset
 
-from autoscaler.training.session import session
+from autoscaler.domain.checkpoint import name_of
+from autoscaler.training.opening import Parts
+from autoscaler.training.session import TrainingSession, session
 from autoscaler.training.state.own_state import OwnState
 from autoscaler.training.state.training_state import Counters, TrainingState
+from tests.training.alone import opened, script
 
 
 def train(directory: Path, state: dict[str, Any], model: nn.Module, epochs: int) -> float:
@@ -81,3 +84,54 @@ def test_what_no_checkpoint_can_hold_is_refused_by_name(value: Any, complaint: s
     values["x"] = value
     with pytest.raises(TypeError, match=complaint):
         state.state_dict()
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_checkpoint_at_an_epochs_end_has_the_metric_of_the_epoch(tmp_path: Path) -> None:
+    own = {"evaluated": 0}
+    job, parts = _saving_always(tmp_path, own)
+    assert parts.checkpoints is not None
+    for epoch in job.epochs(3):
+        for number, (inputs, targets) in enumerate(job.batches()):
+            if epoch and number == 0:
+                parts.checkpoints.wait()
+                newest = parts.checkpoints.newest()
+                assert newest is not None and newest.name == name_of(4 * epoch)
+                rest = torch.load(newest / "rest.pt", weights_only=True)
+                assert rest["own"] == {"evaluated": epoch}
+            job.step((job.model(inputs) - targets).square().mean())
+            parts.checkpoints.wait()
+        own["evaluated"] += 1
+    job.finish()
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_who_leaves_at_an_epochs_end_saves_before_and_after_its_code(tmp_path: Path) -> None:
+    own = {"evaluated": 0}
+    job, parts = _saving_always(tmp_path, own, batch_size=64)
+    assert parts.checkpoints is not None
+    parts.replica.wants_checkpoint, parts.replica.leaves = False, True
+    saved = []
+    with pytest.raises(SystemExit):
+        for _ in job.epochs(3):
+            for inputs, targets in job.batches():
+                job.step((job.model(inputs) - targets).square().mean())
+            parts.checkpoints.wait()
+            saved += [path.name for path in tmp_path.iterdir()]
+            own["evaluated"] += 1
+    assert saved == [name_of(1)]
+    (path,) = tmp_path.iterdir()
+    assert torch.load(path / "rest.pt", weights_only=True)["own"] == {"evaluated": 1}
+
+
+def _saving_always(
+    directory: Path, own: dict[str, Any], **changes: Any
+) -> tuple[TrainingSession, Parts]:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    data = TensorDataset(torch.randn(64, 4), torch.randn(64, 1))
+    settings = {"state": own, "checkpoint_directory": str(directory), **changes}
+    job, parts = opened(script(model, optimizer, data, **settings))
+    parts.checkpoint_interval_seconds = 0.0
+    parts.replica.wants_checkpoint = True
+    return job, parts

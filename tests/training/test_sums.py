@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from autoscaler.clock import SystemClock
 from autoscaler.training.collectives import gradient_groups as gradients
 from autoscaler.training.collectives.gradient_groups import HostGradients, HostWork
 from autoscaler.training.collectives.sums import Sums
@@ -159,3 +160,28 @@ def _copying(store: Any, index: int, count: int, control: Any) -> _Copying:
 
 def _refusing(store: Any, index: int, count: int, control: Any) -> _Refusing:
     return _Refusing(control, timedelta(seconds=TIMEOUT_SECONDS))
+
+
+class _Hours(SystemClock):
+    """A clock on which a second lasts more than an hour."""
+
+    def monotonic(self) -> float:
+        return super().monotonic() * 5000.0
+
+
+def test_a_member_that_evaluates_is_awaited_for_hours_while_it_is_heard() -> None:
+    members = Members(2, clock=_Hours())
+    members.meet()
+    others = threading.Thread(target=members.sums[0].gather)
+    others.start()
+    time.sleep(1.5)
+    assert others.is_alive() and not members.sums[0].has_failed
+    members.sums[1].gather()
+    others.join(5)
+    assert not others.is_alive() and not members.sums[0].has_failed
+    evicted = threading.Thread(target=members.sums[0].gather)
+    evicted.start()
+    members.lost.add(1)
+    evicted.join(5)
+    assert not evicted.is_alive() and members.sums[0].has_failed
+    members.close()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from autoscaler.clock import SystemClock
+from autoscaler.clock import Clock, SystemClock
 from autoscaler.training.collectives.gradient_groups import FormGradients, gradients_of
 from autoscaler.training.collectives.ports import bound_store
 from autoscaler.training.collectives.sums import Sums, SumSettings
@@ -33,13 +33,15 @@ class Members:
     `lost` are the places of those whom the lighthouse misses.
     """
 
-    def __init__(self, members: int, form_gradients: FormGradients = GLOO) -> None:
+    def __init__(
+        self, members: int, form_gradients: FormGradients = GLOO, clock: Clock | None = None
+    ) -> None:
         self._store, self._port = bound_store("127.0.0.1")
         self._meetings = count()
         self.lost: set[int] = set()
         settings = SumSettings(form_gradients, 10.0, TIMEOUT_SECONDS)
         self.sums = [
-            Sums(settings, lambda: bool(self.lost), SystemClock()) for _ in range(members)
+            Sums(settings, lambda: bool(self.lost), clock or SystemClock()) for _ in range(members)
         ]
 
     def meet(self) -> None:

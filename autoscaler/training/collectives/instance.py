@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from datetime import timedelta
 from typing import Any, Final, cast
 
 import torch
@@ -19,6 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from autoscaler.training.collectives.nccl import keep_process_at_nccl_errors
 
 _CPU: Final = torch.device("cpu")
+_EVALUATION: Final = timedelta(days=365)
 _BACKENDS: Final = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
@@ -145,7 +147,16 @@ def join_instance(device: torch.device, under_castor: bool) -> Instance:
         dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
     if not dist.is_initialized():
         return Instance()
+    _wait_for_evaluations(dist.group.WORLD)
     return Instance(dist.group.WORLD, owns_group=True)
+
+
+def _wait_for_evaluations(group: Any) -> None:
+    """Let CPU tensors of `group` wait for a rank that evaluates, however long that takes.
+
+    A rank that is lost closes its connections, and all others notice.
+    """
+    group._get_backend(_CPU)._set_default_timeout(_EVALUATION)
 
 
 def _control_beside(group: Any) -> dist.ProcessGroup:

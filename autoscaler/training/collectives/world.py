@@ -31,8 +31,8 @@ _SLICE: Final = timedelta(seconds=0.1)
 _PATIENCE_SECONDS: Final = 0.5
 _STORE_TIMEOUT: Final = timedelta(seconds=5)
 _REACH_SECONDS: Final = 0.5
-# For how long one member may evaluate while the others wait.
-_GATHERING: Final = timedelta(hours=1)
+# A member that evaluates is awaited while it is alive; the log says how long, at such intervals.
+_GATHERING_LOG_SECONDS: Final = 600.0
 _ENDLESS: Final = timedelta(days=365)
 
 
@@ -133,7 +133,7 @@ class World:
     def gather(self) -> None:
         """Wait until all members have called this as often as we have; on a failure see `error`.
 
-        A member may take long while the lighthouse hears it: no sum is under way meanwhile.
+        A member may take as long as it needs while the lighthouse hears it.
         """
         if self.error is not None:
             return
@@ -143,8 +143,13 @@ class World:
         gathered = threading.Event()
         threading.Thread(target=self._gather, args=(signs, gathered), daemon=True).start()
         try:
+            log_seconds = _GATHERING_LOG_SECONDS
             while not gathered.wait(_SLICE.total_seconds()) and self.error is None:
-                self._require_answers(self._clock.monotonic() - began_seconds, _GATHERING)
+                waited_seconds = self._clock.monotonic() - began_seconds
+                self._require_answers(waited_seconds, _ENDLESS)
+                if waited_seconds >= log_seconds:
+                    log_seconds += _GATHERING_LOG_SECONDS
+                    _log.warning("%.0f s of waiting for a member's evaluation", waited_seconds)
         except RuntimeError as error:
             self.fail(error)
 

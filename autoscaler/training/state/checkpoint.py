@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import logging
 import os
@@ -97,9 +98,13 @@ class Checkpoints:
         self._writer.start()
 
     def save_now(self, step: int, tensors: Mapping[str, Any], rest: Mapping[str, Any]) -> None:
-        """Write the state and return when it is published, or has failed: see `status`."""
+        """Write the state and return when it is published, or has failed: see `status`.
+
+        A checkpoint of this step with the same `rest` stays; one with another `rest` is replaced.
+        """
         self.wait()
-        if self._status.step != step:
+        is_saved = self._status.step == step
+        if not is_saved or _saved_digest(self._path(step)) != _digest_of(_packed(rest)):
             self._write(step, dict(tensors), dict(rest))
 
     def wait(self) -> None:
@@ -138,7 +143,8 @@ class Checkpoints:
         path = self._path(step)
         try:
             if self._depot is not None:
-                return path if self._fetch(self._depot, path) is None else None
+                manifest = self._depot.manifest(path.name)
+                return path if self._fetch(self._depot, path, manifest) is None else None
             return path if path.is_dir() and _fault_in(path) is None else None
         except (OSError, ProviderError) as error:
             _log.warning("%s can't be read: %s", path, error)
@@ -180,11 +186,12 @@ class Checkpoints:
             names = depot.names()
             for name in names:
                 path = self._directory / name
-                fault = self._fetch(depot, path)
+                manifest = depot.manifest(name)
+                fault = self._fetch(depot, path, manifest)
                 if fault is None:
                     return path
-                if depot.manifest(name) is None:
-                    return self._newest_fetched(depot)  # pruned meanwhile: there are newer ones
+                if manifest is None or depot.manifest(name) != manifest:
+                    return self._newest_fetched(depot)  # pruned or replaced meanwhile
                 _log.error("%s/%s is corrupt (%s): set aside", depot.place, name, fault)
                 depot.set_aside(name)
         except (OSError, ProviderError) as error:
@@ -199,15 +206,16 @@ class Checkpoints:
             )
         return None
 
-    def _fetch(self, depot: Depot, path: Path) -> str | None:
+    def _fetch(self, depot: Depot, path: Path, manifest: bytes | None) -> str | None:
         """Let `path` be as the depot has it; returns what is wrong with it there, or None.
+
+        `manifest` is what the depot has.
 
         Raises:
             CheckpointError: it is of a newer format.
             OSError: there is no room for it.
             ProviderError: the depot can't be read.
         """
-        manifest = depot.manifest(path.name)
         if manifest is None:
             return "it is not there"
         if path.is_dir() and _read(path / MANIFEST) == manifest and _fault_in(path) is None:
@@ -249,13 +257,16 @@ class Checkpoints:
         started_seconds = self._clock.monotonic()
         final = self._path(step)
         partial = self._partial(final)
+        replaced = partial.with_name(f".{final.name}.{os.getpid()}.replaced.partial")
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            if not final.exists():  # it does where only the depot did not take it
+            packed = _packed(rest)
+            if _saved_digest(final) != _digest_of(packed):
                 write_tensors(tensors, checkpoint_id=partial, no_dist=True)
-                torch.save(rest, partial / _REST)
+                (partial / _REST).write_bytes(packed)
                 _seal(partial, step)
-                _publish(partial, final)
+                _publish(partial, final, replaced)
+                shutil.rmtree(replaced, ignore_errors=True)
             size_bytes = sum(path.stat().st_size for path in final.iterdir())
             if self._depot is not None:
                 self._depot.keep(final)
@@ -303,6 +314,23 @@ def _copied(leaf: Any) -> Any:
     return leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else leaf
 
 
+def _packed(rest: Mapping[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(dict(rest), buffer)
+    return buffer.getvalue()
+
+
+def _digest_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _saved_digest(path: Path) -> str | None:
+    """Return the digest of the plain values in the checkpoint at `path`; None if there is none."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return str(json.loads((path / MANIFEST).read_text())["sha256"][_REST])
+    return None
+
+
 def _read(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
@@ -325,10 +353,10 @@ def _seal(directory: Path, step: int) -> None:
             os.fsync(file.fileno())
 
 
-def _publish(partial: Path, final: Path) -> None:
-    if final.exists():
-        shutil.rmtree(partial)
-        return
+def _publish(partial: Path, final: Path, replaced: Path) -> None:
+    """Let `final` be what `partial` is; what was there before is `replaced` until then."""
+    with contextlib.suppress(FileNotFoundError):
+        final.rename(replaced)
     partial.rename(final)
     descriptor = os.open(final.parent, os.O_RDONLY)
     try:

@@ -56,11 +56,16 @@ class Depot:
     def keep(self, path: Path) -> None:
         """Let the checkpoint in the directory `path` be here, too.
 
+        One of the same step and other content is replaced: it does not count meanwhile.
+
         Raises:
             OSError: it can't be read.
         """
-        if self.manifest(path.name) is not None:
+        present = self.manifest(path.name)
+        if present == (path / MANIFEST).read_bytes():
             return
+        if present is not None:
+            self._objects.remove([f"{path.name}/{MANIFEST}"])
         for file in sorted(path.iterdir()):
             if file.name != MANIFEST:
                 self._objects.put(f"{path.name}/{file.name}", file)
