@@ -8,7 +8,7 @@ TORCH := 2.13.0
 TORCH_INDEX ?=
 # The oldest Optuna that studies may be run with.
 OLDEST_OPTUNA := 4.2.0
-# Arguments for the command behind demo, test, test-kills or lock.
+# Arguments for the command behind demo, test, test-kills, soak or lock.
 ARGS ?=
 
 IS_SUITABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 15))
@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 UNFINISHED := .venv/.unfinished
 INSTALLED := .venv/.installed
 
-.PHONY: help setup demo test test-kills test-aws test-gcp test-optuna studies lint bench lock clean
+.PHONY: help setup demo test test-kills test-aws test-gcp test-optuna studies lint bench soak lock clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands.
@@ -71,6 +71,9 @@ bench: $(INSTALLED) ## Measure what planning, fitting and the training library c
 	$(BIN)/python benchmarks/planning.py
 	$(BIN)/python benchmarks/goodput_fit.py
 	$(BIN)/python benchmarks/training_overhead.py
+
+soak: $(INSTALLED) ## Kill replicas of a training 2,000 times; goes on where it was ended: ARGS="DIRECTORY --minutes 30".
+	$(BIN)/python benchmarks/soak.py $(ARGS)
 
 lock: ## Pin again what pyproject.toml asks for; ARGS=--upgrade takes new versions.
 	@"$(PYTHON)" -m venv build/lock

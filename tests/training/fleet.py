@@ -26,8 +26,13 @@ from autoscaler.unix_socket import listen
 from tests.nursery import Order, nursery
 
 SCRIPTS = Path(__file__).parent / "scripts"
-# What every replica imports.
-_IMPORTED = ("torch", "autoscaler.training.opening", "autoscaler.training.session")
+# What every replica imports; optimizers import torch._dynamo.
+_IMPORTED = (
+    "torch",
+    "torch._dynamo",
+    "autoscaler.training.opening",
+    "autoscaler.training.session",
+)
 
 
 def imported(path: str | None) -> tuple[str, ...]:
@@ -189,9 +194,20 @@ class ReplicaProcess:
         lines = self.trace.read_text().splitlines()
         return [json.loads(line) for line in lines if line.endswith("}")]
 
+    def close(self) -> None:
+        """Close its socket and connections. Its process has ended."""
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+
     def _serve(self) -> None:
         while True:
-            connection, _ = self._server.accept()
+            try:
+                connection, _ = self._server.accept()
+            except OSError:
+                return
             self._connections.append(connection)
             self._say(connection, "setup", asdict(self._setup))
             self._say(connection, "directive", asdict(self._directive))
@@ -221,7 +237,7 @@ class ReplicaProcess:
 class Fleet:
     """The replicas of one job."""
 
-    def __init__(self, directory: Path, roster: Roster | None = None, **setup: Any) -> None:
+    def __init__(self, directory: Path, roster: Lighthouse | None = None, **setup: Any) -> None:
         self._directory = directory
         self.on_call: Callable[[str, str], str] = lambda replica, text: ""
         self.lighthouse = roster or Lighthouse(directory / "lighthouses")

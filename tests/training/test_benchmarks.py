@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu_instances import pauses
+from benchmarks.soak import broken_passes
 from benchmarks.training_overhead import check_ratios, compared, verdict
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -148,3 +149,35 @@ def test_a_second_process_joins_and_is_killed_in_the_measurement_for_one_gpu(eng
     assert (status, found["result"]) == (0, "passed"), found
     assert len(found["join_pause_seconds"]) == len(found["loss_pause_seconds"]) == 1
     assert found["lost_steps"] <= 1 and found["ranks"] == 2
+
+
+def _pass_line(number: int, **changes: Any) -> dict[str, Any]:
+    line = {"pass": number, "seen": 8 * number, "loss": 0.5 / number}
+    return {**line, "least": float(number), "most": float(number), **changes}
+
+
+def test_a_soak_breaks_on_any_example_taken_twice_and_any_other_loss() -> None:
+    undisturbed = {number: _pass_line(number) for number in (1, 2)}
+    good = [_pass_line(1), _pass_line(1), _pass_line(2, loss=0.25 * (1 + 1e-12))]
+    assert broken_passes(good, undisturbed, 8) == []
+    for change in ({"most": 3.0}, {"least": 1.0}, {"seen": 24}):
+        (found,) = broken_passes([*good, _pass_line(2, **change)], undisturbed, 8)
+        assert "not taken exactly 2 times" in found
+    other_loss, disagreement = broken_passes([*good, _pass_line(2, loss=0.251)], undisturbed, 8)
+    assert "0.251, undisturbed 0.25" in other_loss and "disagree" in disagreement
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("engine", ["quorum", pytest.param("restart", marks=pytest.mark.slow)])
+def test_a_soak_goes_on_where_its_last_run_ended(tmp_path: Path, engine: str) -> None:
+    arguments = ("soak.py", str(tmp_path), "--commits", "5", "--engine", engine, "--json")
+    status, found = _run(*arguments, "--kills", "1")
+    assert (status, found["broken"]) == (0, [])
+    status, found = _run(*arguments, "--kills", "3")
+    assert (status, found["broken"], found["runs"]) == (0, [], 2)
+    assert found["kills"] == {engine: 3}
+    assert found["largest_difference"] < 1e-12
+    with (tmp_path / "passes.jsonl").open("a") as ledger:
+        ledger.write(json.dumps(_pass_line(1)) + "\n")
+    status, found = _run(*arguments, "--kills", "3")
+    assert status == 1 and found["broken"], "a pass that is not as it should be"

@@ -97,6 +97,20 @@ def test_a_killed_peer_costs_one_step_and_its_successor_heals(fleet: Fleet) -> N
     assert len(lost) <= 2 * len(survivors), "more than the step in flight was lost"
 
 
+def test_a_successor_that_comes_at_once_does_not_hold_up_the_survivors(fleet: Fleet) -> None:
+    """The lighthouse still hears the lost one when the successor gets its first quorum."""
+    survivor = fleet.start(EPOCHS="100000")
+    peers = [fleet.start(EPOCHS="100000") for _ in range(2)]
+    for _ in range(3):
+        wait_until(lambda: all(len(peer.steps()) > 20 for peer in peers), what="three replicas")
+        peers.pop(0).kill()
+        peers.append(fleet.start(EPOCHS="100000"))
+    wait_until(lambda: len(peers[-1].steps()) > 20, what="the last successor")
+    times = [line["at"] for line in survivor.steps() if line["committed"]]
+    longest = max(later - earlier for earlier, later in itertools.pairwise(times))
+    assert longest < 8, f"training stood still for {longest:.1f} s"
+
+
 @pytest.mark.parametrize(
     "loss", [Lighthouse.kill, pytest.param(Lighthouse.lose, marks=pytest.mark.slow)]
 )

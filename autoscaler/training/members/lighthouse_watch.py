@@ -19,7 +19,7 @@ _PATIENCE_SECONDS: Final = 0.1
 _LOOK_SECONDS: Final = 0.5
 _PAGE_SECONDS: Final = 1.0
 _HEARD: Final = re.compile(r"\[(\d+) heartbeating\]")
-_HEARTBEAT: Final = re.compile(r'class="heartbeat\s*(old)?\s*">\s*(\S+): seen')
+_HEARTBEAT: Final = re.compile(r'class="heartbeat\s*(old)?\s*">\s*(\S+): seen ([\d.]+s)?')
 
 
 class LighthouseWatch:
@@ -58,9 +58,12 @@ class LighthouseWatch:
         heard = _HEARD.search(self._page() or "")
         return heard is not None and int(heard[1]) > 0
 
-    def names(self) -> set[str]:
-        """Ask whose heartbeats it hears now; nobody's if it does not say."""
-        return set(_alive_on(self._page() or ""))
+    def silences(self) -> dict[str, float]:
+        """Ask how long ago, in seconds, it heard each one that it does not miss yet.
+
+        Empty if it does not answer.
+        """
+        return _alive_on(self._page() or "")
 
     @property
     def is_there(self) -> bool:
@@ -116,8 +119,9 @@ class LighthouseWatch:
         return connection
 
 
-def _alive_on(page: str) -> list[str]:
-    return [name for old, name in _HEARTBEAT.findall(page) if not old]
+def _alive_on(page: str) -> dict[str, float]:
+    heard = _HEARTBEAT.findall(page)
+    return {name: float(silence.rstrip("s") or 0.0) for old, name, silence in heard if not old}
 
 
 def _probe(connection: socket.socket) -> None:

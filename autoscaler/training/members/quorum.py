@@ -173,16 +173,27 @@ class Quorum:
         return False
 
     def _has_all(self, until_seconds: float) -> bool:
-        """Whether the lighthouse hears nobody but the members, or time is up.
+        """Return whether the lighthouse hears nobody but the members, or time is up.
 
         Joiners that are more than the members get a quorum of their own while those are in a
         long step. They must not train in it: two trainings would have steps of equal numbers.
+        Another one that has just fallen silent is waited for until it is missed. If it is alive,
+        the world is given up: its members would wait in it while we ask for another quorum.
         """
-        others = self._lighthouse.names() - set(self._members)
-        if not others or self._clock.monotonic() >= until_seconds:
-            return True
-        self._clock.sleep(_PATIENCE_SECONDS)
-        return False
+        while others := self._others():
+            if self._clock.monotonic() >= until_seconds:
+                return True
+            if min(others.values()) < self._settings.heartbeat_timeout_seconds / 2:
+                self.sums.abandon()
+                self._clock.sleep(_PATIENCE_SECONDS)
+                return False
+            self._clock.sleep(_PATIENCE_SECONDS)
+        return True
+
+    def _others(self) -> dict[str, float]:
+        """Return how long ago, in seconds, the lighthouse heard each one that is no member."""
+        silences = self._lighthouse.silences()
+        return {name: silences[name] for name in silences.keys() - set(self._members)}
 
     def _note(self, whole: bool) -> None:
         """Do for torchft's manager what its `should_commit` does, which asks a server each time.
