@@ -10,6 +10,7 @@ from autoscaler.domain.job import BatchSpec
 
 SOCKET_VARIABLE = "CASTOR_SOCKET"
 JOB_VARIABLE = "CASTOR_JOB"
+BATCH_LOG_VARIABLE = "CASTOR_BATCH_LOG"
 
 
 class Engine(StrEnum):

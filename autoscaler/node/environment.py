@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from autoscaler.domain.training import JOB_VARIABLE, SOCKET_VARIABLE
+from autoscaler.domain.training import BATCH_LOG_VARIABLE, JOB_VARIABLE, SOCKET_VARIABLE
 from autoscaler.domain.trial import IMPORTS_VARIABLE
 from autoscaler.node.instance import Instance
 from autoscaler.wire.messages import Assignment
@@ -43,7 +43,7 @@ def job_environment(
 ) -> dict[str, str]:
     """What a job's script and set-up see beside the base and the secrets: its own and Castor's.
 
-    The job may set anything but what is called CASTOR_.
+    The job may set anything but what is called CASTOR_, apart from the log of batches to repeat.
     """
     devices = instance.metadata.devices[:devices_used]
     numbers = ",".join(str(device) for device in devices)
@@ -64,7 +64,7 @@ def job_environment(
 
 
 def secret_environment(assignment: Assignment) -> dict[str, str]:
-    """The secrets that a job sees. None is called CASTOR_."""
+    """The secrets that a job sees; see `job_environment` for their names."""
     return _without_castors(assignment.secrets)
 
 
@@ -91,4 +91,8 @@ def packages() -> tuple[Path, ...]:
 
 
 def _without_castors(variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in variables.items() if not name.startswith("CASTOR_")}
+    return {
+        name: value
+        for name, value in variables.items()
+        if name == BATCH_LOG_VARIABLE or not name.startswith("CASTOR_")
+    }

@@ -55,6 +55,7 @@ class Script:
     order: ChosenOrder | None = None
     across: str = "nccl"
     bf16_gradients: bool = False
+    batch_log: str | None = None
 
 
 def require_usable(script: Script) -> None:

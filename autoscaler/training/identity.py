@@ -20,10 +20,13 @@ _HEX_DIGITS: Final = 12
 _LARGEST_EXACT: Final = 2**53
 
 
-def fingerprint_of(script: Script, order: Order, bucket_sizes: str = "") -> Fingerprint:
+def fingerprint_of(
+    script: Script, order: Order, bucket_sizes: str = "", batches: str = ""
+) -> Fingerprint:
     """Return the fingerprint of what a script has given to `session`, and of its order.
 
-    `bucket_sizes` are those of the buckets in which gradients are summed.
+    `bucket_sizes` are those of the buckets in which gradients are summed, `batches` a hash of the
+    log of batches that is repeated.
     """
     named = list(script.model.named_parameters())
     shapes = [(name, tuple(each.shape), each.requires_grad) for name, each in named]
@@ -42,6 +45,7 @@ def fingerprint_of(script: Script, order: Order, bucket_sizes: str = "") -> Fing
         type(script.scheduler).__qualname__,
         type(order).__qualname__,
         order.key,
+        batches,
     )
     return Fingerprint(
         seed=float(script.seed) if script.seed < _LARGEST_EXACT else _number(str(script.seed)),

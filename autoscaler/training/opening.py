@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import warnings
 import zlib
 from dataclasses import dataclass
 from datetime import timedelta
@@ -32,13 +31,16 @@ from autoscaler.training.data.loader import Loader
 from autoscaler.training.data.orders import Order
 from autoscaler.training.data.sampler import ElasticSampler
 from autoscaler.training.data_path import loader_of, order_of, sampler_of
+from autoscaler.training.decisions import batch_log_file, batches_to_repeat
 from autoscaler.training.gradients.preconditioner import WARM_UP_STEPS, Preconditioner, is_adam
 from autoscaler.training.identity import fingerprint_of
 from autoscaler.training.members.crew import Crew
 from autoscaler.training.members.peers import Peers, QuorumSettings
 from autoscaler.training.members.restart import RestartQuorum
+from autoscaler.training.process import pin_to_own_core, silence_what_is_intended
 from autoscaler.training.replica import Replica, ReplicaSettings
 from autoscaler.training.reporting import Reporter
+from autoscaler.training.state.batch_log import BatchScript
 from autoscaler.training.state.checkpoint import Checkpoints
 from autoscaler.training.state.claim import claim, claim_depot
 from autoscaler.training.state.depot import Depot
@@ -65,7 +67,10 @@ _RAIL_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Parts:
-    """The parts of one session. `channel` and `reporter` are there under Castor, on a leader."""
+    """The parts of one session. `channel` and `reporter` are there under Castor, on a leader.
+
+    `batch_log_file` gets the log of batches at each checkpoint.
+    """
 
     state: TrainingState
     crew: Crew
@@ -79,6 +84,7 @@ class Parts:
     total_examples: float | None
     channel: Channel | None = None
     reporter: Reporter | None = None
+    batch_log_file: Path | None = None
 
     def wait_for_checkpoint(self) -> None:
         """Return when no checkpoint is being written any more."""
@@ -95,17 +101,18 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         TimeoutError: the node agent does not answer.
     """
     require_usable(script)
-    _silence_what_is_intended()
+    silence_what_is_intended()
     device = next(script.model.parameters()).device
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     socket = os.environ.get(SOCKET_VARIABLE)
     channel = Channel(socket, clock) if socket and local_rank == 0 else None
     if device.type == "cpu":
-        _pin_to_own_core(local_rank)
+        pin_to_own_core(local_rank)
     instance = join_instance(device, under_castor=socket is not None)
     setup = instance.value_from_leader(channel.setup() if channel else None)
     order = order_of(script, lambda: state.counters.first_keyed_pass)
     bounds = _bounds(script, setup.batch if setup else BatchSpec(), order.examples)
+    batches = batches_to_repeat(script.batch_log, bounds)
     sampler = sampler_of(script, order, bounds)
     state = TrainingState(
         script.model,
@@ -125,8 +132,9 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     crew = Crew(peers, state, instance, rail)
     reducer = _reducer(script, rail, clock)
     stepper = _stepper(script, bounds, sampler.examples, state, crew, reducer)
-    fingerprint = _fingerprint_of_instance(script, order, instance, reducer.bucket_sizes)
-    settings = _replica_settings(setup, bounds, script, fingerprint)
+    repeated = "" if batches is None else batches.digest
+    fingerprint = _fingerprint_of_instance(script, order, instance, reducer.bucket_sizes, repeated)
+    settings = _replica_settings(setup, bounds, script, fingerprint, batches)
     replica = Replica(settings, state, crew, stepper, reducer, clock)
     if peers is not None:
         replica.sees_lighthouse = lambda: peers.is_lighthouse_there
@@ -145,6 +153,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         ),
         total_examples=setup.total_examples if setup else None,
         channel=channel,
+        batch_log_file=batch_log_file(setup, bounds),
     )
     if channel is not None and checkpoints is not None:
         parts.reporter = Reporter(channel, replica, stepper, state, checkpoints, bounds, clock)
@@ -208,17 +217,6 @@ def _rule(script: Script, bounds: BatchBounds) -> LearningRateRule:
     return rule_named(name or NO_RULE)
 
 
-def _silence_what_is_intended() -> None:
-    """Keep a job's log free of warnings about what is done here on purpose."""
-    for message in (
-        ".*torch.distributed is disabled, unavailable or uninitialized",
-        ".*given buffer is not writable",
-        ".*LeafSpec",
-    ):
-        warnings.filterwarnings("ignore", message=message)
-    logging.getLogger("torchft.manager").setLevel(logging.ERROR)
-
-
 def _bounds(script: Script, spec: BatchSpec, pass_examples: int) -> BatchBounds:
     """The job file's word on batches, the script's where it has none.
 
@@ -239,15 +237,6 @@ def _bounds(script: Script, spec: BatchSpec, pass_examples: int) -> BatchBounds:
     if script.logical_ranks is not None:
         device_maximum = min(device_maximum, math.ceil(initial / script.logical_ranks))
     return BatchBounds(initial, maximum, device_maximum, spec.adaptive)
-
-
-def _pin_to_own_core(local_rank: int) -> None:
-    """One rank a device, where devices are cores; the instance's mask holds us otherwise."""
-    devices = os.environ.get("CASTOR_DEVICES", "")
-    cores = [int(core) for core in devices.split(",") if core.strip()]
-    if local_rank < len(cores):
-        os.sched_setaffinity(0, {cores[local_rank]})
-        torch.set_num_threads(1)
 
 
 def _checkpoints(
@@ -357,21 +346,25 @@ def _form_gradients(script: Script, setup: TrainingSetup) -> FormGradients:
 
 
 def _fingerprint_of_instance(
-    script: Script, order: Order, instance: Instance, bucket_sizes: str
+    script: Script, order: Order, instance: Instance, bucket_sizes: str, batches: str
 ) -> Fingerprint:
     """Return the fingerprint of this rank, which must be that of all ranks of the instance.
 
     Raises:
         MismatchError: it is not.
     """
-    own = fingerprint_of(script, order, bucket_sizes)
+    own = fingerprint_of(script, order, bucket_sizes, batches)
     for rank, other in enumerate(instance.values(own)):
         require_equal(own, other, f"rank {instance.rank}", f"rank {rank} of its instance")
     return own
 
 
 def _replica_settings(
-    setup: TrainingSetup | None, bounds: BatchBounds, script: Script, fingerprint: Fingerprint
+    setup: TrainingSetup | None,
+    bounds: BatchBounds,
+    script: Script,
+    fingerprint: Fingerprint,
+    batches: BatchScript | None,
 ) -> ReplicaSettings:
     kind = setup.device_kind if setup else "own"
     # A roster is told who leaves; torchft's lighthouse has to miss the heartbeats.
@@ -384,4 +377,5 @@ def _replica_settings(
         warm_up_steps=WARM_UP_STEPS if is_adam(script.optimizer) else 0,
         least_share=least_share(script.model),
         fingerprint=fingerprint,
+        batches=batches,
     )

@@ -10,6 +10,7 @@ from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, StepParame
 from autoscaler.domain.report import MembershipPause, StepObservation
 from autoscaler.goodput.batching import batch_to_look_at, next_batch_total, split_batch, within
 from autoscaler.training.collectives.reducer import Reducer
+from autoscaler.training.decisions import decision_of, gain_inputs, repeated
 from autoscaler.training.gradients.noise import GradientSquares
 from autoscaler.training.members.crew import Crew, Exchange
 from autoscaler.training.members.round_times import Round, samples_seconds
@@ -21,6 +22,7 @@ from autoscaler.training.members.rounds import (
     combined_squares,
     observation,
 )
+from autoscaler.training.state.batch_log import BatchReason, BatchScript
 from autoscaler.training.state.fingerprint import Fingerprint
 from autoscaler.training.state.training_state import TrainingState
 from autoscaler.training.steps.stepper import Stepper
@@ -38,7 +40,8 @@ class ReplicaSettings:
 
     A replica that leaves takes part for `farewell_seconds` more, which the others need to go on
     without it at once. In the job's first `warm_up_steps` no gradient squares are taken. No rank
-    takes fewer than `least_share` examples at once. `fingerprint` must equal the peers'.
+    takes fewer than `least_share` examples at once. `fingerprint` must equal the peers'. `batches`
+    are those of another run's log, which this run repeats.
     """
 
     bounds: BatchBounds
@@ -48,6 +51,7 @@ class ReplicaSettings:
     warm_up_steps: int = 0
     least_share: int = 1
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    batches: BatchScript | None = None
 
 
 class Replica:
@@ -148,6 +152,7 @@ class Replica:
         self._crew.require_equal_to_decider(exchange)
         index = exchange.membership.index
         agreement = agree(exchange.rows, index, self._settings.farewell_seconds)
+        agreement = repeated(agreement, self._settings.batches, self._state.counters.step)
         self.stop.settle(agreement, index)
         self.decides = self._crew.is_leader and agreement.decides
         self._learn(exchange, last, asked_seconds)
@@ -155,6 +160,10 @@ class Replica:
         counters.batch_total = agreement.batch_total
         counters.gradient_square = agreement.gradient_square
         counters.gradient_variance = agreement.gradient_variance
+        is_repeated = self._settings.batches is not None
+        initial, learning_rate = self._settings.bounds.initial, self._stepper.learning_rate()
+        decision = decision_of(agreement, counters.step, initial, learning_rate)
+        self._state.batches.add(decision, agreement.batch_reason, is_repeated)
         self._round = Round(
             agreement,
             clean=last is not None
@@ -213,7 +222,7 @@ class Replica:
         nothing depends on its noise scale.
         """
         agreement = self.agreement
-        if not self._settings.bounds.may_grow:
+        if not self._settings.bounds.may_grow or self._settings.batches is not None:
             return False
         if step_examples < max(agreement.ranks, 2) * self.least_share:
             return False
@@ -273,6 +282,8 @@ class Replica:
         step_seconds, sync_seconds, timed_steps = self._timed
         trained_seconds, sampled_seconds = self._spent
         noise = self.noise
+        gradient_square, gradient_variance = gain_inputs(counters, noise)
+        batch_total, reason = self._proposed_batch(noise)
         return Row(
             ranks=self._crew.local_ranks,
             kind=self._settings.kind_number,
@@ -282,9 +293,10 @@ class Replica:
             sees_change=self.sees_change(),
             stops=stops,
             wants_checkpoint=self.wants_checkpoint,
-            batch_total=self._proposed_batch(noise),
-            gradient_square=noise.gradient_square if noise else counters.gradient_square,
-            gradient_variance=noise.gradient_variance if noise else counters.gradient_variance,
+            batch_total=batch_total,
+            batch_reason=reason,
+            gradient_square=gradient_square,
+            gradient_variance=gradient_variance,
             step_seconds=step_seconds,
             sync_seconds=sync_seconds,
             timed_steps=timed_steps,
@@ -302,28 +314,32 @@ class Replica:
             fingerprint=self._settings.fingerprint,
         )
 
-    def _proposed_batch(self, noise: NoiseScale | None) -> int:
-        """The batch we would train at: looked for anew every few seconds and after each change
-        of membership, once a round with the new members has shown how many devices they have."""
+    def _proposed_batch(self, noise: NoiseScale | None) -> tuple[int, BatchReason]:
+        """Return the batch that this replica would train at, and why.
+
+        It is looked for anew every few seconds and after each change of membership, once a round
+        with the new members has shown how many devices they have.
+        """
         bounds = self._settings.bounds
         current = within(bounds, self._state.counters.batch_total)
         if self._round is None:
-            return current
+            return current, BatchReason.KEPT
         agreement = self._round.agreement
         members = (agreement.replicas, agreement.ranks)
         now_seconds = self._clock.monotonic()
         is_recent = now_seconds - self._proposed_seconds < _REDECIDE_SECONDS
         if members == self._proposed_for and is_recent:
-            return current
+            return current, BatchReason.KEPT
         self._proposed_for, self._proposed_seconds = members, now_seconds
         if not self._has_looked and self.throughput is not None and self._step_seconds:
             self._has_looked = True
             wanted = batch_to_look_at(bounds, agreement.ranks, self._step_seconds)
             if wanted is not None:
-                return wanted
-        return next_batch_total(
+                return wanted, BatchReason.MEASUREMENT
+        best = next_batch_total(
             current, bounds, self.throughput, noise, members, self._step_seconds
         )
+        return best, BatchReason.GOODPUT if best != current else BatchReason.KEPT
 
     def _learn(self, exchange: Exchange, last: Round | None, asked_seconds: float) -> None:
         """Take in what the rows tell of the round that has ended."""

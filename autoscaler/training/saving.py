@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CheckpointError, DivergedError
@@ -35,6 +36,18 @@ class CheckpointSchedule:
         self._saved_seconds = self._clock.monotonic()
         if self._parts.checkpoints is not None:
             self._parts.state.save(self._parts.checkpoints, at_once)
+        self._write_batch_log()
+
+    def _write_batch_log(self) -> None:
+        path = self._parts.batch_log_file
+        if path is None:
+            return
+        try:
+            partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+            partial.write_text(self._parts.state.batches.text)
+            partial.rename(path)
+        except OSError as error:
+            _log.warning("no log of batches in %s: %s", path, error.strerror)
 
     def save_last(self, is_ours: bool) -> None:
         """Save the state that training ends with, if that `is_ours` to do.

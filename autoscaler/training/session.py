@@ -13,7 +13,6 @@ At most five lines differ from a plain PyTorch loop, and the script runs unchang
 from __future__ import annotations
 
 import atexit
-import math
 from collections.abc import Iterator, MutableMapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -68,6 +67,7 @@ def session(
     checkpoint_directory: str | None = None,
     across: str = "nccl",
     bf16_gradients: bool = False,
+    batch_log: str | None = None,
 ) -> AbstractContextManager[TrainingSession]:
     """Train `model` elastically under Castor, or plainly without.
 
@@ -100,6 +100,8 @@ def session(
         checkpoint_directory: where to keep checkpoints when Castor does not say where.
         across: how gradients on GPUs cross instances: nccl, or gloo by way of the hosts' memory.
         bf16_gradients: sum gradients in bfloat16: half of the traffic, and less exact.
+        batch_log: path of the log of another run's batches, which this run repeats: the same
+            examples in the same steps. By default the environment's CASTOR_BATCH_LOG.
 
     Raises:
         TypeError, ValueError: an argument can't be used; the message names it.
@@ -131,6 +133,7 @@ def session(
         checkpoint_directory=checkpoint_directory,
         across=across,
         bf16_gradients=bf16_gradients,
+        batch_log=batch_log,
     )
     return _opened(script)
 
@@ -266,11 +269,7 @@ class TrainingSession:
         Returns:
             The mean; NaN where all weights are 0, or an instance was lost meanwhile.
         """
-        own_weight = self._steps.own_weight if weight is None else weight
-        if value is None or own_weight == 0:
-            value, own_weight = 0.0, 0.0
-        sums = self._parts.crew.sum([float(value) * own_weight, own_weight])
-        return sums[0] / sums[1] if sums is not None and sums[1] > 0 else math.nan
+        return self._steps.mean(value, weight)
 
     def every(self, *, steps: int | None = None, examples: float | None = None) -> bool:
         """Return whether the last step has reached the next multiple of `steps` or `examples`.

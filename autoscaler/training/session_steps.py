@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -45,10 +46,13 @@ class Steps:
         self.committed = False
         parts.loader.expect(self._plan.expected)
 
-    @property
-    def own_weight(self) -> float:
-        """This rank's weight in the mean over the examples of the last step."""
-        return self._weights.own
+    def mean(self, value: Tensor | float | None, weight: float | None) -> float:
+        """Return the mean of the ranks' values; see `TrainingSession.mean`."""
+        own_weight = self._weights.own if weight is None else weight
+        if value is None or own_weight == 0:
+            value, own_weight = 0.0, 0.0
+        sums = self._parts.crew.sum([float(value) * own_weight, own_weight])
+        return sums[0] / sums[1] if sums is not None and sums[1] > 0 else math.nan
 
     def batches(self) -> Iterator[Any]:
         """Yield the batches of one step; `take` is called for each before the next is asked for.

@@ -60,7 +60,12 @@ def the_failure(controller: FakeController) -> Failure:
 
 def test_a_script_sees_its_files_its_environment_and_its_secrets(site: Site, files: Path) -> None:
     spec = show(
-        environment={"COLOUR": "blue", "CASTOR_JOB": "another", "HOME": "/elsewhere"},
+        environment={
+            "COLOUR": "blue",
+            "CASTOR_JOB": "another",
+            "CASTOR_BATCH_LOG": "log.jsonl",
+            "HOME": "/elsewhere",
+        },
         secrets={"KEY": SecretReference(variable="KEY")},
     )
     site.variables = {"HTTPS_PROXY": "http://proxy:1", "CONTROLLERS_OWN": "hidden"}
@@ -74,6 +79,7 @@ def test_a_script_sees_its_files_its_environment_and_its_secrets(site: Site, fil
     assert environment["COLOUR"] == "blue"
     assert environment["HOME"] == "/elsewhere"
     assert environment["CASTOR_JOB"] == "job"
+    assert environment["CASTOR_BATCH_LOG"] == "log.jsonl"
     assert environment["CASTOR_DEVICES"] == "0"
     assert environment["CASTOR_INSTANCE"] == instance.id
     assert environment["CASTOR_INSTANCE_DIRECTORY"] == str(instance.disk)

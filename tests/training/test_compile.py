@@ -90,7 +90,7 @@ def test_a_batch_that_changes_is_compiled_for_twice(compiler: Compiler, monkeypa
     model.compile(backend=compiler)
     job, parts = opened(script(model, optimizer, _data(300)))
     totals = itertools.cycle([16, 32, 48, 64])
-    monkeypatch.setattr(type(parts.replica), "_proposed_batch", lambda *_: next(totals))
+    monkeypatch.setattr(type(parts.replica), "_proposed_batch", lambda *_: (next(totals), 0))
     assert len(set(_train(job, epochs=3))) > 3
     assert compiler.calls == 2
 

@@ -187,7 +187,7 @@ def test_workers_outlive_changes_of_the_batch_and_end_with_the_session(monkeypat
     )
     job, parts = opened(its_script)
     totals = itertools.cycle([10, 20, 40, 30])
-    monkeypatch.setattr(type(parts.replica), "_proposed_batch", lambda *_: next(totals))
+    monkeypatch.setattr(type(parts.replica), "_proposed_batch", lambda *_: (next(totals), 0))
     before = set(psutil.Process().children())
     workers, sizes, taken = set(), set(), list[int]()
     for inputs, indices in job.batches(epochs=4):

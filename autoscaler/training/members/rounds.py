@@ -15,6 +15,7 @@ from dataclasses import astuple, dataclass, field, fields
 
 from autoscaler.domain.report import StepObservation
 from autoscaler.training.gradients.noise import GradientSquares
+from autoscaler.training.state.batch_log import BatchReason
 from autoscaler.training.state.fingerprint import FINGERPRINT_WIDTH, Fingerprint
 
 ROUND_SECONDS = 1.0
@@ -42,8 +43,9 @@ class Row:
     `kind` tells kinds of device apart; `age` is the number of rounds since the replica joined;
     `sees_change`: the lighthouse hears others than the members.
     `batch_total`, `gradient_square`, `gradient_variance`, `steps_per_sample` are what it would
-    decide. The sums of `squares_*` and the times are those of its last round: `trained_seconds`
-    without samples, `sampled_seconds` for them. `fingerprint` travels as so many numbers more.
+    decide, `batch_reason` why (a `BatchReason`). The sums of `squares_*` and the times are those
+    of its last round: `trained_seconds` without samples, `sampled_seconds` for them. `fingerprint`
+    travels as so many numbers more.
     """
 
     ranks: float
@@ -56,6 +58,7 @@ class Row:
     gradient_square: float
     gradient_variance: float
     sees_change: float = 0.0
+    batch_reason: float = 0.0
     stops: float = 0.0
     step_seconds: float = 0.0
     sync_seconds: float = 0.0
@@ -128,6 +131,7 @@ class Agreement:
     everyone_leaves: bool
     saves_checkpoint: bool
     stopper: tuple[int, int] | None = None
+    batch_reason: BatchReason = BatchReason.KEPT
 
 
 def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement:
@@ -165,6 +169,7 @@ def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement
         everyone_leaves=everyone,
         saves_checkpoint=saves,
         stopper=_first_that_stops(rows),
+        batch_reason=BatchReason(int(rows[decider].batch_reason)),
     )
 
 

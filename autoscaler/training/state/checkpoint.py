@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import logging
 import os
@@ -35,11 +34,18 @@ from autoscaler.clock import Clock
 from autoscaler.domain.checkpoint import MANIFEST, name_of, step_of
 from autoscaler.domain.errors import CheckpointError, ProviderError
 from autoscaler.domain.report import CheckpointStatus
+from autoscaler.training.state.checkpoint_files import (
+    REST,
+    digest_of,
+    packed,
+    publish,
+    root_cause,
+    saved_digest,
+)
 from autoscaler.training.state.depot import Depot
 
 _log = logging.getLogger(__name__)
 
-_REST = "rest.pt"
 _FORMAT = 1
 _READS = 3
 _READ_AGAIN_SECONDS = 1.0
@@ -82,10 +88,17 @@ class Checkpoints:
         """A checkpoint is being written now."""
         return self._writer is not None and self._writer.is_alive()
 
-    def save(self, step: int, tensors: Mapping[str, Any], rest: Mapping[str, Any]) -> None:
+    def save(
+        self,
+        step: int,
+        tensors: Mapping[str, Any],
+        rest: Mapping[str, Any],
+        texts: Mapping[str, str] | None = None,
+    ) -> None:
         """Copy the state and write it in the background; nothing while another is being written.
 
-        `tensors` is a tree for torch.distributed.checkpoint, `rest` plain values.
+        `tensors` is a tree for torch.distributed.checkpoint, `rest` plain values; `texts` are
+        files by name that people read.
         """
         if self.is_writing:
             return
@@ -93,19 +106,25 @@ class Checkpoints:
         copied = tree_map(_copied, dict(tensors)), tree_map(_copied, dict(rest))
         self._pause_seconds = self._clock.monotonic() - began_seconds
         self._writer = threading.Thread(
-            target=self._write, args=(step, *copied), name="castor-checkpoint"
+            target=self._write, args=(step, *copied, texts or {}), name="castor-checkpoint"
         )
         self._writer.start()
 
-    def save_now(self, step: int, tensors: Mapping[str, Any], rest: Mapping[str, Any]) -> None:
+    def save_now(
+        self,
+        step: int,
+        tensors: Mapping[str, Any],
+        rest: Mapping[str, Any],
+        texts: Mapping[str, str] | None = None,
+    ) -> None:
         """Write the state and return when it is published, or has failed: see `status`.
 
         A checkpoint of this step with the same `rest` stays; one with another `rest` is replaced.
         """
         self.wait()
         is_saved = self._status.step == step
-        if not is_saved or _saved_digest(self._path(step)) != _digest_of(_packed(rest)):
-            self._write(step, dict(tensors), dict(rest))
+        if not is_saved or saved_digest(self._path(step)) != digest_of(packed(rest)):
+            self._write(step, dict(tensors), dict(rest), texts or {})
 
     def wait(self) -> None:
         """Return when nothing is being written any more."""
@@ -162,7 +181,7 @@ class Checkpoints:
         """
         try:
             read_tensors(tensors, checkpoint_id=path, no_dist=True)
-            rest: dict[str, Any] = torch.load(path / _REST, weights_only=True)
+            rest: dict[str, Any] = torch.load(path / REST, weights_only=True)
         except (CheckpointException, RuntimeError, KeyError, ValueError) as error:
             reason = str(error).strip().splitlines()[-1]
             raise CheckpointError(
@@ -196,7 +215,7 @@ class Checkpoints:
                 depot.set_aside(name)
         except (OSError, ProviderError) as error:
             raise CheckpointError(
-                f"the checkpoints in {depot.place} can't be read ({_root_cause(error)}): they are "
+                f"the checkpoints in {depot.place} can't be read ({root_cause(error)}): they are "
                 "left as they are; start again once they can"
             ) from error
         if names:
@@ -247,25 +266,29 @@ class Checkpoints:
             except OSError as error:
                 if not left:
                     raise CheckpointError(
-                        f"{path} can't be read ({_root_cause(error)}): it is left as it is; "
+                        f"{path} can't be read ({root_cause(error)}): it is left as it is; "
                         "start again once it can"
                     ) from error
             self._clock.sleep(_READ_AGAIN_SECONDS)
         raise AssertionError("the last read returns or raises")
 
-    def _write(self, step: int, tensors: dict[str, Any], rest: dict[str, Any]) -> None:
+    def _write(
+        self, step: int, tensors: dict[str, Any], rest: dict[str, Any], texts: Mapping[str, str]
+    ) -> None:
         started_seconds = self._clock.monotonic()
         final = self._path(step)
         partial = self._partial(final)
         replaced = partial.with_name(f".{final.name}.{os.getpid()}.replaced.partial")
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            packed = _packed(rest)
-            if _saved_digest(final) != _digest_of(packed):
+            plain = packed(rest)
+            if saved_digest(final) != digest_of(plain):
                 write_tensors(tensors, checkpoint_id=partial, no_dist=True)
-                (partial / _REST).write_bytes(packed)
+                (partial / REST).write_bytes(plain)
+                for name, text in texts.items():
+                    (partial / name).write_text(text)
                 _seal(partial, step)
-                _publish(partial, final, replaced)
+                publish(partial, final, replaced)
                 shutil.rmtree(replaced, ignore_errors=True)
             size_bytes = sum(path.stat().st_size for path in final.iterdir())
             if self._depot is not None:
@@ -290,7 +313,7 @@ class Checkpoints:
         return final.with_name(f".{final.name}.{os.getpid()}.partial")
 
     def _fail(self, step: int, error: BaseException) -> None:
-        fault = _root_cause(error)
+        fault = root_cause(error)
         text = (
             f"no checkpoint at step {step} in {self.place}: {fault}; "
             f"the newest whole one is {'none' if self._status.step is None else self._status.step}"
@@ -312,23 +335,6 @@ class Checkpoints:
 
 def _copied(leaf: Any) -> Any:
     return leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else leaf
-
-
-def _packed(rest: Mapping[str, Any]) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(dict(rest), buffer)
-    return buffer.getvalue()
-
-
-def _digest_of(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _saved_digest(path: Path) -> str | None:
-    """Return the digest of the plain values in the checkpoint at `path`; None if there is none."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return str(json.loads((path / MANIFEST).read_text())["sha256"][_REST])
-    return None
 
 
 def _read(path: Path) -> bytes | None:
@@ -353,18 +359,6 @@ def _seal(directory: Path, step: int) -> None:
             os.fsync(file.fileno())
 
 
-def _publish(partial: Path, final: Path, replaced: Path) -> None:
-    """Let `final` be what `partial` is; what was there before is `replaced` until then."""
-    with contextlib.suppress(FileNotFoundError):
-        final.rename(replaced)
-    partial.rename(final)
-    descriptor = os.open(final.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _fault_in(path: Path) -> str | None:
     """What is wrong with a checkpoint, or None.
 
@@ -387,13 +381,3 @@ def _fault_in(path: Path) -> str | None:
             "use the version of castor that wrote it"
         )
     return None
-
-
-def _root_cause(error: BaseException) -> str:
-    """The operating system's own words, which torch wraps in its own."""
-    if isinstance(error, CheckpointException):
-        for wrapped in error.failures.values():
-            return _root_cause(wrapped[0])
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__

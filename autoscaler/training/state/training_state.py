@@ -23,6 +23,7 @@ from autoscaler.training.collectives.instance import Instance
 from autoscaler.training.gradients.finite import non_finite_names
 from autoscaler.training.gradients.noise import NoiseTracker
 from autoscaler.training.gradients.sampling import SamplingBudget
+from autoscaler.training.state.batch_log import BATCH_LOG_FILE, BatchDecision, BatchLog
 from autoscaler.training.state.buffers import SharedBuffers, written_buffers
 from autoscaler.training.state.checkpoint import Checkpoints
 from autoscaler.training.state.fingerprint import require_equal_shapes
@@ -99,6 +100,7 @@ class TrainingState:
         self._scaler = scaler
         self._script_rates = script_rates(optimizer)
         self.counters = counters
+        self.batches = BatchLog()
         self.replica = "alone"
         self.buffers = SharedBuffers(model)
         # A buffer may hold infinity on purpose, as an attention mask does.
@@ -120,6 +122,7 @@ class TrainingState:
             "counters": asdict(self.counters),
             "own": self._own.state_dict(),
             "script_rates": self._script_rates,
+            "batches": self.batches.state(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -145,6 +148,7 @@ class TrainingState:
         if self._scaler is not None and state.get("scaler"):  # one that is disabled has no state
             self._scaler.load_state_dict(state["scaler"])
         self._own.load_state_dict(state.get("own", {}))
+        self.batches = BatchLog(BatchDecision(**made) for made in state.get("batches", []))
         counters = dict(state["counters"])
         noise = NoiseTracker(**counters.pop("noise"))
         # An earlier version does not say; the pass that it began goes on in its order.
@@ -179,7 +183,8 @@ class TrainingState:
             optimizer["state"] = {}
         rest = self._plain_values()
         save = checkpoints.save_now if at_once else checkpoints.save
-        save(self.counters.step, {"model": model, "optimizer": optimizer}, rest)
+        texts = {BATCH_LOG_FILE: self.batches.text}
+        save(self.counters.step, {"model": model, "optimizer": optimizer}, rest, texts)
 
     def _require_finite(self) -> None:
         broken = sorted(non_finite_names(_weights(self._model)) - self._non_finite_from_the_start)
