@@ -90,11 +90,6 @@ class Kept:
         return self.directory / "undisturbed.jsonl"
 
     @property
-    def data(self) -> Path:
-        """The digits that are trained on."""
-        return self.directory / "digits.npz"
-
-    @property
     def runs(self) -> Path:
         """A line for each run that has ended."""
         return self.directory / "runs.jsonl"
@@ -210,7 +205,7 @@ class Soak:
             name = f"r{len(self._fleet.replicas)}"
             replica = self._fleet.start(
                 SCRIPT,
-                DATA=str(self._kept.data),
+                DATA=str(write_digits(self._kept.directory)),
                 LEDGER=str(self._kept.passes),
                 STEP=str(step_file(self._place, name)),
                 REPLICA=name,
@@ -296,13 +291,14 @@ class Found:
     broken: list[str] = field(default_factory=list)
 
 
-def write_data(kept: Kept) -> None:
-    """Write the digits down once, whole."""
-    if kept.data.exists():
-        return
-    digits, unfinished = load_digits(), kept.data.with_suffix(".unfinished.npz")
-    np.savez(unfinished, data=digits.data, target=digits.target)
-    unfinished.rename(kept.data)
+def write_digits(directory: Path) -> Path:
+    """Return the file of the digits, which is written once, whole."""
+    path = directory / "digits.npz"
+    if not path.exists():
+        digits, unfinished = load_digits(), directory / "unfinished.npz"
+        np.savez(unfinished, data=digits.data, target=digits.target)
+        unfinished.rename(path)
+    return path
 
 
 def train_undisturbed(kept: Kept, passes: int) -> dict[int, Line]:
@@ -311,7 +307,7 @@ def train_undisturbed(kept: Kept, passes: int) -> dict[int, Line]:
     if passes not in known:
         environment = {
             **os.environ,
-            "DATA": str(kept.data),
+            "DATA": str(write_digits(kept.directory)),
             "LEDGER": str(kept.undisturbed),
             "CHECKPOINTS": str(kept.directory / "undisturbed"),
             "PASSES": str(passes),
@@ -440,7 +436,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     kept = Kept(arguments.directory.resolve())
     kept.directory.mkdir(parents=True, exist_ok=True)
-    write_data(kept)
+    write_digits(kept.directory)
     if len(kept.lines(kept.kills)) < arguments.kills and not kept.broken.exists():
         one_run(kept, arguments)
     found = found_in(kept)

@@ -49,7 +49,7 @@ class ForkedProcess:
 
 
 class Nursery:
-    """Starts programs; one order at a time."""
+    """Starts programs; one order at a time, of any thread."""
 
     def __init__(self, modules: Sequence[str], environment: Mapping[str, str]) -> None:
         self._server = subprocess.Popen(
@@ -60,13 +60,15 @@ class Nursery:
         )
         self._alive: dict[int, ForkedProcess] = {}
         self._started: queue.Queue[ForkedProcess] = queue.Queue()
+        self._starting = threading.Lock()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def start(self, order: Order) -> ForkedProcess:
         assert self._server.stdin is not None
-        self._server.stdin.write(json.dumps(asdict(order), default=str).encode() + b"\n")
-        self._server.stdin.flush()
-        return self._started.get(timeout=60)
+        with self._starting:
+            self._server.stdin.write(json.dumps(asdict(order), default=str).encode() + b"\n")
+            self._server.stdin.flush()
+            return self._started.get(timeout=60)
 
     def close(self) -> None:
         self._server.kill()

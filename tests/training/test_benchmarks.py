@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -181,3 +182,29 @@ def test_a_soak_goes_on_where_its_last_run_ended(tmp_path: Path, engine: str) ->
         ledger.write(json.dumps(_pass_line(1)) + "\n")
     status, found = _run(*arguments, "--kills", "3")
     assert status == 1 and found["broken"], "a pass that is not as it should be"
+
+
+def test_a_difference_of_losses_is_compared_with_two_standard_errors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    compared_losses = importlib.import_module("convergence").compared
+    alone = [1.0, 1.1, 0.9, 1.0]
+    error = (2 * (0.02 / 3) / 4) ** 0.5
+    same = compared_losses(alone, [loss + 1.9 * error for loss in alone])
+    assert same["standard_error"] == pytest.approx(error)
+    assert same["difference"] == pytest.approx(1.9 * error) and same["within"]
+    for factor in (2.1, -2.1):
+        assert not compared_losses(alone, [loss + factor * error for loss in alone])["within"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_elastic_runs_are_compared_with_runs_alone(tmp_path: Path) -> None:
+    _, rows = _run(
+        *("convergence.py", str(tmp_path), "--tasks", "digits", "--seeds", "2", "--json"),
+        *("--step-seconds", "0.02"),
+    )
+    assert [row["kind"] for row in rows] == ["alone", "elastic", "adaptive"]
+    assert [row["largest_batch"] > 32 for row in rows[:2]] == [False, False]
+    assert rows[1]["difference"] == pytest.approx(0, abs=1e-4)

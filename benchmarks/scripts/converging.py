@@ -1,0 +1,153 @@
+"""A small real task, trained to its end. It writes down the loss on examples that it has not seen.
+
+TASK is digits (a network with one hidden layer), chargpt (that of `examples/chargpt`, on the text
+in DATA) or resnet (with BatchNorm, on the digits). SEED chooses the initial weights and the order
+of examples. STEP_SECONDS is added to each batch, so that the size of the job can change meanwhile.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
+
+from autoscaler.parent import end_with_parent
+from autoscaler.training.session import session
+
+SEED = int(os.environ["SEED"])
+STEP_SECONDS = float(os.environ.get("STEP_SECONDS", "0"))
+DATA = Path(os.environ["DATA"])
+CHARGPT = Path(__file__).parents[2] / "examples" / "chargpt"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained, on what, and for how long; `unseen` is for the loss at the end."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    train: Dataset[Any]
+    unseen: Any
+    batch: int
+    epochs: int
+
+
+class Block(nn.Module):
+    """Two convolutions with BatchNorm, beside the identity."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        layers = [
+            layer
+            for _ in range(2)
+            for layer in (
+                nn.Conv2d(width, width, 3, padding=1, bias=False),
+                nn.BatchNorm2d(width),
+            )
+        ]
+        self.layers = nn.Sequential(*layers[:2], nn.ReLU(), *layers[2:])
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return images of the same shape."""
+        return nn.functional.relu(images + self.layers(images))
+
+
+def digits(flat: bool) -> tuple[Dataset[Any], Any]:
+    """Return digits to train on, and others to test with."""
+    found = np.load(DATA)
+    images = torch.tensor(found["data"] / 16, dtype=torch.float32)
+    if not flat:
+        images = images.reshape(-1, 1, 8, 8)
+    data = TensorDataset(images, torch.tensor(found["target"]))
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0)).tolist()
+    unseen = data[order[1408:]]
+    return Subset(data, order[:1408]), unseen
+
+
+def perceptron() -> Task:
+    """Return a network with one hidden layer on digits."""
+    train, unseen = digits(flat=True)
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    return Task(
+        model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), train, unseen, 32, 8
+    )
+
+
+def residual() -> Task:
+    """Return a small ResNet on digits."""
+    train, unseen = digits(flat=False)
+    stem = nn.Conv2d(1, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU()
+    head = nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 10)
+    model = nn.Sequential(*stem, Block(8), Block(8), *head)
+    return Task(
+        model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), train, unseen, 32, 6
+    )
+
+
+def language() -> Task:
+    """Return the character-level GPT of the examples, smaller."""
+    sys.path.insert(0, str(CHARGPT))
+    example = importlib.import_module("train")
+    windows = example.Windows(DATA.read_text(), 32, 2048 + 256)
+    model = example.CharacterGPT(len(windows.characters), 32, 32, layers=2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    unseen = default_collate([windows[index] for index in range(2048, len(windows))])
+    return Task(model, optimizer, Subset(windows, range(2048)), unseen, 32, 6)
+
+
+TASKS: dict[str, Callable[[], Task]] = {
+    "digits": perceptron,
+    "resnet": residual,
+    "chargpt": language,
+}
+
+
+def mean_loss(model: nn.Module, batch: Any) -> Tensor:
+    """Return the mean cross-entropy of a batch."""
+    inputs, targets = batch
+    logits = model(inputs)
+    return nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.flatten())
+
+
+@torch.no_grad()
+def unseen_loss(task: Task) -> float:
+    """Return the loss on what was not trained on."""
+    task.model.eval()
+    loss = mean_loss(task.model, task.unseen)
+    task.model.train()
+    return float(loss)
+
+
+def main() -> None:
+    """Train, and write down the last loss."""
+    torch.set_num_threads(1)
+    if "CASTOR_SOCKET" in os.environ:
+        end_with_parent(os.getppid())
+    torch.manual_seed(SEED)
+    task = TASKS[os.environ["TASK"]]()
+    largest = task.batch
+    with session(task.model, task.optimizer, task.train, batch_size=task.batch, seed=SEED) as job:
+        for batch in job.batches(epochs=task.epochs):
+            time.sleep(STEP_SECONDS)
+            step = job.step(mean_loss(job.model, batch))
+            largest = max(largest, step.batch_size)
+        decides, steps = job.decides, step.number
+        progress = job.progress_examples
+    if decides:
+        line = {"loss": unseen_loss(task), "steps": steps, "largest_batch": largest}
+        Path(os.environ["RESULT"]).write_text(json.dumps({**line, "useful": progress}))
+
+
+if __name__ == "__main__":
+    main()
