@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import nn, optim
 
+from autoscaler.training.data import orders
 from autoscaler.training.data.orders import Shuffled
 from autoscaler.training.data.permutation import permuted, round_keys
 from autoscaler.training.session import TrainingSession
@@ -44,6 +45,24 @@ def test_a_position_has_the_same_example_in_every_slice(
     assert len(set(whole.tolist())) == len(whole)
     middle = (low + high) // 2
     assert order.slice(0, middle, high + 1).tolist() == whole[middle - low :].tolist()
+
+
+def test_short_slices_of_a_pass_are_permuted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step's few examples would take as long to permute as a thousand."""
+    sizes: list[int] = []
+
+    def counted(positions, *arguments):
+        sizes.append(len(positions))
+        return permuted(positions, *arguments)
+
+    monkeypatch.setattr(orders, "permuted", counted)
+    order = Shuffled(3000, seed=12345)
+    taken = np.concatenate([order.slice(2, start, start + 50) for start in range(0, 3000, 50)])
+    assert sizes == [1024, 1024, 952]
+    assert taken.tolist() == permuted(np.arange(3000), 3000, round_keys(12345, 2)).tolist()
+    assert order.slice(2, 10, 2010).tolist() == taken[10:2010].tolist()
+    assert sizes[3:] == [2000], "a long slice is permuted by itself"
+    assert order.slice(2, 1024, 1024).size == order.slice(2, 3000, 3000).size == 0
 
 
 @pytest.mark.parametrize("size", [3, 4])

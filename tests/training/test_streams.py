@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from autoscaler.domain.training import TrainingDirective
@@ -123,6 +124,23 @@ def test_python_and_numpy_are_seeded_with_logical_ranks_alone() -> None:
 
     assert numbers(True) == numbers(True) != numbers(True, part=1)
     assert numbers(False) != numbers(False)
+
+
+def test_torch_is_seeded_without_manual_seed_which_formats_stacks(monkeypatch) -> None:
+    monkeypatch.setattr(torch, "manual_seed", lambda number: pytest.fail("formats stacks"))
+    begin_stream(0, 3, Stream(1, 0), Use.BATCH, seeds_all=False)
+    drawn, number = torch.rand(3), torch.initial_seed()
+    monkeypatch.undo()
+    torch.manual_seed(number)
+    assert torch.equal(drawn, torch.rand(3))
+
+
+def test_devices_in_use_are_seeded_too(monkeypatch) -> None:
+    seeded: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    begin_stream(0, 3, Stream(1, 0), Use.BATCH, seeds_all=False)
+    assert seeded == [torch.initial_seed()]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 8])

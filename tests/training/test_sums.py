@@ -14,6 +14,7 @@ import torch
 
 from autoscaler.clock import SystemClock
 from autoscaler.training.collectives import gradient_groups as gradients
+from autoscaler.training.collectives import world
 from autoscaler.training.collectives.gradient_groups import HostGradients, HostWork
 from autoscaler.training.collectives.sums import Sums
 from tests.training.scripts.fake_nccl import FakeNccl
@@ -76,6 +77,23 @@ def test_a_sum_that_a_silent_member_holds_up_ends_once_the_lighthouse_misses_it(
         assert not wait.is_alive(), "the sum has lasted to its limit"
     assert not first.are_whole() and not second.are_whole()
     first.gradients(torch.ones(3)).wait()
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_numbers_are_summed_alike_whether_few_or_many(
+    members: Members, monkeypatch: pytest.MonkeyPatch, few: bool
+) -> None:
+    monkeypatch.setattr(world, "_FEW_NUMBERS", 100 if few else 0)
+    ring = []
+    monkeypatch.setattr(
+        world, "begin_sum", lambda *given: ring.append(given) or gradients.begin_sum(*given)
+    )
+    rows = [torch.full((2, 4), 0.1 * 3**place, dtype=torch.float64) for place in range(3)]
+    of_member = dict(zip(members.sums, rows, strict=True))
+    assert members.each(lambda sums: sums.numbers(of_member[sums])) == [True] * 3
+    assert rows[0][0].tolist() == pytest.approx([1.3] * 4)
+    assert torch.equal(rows[0], rows[1]) and torch.equal(rows[0], rows[2]), "to the last bit"
+    assert len(ring) == (0 if few else 3)
 
 
 def test_a_late_member_that_is_heard_is_waited_for(members: Members) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 import torch
-from torch._C._distributed_c10d import AllreduceOptions, Store
+from torch._C._distributed_c10d import AllreduceOptions, AllToAllOptions, Store
 
 from autoscaler.training.collectives.nccl import NcclGradients
 
@@ -109,3 +109,16 @@ def begin_sum(group: Any, tensor: torch.Tensor, timeout: timedelta) -> Any:
     options = AllreduceOptions()  # a sum, unless it is told otherwise
     options.timeout = timeout
     return group.allreduce([tensor], options)
+
+
+def begin_exchange(
+    group: Any, tensor: torch.Tensor, received: torch.Tensor, timeout: timedelta
+) -> Any:
+    """Begin to send `tensor` from each member of a gloo group to each; return its work.
+
+    `received` has a row for each member, which comes to be that member's tensor.
+    """
+    options = AllToAllOptions()
+    options.timeout = timeout
+    sent = tensor.expand(received.shape).contiguous()
+    return group.alltoall_base(received, sent, [], [], options)

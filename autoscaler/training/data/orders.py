@@ -17,6 +17,8 @@ ChosenOrder = Callable[[int], Sequence[int]]
 
 # So many indices at both ends of the first pass are compared between replicas.
 _COMPARED: Final = 10_000
+# Few positions take as long to permute as so many, so short slices are cut from blocks.
+_BLOCK: Final = 1024
 
 
 class Order(Protocol):
@@ -74,8 +76,14 @@ class Shuffled:
         """Return the dataset indices at positions `start` to `stop` of a pass."""
         if pass_index < self._first_keyed_pass():
             return _whole_order(self.examples, self._seed, pass_index)[start:stop]
-        keys = round_keys(self._seed, pass_index)
-        return permuted(np.arange(start, stop), self.examples, keys)
+        if stop - start >= _BLOCK:
+            return _permuted(self.examples, self._seed, pass_index, start, stop)
+        begin = start // _BLOCK * _BLOCK
+        block = _block(self.examples, self._seed, pass_index, begin)
+        if stop <= begin + _BLOCK:
+            return block[start - begin : stop - begin]
+        following = _block(self.examples, self._seed, pass_index, begin + _BLOCK)
+        return np.concatenate((block[start - begin :], following[: stop - begin - _BLOCK]))
 
 
 class Chosen:
@@ -121,6 +129,18 @@ class Chosen:
                 "have the same length"
             )
         return found.astype(np.int64, copy=False)
+
+
+@lru_cache(maxsize=4)
+def _block(examples: int, seed: int, pass_index: int, begin: int) -> Indices:
+    stop = min(begin + _BLOCK, examples)
+    indices = _permuted(examples, seed, pass_index, begin, stop)
+    indices.flags.writeable = False
+    return indices
+
+
+def _permuted(examples: int, seed: int, pass_index: int, start: int, stop: int) -> Indices:
+    return permuted(np.arange(start, stop), examples, round_keys(seed, pass_index))
 
 
 @lru_cache(maxsize=1)

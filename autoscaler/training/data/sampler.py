@@ -121,10 +121,10 @@ def share(
     total = len(indices)
     holders = max(1, min(ranks, total // least))
     if rank >= holders:
-        return Share((tuple(int(index) for index in indices[:least]),), (0.0,))
+        return Share((tuple(indices[:least].tolist()),), (0.0,))
     own = np.array_split(indices, holders)[rank]
     parts = np.array_split(own, max(1, min(micro_steps, len(own) // least)))
     return Share(
-        tuple(tuple(int(index) for index in part) for part in parts),
+        tuple(tuple(part.tolist()) for part in parts),
         tuple(len(part) / total for part in parts),
     )

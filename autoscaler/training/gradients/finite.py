@@ -7,6 +7,7 @@ job, so each rank decides alone and all decide alike.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -37,7 +38,7 @@ def has_finite_gradients(parameters: Iterable[nn.Parameter]) -> bool:
         return True
     on_cpu = all(gradient.device.type == "cpu" for gradient in gradients)
     sums = [gradient.sum(dtype=_summed_as(gradient)) for gradient in gradients] if on_cpu else None
-    return bool(torch.isfinite(_stacked(sums or _norms(gradients))).all())
+    return math.isfinite(float(_stacked(sums or _norms(gradients)).double().sum()))
 
 
 def divide_gradients(parameters: Iterable[nn.Parameter], divisor: float) -> None:

@@ -228,13 +228,16 @@ class Crew:
         peers = self._peers
         sees_change = peers is not None and peers.sees_change
         interruption = float(sees_change or self.is_interrupted())
-        told = torch.tensor([interruption, *numbers[2:]], dtype=torch.float64)
+        told = [interruption, *numbers[2:]]
         whole = True
         if peers is not None:
-            peers.sums.numbers(told)
+            if self._membership.replicas > 1:
+                summed = torch.tensor(told, dtype=torch.float64)
+                peers.sums.numbers(summed)
+                told = summed.tolist()
             whole = peers.commit()
             self._must_form = self._must_form or not whole
-        return [float(whole), *told.tolist()]
+        return [float(whole), *told]
 
     def _exchange_as_leader(self, peers: Peers, own_row: Callable[[], Row]) -> Exchange:
         healed = changed = False

@@ -104,6 +104,9 @@ class Stepper:
         self._parameters = [
             parameter for group in optimizer.param_groups for parameter in group["params"]
         ]
+        moved = {id(parameter) for parameter in self._parameters}
+        parameters = reducer.bare_model.parameters()
+        self._not_moved = [each for each in parameters if id(each) not in moved]
         self._scaling = LossScaling(scaler, optimizer)
         self._buffers = BufferGuard(reducer.bare_model)
         self._alone = True
@@ -174,7 +177,8 @@ class Stepper:
             self._buffers.restore()
         self._scaling.update()
         self._optimizer.zero_grad()
-        self._reducer.model.zero_grad()  # also what the optimizer does not move
+        for parameter in self._not_moved:
+            parameter.grad = None
         if committed and weight_unit is not None and not is_empty:
             weight_per_example = verdict.weight * weight_unit / step_examples
             self._state.counters.weight_per_example = weight_per_example

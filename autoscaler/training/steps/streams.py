@@ -11,9 +11,13 @@ import hashlib
 import random
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
 import numpy as np
 import torch
+
+# Kinds of device whose generators exist once the kind is used.
+_INITIALIZED_AT_USE: Final = (torch.cuda, torch.xpu, torch.mtia)
 
 
 class Use(Enum):
@@ -38,7 +42,21 @@ def begin_stream(seed: int, step: int, stream: Stream, use: Use, seeds_all: bool
     """Seed torch's generators, and where `seeds_all` those of Python and NumPy, too."""
     key = repr((seed, step, stream.rank, stream.part, use.name)).encode()
     number = int.from_bytes(hashlib.sha256(key).digest()[:4], "big")
-    torch.manual_seed(number)
+    _seed_torch(number)
     if seeds_all:
         random.seed(number)
         np.random.seed(number)
+
+
+def _seed_torch(number: int) -> None:
+    """Seed the generators of the CPU and of all devices in use.
+
+    `torch.manual_seed` also formats the stack of its caller for each kind of device that is not
+    in use, which takes 0.25 ms on one core.
+    """
+    torch.default_generator.manual_seed(number)
+    for kind in _INITIALIZED_AT_USE:
+        if kind.is_initialized():
+            kind.manual_seed_all(number)
+    if torch.backends.mps.is_available():
+        torch.mps.manual_seed(number)
