@@ -56,6 +56,7 @@ class Script:
     across: str = "nccl"
     bf16_gradients: bool = False
     batch_log: str | None = None
+    static_graph: bool = False
 
 
 def require_usable(script: Script) -> None:

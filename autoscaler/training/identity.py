@@ -41,6 +41,7 @@ def fingerprint_of(
         script.scaler is not None and script.scaler.is_enabled(),
         script.across,
         script.bf16_gradients,
+        script.static_graph,
         type(script.optimizer).__qualname__,
         type(script.scheduler).__qualname__,
         type(order).__qualname__,

@@ -183,6 +183,7 @@ def _reducer(script: Script, rail: Rail, clock: Clock) -> Reducer:
         Preconditioner(script.optimizer),
         blocks_host=script.across == "gloo",
         wire_type=torch.bfloat16 if script.bf16_gradients else None,
+        has_static_graph=script.static_graph,
     )
 
 

@@ -68,6 +68,7 @@ def session(
     across: str = "nccl",
     bf16_gradients: bool = False,
     batch_log: str | None = None,
+    static_graph: bool = False,
 ) -> AbstractContextManager[TrainingSession]:
     """Train `model` elastically under Castor, or plainly without.
 
@@ -88,8 +89,7 @@ def session(
         max_grad_norm: clip the norm of the step's gradient.
         warmup_epochs: for legw, at `batch_size`.
         shuffle: take each pass's examples in a random order, given by `seed`.
-        order: in place of a random order, a function of the number of a pass that returns its
-            dataset indices, the same on all ranks.
+        order: in place of it, a function from a pass's number to its indices, equal on all ranks.
         logical_ranks: split each batch into so many shares, each with random numbers of its own,
             whatever the number of ranks: a run at a fixed batch is then the same at any size.
         drop_last: leave out the last examples of a pass where they do not fill `batch_size`.
@@ -102,6 +102,7 @@ def session(
         bf16_gradients: sum gradients in bfloat16: half of the traffic, and less exact.
         batch_log: path of the log of another run's batches, which this run repeats: the same
             examples in the same steps. By default the environment's CASTOR_BATCH_LOG.
+        static_graph: each step uses all parameters that require a gradient: none is searched.
 
     Raises:
         TypeError, ValueError: an argument can't be used; the message names it.
@@ -134,6 +135,7 @@ def session(
         across=across,
         bf16_gradients=bf16_gradients,
         batch_log=batch_log,
+        static_graph=static_graph,
     )
     return _opened(script)
 

@@ -251,3 +251,4 @@ def test_buckets_and_their_type_are_part_of_the_fingerprint() -> None:
     assert fingerprint(8).buckets == fingerprint(8).buckets
     assert fingerprint(8).buckets != fingerprint(9).buckets
     assert fingerprint(8).settings != fingerprint(8, bf16_gradients=True).settings
+    assert fingerprint(8).settings != fingerprint(8, static_graph=True).settings

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -22,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from autoscaler.clock import Clock
 from autoscaler.training.collectives.crossing import Aside, Crossing
 from autoscaler.training.collectives.routes import Leg
+from autoscaler.training.collectives.static_graph import settle_buckets, unused_error
 from autoscaler.training.collectives.world import PendingSum
 from autoscaler.training.gradients.buckets import layout_of, placed
 from autoscaler.training.gradients.preconditioner import Preconditioner
@@ -33,7 +35,8 @@ class Reducer:
 
     `sum_over_instances` begins a sum over the ranks with this rank's number in all instances; None
     where this rank takes no part in one. `blocks_host`: on a GPU, too, it holds up the thread that
-    waits for it. Gradients travel as `wire_type`, if that is given.
+    waits for it. Gradients travel as `wire_type`, if that is given. `has_static_graph`: each step
+    uses every trained parameter.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class Reducer:
         preconditioner: Preconditioner,
         blocks_host: bool = False,
         wire_type: torch.dtype | None = None,
+        has_static_graph: bool = False,
     ) -> None:
         self._squares = Squares(preconditioner)
         self._local_ranks = dist.get_world_size() if dist.is_initialized() else 1
@@ -59,15 +63,27 @@ class Reducer:
         self._aside = Aside(self._device, blocks_host)
         group = _group_for_gradients(self._aside.has_thread)
         self._crossing = Crossing(group, sum_over_instances, wire_type)
-        self._summed: dict[int, dict[Tensor, Tensor]] = {}
-        self.model: nn.Module = model
-        if dist.is_initialized():
-            # Buckets must be equal on all replicas, also on one that joined just now: DDP
-            # rebuilds them after the first step unless it looks for unused parameters.
-            self.model = DistributedDataParallel(
-                model, find_unused_parameters=True, gradient_as_bucket_view=True
-            )
-            self.model.register_comm_hook(self, _reduce_bucket)
+        self._summed: dict[int, _Views] = {}
+        self._has_static_graph = has_static_graph
+        self.model: nn.Module = self._wrapped(model) if dist.is_initialized() else model
+
+    def _wrapped(self, model: nn.Module) -> DistributedDataParallel:
+        """Return the model in DDP, with buckets that are equal on all replicas from now on.
+
+        DDP makes them anew after the first step unless it looks for unused parameters.
+        """
+        is_static = self._has_static_graph
+        wrapper = DistributedDataParallel(
+            model,
+            find_unused_parameters=not is_static,
+            static_graph=is_static,
+            gradient_as_bucket_view=True,
+        )
+        wrapper.register_comm_hook(self, _reduce_bucket)
+        if is_static:
+            settle_buckets(wrapper, self._trained)
+            self._has_begun_last = False
+        return wrapper
 
     def close(self) -> None:
         """Let go of the process group, also where the script keeps the wrapped model.
@@ -99,10 +115,14 @@ class Reducer:
 
         Raises:
             RuntimeError: they have not: the loss does not come from `model`.
+            ValueError: a parameter of a static graph has no part in the last pass.
         """
         has_summed, self._has_begun_last = self._has_begun_last, False
         if not isinstance(self.model, DistributedDataParallel):
-            has_summed = any(parameter.grad is not None for parameter in self._trained)
+            enough = all if self._has_static_graph else any
+            has_summed = enough(parameter.grad is not None for parameter in self._trained)
+        if not has_summed and self._has_static_graph:
+            raise unused_error(self.bare_model)
         if not has_summed:
             raise RuntimeError(
                 "job.step(loss): the loss is not computed from job.model, so no gradient of it is "
@@ -110,7 +130,12 @@ class Reducer:
             )
 
     def used(self) -> list[float]:
-        """Return for each trained parameter 1 if a rank of this instance has used it, else 0."""
+        """Return for each trained parameter 1 if a rank of this instance has used it, else 0.
+
+        Empty for a static graph, where all ranks use all.
+        """
+        if self._has_static_graph:
+            return []
         return [float(parameter.grad is not None) for parameter in self._trained]
 
     def take_gradients_of_others(self, users: Sequence[float]) -> None:
@@ -171,9 +196,18 @@ class Reducer:
 
     @property
     def bucket_sizes(self) -> str:
-        """The sizes of the buckets in bytes, equal on all ranks; empty where nothing is summed."""
+        """The sizes of the buckets in bytes, equal on all ranks; empty where nothing is summed.
+
+        Those of a static graph are given by the numbers of the parameters in them.
+        """
         if not isinstance(self.model, DistributedDataParallel):
             return ""
+        if self._has_static_graph:
+            numbers: dict[Tensor, int] = {
+                each: number for number, each in enumerate(self._trained)
+            }
+            buckets = (self._summed[index].views for index in sorted(self._summed))
+            return str([[numbers[parameter] for parameter in views] for views in buckets])
         data = self.model._get_ddp_logging_data()  # type: ignore[no-untyped-call]
         return str(data.get("bucket_sizes", ""))
 
@@ -186,7 +220,7 @@ class Reducer:
         """Begin to sum one bucket over all ranks, in place; its future is the bucket's buffer."""
         buffer, parameters = bucket.buffer(), bucket.parameters()
         self._has_begun_last = self._has_begun_last or bucket.is_last()
-        if self.spans_instances:
+        if self.spans_instances or self._has_static_graph:
             self._note_gradients(bucket)
         sample = self.sample
         if sample is not None and self.takes_small:
@@ -210,24 +244,33 @@ class Reducer:
     def _note_gradients(self, bucket: GradBucket) -> None:
         """Remember where in the bucket's buffer each parameter's summed gradient is.
 
-        DDP makes its buffers once, so that this is done once a bucket.
+        DDP keeps its buffers, so that this is done once a bucket.
         """
-        known = self._summed.get(bucket.index())
-        begin = bucket.buffer().data_ptr()
-        if known is None or begin not in {view.data_ptr() for view in known.values()}:
+        buffer, known = bucket.buffer(), self._summed.get(bucket.index())
+        place = (buffer.data_ptr(), buffer.numel())
+        if known is None or known.place != place:
             parameters = bucket.parameters()
-            gradients = placed(bucket.buffer(), layout_of(parameters))
-            self._summed[bucket.index()] = dict(zip(parameters, gradients, strict=True))
+            gradients = placed(buffer, layout_of(parameters))
+            views = dict(zip(parameters, gradients, strict=True))
+            self._summed[bucket.index()] = _Views(place, views)
 
     def _summed_gradient(self, parameter: nn.Parameter) -> Tensor | None:
-        for gradients in self._summed.values():
-            if parameter in gradients:
-                return gradients[parameter].detach().clone()
+        for bucket in self._summed.values():
+            if parameter in bucket.views:
+                return bucket.views[parameter].detach().clone()
         return None  # the sum has failed before it came to this bucket
 
     def _square(self, parameters: list[Tensor], buffer: Tensor) -> Tensor:
         with self._sampling.timed(buffer.device):
             return self._squares.of_bucket(parameters, buffer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Views:
+    """The gradients in a bucket's buffer by their parameters; `place` tells buffers apart."""
+
+    place: tuple[int, int]
+    views: dict[Tensor, Tensor]
 
 
 class _Timer:

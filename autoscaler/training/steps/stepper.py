@@ -130,6 +130,9 @@ class Stepper:
         """The backward pass of one micro-step; `weight` is the factor of its mean loss.
 
         The caller has set `Reducer.synchronises` to `is_last` before the forward pass.
+
+        Raises:
+            RuntimeError, ValueError: no gradients were summed; see `Reducer.require_synchronised`.
         """
         self._own_weight += weight
         bare_parameters = self._reducer.bare_model.parameters()

@@ -18,22 +18,35 @@ BRANCHES = 4
 DROP_LAST = os.environ.get("DROP_LAST") == "1"
 EXAMPLES = int(os.environ.get("EXAMPLES", "256"))
 BATCH = int(os.environ.get("BATCH", "32"))
+STATIC_GRAPH = os.environ.get("STATIC_GRAPH") == "1"
+# With a static graph: the number of the call in which a branch is left out.
+LEAVES_OUT_AT = int(os.environ.get("LEAVES_OUT_AT", "-1"))
 
 
 class Branching(nn.Module):
-    """BatchNorm, then one or two of several branches, chosen anew by each rank at each call."""
+    """BatchNorm, then one or two of several branches, chosen anew by each rank at each call.
+
+    With a static graph all branches are taken, some of them twice. They are wide then, so that
+    there are several buckets.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.norm = nn.BatchNorm1d(8)
-        self.branches = nn.ModuleList(nn.Linear(8, 1) for _ in range(BRANCHES))
+        width = 8_000 if STATIC_GRAPH else 1
+        self.branches = nn.ModuleList(nn.Linear(8, width) for _ in range(BRANCHES))
+        self.calls = 0
         self.choices = random.Random(os.getpid())
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         normalised = self.norm(inputs)
         taken = self.choices.sample(range(BRANCHES), self.choices.randint(1, 2))
+        if STATIC_GRAPH:
+            leaves_out = self.calls == LEAVES_OUT_AT
+            taken = [*range(1, BRANCHES)] if leaves_out else [*taken, *range(BRANCHES)]
+        self.calls += 1
         total: torch.Tensor = sum(self.branches[branch](normalised) for branch in taken)
-        return total
+        return total.mean(dim=1, keepdim=True)
 
 
 def digest(values: dict[str, torch.Tensor]) -> str:
@@ -55,7 +68,14 @@ def main() -> None:
     path = f"{os.environ['TRACE']}{os.environ.get('LOCAL_RANK', '').replace('0', '')}"
     with (
         open(path, "a") as trace,
-        session(model, optimizer, data, batch_size=BATCH, drop_last=DROP_LAST) as job,
+        session(
+            model,
+            optimizer,
+            data,
+            batch_size=BATCH,
+            drop_last=DROP_LAST,
+            static_graph=STATIC_GRAPH,
+        ) as job,
     ):
         state = job._parts.state
         for inputs, targets in job.batches(epochs=int(os.environ["EPOCHS"])):
