@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 UNFINISHED := .venv/.unfinished
 INSTALLED := .venv/.installed
 
-.PHONY: help setup demo test test-kills test-aws test-gcp test-optuna studies lint bench soak lock clean
+.PHONY: help setup demo test test-kills test-aws test-gcp test-optuna studies lint bench bench-check soak lock clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands.
@@ -71,6 +71,9 @@ bench: $(INSTALLED) ## Measure what planning, fitting and the training library c
 	$(BIN)/python benchmarks/planning.py
 	$(BIN)/python benchmarks/goodput_fit.py
 	$(BIN)/python benchmarks/training_overhead.py
+
+bench-check: $(INSTALLED) ## Measure the check for gradients that are not finite, as a ratio to steps without it.
+	$(BIN)/python benchmarks/training_overhead.py --check $(ARGS)
 
 soak: $(INSTALLED) ## Kill replicas of a training 2,000 times; goes on where it was ended: ARGS="DIRECTORY --minutes 30".
 	$(BIN)/python benchmarks/soak.py $(ARGS)
