@@ -16,8 +16,8 @@ BATCH_LOG_VARIABLE = "CASTOR_BATCH_LOG"
 class Engine(StrEnum):
     """How the instances of a job come to train together.
 
-    QUORUM: torchft's, which hands the state to a joiner while the others train on. RESTART:
-    without torchft; at a change of membership all go on from one checkpoint.
+    QUORUM: torchft's. RESTART: a roster of our own, without torchft; the name is that of its first
+    form, which went on from a checkpoint. With both, a joiner gets the state from the members.
     """
 
     QUORUM = "quorum"

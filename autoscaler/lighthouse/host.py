@@ -31,7 +31,7 @@ _INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 class LighthouseSettings:
     """How long a server waits for a joiner's peers, and for a silent replica's next heartbeat.
 
-    `engine` None: torchft's quorum where torchft is installed, checkpoint and restart elsewhere.
+    `engine` None: torchft's quorum where torchft is installed, a roster of our own elsewhere.
     """
 
     join_timeout_seconds: float = 1.0

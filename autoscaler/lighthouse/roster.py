@@ -1,16 +1,15 @@
-"""Who trains together in one job, where torchft can't be had.
+"""Who trains together in one job whose lighthouse is a roster.
 
-A *world* is a set of members with one process group. Members ask at every round of steps; nobody
-is answered before all who live have asked, so that all get the same answer. A world goes on as
-long as its members do. Before another begins, their states are made equal through a checkpoint:
-the member that is furthest publishes one, and whoever has another state loads it.
+A *world* is a set of members with one process group. Members ask at each change; nobody is
+answered before all who live have asked, so that all get the same answer. A world goes on as long
+as its members do. The members of a new world make their states equal among themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autoscaler.domain.roster import Ask, Call, Order, OrderKind
+from autoscaler.domain.roster import Ask, Call, Order
 
 
 class Roster:
@@ -48,32 +47,17 @@ class Roster:
         asks = {name: ask for name, ask in self._asks.items() if ask is not None}
         if not asks or len(asks) < len(self._asks):
             return {}
-        orders = self._next_orders(asks)
+        orders = self._go(asks)
         self._asks.update(dict.fromkeys(orders))
         return orders
 
-    def _next_orders(self, asks: Mapping[str, Ask]) -> Mapping[str, Order]:
-        furthest = max(asks, key=lambda name: asks[name].step)
-        source = asks[furthest]
-        alike = tuple(name for name, ask in asks.items() if ask.state == source.state)
-        if len(alike) == len(asks):
-            return self._go(asks, source.origin)
-        if not source.has_published:
-            return {furthest: Order(OrderKind.PUBLISH)}
-        load = Order(OrderKind.LOAD, origin=furthest, step=source.step, members=alike)
-        # The source loads too: so all have what is in the files, whoever wrote them.
-        return {name: load for name, ask in asks.items() if ask.state != (furthest, source.step)}
-
-    def _go(self, asks: Mapping[str, Ask], origin: str) -> Mapping[str, Order]:
-        is_whole = origin == self._world and set(asks) == set(self._members)
-        if not is_whole or any(ask.has_failed for ask in asks.values()):
+    def _go(self, asks: Mapping[str, Ask]) -> Mapping[str, Order]:
+        goes_on = set(asks) == set(self._members) and all(
+            ask.world == self._world and not ask.has_failed for ask in asks.values()
+        )
+        if not goes_on:
             self._generation += 1
             self._world = f"{self._incarnation}.{self._generation}"
             self._members = tuple(asks)
-        go = Order(
-            OrderKind.GO,
-            origin=self._world,
-            members=self._members,
-            store=self._stores[self._members[0]],
-        )
-        return dict.fromkeys(asks, go)
+        order = Order(self._world, self._members, self._stores[self._members[0]])
+        return dict.fromkeys(asks, order)

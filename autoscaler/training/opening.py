@@ -36,7 +36,7 @@ from autoscaler.training.gradients.preconditioner import WARM_UP_STEPS, Precondi
 from autoscaler.training.identity import fingerprint_of
 from autoscaler.training.members.crew import Crew
 from autoscaler.training.members.peers import Peers, QuorumSettings
-from autoscaler.training.members.restart import RestartQuorum
+from autoscaler.training.members.roster_quorum import RosterQuorum
 from autoscaler.training.process import pin_to_own_core, silence_what_is_intended
 from autoscaler.training.replica import Replica, ReplicaSettings
 from autoscaler.training.reporting import Reporter
@@ -127,7 +127,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         _restore(state, checkpoints, instance)
     peers = None
     if setup is not None and channel is not None and checkpoints is not None:
-        peers = _peers(setup, checkpoints, state, _form_gradients(script, setup), clock)
+        peers = _peers(setup, state, _form_gradients(script, setup), clock)
     rail = Rail(instance, peers.sums if peers else _sums_beside(script, setup, clock))
     crew = Crew(peers, state, instance, rail)
     reducer = _reducer(script, rail, clock)
@@ -308,7 +308,6 @@ def _engine(setup: TrainingSetup | None) -> Engine:
 
 def _peers(
     setup: TrainingSetup,
-    checkpoints: Checkpoints,
     state: TrainingState,
     form_gradients: FormGradients,
     clock: Clock,
@@ -324,8 +323,9 @@ def _peers(
         collective_timeout_seconds=setup.collective_timeout_seconds,
         form_gradients=form_gradients,
     )
+    state.replica = setup.replica
     if _engine(setup) is Engine.RESTART:
-        return RestartQuorum(settings, clock, state, checkpoints)
+        return RosterQuorum(settings, clock, state)
     try:
         # torchft is there on x86-64 Linux only, and a script that runs alone does not need it.
         from autoscaler.training.members.quorum import Quorum
@@ -335,8 +335,7 @@ def _peers(
             "installed: install castor-autoscaler[training], or start castor serve with "
             "--engine restart"
         ) from error
-    state.replica = setup.replica
-    return Quorum(settings, clock, state.load_state_dict, state.state_dict)
+    return Quorum(settings, clock, state)
 
 
 def _form_gradients(script: Script, setup: TrainingSetup) -> FormGradients:

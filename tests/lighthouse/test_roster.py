@@ -15,7 +15,6 @@ from autoscaler.domain.roster import (
     Call,
     Notice,
     Order,
-    OrderKind,
     answer_from,
     call_from,
     line_of,
@@ -26,25 +25,19 @@ from autoscaler.lighthouse.roster import Roster
 from autoscaler.lighthouse.server import RosterServer
 
 
-def ask(roster: Roster, name: str, origin: str | None = None, step: int = 0, **more: bool) -> None:
-    roster.hear(Call(name, f"{name}:1", Ask(origin or name, step, **more)))
+def ask(roster: Roster, name: str, world: str = "", has_failed: bool = False) -> None:
+    roster.hear(Call(name, f"{name}:1", Ask(world, has_failed)))
 
 
 def world_of(roster: Roster, *names: str) -> Order:
     """Let fresh members form a world."""
-    ask(roster, names[0], step=1)
-    for name in names[1:]:
+    for name in names:
+        roster.hear(Call(name, f"{name}:1"))
+    for name in names:
         ask(roster, name)
-    if len(names) > 1:
-        assert roster.orders() == {names[0]: Order(OrderKind.PUBLISH)}
-        ask(roster, names[0], step=1, has_published=True)
-        assert set(roster.orders()) == set(names[1:])
-        for name in names[1:]:
-            ask(roster, name, names[0], step=1)
     orders = roster.orders()
     assert set(orders) == set(names)
     (order,) = set(orders.values())
-    assert order.kind is OrderKind.GO
     return order
 
 
@@ -56,98 +49,67 @@ def test_members_of_one_world_meet_at_the_first_ones_store() -> None:
 def test_a_world_that_nobody_leaves_or_joins_stays() -> None:
     roster = Roster("x")
     order = world_of(roster, "a", "b")
-    ask(roster, "a", order.origin, 9)
+    ask(roster, "a", order.world)
     assert roster.orders() == {}, "b lives and has not asked"
     roster.hear(Call("b", "b:1"))
     assert roster.orders() == {}, "a sign of life is no ask"
-    ask(roster, "b", order.origin, 9)
+    ask(roster, "b", order.world)
     assert roster.orders() == {"a": order, "b": order}
 
 
-def test_those_who_stay_go_on_with_what_they_have_in_memory() -> None:
+def test_those_who_stay_and_those_who_come_make_another_world() -> None:
     roster = Roster("x")
-    order = world_of(roster, "a", "b", "c")
-    ask(roster, "b", order.origin, 9, has_failed=True)
-    ask(roster, "c", order.origin, 9, has_failed=True)
+    order = world_of(roster, "a", "b")
     roster.forget("a")
+    ask(roster, "c")
+    assert roster.orders() == {}, "b has not asked"
+    ask(roster, "b", order.world)
     after = roster.orders()["b"]
-    assert after.kind is OrderKind.GO
     assert after.members == ("b", "c")
-    assert after.origin != order.origin
-
-
-def test_one_who_missed_the_last_step_loads_what_the_other_publishes() -> None:
-    roster = Roster("x")
-    order = world_of(roster, "a", "b", "c")
-    ask(roster, "b", order.origin, 9, has_failed=True)
-    ask(roster, "c", order.origin, 10)
-    roster.forget("a")
-    assert roster.orders() == {"c": Order(OrderKind.PUBLISH)}
-    ask(roster, "c", order.origin, 10, has_published=True)
-    load = Order(OrderKind.LOAD, origin="c", step=10, members=("c",))
-    assert roster.orders() == {"b": load, "c": load}
+    assert after.world != order.world
 
 
 def test_a_failure_with_nobody_lost_makes_another_world_of_the_same_members() -> None:
     roster = Roster("x")
     order = world_of(roster, "a", "b")
-    ask(roster, "a", order.origin, 9)
-    ask(roster, "b", order.origin, 9, has_failed=True)
+    ask(roster, "a", order.world)
+    ask(roster, "b", order.world, has_failed=True)
     after = roster.orders()["a"]
-    assert (after.kind, after.members) == (OrderKind.GO, order.members)
-    assert after.origin != order.origin
-
-
-def test_a_publisher_that_is_lost_is_replaced() -> None:
-    roster = Roster("x")
-    order = world_of(roster, "a", "b")
-    for name in ("a", "b"):
-        ask(roster, name, order.origin, 9)
-    ask(roster, "c")
-    assert roster.orders() == {"a": Order(OrderKind.PUBLISH)}
-    roster.forget("a")
-    assert roster.orders() == {"b": Order(OrderKind.PUBLISH)}
+    assert after.members == order.members
+    assert after.world != order.world
 
 
 def test_worlds_of_a_server_that_was_here_before_are_other_worlds() -> None:
     old = world_of(Roster("x"), "a", "b")
     roster = Roster("y")
-    ask(roster, "a", old.origin, 9)
-    ask(roster, "b", old.origin, 9)
-    assert roster.orders()["a"].origin != old.origin
+    ask(roster, "a", old.world)
+    ask(roster, "b", old.world)
+    assert roster.orders()["a"].world != old.world
 
 
 @given(st.data())
-def test_whatever_happens_the_living_come_together_with_one_state(data: st.DataObject) -> None:
-    roster, states, published = Roster("x"), dict[str, tuple[str, int]](), set[str]()
-    for number in range(data.draw(st.integers(1, 6), label="fresh members")):
-        states[f"m{number}"] = (f"m{number}", data.draw(st.integers(0, 3), label="step"))
+def test_whatever_happens_the_living_come_together_in_one_world(data: st.DataObject) -> None:
+    roster, worlds = Roster("x"), dict[str, str]()
+    for number in range(data.draw(st.integers(1, 6), label="members")):
+        worlds[f"m{number}"] = ""
     for _ in range(40):
-        for name, (origin, step) in states.items():
-            if roster._asks.get(name) is None:
-                ask(roster, name, origin, step, has_published=name in published)
+        for name, world in worlds.items():
+            ask(roster, name, world, data.draw(st.booleans(), label="has failed"))
         orders = roster.orders()
-        for name, order in orders.items():
-            if order.kind is OrderKind.PUBLISH:
-                published.add(name)
-            elif order.kind is OrderKind.LOAD:
-                states[name] = (order.origin, order.step)
-        if all(order.kind is OrderKind.GO for order in orders.values()):
-            break
-        if len(states) > 1 and data.draw(st.booleans(), label="one is lost"):
-            lost = data.draw(st.sampled_from(sorted(states)), label="lost")
-            del states[lost]
+        assert set(orders) == set(worlds)
+        assert len(set(orders.values())) == 1
+        worlds = {name: order.world for name, order in orders.items()}
+        assert orders["m0"].members == tuple(worlds)
+        if len(worlds) > 1 and data.draw(st.booleans(), label="one is lost"):
+            lost = data.draw(st.sampled_from(sorted(worlds.keys() - {"m0"})), label="lost")
+            del worlds[lost]
             roster.forget(lost)
-    assert set(orders) == set(states)
-    assert len(set(states.values())) == 1
-    assert {order.members for order in orders.values()} == {tuple(roster._asks)}
+    assert len(set(worlds.values())) == 1
 
 
-@pytest.mark.parametrize(
-    "call", [Call("a", "h:1"), Call("a", "h:1", Ask("a", 3, has_published=True))]
-)
+@pytest.mark.parametrize("call", [Call("a", "h:1"), Call("a", "h:1", Ask("w", has_failed=True))])
 def test_calls_and_orders_survive_the_line(call: Call) -> None:
-    order = Order(OrderKind.LOAD, "b", 7, ("b", "c"), "h:2")
+    order = Order("w", ("b", "c"), "h:2")
     assert call_from(line_of(call)) == call
     assert answer_from(line_of(order)) == order
     assert answer_from(line_of(Notice(("a", "b")))) == Notice(("a", "b"))
@@ -171,7 +133,7 @@ def test_the_server_drops_who_is_silent_or_talks_nonsense() -> None:
         _, wild = await asyncio.open_connection("127.0.0.1", port)
         silent.write(line_of(Call("silent", "s:1")))
         wild.write(b'{"name": "wild", "ask": 3}\n[]\n')
-        call = Call("a", "a:1", Ask("a", 0))
+        call = Call("a", "a:1", Ask(""))
         while not silent_reader.at_eof():
             writer.write(line_of(replace(call, ask=None)))
             await asyncio.wait({asyncio.ensure_future(silent_reader.read(1))}, timeout=0.05)

@@ -106,6 +106,11 @@ class Roster(Lighthouse):
         super().__init__(directory, engine, join_timeout_seconds=0.3)
 
 
+def roster_of(engine: Engine, directory: Path) -> Roster | None:
+    """What a `Fleet` is given for this engine; it makes torchft's lighthouse itself."""
+    return Roster(directory / "lighthouses") if engine is Engine.RESTART else None
+
+
 def _brought_together(ranks: int) -> tuple[TCPStore | None, list[dict[str, str]]]:
     """What torchrun would say to each rank of an instance, and the store where they meet."""
     if ranks == 1:

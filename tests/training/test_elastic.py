@@ -9,13 +9,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from autoscaler.domain.goodput import ThroughputParameters
 from autoscaler.domain.job import BatchSpec
-from autoscaler.domain.training import TrainingDirective
-from tests.training.fleet import Fleet, Lighthouse, wait_until
+from autoscaler.domain.training import Engine, TrainingDirective
+from tests.training.fleet import Fleet, Lighthouse, roster_of, wait_until
 from tests.training.traces import (
     EXAMPLES,
     assert_replicas_agree,
@@ -26,9 +27,15 @@ from tests.training.traces import (
 )
 
 
+@pytest.fixture(params=list(Engine))
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Each engine keeps what these stories promise."""
+    return cast(Engine, request.param)
+
+
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    fleet = Fleet(tmp_path, checkpoint_interval_seconds=0.5)
+def fleet(tmp_path: Path, engine: Engine) -> Iterator[Fleet]:
+    fleet = Fleet(tmp_path, roster_of(engine, tmp_path), checkpoint_interval_seconds=0.5)
     yield fleet
     fleet.stop()
 
@@ -159,8 +166,10 @@ def test_when_all_are_lost_the_next_start_goes_on_from_the_last_checkpoint(fleet
     wait_until(lambda: kept() <= 2, what="the oldest checkpoint's end")
 
 
-def test_the_last_to_leave_saves_the_state_and_nothing_is_lost(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path)
+def test_the_last_to_leave_saves_the_state_and_nothing_is_lost(
+    tmp_path: Path, engine: Engine
+) -> None:
+    fleet = Fleet(tmp_path, roster_of(engine, tmp_path))
     try:
         only = fleet.start(EPOCHS="1000")
         wait_until(lambda: only.step > 20)
@@ -213,12 +222,12 @@ def test_ports_are_open_on_the_bind_address_only(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_frozen_peer_is_left_behind(tmp_path: Path, place: int) -> None:
+def test_a_frozen_peer_is_left_behind(tmp_path: Path, engine: Engine, place: int) -> None:
     """SIGSTOP is what a lost network looks like: the connection stays, nothing comes.
 
     The lighthouse misses its heartbeats long before a sum reaches its limit.
     """
-    fleet = Fleet(tmp_path, collective_timeout_seconds=120.0)
+    fleet = Fleet(tmp_path, roster_of(engine, tmp_path), collective_timeout_seconds=120.0)
     try:
         replicas = [fleet.start(EPOCHS="100000") for _ in range(3)]
         wait_until(lambda: any(is_training(replica, 3) for replica in replicas))
@@ -233,9 +242,11 @@ def test_a_frozen_peer_is_left_behind(tmp_path: Path, place: int) -> None:
         fleet.stop()
 
 
-def test_joiners_that_outnumber_a_slow_member_do_not_train_without_it(tmp_path: Path) -> None:
+def test_joiners_that_outnumber_a_slow_member_do_not_train_without_it(
+    tmp_path: Path, engine: Engine
+) -> None:
     """The member asks for a quorum after its step only, which lasts longer than joiners wait."""
-    fleet = Fleet(tmp_path)
+    fleet = Fleet(tmp_path, roster_of(engine, tmp_path))
     try:
         first = fleet.start(EPOCHS="100000", STEP_SECONDS="3.0")
         wait_until(lambda: len(first.steps()) > 1, what="the first replica")

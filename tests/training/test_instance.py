@@ -1,4 +1,4 @@
-"""Ranks of one instance: which group carries what, and where a joiner's tensors come to lie."""
+"""Ranks of one instance: which group carries what."""
 
 from __future__ import annotations
 
@@ -9,25 +9,9 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-from autoscaler.training.collectives.instance import join_instance, place_of
+from autoscaler.training.collectives.instance import join_instance
 
 CPU = torch.device("cpu")
-
-
-@pytest.mark.parametrize(
-    ("sender", "own", "place"),
-    [
-        ("cuda:0", "cuda:3", "cuda:3"),
-        ("cuda:0", "cuda:0", "cuda:0"),
-        ("cpu", "cuda:3", "cpu"),
-        ("cpu", "cpu", "cpu"),
-    ],
-)
-def test_a_tensor_of_the_leader_lies_on_each_ranks_own_device(
-    sender: str, own: str, place: str
-) -> None:
-    """Adam's number of steps stays on the CPU; all else leaves the leader's GPU for our own."""
-    assert place_of(torch.device(sender), torch.device(own)) == torch.device(place)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import Engine
-from tests.training.fleet import Fleet, Roster, wait_until
+from tests.training.fleet import Fleet, roster_of, wait_until
 from tests.training.test_equal_replicas import hashes
 from tests.training.traces import is_training
 
@@ -19,7 +19,7 @@ SCRIPT = "lost.py"
 @pytest.fixture(params=list(Engine))
 def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
     """A job whose sums time out only after a minute: something else must notice the loss."""
-    roster = Roster(tmp_path / "lighthouses") if request.param is Engine.RESTART else None
+    roster = roster_of(request.param, tmp_path)
     sampled = BatchSpec(initial=32, maximum=64, adaptive=True)
     fleet = Fleet(tmp_path, roster, batch=sampled, collective_timeout_seconds=60.0)
     yield fleet

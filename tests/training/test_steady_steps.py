@@ -15,10 +15,9 @@ from autoscaler.clock import SystemClock
 from autoscaler.domain.training import Engine
 from autoscaler.training.members.crew import Crew
 from autoscaler.training.members.peers import Peers, QuorumSettings
-from autoscaler.training.members.restart import RestartQuorum
 from autoscaler.training.members.roster_line import RosterLine
+from autoscaler.training.members.roster_quorum import RosterQuorum
 from autoscaler.training.members.rounds import Row
-from autoscaler.training.state.checkpoint import Checkpoints
 from autoscaler.training.state.training_state import Counters, TrainingState
 from tests.training.fleet import Lighthouse, Roster
 from tests.training.together import GLOO, at_once
@@ -66,7 +65,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return calls
 
 
-def _member(lighthouse: Lighthouse, name: str, place: Path) -> tuple[Crew, Peers, TrainingState]:
+def _member(lighthouse: Lighthouse, name: str) -> tuple[Crew, Peers, TrainingState]:
     from autoscaler.training.members.quorum import Quorum
 
     model = torch.nn.Linear(2, 1)
@@ -74,9 +73,9 @@ def _member(lighthouse: Lighthouse, name: str, place: Path) -> tuple[Crew, Peers
     settings = QuorumSettings(lighthouse.address, name, "127.0.0.1", "s", 1.5, 30.0, GLOO)
     peers: Peers
     if isinstance(lighthouse, Roster):
-        peers = RestartQuorum(settings, SystemClock(), state, Checkpoints(place, 1, SystemClock()))
+        peers = RosterQuorum(settings, SystemClock(), state)
     else:
-        peers = Quorum(settings, SystemClock(), state.load_state_dict, state.state_dict)
+        peers = Quorum(settings, SystemClock(), state)
     return Crew(peers, state), peers, state
 
 
@@ -84,10 +83,8 @@ def _row(peers: Peers) -> Row:
     return Row(1, 1, 1, 0, peers.is_lighthouse_there, 0, 32, 0, 0, sees_change=peers.sees_change)
 
 
-def test_steady_steps_ask_the_lighthouse_nothing(
-    lighthouse: Lighthouse, calls: Calls, tmp_path: Path
-) -> None:
-    members = [_member(lighthouse, name, tmp_path / "saved") for name in ("first", "second")]
+def test_steady_steps_ask_the_lighthouse_nothing(lighthouse: Lighthouse, calls: Calls) -> None:
+    members = [_member(lighthouse, name) for name in ("first", "second")]
 
     def begin(crew: Crew, peers: Peers) -> int:
         return len(crew.exchange(lambda: _row(peers)).rows)

@@ -15,7 +15,6 @@ from typing import Any, Final, cast
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from autoscaler.training.collectives.nccl import keep_process_at_nccl_errors
 
@@ -73,23 +72,10 @@ class Instance:
             dist.all_gather_object(gathered, value, group=self._control)
         return gathered
 
-    def tree_from_leader(self, tree: Any, device: torch.device) -> Any:
-        """Return the leader's tree of plain values and tensors, ours on `device` or the CPU.
-
-        The leader gets its own back; what the others pass does not count.
-        """
-        leaves, structure = tree_flatten(tree)
-        described = [
-            (leaf.shape, leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else leaf
-            for leaf in leaves
-        ]
-        structure, described = self.value_from_leader((structure, described))
-        if self.is_leader:
-            for leaf in leaves:
-                if isinstance(leaf, torch.Tensor):
-                    self._broadcast(leaf)
-            return tree
-        return tree_unflatten([self._receive(each, device) for each in described], structure)
+    def broadcast(self, tensor: torch.Tensor) -> None:
+        """Set a contiguous tensor to the leader's, over the group for its type of device."""
+        on_host = tensor.device.type == "cpu"
+        dist.broadcast(tensor, src=0, group=self._control if on_host else None)
 
     def barrier(self) -> None:
         """Wait for the other ranks.
@@ -108,28 +94,6 @@ class Instance:
             with contextlib.suppress(ValueError):  # the script has ended all groups
                 dist.destroy_process_group(self._control)
             self._control = None
-
-    def _receive(self, described: Any, device: torch.device) -> Any:
-        match described:
-            case (torch.Size() as shape, torch.dtype() as dtype, torch.device() as sender):
-                tensor = torch.empty(shape, dtype=dtype, device=place_of(sender, device))
-                self._broadcast(tensor)
-                return tensor
-            case value:
-                return value
-
-    def _broadcast(self, tensor: torch.Tensor) -> None:
-        on_host = tensor.device.type == "cpu"
-        dist.broadcast(tensor, src=0, group=self._control if on_host else None)
-
-
-def place_of(sender: torch.device, own: torch.device) -> torch.device:
-    """Return where a rank on the device `own` keeps a tensor that its leader has on `sender`.
-
-    Only the type of the leader's device counts: its index is that of another rank's device. Some
-    tensors, as Adam's number of steps, lie on the CPU of every rank.
-    """
-    return _CPU if sender.type == "cpu" else own
 
 
 def join_instance(device: torch.device, under_castor: bool) -> Instance:

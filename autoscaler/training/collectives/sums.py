@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Final
 
 import torch
+from torch._C._distributed_c10d import Store
 
 from autoscaler.clock import Clock
 from autoscaler.training.collectives.gradient_groups import FormGradients
@@ -85,6 +86,17 @@ class Sums:
         if self._world is not None:
             self._world.gather()
             self._give_up_if_failed()
+
+    def wait_until(self, is_so: Callable[[Store], bool], what: str) -> bool:
+        """Wait until `is_so` of the store of this world; see `World.wait_until`.
+
+        Returns:
+            Whether it is so. If not, `has_failed`.
+        """
+        if self._world is not None:
+            self._world.wait_until(is_so, what)
+            self._give_up_if_failed()
+        return not self.has_failed
 
     def numbers(self, tensor: torch.Tensor) -> bool:
         """Sum a CPU tensor over the members, in place. Blocks.

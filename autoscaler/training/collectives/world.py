@@ -34,12 +34,13 @@ _log = logging.getLogger(__name__)
 _SLICE: Final = timedelta(seconds=0.1)
 # What the members send each other in place of a sum, at most: half a megabyte.
 _FEW_NUMBERS: Final = 65_536
+_LOOK_SECONDS: Final = 0.02
 # A sum that takes longer than this makes us ask whether a peer is lost.
 _PATIENCE_SECONDS: Final = 0.5
 _STORE_TIMEOUT: Final = timedelta(seconds=5)
 _REACH_SECONDS: Final = 0.5
 # A member that evaluates is awaited while it is alive; the log says how long, at such intervals.
-_GATHERING_LOG_SECONDS: Final = 600.0
+_WAIT_LOG_SECONDS: Final = 600.0
 _ENDLESS: Final = timedelta(days=365)
 
 
@@ -121,7 +122,7 @@ class World:
         self._gatherings = 0
         self.error: Exception | None = None
         self._meeting = meeting
-        self._store = _store_of(meeting)
+        self._store = store_of(meeting)
         place = meeting.index, meeting.members
         own = PrefixStore(f"control/{meeting.rail}", self._store)
         self._control: Any = ProcessGroupGloo(own, *place, forming)
@@ -130,7 +131,7 @@ class World:
         self._under_way = _UnderWay(clock)
         self._listening: threading.Thread | None = None
         # A wait holds up all else that goes over its connection to the store.
-        self._store_to_listen_at = _store_of(meeting)
+        self._store_to_listen_at = store_of(meeting)
 
     @property
     def is_watched(self) -> bool:
@@ -142,21 +143,37 @@ class World:
 
         A member may take as long as it needs while the lighthouse hears it.
         """
-        if self.error is not None:
-            return
         self._gatherings += 1
         signs = [f"here/{self._gatherings}/{index}" for index in range(self._meeting.members)]
+        own = [signs[self._meeting.index]]
+
+        def are_here(store: Store) -> bool:
+            if own:
+                store.set(own.pop(), "1")
+            return bool(store.check(signs))
+
+        self.wait_until(are_here, "a member's evaluation")
+
+    def wait_until(self, is_so: Callable[[Store], bool], what: str) -> None:
+        """Wait until `is_so` of the store at which we met; on a failure see `error`.
+
+        `what` names that in the log. `is_so` is called again and again, on a thread of its own: a
+        host that is frozen answers never. What it raises is a failure. So is a member that the
+        lighthouse misses.
+        """
+        if self.error is not None:
+            return
         began_seconds = self._clock.monotonic()
-        gathered = threading.Event()
-        threading.Thread(target=self._gather, args=(signs, gathered), daemon=True).start()
+        is_done = threading.Event()
+        threading.Thread(target=self._look_until, args=(is_so, is_done), daemon=True).start()
         try:
-            log_seconds = _GATHERING_LOG_SECONDS
-            while not gathered.wait(_SLICE.total_seconds()) and self.error is None:
+            log_seconds = _WAIT_LOG_SECONDS
+            while not is_done.wait(_LOOK_SECONDS) and self.error is None:
                 waited_seconds = self._clock.monotonic() - began_seconds
                 self._require_answers(waited_seconds, _ENDLESS)
                 if waited_seconds >= log_seconds:
-                    log_seconds += _GATHERING_LOG_SECONDS
-                    _log.warning("%.0f s of waiting for a member's evaluation", waited_seconds)
+                    log_seconds += _WAIT_LOG_SECONDS
+                    _log.warning("%.0f s of waiting for %s", waited_seconds, what)
         except RuntimeError as error:
             self.fail(error)
 
@@ -296,14 +313,14 @@ class World:
         if self._is_given_up:
             raise RuntimeError("another member has given this world up, or is gone")
 
-    def _gather(self, signs: list[str], gathered: threading.Event) -> None:
-        """Give our sign and look for those of the others, on a thread as `_listen` does."""
-        with suppress(RuntimeError):
-            store = _store_of(self._meeting)
-            store.set(signs[self._meeting.index], "1")
-            while self.error is None and not store.check(signs):
-                self._clock.sleep(_SLICE.total_seconds())
-            gathered.set()
+    def _look_until(self, is_so: Callable[[Store], bool], is_done: threading.Event) -> None:
+        try:
+            store = store_of(self._meeting)
+            while self.error is None and not is_so(store):
+                self._clock.sleep(_LOOK_SECONDS)
+            is_done.set()
+        except Exception as error:
+            self.fail(error)
 
     def _tell_members(self) -> None:
         """Tell all members that this world has ended, before the store may go with its host.
@@ -359,7 +376,12 @@ def _are_pending(works: list[Any]) -> bool:
     return not all(work.is_completed() for work in works)
 
 
-def _store_of(meeting: Meeting) -> Store:
+def store_of(meeting: Meeting) -> Store:
+    """Return a connection of its own to the store of a world.
+
+    Raises:
+        RuntimeError: the store's host does not answer.
+    """
     host, _, port = meeting.store.rpartition(":")
     client = TCPStore(host, int(port), wait_for_workers=False, timeout=_STORE_TIMEOUT)
     return PrefixStore(meeting.prefix, client)

@@ -28,6 +28,8 @@ from autoscaler.training.members.rounds import (
 from autoscaler.training.state.fingerprint import require_equal
 from autoscaler.training.state.training_state import TrainingState
 
+# Stands in the place of a membership, which has at least one replica.
+_STATE_COMES = [0.0, 0.0, 0.0, 0.0]
 _ALONE = Membership(replicas=1, index=0, healed=False, changed=False)
 
 
@@ -73,6 +75,8 @@ class Crew:
         self._rail = rail or Rail(self._instance, None)
         self._membership = _ALONE
         self._must_form = peers is not None
+        if peers is not None:
+            peers.catching_up.give_to_instance = self._give_state_to_instance
         self.is_interrupted: Callable[[], bool] = lambda: False
 
     @property
@@ -264,18 +268,30 @@ class Crew:
             return None
         return tuple(decode(line) for line in table.tolist())
 
+    def _give_state_to_instance(self) -> None:
+        """Give the state that the leader has received to the other ranks, which wait for rows."""
+        if self.local_ranks > 1:
+            self._instance.from_leader(_STATE_COMES)
+            self._state.broadcast_in_instance(self._instance)
+
+    def _header_from_leader(self, header: list[float]) -> list[float]:
+        """Return the leader's header, after the state where it has received one."""
+        while True:
+            numbers = self._instance.from_leader(header)
+            if numbers != _STATE_COMES:
+                return numbers
+            self._state.broadcast_in_instance(self._instance)
+
     def _share_in_instance(self, exchanged: Exchange) -> Exchange:
         own = exchanged.membership
-        header = [own.replicas, own.index, own.healed, own.changed]
+        header = [float(value) for value in (own.replicas, own.index, own.healed, own.changed)]
         replicas, index, healed, changed = (
-            int(value) for value in self._instance.from_leader([float(value) for value in header])
+            int(value) for value in self._header_from_leader(header)
         )
         table = [0.0] * (replicas * ROW_WIDTH)
         if self.is_leader:
             table = [number for row in exchanged.rows for number in encode(row)]
         table = self._instance.from_leader(table)
-        if healed:
-            self._state.broadcast_in_instance(self._instance)
         rows = tuple(
             decode(table[place * ROW_WIDTH : (place + 1) * ROW_WIDTH]) for place in range(replicas)
         )

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from autoscaler.training.collectives.gradient_groups import FormGradients
 from autoscaler.training.collectives.sums import Sums
+from autoscaler.training.members.catching_up import CatchingUp
 from autoscaler.training.members.rounds import Membership
 
 
@@ -32,6 +33,9 @@ class Peers(Protocol):
 
     sums: Sums
     """Sums over the instances of the membership that was formed last."""
+
+    catching_up: CatchingUp
+    """How the members of a new membership come to have one state."""
 
     @property
     def is_lighthouse_there(self) -> bool:

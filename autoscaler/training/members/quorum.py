@@ -27,6 +27,7 @@ from typing import Any
 import torchft.manager
 from torch._C._distributed_c10d import Work
 from torchft import Manager
+from torchft.checkpointing.transport import CheckpointTransport
 from torchft.process_group import ProcessGroup, ReconfigureOptions, _rendezvous
 from torchft.work import _DummyWork
 
@@ -35,10 +36,11 @@ from autoscaler.training.collectives.ports import bound_store, use_interface_of
 from autoscaler.training.collectives.sums import Sums, SumSettings
 from autoscaler.training.collectives.world import Meeting, first_line
 from autoscaler.training.members.attendance import Attendance
+from autoscaler.training.members.catching_up import CatchingUp
 from autoscaler.training.members.lighthouse_watch import LighthouseWatch
 from autoscaler.training.members.peers import QuorumSettings
 from autoscaler.training.members.rounds import Membership
-from autoscaler.training.members.transport import PeerTransport
+from autoscaler.training.state.training_state import TrainingState
 
 _log = logging.getLogger(__name__)
 
@@ -56,13 +58,10 @@ class Quorum:
         self,
         settings: QuorumSettings,
         clock: Clock,
-        load_state: Callable[[Any], None],
-        state: Callable[[], Any],
+        state: TrainingState,
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._load_state = load_state
-        self._state = state
         self._attendance = Attendance(clock)
         self._lighthouse = LighthouseWatch(
             settings.lighthouse, settings.heartbeat_timeout_seconds, self._attendance, clock
@@ -77,12 +76,14 @@ class Quorum:
             clock,
         )
         self._group = _MeetingPlace(settings.bind_address, self.sums.enter)
-        self._transport: PeerTransport | None = None
+        self.catching_up = CatchingUp(
+            settings.bind_address, settings.peer_token, state, self.sums, clock
+        )
+        self._settled_worlds = 0
         self._manager: Any = None
         self._step = 0
         self._members: tuple[str, ...] = ()
         self._leaving = False
-        self._healed = False
         self._own_id = ""
         self._index = 0
 
@@ -109,22 +110,24 @@ class Quorum:
         While the lighthouse is away, members whose peers all answer keep the membership they
         have.
         """
-        before = self._members
-        self._step, self._healed = step, False
-        until_seconds = self._clock.monotonic() + self._settings.collective_timeout_seconds
+        before, healed = self._members, False
+        self._step = step
         while True:
-            has_group = before and self._members == before and not self.sums.has_failed
+            is_settled = self._settled_worlds == self.sums.worlds and not self.sums.has_failed
+            has_group = before and self._members == before and is_settled
             if not self._lighthouse.is_there and has_group:
-                return Membership(len(before), self._index, healed=False, changed=False)
+                return Membership(len(before), self._index, healed, changed=False)
             may_ask = self._lighthouse.is_connected and (
                 before or self._lighthouse.knows_the_job()
             )
             if not may_ask:
                 self._clock.sleep(_PATIENCE_SECONDS)
-            elif self._request() and (before or self._has_all(until_seconds)):
-                return Membership(
-                    len(self._members), self._index, self._healed, self._members != before
-                )
+            elif self._request() and (before or self._has_all()):
+                received = self._settle()
+                healed = healed or bool(received)
+                if received is not None:
+                    changed = self._members != before
+                    return Membership(len(self._members), self._index, healed, changed)
 
     def commit(self) -> bool:
         """Whether this step's sums are whole. False: throw them away and `form` again."""
@@ -151,6 +154,21 @@ class Quorum:
         self._lighthouse.stop()
         self._shut_down_manager()
         self.sums.close()
+        self.catching_up.close()
+
+    def _settle(self) -> bool | None:
+        """Have the state of the world's members; whether it was received, None if it failed."""
+        if self._settled_worlds == self.sums.worlds:
+            return False
+        received = self.catching_up.settle()
+        if received is not None:
+            self._settled_worlds = self.sums.worlds
+            return received
+        self._note(whole=False)
+        if self.catching_up.patience_seconds > 0:
+            self._shut_down_manager()  # the others go on without us meanwhile
+            self._clock.sleep(self.catching_up.patience_seconds)
+        return None
 
     def _request(self) -> bool:
         """Ask for a quorum once; whether there is one now."""
@@ -158,9 +176,8 @@ class Quorum:
             if self._manager is None:
                 self._manager = self._new_manager()
             self._manager.load_state_dict({"step": self._step, "batches_committed": 0})
-            self._manager.start_quorum()
+            self._manager.start_quorum(allow_heal=False)
             if self._manager.errored() is None and not self.sums.has_failed:
-                self._step = self._manager.current_step()
                 self._index = self._members.index(self._own_id)
                 self._attendance.form(self._members)
                 return True
@@ -172,17 +189,16 @@ class Quorum:
         self._clock.sleep(_PATIENCE_SECONDS)
         return False
 
-    def _has_all(self, until_seconds: float) -> bool:
-        """Return whether the lighthouse hears nobody but the members, or time is up.
+    def _has_all(self) -> bool:
+        """Return whether the lighthouse hears nobody but the members.
 
         Joiners that are more than the members get a quorum of their own while those are in a
-        long step. They must not train in it: two trainings would have steps of equal numbers.
-        Another one that has just fallen silent is waited for until it is missed. If it is alive,
-        the world is given up: its members would wait in it while we ask for another quorum.
+        long step or hand over a state. They must not train in it: two trainings would have steps
+        of equal numbers. Another one that has just fallen silent is waited for until it is missed.
+        If it is alive, the world is given up: its members would wait in it while we ask for
+        another quorum.
         """
         while others := self._others():
-            if self._clock.monotonic() >= until_seconds:
-                return True
             if min(others.values()) < self._settings.heartbeat_timeout_seconds / 2:
                 self.sums.abandon()
                 self._clock.sleep(_PATIENCE_SECONDS)
@@ -203,20 +219,13 @@ class Quorum:
         if self._manager is None:
             return
         self._manager._commit_failures = 0 if whole else self._manager._commit_failures + 1
-        if self._transport is not None:
-            self._transport.disallow_checkpoint()
-
-    def _heal(self, state: Any) -> None:
-        self._load_state(state)
-        self._healed = True
 
     def _new_manager(self) -> Any:
         settings = self._settings
-        self._transport = PeerTransport(settings.bind_address, settings.peer_token)
         manager = Manager(
             pg=self._group,
-            load_state_dict=self._heal,
-            state_dict=self._state,
+            load_state_dict=None,
+            state_dict=None,
             min_replica_size=1,
             use_async_quorum=False,
             timeout=timedelta(seconds=settings.collective_timeout_seconds),
@@ -230,7 +239,7 @@ class Quorum:
             replica_id=settings.replica,
             hostname=settings.bind_address,
             heartbeat_interval=timedelta(seconds=settings.heartbeat_timeout_seconds / 6),
-            checkpoint_transport=self._transport,
+            checkpoint_transport=_NoTransport(),
         )
         self._own_id = self._store.get(torchft.manager.REPLICA_ID_KEY).decode()
         manager._client = _ObservedClient(manager, self._on_quorum)
@@ -274,6 +283,26 @@ class _ObservedClient:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
+
+
+class _NoTransport(CheckpointTransport[Any]):  # type: ignore[misc]
+    """What torchft's manager takes for its transport, and never uses: see `catching_up`."""
+
+    def metadata(self) -> str:
+        """Nothing."""
+        return ""
+
+    def send_checkpoint(self, *arguments: Any, **named: Any) -> None:
+        """Nothing."""
+
+    def disallow_checkpoint(self) -> None:
+        """Nothing."""
+
+    def recv_checkpoint(self, *arguments: Any, **named: Any) -> Any:
+        """Nothing."""
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Nothing."""
 
 
 class _MeetingPlace(ProcessGroup):  # type: ignore[misc]

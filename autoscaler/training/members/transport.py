@@ -1,110 +1,152 @@
-"""How a joiner receives the state of the job from a replica that has it.
+"""How a replica serves its state to those that are behind.
 
-torchft's own transport serves the state to anyone who can reach the port and loads it as a
-pickle. This one serves it on one address, to holders of the job's token, and loads nothing but
-tensors and plain containers. It has the methods of torchft's `CheckpointTransport`.
+Torchft's own transport serves the state to anyone who can reach the port and loads it as a
+pickle. This one serves it on one address, to holders of the job's token.
+
+A request is a line of JSON; a connection may make many. The answer to the first one that a
+receiver makes is the description of the state; after that it asks for ranges of its bytes, over
+several connections and at several replicas, in any order (see `fetching`). A range is followed by
+one byte that says whether the state was still served when its last byte was read: what the
+tensors held before is then what was sent.
 """
 
 from __future__ import annotations
 
 import hmac
+import json
+import socket
 import threading
-import urllib.request
-from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, cast
+from contextlib import suppress
+from dataclasses import dataclass
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from typing import Any, Final
 
-import torch
-from torch.distributed._serialization import _streaming_load, _streaming_save
-from torch.utils._pytree import tree_map
+from autoscaler.training.state.packed import Packed
+from autoscaler.training.state.reception import describe, tensors_of
 
-_PATIENCE_SECONDS = 10.0
+_PATIENCE_SECONDS: Final = 10.0
+_IDLE_SECONDS: Final = 60.0
+_LONGEST_LINE: Final = 4096
+SERVED: Final = b"\x01"
+REFUSED: Final = b"\x00"
+LENGTH_BYTES: Final = 8
 
 
-class PeerTransport:
-    """Serves the state of one step to the peers that are behind, and fetches it when we are.
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a receiver asks for: bytes `begin` to `end` of the state `key`, or its description."""
 
-    The state is handed over by reference and served until `disallow_checkpoint`: in the step in
-    which a peer joins, its first collective comes after its fetch, so the tensors can't change
-    under it.
+    key: str
+    token: str
+    begin: int = 0
+    end: int = 0
+
+    def to_line(self) -> bytes:
+        """Return the request as a line."""
+        values = {"key": self.key, "token": self.token, "begin": self.begin, "end": self.end}
+        return json.dumps(values).encode() + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A state that is served."""
+
+    key: str
+    description: bytes
+    packed: Packed
+
+
+class StateServer:
+    """Serves one state at a time, from `serve` to `stop`.
+
+    The state is handed over by reference: it must not change before `stop`.
     """
 
     def __init__(self, bind_address: str, token: str) -> None:
         self._token = token
-        self._served: tuple[int, object] | None = None
+        self._served: _Served | None = None
+        self._past_key = ""
         self._changed = threading.Condition()
-        self._server = ThreadingHTTPServer((bind_address, 0), _handler(self))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-        self._bind_address = bind_address
+        self._server = _Server((bind_address, 0), _handler(self))
+        self.address = f"{bind_address}:{self._server.server_address[1]}"
+        threading.Thread(
+            target=self._server.serve_forever, name="castor-state", daemon=True
+        ).start()
 
-    def metadata(self) -> str:
-        """The address that peers fetch from."""
-        return f"http://{self._bind_address}:{self._server.server_address[1]}/state/"
-
-    def send_checkpoint(
-        self, dst_ranks: list[int], step: int, state_dict: object, timeout: timedelta
-    ) -> None:
-        """Serve `state_dict` as the state at `step`."""
-        on_cpu = tree_map(
-            lambda leaf: leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf, state_dict
-        )
+    def expect(self) -> None:
+        """Let receivers wait a moment for a state, in case that `serve` comes; refuse none."""
         with self._changed:
-            self._served = (step, on_cpu)
+            self._past_key = ""
+
+    def serve(self, key: str, state: Any) -> None:
+        """Serve `state`, a tree of tensors and plain values, under the name `key`."""
+        served = _Served(key, describe(state).to_bytes(), Packed(tensors_of(state)))
+        with self._changed:
+            self._served = served
             self._changed.notify_all()
 
-    def disallow_checkpoint(self) -> None:
-        """Serve nothing from now on."""
+    def stop(self) -> None:
+        """Serve nothing from now on. What is being sent is marked as of no use."""
         with self._changed:
+            self._past_key = self._served.key if self._served is not None else self._past_key
             self._served = None
+            self._changed.notify_all()
 
-    def recv_checkpoint(self, src_rank: int, metadata: str, step: int, timeout: timedelta) -> Any:
-        """Fetch the state at `step` from the peer at `metadata`.
-
-        Raises:
-            urllib.error.URLError, OSError: the peer is gone, refuses, or has moved on.
-        """
-        request = urllib.request.Request(
-            f"{metadata}{step}", headers={"Authorization": f"Bearer {self._token}"}
-        )
-        with urllib.request.urlopen(request, timeout=timeout.total_seconds()) as response:
-            return _streaming_load(cast(Any, response), weights_only=True)
-
-    def shutdown(self, wait: bool = True) -> None:
+    def close(self) -> None:
         """Close the port."""
+        self.stop()
         self._server.shutdown()
         self._server.server_close()
 
-    def _state_at(self, step: int) -> object | None:
-        """The state at `step`; a peer may ask a moment before it is there."""
+    def answer(self, connection: socket.socket) -> None:
+        """Answer the requests of one connection until its end."""
+        connection.settimeout(_IDLE_SECONDS)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        staging = None
+        with (
+            suppress(OSError, ValueError, LookupError, TypeError),
+            connection.makefile("rb") as lines,
+        ):
+            while line := lines.readline(_LONGEST_LINE):
+                request = self._request_in(line)
+                served = self._state_of(request.key) if request is not None else None
+                if request is None or served is None:
+                    connection.sendall(REFUSED)
+                    return
+                connection.sendall(SERVED)
+                if request.end == 0:
+                    length = len(served.description).to_bytes(LENGTH_BYTES, "big")
+                    connection.sendall(length + served.description)
+                    continue
+                staging = staging or served.packed.staging()
+                connection.sendall(served.packed.read(request.begin, request.end, staging))
+                connection.sendall(SERVED if self._served is served else REFUSED)
+
+    def _request_in(self, line: bytes) -> Request | None:
+        """The request that a line is; None if it does not show the token."""
+        request = Request(**json.loads(line))
+        shows_token = hmac.compare_digest(str(request.token).encode(), self._token.encode())
+        return request if shows_token else None
+
+    def _state_of(self, key: str) -> _Served | None:
+        """The state under that name; a receiver may ask a moment before it is there."""
         with self._changed:
-            self._changed.wait_for(lambda: self._served is not None, _PATIENCE_SECONDS)
-            return self._served[1] if self._served and self._served[0] == step else None
+            self._changed.wait_for(
+                lambda: self._served is not None or self._past_key == key, _PATIENCE_SECONDS
+            )
+            served = self._served
+        return served if served is not None and served.key == key else None
 
-    def _allows(self, authorization: str | None) -> bool:
-        return hmac.compare_digest(authorization or "", f"Bearer {self._token}")
+
+class _Server(ThreadingTCPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
 
 
-def _handler(transport: PeerTransport) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = 60
-
-        def do_GET(self) -> None:
-            if not transport._allows(self.headers.get("Authorization")):
-                self.send_error(403)
-                return
-            step = self.path.removeprefix("/state/")
-            state = transport._state_at(int(step)) if step.isdigit() else None
-            if state is None:
-                self.send_error(404)
-                return
-            self.send_response(200)
-            self.send_header("Content-Type", "application/octet-stream")
-            self.end_headers()
-            _streaming_save(state, cast(Any, self.wfile))
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            """A request is not worth a line in the job's log."""
+def _handler(server: StateServer) -> type[BaseRequestHandler]:
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            server.answer(self.request)
 
     return Handler

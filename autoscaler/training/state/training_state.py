@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,6 +27,7 @@ from autoscaler.training.state.buffers import SharedBuffers, written_buffers
 from autoscaler.training.state.checkpoint import Checkpoints
 from autoscaler.training.state.fingerprint import require_equal_shapes
 from autoscaler.training.state.own_state import OwnState
+from autoscaler.training.state.reception import Description, Reception, describe, tensors_of
 from autoscaler.training.state.script_rates import (
     rate_ratios,
     scale_groups,
@@ -126,16 +126,32 @@ class TrainingState:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Become what `state` says.
+        """Become what `state` says; the optimizer takes its tensors over as they are.
 
         Raises:
             MismatchError: it is the state of another model.
         """
+        self._require_shapes_of(state)
+        if not _is_same_memory(self._model.state_dict(), state["model"]):
+            self._model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._load_rest(state)
+
+    def reception(self, description: Description, in_place: bool) -> Reception:
+        """Return memory to receive the state of another replica to: see `Reception`.
+
+        Once that is complete, `load_state_dict` takes it.
+
+        Raises:
+            MismatchError: it is the state of another model.
+        """
+        self._require_shapes_of(description.tree)
+        device = next(self._model.parameters()).device
+        return Reception(self.state_dict(), description, device, in_place)
+
+    def _require_shapes_of(self, state: Mapping[str, Any]) -> None:
         replica = f"replica {state.get('replica', '?')}"
         require_equal_shapes(self._model.state_dict(), state["model"], replica)
-        self._model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
-        self._load_rest(state)
 
     def _load_rest(self, state: Mapping[str, Any]) -> None:
         schedule = state["scheduler"]
@@ -244,11 +260,26 @@ class TrainingState:
         counters.scheduler_steps = due
 
     def broadcast_in_instance(self, instance: Instance) -> None:
-        """Give the leader's state to the other ranks of this instance."""
-        device = next(self._model.parameters()).device
-        state = instance.tree_from_leader(self.state_dict(), device)
-        if not instance.is_leader:
-            self.load_state_dict(state)
+        """Give the leader's state to the other ranks of this instance, into their own memory."""
+        state = self.state_dict()
+        description = instance.value_from_leader(describe(state) if instance.is_leader else None)
+        if instance.is_leader:
+            for tensor in tensors_of(state):
+                instance.broadcast(tensor.contiguous())
+            return
+        reception = self.reception(description, in_place=True)
+        for tensor in reception.tensors:
+            instance.broadcast(tensor)
+        self.load_state_dict(reception.complete())
+
+
+def _is_same_memory(own: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether all values of both are the same tensors: then there is nothing to load."""
+    pairs = [(own[name], value) for name, value in other.items()]
+    return all(
+        isinstance(value, torch.Tensor) and value.data_ptr() == present.data_ptr()
+        for present, value in pairs
+    )
 
 
 def _weights(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -1,0 +1,229 @@
+"""How a replica that is behind receives the state, from all replicas that have it.
+
+Several connections, spread over the sources, take ranges of the state's bytes from one list. A
+range that a broken connection leaves undone is taken by the next one, at whatever source. What
+bounds a transfer is that bytes arrive, not how long it takes.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from autoscaler.clock import Clock
+from autoscaler.training.members.transport import LENGTH_BYTES, SERVED, Request
+from autoscaler.training.state.packed import Packed, Staging
+from autoscaler.training.state.reception import Description, Reception, description_from
+
+_log = logging.getLogger(__name__)
+
+_CONNECTIONS: Final = 8
+_CONNECT_SECONDS: Final = 3.0
+# A connection without bytes for so long is given up; a transfer, a little later.
+_SILENCE_SECONDS: Final = 3.0
+STALL_SECONDS: Final = 8.0
+_RETRY_SECONDS: Final = 0.2
+_LOOK_SECONDS: Final = 0.02
+
+
+class StalledError(RuntimeError):
+    """No source has sent anything for `STALL_SECONDS`."""
+
+
+class RefusedError(RuntimeError):
+    """No source serves this state any more."""
+
+
+class Fetch:
+    """The transfer of one state, named `key`; `run` again goes on where the last run stopped.
+
+    `prepare` returns the memory for a state that is described.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        token: str,
+        prepare: Callable[[Description], Reception],
+        clock: Clock,
+    ) -> None:
+        self.key = key
+        self._token = token
+        self._prepare = prepare
+        self._clock = clock
+        self._reception: Reception | None = None
+        self._packed = Packed(())
+        self._to_do: deque[tuple[int, int]] = deque()
+        self._left = 0
+        self._sources: list[str] = []
+        self._connections: set[socket.socket] = set()
+        self._changing = threading.Lock()
+        self._cancelled = threading.Event()
+        self._fault: Exception | None = None
+        self.received_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the state's tensors; 0 before it is known."""
+        return self._packed.size_bytes
+
+    def complete(self) -> Any:
+        """Return the state, once a run has ended well."""
+        assert self._reception is not None and self._left == 0
+        return self._reception.complete()
+
+    def run(self, sources: Sequence[str], cancelled: threading.Event) -> None:
+        """Receive all that is missing from the replicas at these addresses. Blocks.
+
+        Raises:
+            StalledError: nothing more comes.
+            RefusedError: no source has this state any more, or the run is `cancelled`.
+            MismatchError: it is the state of another model.
+        """
+        self._cancelled, self._fault = cancelled, None
+        self._sources = list(sources)
+        if self._reception is None:
+            description = self._describe()
+            self._reception = self._prepare(description)
+            self._packed = Packed(self._reception.tensors)
+            self._to_do.extend(self._packed.blocks())
+            self._left = len(self._to_do)
+        count = min(_CONNECTIONS, self._left)
+        threads = [
+            threading.Thread(target=self._receive_or_fail, args=(number,), daemon=True)
+            for number in range(count)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            self._watch()
+        finally:
+            cancelled.set()
+            self.break_connections()
+            for thread in threads:
+                thread.join()
+
+    def break_connections(self) -> None:
+        """Let no thread wait for bytes any more."""
+        with self._changing:
+            for connection in self._connections:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def _watch(self) -> None:
+        """Return when all is received, which threads do."""
+        received_bytes, since_seconds = -1, 0.0
+        while self._left > 0:
+            now_seconds = self._clock.monotonic()
+            if self._fault is not None:
+                raise self._fault
+            if self._cancelled.is_set() or not self._sources:
+                raise RefusedError("no member serves the state any more")
+            if self.received_bytes != received_bytes:
+                received_bytes, since_seconds = self.received_bytes, now_seconds
+            elif now_seconds - since_seconds > STALL_SECONDS:
+                raise StalledError(
+                    f"no byte for {STALL_SECONDS:g} s, after {received_bytes:,} of "
+                    f"{self.size_bytes:,}: check the network between the instances"
+                )
+            self._clock.sleep(_LOOK_SECONDS)
+
+    def _describe(self) -> Description:
+        until_seconds = self._clock.monotonic() + STALL_SECONDS
+        while self._sources and not self._cancelled.is_set():
+            for source in tuple(self._sources):
+                try:
+                    with self._connect(source) as connection:
+                        self._ask(connection, source)
+                        length = int.from_bytes(self._bytes(connection, LENGTH_BYTES), "big")
+                        return description_from(self._bytes(connection, length))
+                except OSError as error:
+                    _log.debug("%s does not describe the state: %s", source, error)
+            if self._clock.monotonic() > until_seconds:
+                raise StalledError(
+                    f"none of {', '.join(self._sources)} answers within {STALL_SECONDS:g} s: "
+                    "check the network between the instances"
+                )
+            self._clock.sleep(_RETRY_SECONDS)
+        raise RefusedError("no member serves the state any more")
+
+    def _receive_or_fail(self, number: int) -> None:
+        try:
+            self._receive(number)
+        except Exception as error:
+            self._fault = error
+
+    def _receive(self, number: int) -> None:
+        """Take ranges from the list until all are received, at one source after the other."""
+        staging = self._packed.staging()
+        while self._left > 0 and not self._cancelled.is_set():
+            sources = self._sources
+            if not sources:
+                return
+            source = sources[number % len(sources)]
+            number += 1
+            with suppress(OSError), self._connect(source) as connection:
+                while self._left > 0 and not self._cancelled.is_set():
+                    self._receive_next(connection, source, staging)
+            self._clock.sleep(_RETRY_SECONDS)
+
+    def _receive_next(self, connection: socket.socket, source: str, staging: Staging) -> None:
+        try:
+            begin, end = self._to_do.popleft()
+        except IndexError:  # the last ones are under way on other connections
+            self._clock.sleep(_LOOK_SECONDS)
+            return
+        try:
+            self._ask(connection, source, begin, end)
+            self._fill(connection, self._packed.room(begin, end, staging))
+            if self._bytes(connection, 1) != SERVED:
+                self._drop(source)
+                raise ConnectionAbortedError(f"{source} has changed its state")
+            self._packed.place(begin, end, staging)
+        except BaseException:
+            self._to_do.append((begin, end))
+            raise
+        with self._changing:
+            self._left -= 1
+
+    def _ask(self, connection: socket.socket, source: str, begin: int = 0, end: int = 0) -> None:
+        connection.sendall(Request(self.key, self._token, begin, end).to_line())
+        if self._bytes(connection, 1) != SERVED:
+            self._drop(source)
+            raise ConnectionRefusedError(f"{source} does not serve this state")
+
+    def _drop(self, source: str) -> None:
+        self._sources = [other for other in self._sources if other != source]
+
+    def _bytes(self, connection: socket.socket, count: int) -> bytes:
+        content = bytearray(count)
+        self._fill(connection, memoryview(content))
+        return bytes(content)
+
+    def _fill(self, connection: socket.socket, room: memoryview) -> None:
+        filled = 0
+        while filled < len(room):
+            count = connection.recv_into(room[filled:])
+            if count == 0:
+                raise ConnectionResetError("the connection has ended")
+            filled += count
+            self.received_bytes += count
+
+    @contextmanager
+    def _connect(self, source: str) -> Iterator[socket.socket]:
+        host, _, port = source.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS) as opened:
+            opened.settimeout(_SILENCE_SECONDS)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._changing:
+                self._connections.add(opened)
+            try:
+                yield opened
+            finally:
+                with self._changing:
+                    self._connections.discard(opened)
