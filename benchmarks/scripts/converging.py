@@ -136,14 +136,13 @@ def main() -> None:
         end_with_parent(os.getppid())
     torch.manual_seed(SEED)
     task = TASKS[os.environ["TASK"]]()
-    largest = task.batch
+    largest, steps = task.batch, 0
     with session(task.model, task.optimizer, task.train, batch_size=task.batch, seed=SEED) as job:
         for batch in job.batches(epochs=task.epochs):
             time.sleep(STEP_SECONDS)
             step = job.step(mean_loss(job.model, batch))
-            largest = max(largest, step.batch_size)
-        decides, steps = job.decides, step.number
-        progress = job.progress_examples
+            largest, steps = max(largest, step.batch_size), step.number
+        decides, progress = job.decides, job.progress_examples
     if decides:
         line = {"loss": unseen_loss(task), "steps": steps, "largest_batch": largest}
         Path(os.environ["RESULT"]).write_text(json.dumps({**line, "useful": progress}))

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -174,7 +175,8 @@ class ReplicaProcess:
     def kill(self) -> None:
         for rank in self.ranks:
             if rank.poll() is None:
-                os.killpg(rank.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it has just ended
+                    os.killpg(rank.pid, signal.SIGKILL)
         self.wait()
 
     def wait(self, seconds: float | None = None) -> int:
