@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral
@@ -22,6 +22,9 @@ from autoscaler.training.data.orders import ChosenOrder
 from autoscaler.training.data.shards import ShardedDataset
 from autoscaler.training.state.training_state import Scheduler
 from autoscaler.training.steps.learning_rate import rule_named
+
+# Returns the loss of a batch, of a model that is called with it.
+Rehearsal = Callable[[nn.Module, Any], torch.Tensor]
 
 _ACROSS: Final = ("nccl", "gloo")
 _OF_SCHEDULERS: Final = ("step", "state_dict", "load_state_dict")
@@ -57,6 +60,7 @@ class Script:
     bf16_gradients: bool = False
     batch_log: str | None = None
     static_graph: bool = False
+    rehearsal: Rehearsal | None = None
 
 
 def require_usable(script: Script) -> None:
@@ -176,6 +180,11 @@ def _require_kinds(script: Script) -> None:
         raise ValueError("scheduler: it changes the rates of another optimizer than the one given")
     if script.state is not None and not isinstance(script.state, MutableMapping):
         raise TypeError(f"state: {type(script.state).__name__} is not a dict of names and values")
+    if script.rehearsal is not None and not callable(script.rehearsal):
+        raise TypeError(
+            f"rehearsal: {type(script.rehearsal).__name__} is not a function of a model and a "
+            "batch that returns the loss"
+        )
     for name in _WHOLE_NUMBERS:
         value = getattr(script, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):

@@ -70,6 +70,7 @@ class Parts:
     """The parts of one session. `channel` and `reporter` are there under Castor, on a leader.
 
     `batch_log_file` gets the log of batches at each checkpoint.
+    `may_join`: there can be other instances.
     """
 
     state: TrainingState
@@ -82,6 +83,7 @@ class Parts:
     checkpoints: Checkpoints | None
     checkpoint_interval_seconds: float
     total_examples: float | None
+    may_join: bool = False
     channel: Channel | None = None
     reporter: Reporter | None = None
     batch_log_file: Path | None = None
@@ -148,10 +150,9 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         sampler=sampler,
         loader=loader_of(script),
         checkpoints=checkpoints,
-        checkpoint_interval_seconds=(
-            setup.checkpoint_interval_seconds if setup else _CHECKPOINT_SECONDS_ALONE
-        ),
+        checkpoint_interval_seconds=_checkpoint_interval(setup),
         total_examples=setup.total_examples if setup else None,
+        may_join=setup is not None and setup.lighthouse is not None,
         channel=channel,
         batch_log_file=batch_log_file(setup, bounds),
     )
@@ -254,6 +255,10 @@ def _checkpoints(
     if script.checkpoint_directory is not None:
         return Checkpoints(Path(script.checkpoint_directory), _KEPT_ALONE, clock)
     return None
+
+
+def _checkpoint_interval(setup: TrainingSetup | None) -> float:
+    return setup.checkpoint_interval_seconds if setup else _CHECKPOINT_SECONDS_ALONE
 
 
 def _claim(setup: TrainingSetup, directory: Path, depot: Depot | None) -> None:

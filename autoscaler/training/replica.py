@@ -131,6 +131,11 @@ class Replica:
         return self._state.counters.noise.noise_scale(self._settings.bounds.initial)
 
     @property
+    def bounds(self) -> BatchBounds:
+        """The bounds of the batch."""
+        return self._settings.bounds
+
+    @property
     def least_share(self) -> int:
         """The fewest examples that a rank takes at once."""
         return self._settings.least_share

@@ -23,13 +23,14 @@ from torch.amp.grad_scaler import GradScaler
 from torch.utils.data import Dataset
 
 from autoscaler.clock import Clock, SystemClock
-from autoscaler.training.arguments import Script
+from autoscaler.training.arguments import Rehearsal, Script
 from autoscaler.training.data.loader import Collate, WorkerInit
 from autoscaler.training.data.orders import ChosenOrder
 from autoscaler.training.data.shards import ShardedDataset
 from autoscaler.training.departure import Departure
 from autoscaler.training.members.rounds import Agreement
 from autoscaler.training.opening import Parts, open_parts
+from autoscaler.training.rehearsal import rehearsed
 from autoscaler.training.saving import CheckpointSchedule
 from autoscaler.training.session_steps import Steps
 from autoscaler.training.state.training_state import Scheduler
@@ -69,6 +70,7 @@ def session(
     bf16_gradients: bool = False,
     batch_log: str | None = None,
     static_graph: bool = False,
+    rehearsal: Rehearsal | None = None,
 ) -> AbstractContextManager[TrainingSession]:
     """Train `model` elastically under Castor, or plainly without.
 
@@ -78,12 +80,10 @@ def session(
         dataset: with `len()` and indexing, or a `ShardedDataset`.
         batch_size: examples in a step, over all devices. The job's file may allow more: then
             the batch grows while that buys progress.
-        lr_rule: how the learning rate follows the batch: adascale (the default for SGD), sqrt
-            (the default for Adam and its family), linear, legw, none (the default for every
-            other optimizer).
+        lr_rule: how the learning rate follows the batch: adascale (the default for SGD), sqrt (for
+            Adam and its family), linear, legw, none (for every other optimizer).
         scheduler: stepped by the session, once for every `batch_size` useful examples.
-        scaler: for half precision; the session scales, unscales and updates. `job.step` takes the
-            loss as it is.
+        scaler: for half precision; the session scales and updates, `job.step` takes the bare loss.
         collate_fn, num_workers, pin_memory, prefetch_factor, worker_init_fn: as in
             `torch.utils.data.DataLoader`. Workers live as long as the session.
         max_grad_norm: clip the norm of the step's gradient.
@@ -100,9 +100,9 @@ def session(
         checkpoint_directory: where to keep checkpoints when Castor does not say where.
         across: how gradients on GPUs cross instances: nccl, or gloo by way of the hosts' memory.
         bf16_gradients: sum gradients in bfloat16: half of the traffic, and less exact.
-        batch_log: path of the log of another run's batches, which this run repeats: the same
-            examples in the same steps. By default the environment's CASTOR_BATCH_LOG.
+        batch_log: path of a log of batches to be repeated; by default that of CASTOR_BATCH_LOG.
         static_graph: each step uses all parameters that require a gradient: none is searched.
+        rehearsal: function of model and batch that returns a loss; called before joining others.
 
     Raises:
         TypeError, ValueError: an argument can't be used; the message names it.
@@ -136,6 +136,7 @@ def session(
         bf16_gradients=bf16_gradients,
         batch_log=batch_log,
         static_graph=static_graph,
+        rehearsal=rehearsal,
     )
     return _opened(script)
 
@@ -143,7 +144,7 @@ def session(
 @contextmanager
 def _opened(script: Script) -> Iterator[TrainingSession]:
     watch, clock = present_watch(), SystemClock()
-    job = TrainingSession(script, open_parts(script, clock), clock, watch)
+    job = TrainingSession(script, rehearsed(script, open_parts(script, clock)), clock, watch)
     if watch is not None:
         watch.see(job)
     atexit.register(job.departure.close_at_exit)

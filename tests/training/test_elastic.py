@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import time
@@ -116,6 +117,22 @@ def test_a_successor_that_comes_at_once_does_not_hold_up_the_survivors(fleet: Fl
     times = [line["at"] for line in survivor.steps() if line["committed"]]
     longest = max(later - earlier for earlier, later in itertools.pairwise(times))
     assert longest < 8, f"training stood still for {longest:.1f} s"
+
+
+def test_members_train_on_while_a_joiner_rehearses(fleet: Fleet) -> None:
+    first = fleet.start(EPOCHS="100000")
+    wait_until(lambda: first.step > 5, what="the first replica")
+    joiner = fleet.start(EPOCHS="100000", SEED="1", REHEARSAL="3.0", ranks=2)
+    wait_until(lambda: is_training(first, 2), what="two replicas")
+    wait_until(lambda: len(joiner.steps()) > 20, what="steps of the joiner")
+    for replica in fleet.replicas:
+        replica.kill()
+    began, ended = json.loads(Path(f"{joiner.trace}.rehearsal").read_text())
+    meanwhile = [line for line in first.steps() if began < line["at"] < ended]
+    assert len(meanwhile) > 5, "the members have waited for the rehearsal"
+    assert_replicas_agree(fleet)
+    for pass_index, counts in taken(fleet).items():
+        assert max(counts.values()) == 1, pass_index
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
@@ -55,6 +55,15 @@ class Loader:
     def expect(self, expected: Expected) -> None:
         """Let workers fetch what `expected` yields after the indices that were asked for."""
         self._expected = expected
+
+    def fetch_first(self, indices: Indices) -> Any:
+        """Return the examples at `indices` before it is known what follows; workers start.
+
+        Raises:
+            Exception: as `fetch` does.
+        """
+        self._requests.source = repeat(indices)
+        return self._next()
 
     def close(self) -> None:
         """End the workers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from pathlib import Path
 
 import torch
 from torch.utils.data import Dataset
@@ -54,6 +55,14 @@ def dataset() -> Dataset[tuple[torch.Tensor, torch.Tensor, int]]:
     )
 
 
+def rehearsal(model: torch.nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+    """Return the loss of a batch, which takes REHEARSAL seconds, and write down when."""
+    began = time.time()
+    time.sleep(float(os.environ["REHEARSAL"]))
+    Path(f"{os.environ['TRACE']}.rehearsal").write_text(json.dumps([began, time.time()]))
+    return model(batch[0]).square().mean()
+
+
 def main() -> None:
     torch.manual_seed(int(os.environ.get("SEED", "0")))
     width = int(os.environ.get("WIDTH", "1"))
@@ -73,6 +82,7 @@ def main() -> None:
             batch_size=32,
             seed=order,
             num_workers=int(os.environ.get("WORKERS", "0")),
+            rehearsal=rehearsal if "REHEARSAL" in os.environ else None,
         ) as job,
     ):
         state = job._parts.state
