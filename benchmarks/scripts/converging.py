@@ -142,10 +142,13 @@ def main() -> None:
             time.sleep(STEP_SECONDS)
             step = job.step(mean_loss(job.model, batch))
             largest, steps = max(largest, step.batch_size), step.number
-        decides, progress = job.decides, job.progress_examples
-    if decides:
-        line = {"loss": unseen_loss(task), "steps": steps, "largest_batch": largest}
-        Path(os.environ["RESULT"]).write_text(json.dumps({**line, "useful": progress}))
+        progress = job.progress_examples
+    line = {"loss": unseen_loss(task), "steps": steps, "largest_batch": largest}
+    result = Path(os.environ["RESULT"])
+    # All that train to the end write it: the deciding one may leave in the last round.
+    unfinished = result.with_suffix(f".{os.getpid()}")
+    unfinished.write_text(json.dumps({**line, "useful": progress}))
+    unfinished.replace(result)
 
 
 if __name__ == "__main__":
