@@ -167,6 +167,11 @@ def length_of(dataset: Dataset[Any]) -> int:
 def _require_kinds(script: Script) -> None:
     if not isinstance(script.model, nn.Module):
         raise TypeError(f"model: {type(script.model).__name__} is not a torch.nn.Module")
+    if isinstance(script.optimizer, (list, tuple)):
+        raise TypeError(
+            "optimizer: several optimizers do not fit, as a batch has one step: give one "
+            "optimizer with a parameter group for each network, and job.step the sum of losses"
+        )
     if not isinstance(script.optimizer, torch.optim.Optimizer):
         raise TypeError(
             f"optimizer: {type(script.optimizer).__name__} is not a torch.optim.Optimizer"

@@ -36,6 +36,15 @@ def sampler_of(script: Script, order: Order, bounds: BatchBounds) -> ElasticSamp
     return ElasticSampler(order, least_share(script.model), least_step)
 
 
+def seeds_batches(script: Script) -> bool:
+    """Return whether random numbers are drawn by the logical rank that a batch is for.
+
+    A shard is read on from batch to batch, so what it yields belongs to no single one. Without
+    workers, too, batches are seeded where they are made: a new DataLoader draws numbers before.
+    """
+    return script.logical_ranks is not None and not isinstance(script.dataset, ShardedDataset)
+
+
 def loader_of(script: Script) -> Loader:
     """Return the loader of a script's dataset; its workers start with the first batch."""
     settings = LoaderSettings(
@@ -44,5 +53,6 @@ def loader_of(script: Script) -> Loader:
         script.pin_memory,
         script.prefetch_factor,
         script.worker_init_fn,
+        seeds_batches=seeds_batches(script),
     )
     return Loader(script.dataset, settings)

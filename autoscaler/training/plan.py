@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoscaler.training.data.loader import Indices
 from autoscaler.training.data.sampler import ElasticSampler, Share, dealt
+from autoscaler.training.data.seeding import SeededIndices
 from autoscaler.training.replica import Replica
 from autoscaler.training.state.training_state import TrainingState
-from autoscaler.training.steps.streams import Stream
+from autoscaler.training.steps.streams import Stream, Use, seed_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,10 @@ class PlannedStep:
 
 
 class Plan:
-    """The steps of one rank, as the counters and what was agreed on determine them."""
+    """The steps of one rank, as the counters and what was agreed on determine them.
+
+    With a `batch_seed` the indices of micro-steps are `SeededIndices`.
+    """
 
     def __init__(
         self,
@@ -36,8 +40,10 @@ class Plan:
         state: TrainingState,
         replica: Replica,
         logical_ranks: int | None = None,
+        batch_seed: int | None = None,
     ) -> None:
         self._logical_ranks = logical_ranks
+        self._batch_seed = batch_seed
         self._sampler = sampler
         self._state = state
         self._replica = replica
@@ -68,5 +74,16 @@ class Plan:
         micro_steps = max(replica.batch_over(shares).accumulation + 1, least_parts)
         own, places = dealt(indices, shares, replica.rank, agreement.ranks, micro_steps, least)
         streams = tuple(Stream(*place) for place in places)
+        own = self._seeded(number, own, streams)
         next_place = self._sampler.place_after(*place, len(indices))
         return PlannedStep(len(indices), own, streams, samples, next_place)
+
+    def _seeded(self, step: int, own: Share, streams: tuple[Stream, ...]) -> Share:
+        seed = self._batch_seed
+        if seed is None:
+            return own
+        micro_steps = tuple(
+            SeededIndices.of(indices, seed_of(seed, step, stream, Use.BATCH))
+            for indices, stream in zip(own.micro_steps, streams, strict=True)
+        )
+        return replace(own, micro_steps=micro_steps)

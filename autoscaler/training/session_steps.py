@@ -12,6 +12,7 @@ from torch import Tensor
 
 from autoscaler.clock import Clock
 from autoscaler.training.arguments import Script
+from autoscaler.training.data_path import seeds_batches
 from autoscaler.training.opening import Parts
 from autoscaler.training.plan import Plan, PlannedStep
 from autoscaler.training.steps.step import Step, require_loss
@@ -36,7 +37,10 @@ class Steps:
         self._script = script
         self._parts = parts
         self._clock = clock
-        self._plan = Plan(parts.sampler, parts.state, parts.replica, script.logical_ranks)
+        batch_seed = script.seed if seeds_batches(script) else None
+        self._plan = Plan(
+            parts.sampler, parts.state, parts.replica, script.logical_ranks, batch_seed
+        )
         self._step: PlannedStep | None = None
         self._awaited: tuple[float, bool] | None = None
         self._weights = StepWeights(1, 1.0)

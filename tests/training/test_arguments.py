@@ -60,6 +60,7 @@ def test_numbers_out_of_range_are_refused(match: str, arguments: dict[str, Any])
     [
         ("model: function is not a torch.nn.Module", {"model": lambda inputs: inputs}),
         ("optimizer: str is not a torch.optim.Optimizer", {"optimizer": "Adam"}),
+        ("optimizer: several optimizers do not fit", {"optimizer": []}),
         ("scheduler: int has not all of step, state_dict", {"scheduler": 3}),
         ("state: tuple is not a dict", {"state": ()}),
         ("batch_size='16' must be a whole number", {"batch_size": "16"}),
@@ -71,7 +72,9 @@ def test_numbers_out_of_range_are_refused(match: str, arguments: dict[str, Any])
 def test_arguments_of_another_kind_are_refused(match: str, arguments: dict[str, Any]) -> None:
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    _refused(TypeError, match, **{"model": model, "optimizer": optimizer, **arguments})
+    arguments = {"model": model, "optimizer": optimizer, "batch_size": 16, **arguments}
+    with pytest.raises(TypeError, match=match), session(dataset=_data(), **arguments):
+        pass
 
 
 def test_a_scheduler_of_another_optimizer_is_refused() -> None:

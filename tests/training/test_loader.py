@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -22,6 +24,7 @@ from torch.utils.data import Dataset, get_worker_info
 
 from autoscaler.domain.job import BatchSpec
 from autoscaler.training.data.loader import Indices, Loader, LoaderSettings
+from autoscaler.training.data.seeding import SeededIndices, seed_all
 from autoscaler.training.session import session
 from tests.training.alone import allow, opened, script
 from tests.training.fleet import SCRIPTS, wait_until
@@ -228,3 +231,30 @@ def test_workers_end_with_their_parent_however_it_ends(tmp_path: Path, end: str)
     wait_until(lambda: not any(worker.is_running() for worker in workers), 4.0, "their end")
     if end == "fork":
         assert script.stdout.read().split() == ["child", "trained"]
+
+
+class _Drawn(Dataset[tuple[float, str]]):
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> tuple[float, str]:
+        info = get_worker_info()
+        owner = type(info.dataset).__name__ if info is not None else "none"
+        return float(torch.rand(())) + random.random() + float(np.random.random()), owner
+
+
+def test_workers_draw_what_the_seed_of_a_batch_says() -> None:
+    requests = [SeededIndices.of((number, number + 1), 7 * number) for number in range(0, 8, 2)]
+    drawn = []
+    for workers in (1, 2):
+        loader = Loader(_Drawn(), LoaderSettings(workers, seeds_batches=True))
+        loader.expect(lambda after: iter(requests[requests.index(after) + 1 :]))
+        batches = [loader.fetch(request) for request in requests]
+        loader.close()
+        assert {owner for _, owners in batches for owner in owners} == {"_Drawn"}
+        drawn.append([value for values, _ in batches for value in values.tolist()])
+    assert drawn[0] == drawn[1]
+    seed_all(requests[2].seed)
+    first = float(torch.rand(())) + random.random() + float(np.random.random())
+    assert drawn[0][4] == pytest.approx(first)
+    assert requests[0] != SeededIndices.of(requests[0], 1) and requests[0] != (0, 1)

@@ -40,7 +40,7 @@ def _undisturbed(monkeypatch: pytest.MonkeyPatch, steps: int) -> list[dict[str, 
     monkeypatch.setenv("EPOCHS", "100000")
     model, optimizer = dropout.made()
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
-    own: dict[str, Any] = {"average": average, "seen": 0}
+    own: dict[str, Any] = {"average": average, "seen": 0, "patience": dropout.Patience()}
     monkeypatch.setenv("LOGICAL_RANKS", "4")
     with dropout.opened(model, optimizer, own) as job:
         lines = dropout.trained(job, model, average, own)
@@ -61,7 +61,7 @@ def _require_undisturbed(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> None:
     assert len(expected) >= 20
     for line in committed:
         same = expected[line["step"] - 1]
-        for name in ("weights", "average", "seen"):
+        for name in ("weights", "average", "seen", "patience", "rate", "scale"):
             assert line[name] == pytest.approx(same[name], abs=1e-6), (line["step"], name)
 
 
@@ -75,8 +75,22 @@ def test_logical_ranks_make_runs_equal_at_any_size(
     _require_undisturbed(monkeypatch, fleet)
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_workers_draw_the_same_numbers_at_any_size(monkeypatch, fleet: Fleet, ranks: int) -> None:
+    settings = {"STEP_SECONDS": "0.02", "LOGICAL_RANKS": "4"}
+    replica = fleet.start(SCRIPT, ranks, **settings, WORKERS=str(ranks // 2))
+    assert replica.wait(120) == 0
+    monkeypatch.setenv("WORKERS", "0")
+    _require_undisturbed(monkeypatch, fleet)
+
+
 def test_state_travels_at_joins_drains_and_crashes(monkeypatch, fleet: Fleet) -> None:
-    """One run: a join, the drain of the first replica, a crash of all, and a restart."""
+    """One run: a join, the drain of the first replica, a crash of all, and a restart.
+
+    Weights and their average, the scaler, the schedule and an early stop are those of the run
+    that nothing disturbs.
+    """
+    monkeypatch.setenv("SCALER", "1")
     settings = {"STEP_SECONDS": "0.05", "LOGICAL_RANKS": "4", "EPOCHS": "100000"}
     first = fleet.start(SCRIPT, **settings)
     wait_until(lambda: first.step > 20)

@@ -9,12 +9,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, cast
 
-from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate, get_worker_info
 
 from autoscaler.parent import end_with_parent
 from autoscaler.training.data.pieces import collated, packed, split
+from autoscaler.training.data.seeding import SeededIndices, SeedingDataset
 from autoscaler.training.data.shards import ShardedDataset
 
 Indices = tuple[int, ...]
@@ -26,13 +27,17 @@ WorkerInit = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class LoaderSettings:
-    """Arguments of `torch.utils.data.DataLoader` that a script may give, with its meanings."""
+    """Arguments of `torch.utils.data.DataLoader` that a script may give, with its meanings.
+
+    `seeds_batches`: workers take the seeds of `SeededIndices`.
+    """
 
     workers: int = 0
     collate: Collate | None = None
     pin_memory: bool = False
     prefetch_factor: int | None = None
     worker_init: WorkerInit | None = None
+    seeds_batches: bool = False
 
 
 class Loader:
@@ -111,7 +116,7 @@ class Loader:
         settings, is_whole = self._settings, self._pieces == 1
         is_bound = threading.current_thread() is threading.main_thread()
         return DataLoader(
-            self._dataset,
+            SeedingDataset(self._dataset) if settings.seeds_batches else self._dataset,
             batch_sampler=self._requests,
             collate_fn=settings.collate if is_whole else packed,
             num_workers=settings.workers,
@@ -141,7 +146,10 @@ class _Requests(Sampler[list[int]]):
         if not self._unasked:
             indices = next(self.source)
             self.waiting.append(indices)
-            self._unasked.extend(split(indices, self._pieces))
+            if isinstance(indices, SeededIndices):
+                self._unasked.append(cast(list[int], indices))  # a copy would have no seed
+            else:
+                self._unasked.extend(split(indices, self._pieces))
         return self._unasked.popleft()
 
 
@@ -158,5 +166,8 @@ class _Init:
         # One that a fork server has forked ends some seconds later, as DataLoader has it.
         if self._is_bound and parent is not None and parent.pid == os.getppid():
             end_with_parent(parent.pid)
+        info = get_worker_info()
+        if info is not None and isinstance(info.dataset, SeedingDataset):
+            object.__setattr__(info, "dataset", info.dataset.plain)
         if self._init is not None:
             self._init(worker)

@@ -8,16 +8,10 @@ the session's seed, the number of the step, the rank and the part of its share.
 from __future__ import annotations
 
 import hashlib
-import random
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
 
-import numpy as np
-import torch
-
-# Kinds of device whose generators exist once the kind is used.
-_INITIALIZED_AT_USE: Final = (torch.cuda, torch.xpu, torch.mtia)
+from autoscaler.training.data.seeding import seed_all, seed_torch
 
 
 class Use(Enum):
@@ -38,25 +32,16 @@ class Stream:
     part: int
 
 
+def seed_of(seed: int, step: int, stream: Stream, use: Use) -> int:
+    """Return the seed of the random numbers of one micro-step of step `step`."""
+    key = repr((seed, step, stream.rank, stream.part, use.name)).encode()
+    return int.from_bytes(hashlib.sha256(key).digest()[:4], "big")
+
+
 def begin_stream(seed: int, step: int, stream: Stream, use: Use, seeds_all: bool) -> None:
     """Seed torch's generators, and where `seeds_all` those of Python and NumPy, too."""
-    key = repr((seed, step, stream.rank, stream.part, use.name)).encode()
-    number = int.from_bytes(hashlib.sha256(key).digest()[:4], "big")
-    _seed_torch(number)
+    number = seed_of(seed, step, stream, use)
     if seeds_all:
-        random.seed(number)
-        np.random.seed(number)
-
-
-def _seed_torch(number: int) -> None:
-    """Seed the generators of the CPU and of all devices in use.
-
-    `torch.manual_seed` also formats the stack of its caller for each kind of device that is not
-    in use, which takes 0.25 ms on one core.
-    """
-    torch.default_generator.manual_seed(number)
-    for kind in _INITIALIZED_AT_USE:
-        if kind.is_initialized():
-            kind.manual_seed_all(number)
-    if torch.backends.mps.is_available():
-        torch.mps.manual_seed(number)
+        seed_all(number)
+    else:
+        seed_torch(number)

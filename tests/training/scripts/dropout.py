@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
+from torch.amp.grad_scaler import GradScaler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import TensorDataset
 
@@ -18,10 +21,37 @@ from autoscaler.training.session import TrainingSession, session
 EXAMPLES, BATCH = 96, 16
 
 
+class Augmented(TensorDataset):
+    """Examples with noise of all generators, drawn where an example is made."""
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, ...]:
+        inputs, targets = super().__getitem__(index)
+        shift = random.random() + float(np.random.random())
+        return inputs + 0.1 * torch.randn(6, dtype=torch.float64) + 0.1 * shift, targets
+
+
 def data() -> TensorDataset:
     generator = torch.Generator().manual_seed(1)
     inputs = torch.randn(EXAMPLES, 6, generator=generator, dtype=torch.float64)
-    return TensorDataset(inputs, inputs.sum(dim=1, keepdim=True))
+    kind = Augmented if "WORKERS" in os.environ else TensorDataset
+    return kind(inputs, inputs.sum(dim=1, keepdim=True))
+
+
+class Patience:
+    """An early stop that counts steps without a lower loss."""
+
+    def __init__(self) -> None:
+        self.best, self.bad = float("inf"), 0
+
+    def state_dict(self) -> dict[str, float]:
+        return {"best": self.best, "bad": self.bad}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        self.best, self.bad = state["best"], int(state["bad"])
+
+    def see(self, loss: float) -> None:
+        self.bad = 0 if loss < self.best else self.bad + 1
+        self.best = min(self.best, loss)
 
 
 def made() -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -47,6 +77,7 @@ def trained(
         if step.committed:
             average.update_parameters(model)
             own["seen"] += step.batch_size
+            own["patience"].see(total(model))
         yield {
             "step": step.number,
             "committed": step.committed,
@@ -55,12 +86,27 @@ def trained(
             "average": total(average),
             "seen": own["seen"],
             "mask": mask,
+            "patience": own["patience"].bad,
+            "rate": step.learning_rate,
+            "scale": scale_of(job),
         }
 
 
+def scale_of(job: TrainingSession) -> float | None:
+    scaler = job._parts.state._scaler
+    return None if scaler is None else scaler.get_scale()
+
+
 def opened(model: nn.Module, optimizer: torch.optim.Optimizer, own: dict[str, Any]) -> Any:
+    own.setdefault("patience", Patience())
     logical = int(os.environ.get("LOGICAL_RANKS", "0")) or None
-    return session(model, optimizer, data(), batch_size=BATCH, logical_ranks=logical, state=own)
+    settings: dict[str, Any] = {"num_workers": int(os.environ.get("WORKERS", "0"))}
+    if os.environ.get("SCALER"):
+        settings["scaler"] = GradScaler("cpu", init_scale=2.0**40, growth_interval=7)
+        settings["scheduler"] = torch.optim.lr_scheduler.StepLR(optimizer, 11, gamma=0.9)
+    return session(
+        model, optimizer, data(), batch_size=BATCH, logical_ranks=logical, state=own, **settings
+    )
 
 
 def main() -> None:
