@@ -186,6 +186,9 @@ def _facts(job: JobView) -> list[tuple[str, str]]:
             ("goodput", goodput),
             ("batch", f"{batch}   noise scale {scale}   learning rate {report.learning_rate:.3g}"),
         ]
+        if report.state_bytes is not None:
+            facts.append(("traffic", _traffic(report.parameter_bytes, report.state_bytes)))
+        facts += [("memory", text) for text in report.bounds.memory_words]
         left = ""
         if job.eta_seconds is not None:
             left = f", {format_duration(job.eta_seconds)} left"
@@ -203,6 +206,12 @@ def _facts(job: JobView) -> list[tuple[str, str]]:
         facts.append(("weight", weight_text(job)))
     facts.append(("cost", f"${job.usd_per_hour:.4f}/h now, {money(job.spent_usd)} spent"))
     return facts
+
+
+def _traffic(gradient_bytes: int, state_bytes: int) -> str:
+    """Return what crosses the network: in each step, and for each instance that joins."""
+    gradients, state = (f"{size / 1e6:,.1f} MB" for size in (gradient_bytes, state_bytes))
+    return f"{gradients} of gradients a step, {state} of state to an instance that joins"
 
 
 def _decision_line(decision: DecisionView) -> Text:

@@ -42,7 +42,7 @@ def program_detail(memory: ProgramMemory) -> RenderableType:
         Text(f"{memory.program}: taught by {jobs}, the last {memory.recent_jobs[0]}"),
         Text(
             f"known again by its initial batch of {memory.initial_batch} and its "
-            f"{memory.parameter_bytes:,} bytes of parameters{_stages(memory.parallelism)}",
+            f"{memory.parameter_bytes:,} bytes of gradients{_stages(memory.parallelism)}",
             style="dim",
         ),
     ]

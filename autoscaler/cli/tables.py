@@ -213,9 +213,12 @@ def print_decisions(decisions: Sequence[DecisionView], of: str, as_json: bool) -
 
 
 def print_remarks(job: JobView, now_seconds: float) -> None:
-    """Print what holds of a job beside its decisions: no session, and its alarm."""
+    """Print what holds of a job beside its decisions: no session, too little memory, its alarm."""
     if job.is_sessionless:
         print(f"{job.id}: {job.cause}")
+    if job.report is not None:
+        for text in job.report.bounds.memory_words:
+            print(f"{job.id}: {text}")
     if job.alarm is not None:
         print(alarm_text(job.alarm, now_seconds))
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 
 from autoscaler.controller.experience import in_steps
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.snapshot import SwitchingCosts
+from autoscaler.goodput.prior import USABLE_BANDWIDTH
 from autoscaler.store.measurements import REVERSED_DURATION, START_DURATION, Mean, pause_name
 
 # Before a job's own have been measured.
 _USUAL_PAUSE_SECONDS = 1.0
 _USUAL_START_SECONDS = 15.0
 _USUAL_RESTORE_SECONDS = 3.0
-# A checkpoint has the parameters, and of each what the usual optimisers keep of it.
+# Where a job has not told the size of its state: the parameters, and what optimizers keep of them.
 _STATES_OF_PARAMETERS = 3
 # To another network it goes once to storage, and once from there.
 _WAYS_OF_CHECKPOINT = 2.0
@@ -45,7 +47,7 @@ def switching_costs(
     age_seconds = now_seconds - job.submitted_seconds
     pauses = [durations[None, name] for name in _PAUSES if (None, name) in durations]
     count = sum(mean.count for mean in pauses)
-    pause_seconds = _USUAL_PAUSE_SECONDS
+    pause_seconds = _usual_pause_seconds(job, offers)
     if count:
         pause_seconds = sum(mean.seconds * mean.count for mean in pauses) / count
     measured = {
@@ -72,12 +74,25 @@ def switching_costs(
     return costs if job.report is None else _with_checkpoints(costs, job, job.report)
 
 
+def _usual_pause_seconds(job: JobRecord, offers: Sequence[Offer]) -> float:
+    """Return the pause of a join that was not measured: all wait until the joiner has the state.
+
+    The state crosses the network of the median offer.
+    """
+    state_bytes = job.report.state_bytes if job.report else None
+    if state_bytes is None or not offers:
+        return _USUAL_PAUSE_SECONDS
+    network = median(offer.network_bytes_per_second for offer in offers)
+    transfer_seconds = state_bytes / (USABLE_BANDWIDTH * network)
+    return _USUAL_PAUSE_SECONDS + in_steps(transfer_seconds)
+
+
 def _with_checkpoints(
     costs: SwitchingCosts, job: JobRecord, report: TrainingReport
 ) -> SwitchingCosts:
     """With what the job's last checkpoint took, or is likely to."""
     told = report.checkpoint
-    expected_bytes = _STATES_OF_PARAMETERS * report.parameter_bytes
+    expected_bytes = report.state_bytes or _STATES_OF_PARAMETERS * report.parameter_bytes
     return replace(
         costs,
         checkpoint_seconds=in_steps(told.pause_seconds or 0.0),

@@ -51,6 +51,10 @@ class DivergedError(CastorError, FloatingPointError):
     """A gradient or a weight became NaN or infinite, and training can't go on from it."""
 
 
+class DeviceMemoryError(CastorError, MemoryError):
+    """A device can't take the fewest examples that a rank may take at once."""
+
+
 class MismatchError(CastorError, ValueError):
     """A replica differs from those it would train with."""
 

@@ -148,6 +148,23 @@ class BatchBounds:
         most = dict(self.kind_maxima).get(device_kind, self.device_maximum)
         return replace(self, device_maximum=most, kind_maxima=())
 
+    @property
+    def memory_words(self) -> tuple[str, ...]:
+        """What is known of kinds of device that take fewer examples than others, in words."""
+        short = [(kind, most) for kind, most in self.kind_maxima if most < self.device_maximum]
+        return tuple(
+            f"out of memory with more than {most} {'example' if most == 1 else 'examples'} at "
+            f"once on a device of kind {kind}: larger shares are split"
+            for kind, most in short
+        )
+
+    def limited(self, device_kind: str, most: int) -> BatchBounds:
+        """Return bounds with at most so many examples at once on devices of that kind."""
+        if most >= self.on(device_kind).device_maximum:
+            return self
+        maxima = {**dict(self.kind_maxima), device_kind: most}
+        return replace(self, kind_maxima=tuple(sorted(maxima.items())))
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:

@@ -88,7 +88,9 @@ class TrainingReport:
     `progress_examples` and `total_examples` are useful examples: examples worth one each at the
     initial batch size. `observations` and `pauses` are those since the last report, `quality` are
     all measurements so far. `parameter_bytes` is the size of what is summed over the devices each
-    step: the gradients of trained parameters. `skipped_steps` of the `step` steps moved nothing,
+    step, as it travels: the gradients of trained parameters. `state_bytes` is the size of what a
+    joiner gets and a checkpoint holds, frozen parameters included; None where it is not known.
+    `skipped_steps` of the `step` steps moved nothing,
     as their gradient was not finite.
     """
 
@@ -111,6 +113,7 @@ class TrainingReport:
     engine: str = "quorum"
     quality: tuple[Quality, ...] = ()
     skipped_steps: int = 0
+    state_bytes: int | None = None
 
 
 MOST_REASON_LETTERS: Final = 200
@@ -132,6 +135,7 @@ class FailureReason(StrEnum):
     """Reason of a failure that the training process itself reports."""
 
     DIVERGED = "diverged"
+    OUT_OF_MEMORY = "out of memory"
 
 
 @dataclass(frozen=True, slots=True)

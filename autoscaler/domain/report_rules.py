@@ -35,6 +35,7 @@ MOST_STEPS: Final = 1 << 53
 MOST_OBSERVATIONS: Final = 1000
 MOST_PAUSES: Final = 1000
 _MOST_QUALITIES: Final = 10_000
+MOST_KINDS: Final = 200
 _MOST_METRICS: Final = 200
 _MOST_DEVICES: Final = 1 << 20
 _MOST_PARAMETER_BYTES: Final = 1 << 50
@@ -88,10 +89,16 @@ def sound_report(report: TrainingReport, refusals: Refusals) -> TrainingReport |
         require_number, goodput, "goodput_measured", 0.0, MOST_EXAMPLES
     ):
         goodput = None
+    state_bytes = report.state_bytes
+    if state_bytes is not None and not refusals.allows(
+        require_count, state_bytes, "state_bytes", _MOST_PARAMETER_BYTES
+    ):
+        state_bytes = None
     return replace(
         report,
         noise=noise,
         goodput_measured=goodput,
+        state_bytes=state_bytes,
         observations=refusals.kept(report.observations, _require_observation)[-MOST_OBSERVATIONS:],
         pauses=refusals.kept(report.pauses, _require_pause)[-MOST_PAUSES:],
         quality=refusals.kept(report.quality, _require_quality)[-_MOST_QUALITIES:],
@@ -140,7 +147,7 @@ def _require_batch(batch: Batch, bounds: BatchBounds) -> None:
     for name, size in sizes.items():
         require_count(size, name, MOST_EXAMPLES_OF_BATCH)
     require_count(batch.accumulation, "batch.accumulation", MOST_EXAMPLES_OF_BATCH, least=0)
-    require_count(len(bounds.kind_maxima), "bounds.kind_maxima", _MOST_METRICS, least=0)
+    require_count(len(bounds.kind_maxima), "bounds.kind_maxima", MOST_KINDS, least=0)
     for kind, size in bounds.kind_maxima:
         require_line(kind, "bounds.kind_maxima", _LONGEST_NAME)
         require_count(size, "bounds.kind_maxima", MOST_EXAMPLES_OF_BATCH)
@@ -160,11 +167,14 @@ def _require_observation(observed: StepObservation) -> None:
     place = "observations"
     require_line(observed.device_kind, f"{place}.device_kind", _LONGEST_NAME)
     require_count(observed.instances, f"{place}.instances", MOST_INSTANCES)
-    require_count(observed.devices, f"{place}.devices", _MOST_DEVICES)
+    require_count(observed.devices, f"{place}.devices", _MOST_DEVICES, least=observed.instances)
     require_count(observed.device_batch, f"{place}.device_batch", MOST_EXAMPLES_OF_BATCH)
     require_count(observed.accumulation, f"{place}.accumulation", MOST_EXAMPLES_OF_BATCH, least=0)
     require_positive(observed.step_seconds, f"{place}.step_seconds", LONGEST_SECONDS)
     require_number(observed.sync_seconds, f"{place}.sync_seconds", 0.0, LONGEST_SECONDS)
+    if not observed.sync_seconds < observed.step_seconds:
+        words = f"must be below step_seconds={observed.step_seconds}, not {observed.sync_seconds}"
+        raise SpecError(words, f"{place}.sync_seconds")
     require_count(observed.steps, f"{place}.steps", MOST_STEPS)
 
 

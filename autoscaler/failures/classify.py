@@ -73,6 +73,7 @@ def _rule(category: Category, pattern: str, words: str) -> _Rule:
 _RAISED_WORDS: Final = "the script raised {error}{place}"
 
 _RULES: Final = (
+    _rule(Category.DEVICE_MEMORY, r"^DeviceMemoryError: (?P<said>.+)", "{said}"),
     _rule(
         Category.DEVICE_MEMORY,
         r"CUDA out of memory|HIP out of memory|CUBLAS_STATUS_ALLOC_FAILED|^OutOfMemoryError",

@@ -38,6 +38,7 @@ def next_attempt(history: Sequence[Failure], retries: int, first_steps: int = 5)
     - A failed setup is tried once more, not oftener.
     - Training that diverged is not tried again: from the last checkpoint the same steps follow.
       Its owner resumes it with other settings.
+    - Training whose examples do not fit a device one by one is not tried again.
     - A failure of a new kind after at least `PROGRESS_STEPS` steps opens a new count: the start
       before it did what it was for. One that was seen before does not, or a job that always dies
       at the same step would be paid for for ever.
@@ -75,9 +76,8 @@ class _Attempt:
     def is_setup(self) -> bool:
         return all(failure.during_setup for failure in self.failures)
 
-    @property
-    def has_diverged(self) -> bool:
-        return any(failure.reason is FailureReason.DIVERGED for failure in self.failures)
+    def has_reason(self, reason: FailureReason) -> bool:
+        return any(failure.reason is reason for failure in self.failures)
 
     @property
     def cause(self) -> str:
@@ -110,8 +110,10 @@ def _refusal(
 ) -> str | None:
     """Why there is no retry, if so; `newest` are the last attempt and the one before it."""
     last = newest[-1]
-    if last.has_diverged:
+    if last.has_reason(FailureReason.DIVERGED):
         return "not retried, it would diverge again"
+    if last.has_reason(FailureReason.OUT_OF_MEMORY):
+        return "not retried, the same examples would not fit again"
     if last.is_setup and sum(attempt.is_setup for attempt in counted) > 1:
         return "not retried, setup is tried twice at most"
     early = last.signatures(most_steps=first_steps)

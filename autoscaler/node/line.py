@@ -58,6 +58,7 @@ class Word(Enum):
     DONE = auto()
     FINISHED = auto()
     DIVERGED = auto()
+    OUT_OF_MEMORY = auto()
 
 
 Message = Stepped | TrainingReport | EndedEarly | Word
@@ -205,6 +206,8 @@ def parse_message(line: bytes) -> Message | TrialCall | MeterReading | None:
                 return _finished(message)
             case "diverged":
                 return Word.DIVERGED
+            case "out of memory":
+                return Word.OUT_OF_MEMORY
     except _NO_MESSAGE as error:
         _log.warning("the training process says what is no message: %s", error)
     return None

@@ -18,6 +18,10 @@ from autoscaler.node.state import Prepared, Start
 from autoscaler.wire.messages import Assignment
 
 STEPS_NOTED_GROWTH: Final = 1.1
+_REASONS: Final = {
+    Word.DIVERGED: FailureReason.DIVERGED,
+    Word.OUT_OF_MEMORY: FailureReason.OUT_OF_MEMORY,
+}
 
 
 class Trainer:
@@ -145,7 +149,7 @@ class Trainer:
         exit_code = self.exit_code
         assert exit_code is not None
         failure = post_mortem(self._instance, start.attempt, start.log_offset, exit_code)
-        reason = FailureReason.DIVERGED if Word.DIVERGED in self._words else None
+        reason = next((_REASONS[word] for word in self._words if word in _REASONS), None)
         return replace(failure, steps=self.steps, reason=reason)
 
 

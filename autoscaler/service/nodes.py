@@ -280,6 +280,8 @@ class Nodes:
                 has_earlier_runs = self._store.jobs.get(held.job).spec.resumes is not None
                 text = _skipped_text(each.skipped_steps, has_earlier_runs)
                 self._once(held, "skipped", text, now_seconds)
+            for text in each.bounds.memory_words:
+                self._once(held, "out of memory", text, now_seconds)
         if report.failure is not None:
             self._fail(held, report.failure, now_seconds)
 

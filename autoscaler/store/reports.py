@@ -9,6 +9,7 @@ from autoscaler.domain.errors import Conflict
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.report import Failure, ReportOrigin, TrainingReport
+from autoscaler.domain.report_rules import MOST_KINDS
 
 
 class Reports(ABC):
@@ -96,8 +97,17 @@ def judge(
 
 
 def reported(record: JobRecord, report: TrainingReport, now_seconds: float) -> JobRecord:
-    """A job with its latest report, without what is measured."""
-    kept = replace(report, observations=(), pauses=())
+    """Return a job with its latest report, without what is measured.
+
+    The least that a device of a kind was known to take at once stays known: whoever reports may
+    not have heard that another kind ran out of memory.
+    """
+    bounds = report.bounds
+    if record.report is not None:
+        for kind, most in record.report.bounds.kind_maxima:
+            if len(bounds.kind_maxima) < MOST_KINDS:
+                bounds = bounds.limited(kind, most)
+    kept = replace(report, observations=(), pauses=(), bounds=bounds)
     return replace(record, report=kept, reported_seconds=now_seconds)
 
 

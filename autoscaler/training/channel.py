@@ -100,6 +100,10 @@ class Channel:
         """Tell that the script fails as training diverged: to start it again would not help."""
         self._send({"kind": "diverged"})
 
+    def out_of_memory(self) -> None:
+        """Report that the script fails as a device has too little memory for the job."""
+        self._send({"kind": "out of memory"})
+
     def close(self, timeout_seconds: float = 5.0) -> None:
         """Send what waits, within the timeout, and hang up."""
         with self._changed:

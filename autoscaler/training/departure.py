@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from autoscaler.domain.errors import DivergedError
+from autoscaler.domain.errors import DeviceMemoryError, DivergedError
 from autoscaler.training.gradients.finite import MOST_SKIPPED_IN_A_ROW
 from autoscaler.training.opening import Parts
 from autoscaler.training.saving import CheckpointSchedule
@@ -113,6 +113,8 @@ class Departure:
         self._report_last()
         if isinstance(error, DivergedError):
             self._report_divergence()
+        if isinstance(error, DeviceMemoryError) and self._parts.channel is not None:
+            self._parts.channel.out_of_memory()
         with suppress(RuntimeError):  # the error that the script raised is the one to show
             self._depart(awaits_ranks=all_end_here)
 

@@ -157,7 +157,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
         batch_log_file=batch_log_file(setup, bounds),
     )
     if channel is not None and checkpoints is not None:
-        parts.reporter = Reporter(channel, replica, stepper, state, checkpoints, bounds, clock)
+        parts.reporter = Reporter(channel, replica, stepper, reducer, state, checkpoints, clock)
         parts.reporter.engine = _engine(setup)
     return parts
 
@@ -236,9 +236,12 @@ def _bounds(script: Script, spec: BatchSpec, pass_examples: int) -> BatchBounds:
     maximum = max(initial, min(maximum, pass_examples))
     # What the script runs at on one device fits into its memory; more is the user's word.
     device_maximum = spec.device_maximum or initial
+    kind_maxima = spec.kind_maxima
     if script.logical_ranks is not None:
-        device_maximum = min(device_maximum, math.ceil(initial / script.logical_ranks))
-    return BatchBounds(initial, maximum, device_maximum, spec.adaptive)
+        most = math.ceil(initial / script.logical_ranks)
+        device_maximum = min(device_maximum, most)
+        kind_maxima = tuple((kind, min(own, most)) for kind, own in kind_maxima)
+    return BatchBounds(initial, maximum, device_maximum, spec.adaptive, kind_maxima)
 
 
 def _checkpoints(

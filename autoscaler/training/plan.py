@@ -71,8 +71,11 @@ class Plan:
         shares, least = self._logical_ranks or agreement.ranks, replica.least_share
         # A lone rank splits a step in which it takes gradient squares.
         least_parts = 2 if samples and agreement.ranks == shares == 1 else 1
+        speeds = () if self._logical_ranks else agreement.speeds
         micro_steps = max(replica.batch_over(shares).accumulation + 1, least_parts)
-        own, places = dealt(indices, shares, replica.rank, agreement.ranks, micro_steps, least)
+        own, places = dealt(
+            indices, shares, replica.rank, agreement.ranks, micro_steps, least, speeds
+        )
         streams = tuple(Stream(*place) for place in places)
         own = self._seeded(number, own, streams)
         next_place = self._sampler.place_after(*place, len(indices))

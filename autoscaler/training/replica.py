@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autoscaler.clock import Clock
 from autoscaler.domain.goodput import Batch, BatchBounds, NoiseScale, StepParameters
 from autoscaler.domain.report import MembershipPause, StepObservation
 from autoscaler.goodput.batching import batch_to_look_at, next_batch_total, split_batch, within
 from autoscaler.training.collectives.reducer import Reducer
+from autoscaler.training.data.sampler import share_sizes
 from autoscaler.training.decisions import decision_of, gain_inputs, repeated
+from autoscaler.training.device_limits import DeviceLimits
 from autoscaler.training.gradients.noise import GradientSquares
 from autoscaler.training.members.crew import Crew, Exchange
-from autoscaler.training.members.round_times import Round, samples_seconds
+from autoscaler.training.members.round_times import Round, Speed, pause_of, samples_seconds
 from autoscaler.training.members.rounds import (
     ROUND_SECONDS,
     Agreement,
@@ -58,8 +60,8 @@ class Replica:
     """This rank's part in the rounds of the job.
 
     `leaves` and `wants_checkpoint` are told in the next exchange; `throughput` is the controller's
-    fit, if any has come. `observations`, `pauses`, `training_seconds` and `steps`, those that
-    were committed since this start, are for the reports.
+    fit, if any has come; `limits` are what devices take at once. `observations`, `pauses`,
+    `training_seconds` and `steps`, committed ones since this start, are for the reports.
     """
 
     def __init__(
@@ -86,8 +88,10 @@ class Replica:
         self._step_seconds: dict[tuple[int, int], float] = {}
         self._has_looked = False
         self._trouble_seconds: float | None = None
+        self._speed = Speed()
         self._evaluates = False
         self.stop = Stop(crew)
+        self.limits = DeviceLimits(settings.bounds, settings.device_kind, settings.least_share)
         self.leaves = False
         self.wants_checkpoint = False
         self.throughput: StepParameters | None = None
@@ -116,9 +120,16 @@ class Replica:
         return self.batch_over(self.agreement.ranks)
 
     def batch_over(self, shares: int) -> Batch:
-        """Return how the present batch is spread over so many shares, each of one device."""
-        device_maximum = self._settings.bounds.device_maximum
-        return split_batch(self.agreement.batch_total, shares, device_maximum)
+        """Return how the present batch is spread over so many shares, each of one device.
+
+        Where shares are unequal it is that of the device with the most examples.
+        """
+        agreement, total = self.agreement, self.agreement.batch_total
+        device_maximum = self.limits.agreed(agreement).device_maximum
+        if shares != agreement.ranks or not agreement.speeds:
+            return split_batch(total, shares, device_maximum)
+        largest = max(share_sizes(total, shares, self.least_share, agreement.speeds))
+        return replace(split_batch(largest, 1, device_maximum), total=total)
 
     @property
     def rank(self) -> int:
@@ -128,7 +139,7 @@ class Replica:
     @property
     def noise(self) -> NoiseScale | None:
         """The noise scale as known here."""
-        return self._state.counters.noise.noise_scale(self._settings.bounds.initial)
+        return self._state.counters.noise.noise_scale(self.limits.own.initial)
 
     @property
     def bounds(self) -> BatchBounds:
@@ -227,7 +238,7 @@ class Replica:
         nothing depends on its noise scale.
         """
         agreement = self.agreement
-        if not self._settings.bounds.may_grow or self._settings.batches is not None:
+        if not self.limits.own.may_grow or self._settings.batches is not None:
             return False
         if step_examples < max(agreement.ranks, 2) * self.least_share:
             return False
@@ -276,11 +287,17 @@ class Replica:
                 min(round_.waited_seconds / made, step_seconds),
                 round_.steps if round_.clean else 0,
             )
+            if round_.clean:
+                self._speed.count(self._own_examples(round_.agreement), self._timed)
         step_seconds = self._timed[0]
         sampled_seconds = samples_seconds(
             round_, self._stepper.sampled_steps, sampling_seconds, step_seconds
         )
         self._spent = (made * step_seconds, sampled_seconds)
+
+    def _own_examples(self, agreement: Agreement) -> int:
+        total, ranks, speeds = agreement.batch_total, agreement.ranks, agreement.speeds
+        return share_sizes(total, ranks, self.least_share, speeds)[self.rank]
 
     def _row(self, squares: GradientSquares, stops: int) -> Row:
         counters = self._state.counters
@@ -298,6 +315,8 @@ class Replica:
             sees_change=self.sees_change(),
             stops=stops,
             wants_checkpoint=self.wants_checkpoint,
+            device_maximum=self.limits.own.device_maximum,
+            speed=self._speed.examples_per_second,
             batch_total=batch_total,
             batch_reason=reason,
             gradient_square=gradient_square,
@@ -325,11 +344,11 @@ class Replica:
         It is looked for anew every few seconds and after each change of membership, once a round
         with the new members has shown how many devices they have.
         """
-        bounds = self._settings.bounds
-        current = within(bounds, self._state.counters.batch_total)
+        current = within(self.limits.own, self._state.counters.batch_total)
         if self._round is None:
             return current, BatchReason.KEPT
         agreement = self._round.agreement
+        bounds = self.limits.agreed(agreement)
         members = (agreement.replicas, agreement.ranks)
         now_seconds = self._clock.monotonic()
         is_recent = now_seconds - self._proposed_seconds < _REDECIDE_SECONDS
@@ -349,6 +368,7 @@ class Replica:
     def _learn(self, exchange: Exchange, last: Round | None, asked_seconds: float) -> None:
         """Take in what the rows tell of the round that has ended."""
         counters, squares = self._state.counters, combined_squares(exchange.rows)
+        self.limits.hear(exchange.rows, self._settings.kind_number)
         counters.noise.update(squares)
         counters.sampling.count(
             max(row.trained_seconds for row in exchange.rows),
@@ -361,20 +381,14 @@ class Replica:
             return
         if exchange.membership.changed:
             self._step_seconds.clear()
-            since_seconds = asked_seconds if trouble_seconds is None else trouble_seconds
-            self.pauses.append(
-                MembershipPause(
-                    kind=_kind_of_change(last.agreement, len(exchange.rows)),
-                    seconds=self._clock.monotonic() - since_seconds,
-                    replicas_before=last.agreement.replicas,
-                    replicas_after=len(exchange.rows),
-                )
-            )
+            since = asked_seconds if trouble_seconds is None else trouble_seconds
+            seconds = self._clock.monotonic() - since
+            self.pauses.append(pause_of(last.agreement, len(exchange.rows), seconds))
             return
         split = split_batch(
             last.agreement.batch_total,
             last.agreement.ranks,
-            self._settings.bounds.device_maximum,
+            self.limits.agreed(last.agreement).device_maximum,
         )
         observed = observation(
             exchange.rows, self._settings.device_kind, split.device, split.accumulation
@@ -384,9 +398,3 @@ class Replica:
             key = split.device, split.accumulation
             known = self._step_seconds.get(key, observed.step_seconds)
             self._step_seconds[key] = known + _NEW_SHARE * (observed.step_seconds - known)
-
-
-def _kind_of_change(last: Agreement, replicas: int) -> str:
-    if replicas > last.replicas:
-        return "join"
-    return "drain" if last.someone_leaves else "loss"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 
 from autoscaler.clock import Clock
-from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.training import Engine
 from autoscaler.training.channel import Channel
+from autoscaler.training.collectives.reducer import Reducer
 from autoscaler.training.replica import Replica
 from autoscaler.training.state.checkpoint import Checkpoints
 from autoscaler.training.state.training_state import TrainingState
@@ -26,17 +26,17 @@ class Reporter:
         channel: Channel,
         replica: Replica,
         stepper: Stepper,
+        reducer: Reducer,
         state: TrainingState,
         checkpoints: Checkpoints,
-        bounds: BatchBounds,
         clock: Clock,
     ) -> None:
         self._channel = channel
         self._replica = replica
         self._stepper = stepper
+        self._reducer = reducer
         self._state = state
         self._checkpoints = checkpoints
-        self._bounds = bounds
         self._clock = clock
         self._reported_seconds = -_REPORT_SECONDS
         self._window: deque[tuple[float, float, tuple[int, int, int]]] = deque()
@@ -67,11 +67,12 @@ class Reporter:
             progress_examples=counters.progress_examples,
             total_examples=self.total_examples,
             batch=replica.batch,
-            bounds=self._bounds,
+            bounds=replica.limits.reported,
             replicas=replica.agreement.replicas,
             devices=replica.agreement.ranks,
             learning_rate=self._stepper.learning_rate(),
-            parameter_bytes=self._state.synchronised_bytes,
+            parameter_bytes=self._reducer.synchronised_bytes,
+            state_bytes=self._state.carried_bytes,
             noise=replica.noise,
             goodput_measured=self._goodput(),
             observations=observations,

@@ -152,7 +152,9 @@ def _opened(script: Script) -> Iterator[TrainingSession]:
         with scaled_losses() as job.scaled_losses:
             yield job
     except (Exception, SystemExit, KeyboardInterrupt) as error:
-        job.departure.abandon(error)
+        job.departure.abandon(explained := job.steps.explained(error))
+        if explained is not error:
+            raise explained from error
         raise
     else:
         job.finish()
@@ -172,12 +174,11 @@ class TrainingSession:
         self.model = parts.reducer.model
         self._examples = parts.sampler.examples
         self._parts = parts
-        self._clock = clock
         self._total: float | None = None
         self._has_round = False
         self._schedule = CheckpointSchedule(parts, clock)
         self.departure = Departure(parts, self._schedule, watch)
-        self._steps = Steps(script, parts, clock)
+        self.steps = Steps(script, parts, clock)
         parts.crew.is_interrupted = self._is_interrupted
 
     @property
@@ -257,7 +258,7 @@ class TrainingSession:
         """
         self.departure.require_own_process()
         self.scaled_losses.require_unscaled(loss)
-        return self._steps.take(loss, weight)
+        return self.steps.take(loss, weight)
 
     def mean(self, value: torch.Tensor | float | None, weight: float | None = None) -> float:
         """Return the mean of the ranks' values. All ranks must call it, after the same step.
@@ -272,7 +273,7 @@ class TrainingSession:
         Returns:
             The mean; NaN where all weights are 0, or an instance was lost meanwhile.
         """
-        return self._steps.mean(value, weight)
+        return self.steps.mean(value, weight)
 
     def every(self, *, steps: int | None = None, examples: float | None = None) -> bool:
         """Return whether the last step has reached the next multiple of `steps` or `examples`.
@@ -288,7 +289,7 @@ class TrainingSession:
         Raises:
             ValueError: not one of both is given, above 0.
         """
-        is_due = self._steps.has_passed(steps, examples)
+        is_due = self.steps.has_passed(steps, examples)
         if is_due:
             self._parts.replica.begin_evaluation()
         return is_due
@@ -347,8 +348,8 @@ class TrainingSession:
 
     def _round_batches(self, end: float) -> Iterator[Any]:
         for _ in range(self._parts.replica.agreement.steps):
-            yield from self._steps.batches()
-            if not self._steps.committed or self._is_past(end) or self._parts.replica.ends_round:
+            yield from self.steps.batches()
+            if not self.steps.committed or self._is_past(end) or self._parts.replica.ends_round:
                 return
 
     def _close_round(self, ends_epoch: bool) -> None:
@@ -359,7 +360,7 @@ class TrainingSession:
             parts.replica.begin_evaluation()
         parts.replica.end_round()
         self._has_round = False
-        if agreement.saves_checkpoint and self._steps.committed:
+        if agreement.saves_checkpoint and self.steps.committed:
             parts.replica.share_buffers()
         if parts.reporter is not None:
             parts.reporter.report()
@@ -375,10 +376,9 @@ class TrainingSession:
 
     def _is_interrupted(self) -> bool:
         """Whether the present round should end: to leave, stop, save, or as it lasts long."""
-        channel = self._parts.channel
+        channel, replica = self._parts.channel, self._parts.replica
         leaves = channel is not None and channel.directive.drain
-        saves = self._parts.replica.decides and self._schedule.is_due
-        replica = self._parts.replica
+        saves = replica.decides and self._schedule.is_due
         return leaves or saves or replica.stop.is_asked or replica.is_round_overdue
 
     def _owe(self, agreement: Agreement) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,13 +12,17 @@ import torch
 from torch import Tensor
 
 from autoscaler.clock import Clock
+from autoscaler.domain.errors import DeviceMemoryError
 from autoscaler.training.arguments import Script
 from autoscaler.training.data_path import seeds_batches
+from autoscaler.training.members.crew import Shortage
 from autoscaler.training.opening import Parts
 from autoscaler.training.plan import Plan, PlannedStep
 from autoscaler.training.steps.step import Step, require_loss
 from autoscaler.training.steps.streams import Stream, Use, begin_stream
 from autoscaler.training.steps.weights import StepWeights
+
+_log = logging.getLogger(__name__)
 
 _ROUNDING = 1e-6
 
@@ -28,6 +33,15 @@ class _Place:
 
     step: int
     examples: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Awaited:
+    """A micro-step that was given out: its share of the step, and how many examples it has."""
+
+    share: float
+    is_last: bool
+    examples: int
 
 
 class Steps:
@@ -42,7 +56,8 @@ class Steps:
             parts.sampler, parts.state, parts.replica, script.logical_ranks, batch_seed
         )
         self._step: PlannedStep | None = None
-        self._awaited: tuple[float, bool] | None = None
+        self._awaited: _Awaited | None = None
+        self._is_lost = False
         self._weights = StepWeights(1, 1.0)
         self._losses: list[tuple[Tensor, float]] = []
         self._began_seconds = 0.0
@@ -69,18 +84,22 @@ class Steps:
         self._step = step = self._plan.next_step()
         self._weights = StepWeights(step.examples, parts.state.counters.weight_per_example)
         self._losses = []
+        self._is_lost = False
         parts.stepper.begin(step.samples, alone=parts.replica.agreement.ranks == 1)
         last = len(step.own.micro_steps) - 1
         shares = zip(step.own.micro_steps, step.own.weights, strict=True)
         for number, (indices, share) in enumerate(shares):
             parts.reducer.synchronises = number == last
-            self._awaited, self._passed = (share, number == last), None
+            self._awaited, self._passed = _Awaited(share, number == last, len(indices)), None
             self._begin_stream(step.streams[number], Use.BATCH)
             batch = parts.loader.fetch(indices)
             self._begin_stream(step.streams[number], Use.PASSES)
+            parts.reducer.begin_micro_step(len(indices), parts.replica.least_share)
             yield batch
-            if self._awaited is not None:
+            if self._has_to_step:
                 raise RuntimeError("job.step(loss) must be called for every batch of batches()")
+            if self._is_lost:
+                return
 
     def take(self, loss: Tensor, weight: float | Tensor | None = None) -> Step:
         """Learn from the batch that was given last; `loss` is its mean loss.
@@ -90,16 +109,61 @@ class Steps:
                 `job.model`.
             TypeError, ValueError: `loss` or `weight` can't be used.
             DivergedError: too many steps in a row had a gradient that was not finite.
+            DeviceMemoryError: memory ran out with examples that can't be split.
         """
         if self._awaited is None or self._step is None:
             raise RuntimeError("job.step(loss) goes with a batch of job.batches(), once each")
-        require_loss(loss)
-        (share, is_last), self._awaited = self._awaited, None
-        factor = self._weights.add(share, weight)
-        self._parts.stepper.backward(loss, factor, is_last)
-        if factor > 0:
+        if not self._parts.reducer.ran_out:
+            require_loss(loss)
+        awaited, self._awaited = self._awaited, None
+        factor = self._weights.add(awaited.share, weight)
+        self._is_lost = not self._fits(loss, factor, awaited.is_last)
+        if self._is_lost:
+            self._losses = []
+            self._parts.stepper.give_up(loss, awaited.examples)
+        elif factor > 0:
             self._losses.append((loss.detach(), factor))
-        return self._end(self._step) if is_last else self._under_way(self._step)
+        is_end = awaited.is_last or self._is_lost
+        return self._end(self._step) if is_end else self._under_way(self._step)
+
+    @property
+    def _has_to_step(self) -> bool:
+        return self._awaited is not None
+
+    def explained(self, error: BaseException) -> BaseException:
+        """Return the error to end the script with in place of `error`, or that itself.
+
+        Where memory ran out outside of the passes the limit of this kind of device is lowered,
+        and examples that can't be split are told by a `DeviceMemoryError`.
+        """
+        awaited, replica = self._awaited, self._parts.replica
+        if awaited is None or not isinstance(error, torch.OutOfMemoryError):
+            return error
+        examples = awaited.examples
+        if self._parts.reducer.fits_none:
+            examples = replica.least_share
+        try:
+            replica.limits.learn(examples)
+        except DeviceMemoryError as shortage:
+            return shortage
+        return error
+
+    def _fits(self, loss: Tensor, factor: float, is_last: bool) -> bool:
+        """Run the backward pass of a micro-step; return whether memory sufficed for its passes.
+
+        Raises:
+            torch.OutOfMemoryError: it did not, and the step can't be given up.
+        """
+        reducer = self._parts.reducer
+        if reducer.ran_out:
+            return False
+        try:
+            self._parts.stepper.backward(loss, factor, is_last)
+        except torch.OutOfMemoryError:
+            if not reducer.can_give_up:
+                raise
+            return False
+        return True
 
     def has_passed(self, steps: int | None, examples: float | None) -> bool:
         """Return whether the last step has reached the next multiple of `steps` or `examples`.
@@ -132,6 +196,8 @@ class Steps:
         before = self._place
         outcome = parts.stepper.end(step.examples, step.next_place, self._weights.unit)
         self.committed = outcome.committed
+        if outcome.shortage is not None:
+            self._learn_limit(outcome.shortage)
         self._passed = before, self._place
         parts.replica.count_step(
             outcome.committed, step.examples, len(step.own.micro_steps), self._began_seconds
@@ -147,6 +213,23 @@ class Steps:
             batch_size=step.examples,
             members=parts.replica.agreement.replicas,
         )
+
+    def _learn_limit(self, shortage: Shortage) -> None:
+        """Take fewer examples at once, where memory ran out in this instance.
+
+        Raises:
+            DeviceMemoryError: they can't be split.
+        """
+        examples = shortage.examples
+        if examples:
+            most = self._parts.replica.limits.learn(examples)
+            if self._parts.crew.is_leader:
+                _log.warning(
+                    "out of memory with %d examples at once on a device: the step is taken again, "
+                    "with at most %d at once from now on",
+                    examples,
+                    most,
+                )
 
     def _under_way(self, step: PlannedStep) -> Step:
         parts = self._parts

@@ -35,6 +35,7 @@ REPORT = TrainingReport(
     parameter_bytes=1000,
     noise=NoiseScale(32, 1e-3, 2e-3, 0.1),
     goodput_measured=320.0,
+    state_bytes=3000,
     observations=(OBSERVED,),
     pauses=(PAUSE,),
     checkpoint=CheckpointStatus(8, 0.5, 1000, None, 0.1),
@@ -83,9 +84,20 @@ def test_a_report_without_a_usable_state_is_refused_by_its_field(
         ("noise.gradient_square", {"noise": NoiseScale(32, 0.0, 1.0, 0.1)}, {"noise": None}),
         ("noise", {"noise": NoiseScale(32, 1e-300, 1e300, 0.1)}, {"noise": None}),
         ("goodput_measured", {"goodput_measured": -1.0}, {"goodput_measured": None}),
+        ("state_bytes", {"state_bytes": -1}, {"state_bytes": None}),
         (
             "observations.step_seconds",
             {"observations": (OBSERVED, replace(OBSERVED, step_seconds=math.nan))},
+            {"observations": (OBSERVED,)},
+        ),
+        (
+            "observations.sync_seconds",
+            {"observations": (replace(OBSERVED, sync_seconds=0.1), OBSERVED)},
+            {"observations": (OBSERVED,)},
+        ),
+        (
+            "observations.devices",
+            {"observations": (replace(OBSERVED, instances=2), OBSERVED)},
             {"observations": (OBSERVED,)},
         ),
         (

@@ -106,6 +106,15 @@ def test_a_handled_exception_and_its_cause_are_both_looked_at() -> None:
     assert classify(1, [*root, "", link, "", *outer]).category is Category.DEVICE_MEMORY
 
 
+def test_memory_that_one_example_exceeds_is_told_with_its_way_out() -> None:
+    link = "The above exception was the direct cause of the following exception:"
+    root = traceback(HERE, "torch.OutOfMemoryError: CUDA out of memory. Tried to ...", "step")
+    words = "a device of kind t4 ran out of memory with 1 example at once, which can't be split"
+    outer = traceback(HERE, f"autoscaler.domain.errors.DeviceMemoryError: {words}", "step")
+    cause = classify(1, [*root, "", link, "", *outer])
+    assert (cause.category, cause.words) == (Category.DEVICE_MEMORY, words)
+
+
 def test_warnings_before_a_traceback_are_not_the_cause() -> None:
     noise = ["NCCL WARN Connection refused", "loss is nan in this batch, skipped"]
     own = traceback(HERE, "ValueError: bad shape", "step")

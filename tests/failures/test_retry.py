@@ -155,8 +155,14 @@ def test_any_job_that_only_fails_ends(made: list[Failure], retries: int) -> None
     assert retried <= 3 * retries
 
 
-def test_training_that_diverged_is_not_retried() -> None:
-    diverged = replace(failure(1, "NaN", steps=5000), reason=FailureReason.DIVERGED)
-    decision = next_attempt([diverged], retries=3)
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (FailureReason.DIVERGED, "it would diverge again"),
+        (FailureReason.OUT_OF_MEMORY, "the same examples would not fit again"),
+    ],
+)
+def test_a_failure_that_would_come_back_is_not_retried(reason: FailureReason, words: str) -> None:
+    decision = next_attempt([replace(failure(1, "NaN", steps=5000), reason=reason)], retries=3)
     assert not decision.retry
-    assert decision.reason == "not retried, it would diverge again: the script raised NaN"
+    assert decision.reason == f"not retried, {words}: the script raised NaN"

@@ -66,11 +66,12 @@ def test_each_hears_the_other(path: Path, channel: Channel) -> None:
     channel.finished(is_complete=False, stop_reason="no progress\n" + 300 * "é")
     channel.finished(is_complete=True, stop_reason="of no use")
     channel.diverged()
+    channel.out_of_memory()
     heard = []
-    wait_until(lambda: heard.extend(line.hear()) or len(heard) == 9)
+    wait_until(lambda: heard.extend(line.hear()) or len(heard) == 10)
     early = [EndedEarly(None), EndedEarly("no progress" + 189 * "é")]
     words = [Word.LEFT, Word.DONE, Word.FINISHED, *early, Word.FINISHED, Word.DIVERGED]
-    assert heard == [Stepped(3), REPORT, *words]
+    assert heard == [Stepped(3), REPORT, *words, Word.OUT_OF_MEMORY]
     assert news.is_set()
 
 

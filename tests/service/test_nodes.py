@@ -168,6 +168,21 @@ def test_skipped_steps_are_an_event_each_time_that_their_number_has_doubled(api:
     ]
 
 
+def test_memory_that_ran_out_is_told_once_and_kept_for_all_later_starts(api: Api) -> None:
+    held, node = joined(api)
+    short = replace(training_report().bounds, kind_maxima=(("core", 8),))
+    for step, bounds in ((10, short), (20, short), (30, training_report().bounds)):
+        node.heartbeat(node_report(held, reports=(training_report(step, bounds=bounds),)))
+    told = [e.text for e in api.world.store.events.latest("job", 50) if e.kind == "out of memory"]
+    assert told == [
+        "out of memory with more than 8 examples at once on a device of kind core: larger "
+        "shares are split"
+    ]
+    assert node.assignment().spec.batch.kind_maxima == (("core", 8),)
+    report = api.client.job("job").report
+    assert report is not None and report.bounds == short, "another kind may have reported last"
+
+
 def test_a_failure_is_kept_once_and_shown(api: Api) -> None:
     held, node = joined(api)
     failure = Failure(held.id, 1, 1, "no module named 'foo'", "x", 0, ("line one", "line two"))

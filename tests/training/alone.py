@@ -12,7 +12,6 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from autoscaler.clock import Clock, SystemClock
-from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.job import BatchSpec
 from autoscaler.training import opening, replica
 from autoscaler.training.arguments import Script
@@ -93,9 +92,9 @@ def under_castor(
         channel,
         parts.replica,
         parts.stepper,
+        parts.reducer,
         parts.state,
         parts.checkpoints,
-        BatchBounds(16, 16, 16, adaptive=False),
         clock,
     )
     return job, parts, channel

@@ -215,8 +215,22 @@ def test_nothing_is_said_where_the_batch_can_not_grow(caplog) -> None:
 def test_frozen_parameters_are_no_traffic() -> None:
     frozen = nn.Linear(1000, 4).requires_grad_(False)
     model = nn.Sequential(frozen, nn.Linear(4, 1))
-    _, parts = opened(script(model, torch.optim.SGD(model[1].parameters(), lr=0.1), _data()))
-    assert parts.state.synchronised_bytes == 5 * 4
+    optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
+    _, parts = opened(script(model, optimizer, _data()))
+    assert parts.reducer.synchronised_bytes == 5 * 4
+    _, parts = opened(script(model, optimizer, _data(), bf16_gradients=True))
+    assert parts.reducer.synchronised_bytes == 5 * 2, "gradients travel in 16 bits"
+
+
+def test_the_state_that_is_carried_has_frozen_parameters_and_what_the_optimizer_keeps() -> None:
+    model = nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 1))
+    job, parts = opened(script(model, torch.optim.Adam(model[1].parameters()), _data()))
+    weights_bytes = 4 * (4 * 4 + 4 + 4 + 1)
+    assert parts.state.carried_bytes == weights_bytes
+    for inputs, targets in job.batches(epochs=1):
+        job.step(nn.functional.mse_loss(job.model(inputs), targets))
+    counts_of_steps = 2 * 4
+    assert parts.state.carried_bytes == weights_bytes + 2 * 5 * 4 + counts_of_steps
 
 
 @pytest.mark.parametrize(

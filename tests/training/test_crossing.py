@@ -14,7 +14,7 @@ from torch import nn
 from torch._C._distributed_c10d import HashStore
 from torch.utils.data import TensorDataset
 
-from autoscaler.clock import SystemClock
+from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.training.collectives.crossing import Aside, Crossing
 from autoscaler.training.collectives.reducer import Reducer
 from autoscaler.training.collectives.routes import (
@@ -180,6 +180,35 @@ def test_a_bucket_is_on_its_way_while_the_next_ones_gradients_are_computed() -> 
     plain(torch.ones(2, 600)).sum().backward()
     for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
         assert torch.allclose(ours.grad, 2 * theirs.grad)
+
+
+@pytest.mark.usefixtures("group")
+def test_only_what_the_step_waits_for_counts_as_synchronisation() -> None:
+    events, clock = Events(), VirtualClock()
+    model = nn.Sequential(*(nn.Linear(600, 600, bias=False) for _ in range(3)))
+    # The first gradient comes when the sum of the others has ended: that one is hidden.
+    model[0].weight.register_hook(lambda grad: events.wait_for("5.0", 30.0) and None)
+
+    def sum_in_place(tensor: torch.Tensor) -> None:
+        is_first = not events.order
+        clock.advance(5.0 if is_first else 3.0)
+        events.add(str(clock.now()))
+
+    reducer = Reducer(
+        model,
+        clock,
+        lambda tensor: PendingSum(lambda: sum_in_place(tensor)),
+        Preconditioner(torch.optim.SGD(model.parameters(), lr=0.1)),
+    )
+    reducer.take_route((1, 1), 0)
+    reducer.model(torch.ones(2, 600)).sum().backward()
+    clock.advance(1.0)
+    with reducer.timed_wait():
+        clock.advance(0.5)
+    assert events.order == ["5.0", "8.0"]
+    assert reducer.take_waited_seconds() == pytest.approx(3.0 + 0.5)
+    assert reducer.take_waited_seconds() == 0.0
+    reducer.close()
 
 
 @pytest.mark.usefixtures("group")

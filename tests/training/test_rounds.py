@@ -109,6 +109,24 @@ def test_step_times_count_only_where_all_replicas_timed_the_same_kind() -> None:
     assert timed.sync_seconds == 0.002, "the slowest replica waits least, and sets the pace"
     assert observation([ROW, replace(ROW, kind=8)], "core", 32, 0) is None
     assert observation([ROW, replace(ROW, timed_steps=0)], "core", 32, 0) is None
+    assert observation([replace(ROW, sync_seconds=ROW.step_seconds)], "core", 32, 0) is None
+
+
+def test_ranks_take_shares_by_speed_where_kinds_of_device_differ() -> None:
+    slow = replace(ROW, kind=1, speed=100.0)
+    fast = [replace(ROW, kind=2, speed=speed, ranks=2) for speed in (180.0, 220.0)]
+    speeds = agree([slow, *fast], 0, 1.5).speeds
+    assert len(speeds) == 5
+    assert speeds == pytest.approx((1.0, 2.0, 2.0, 2.0, 2.0), rel=0.04)
+    assert agree([slow, *fast], 2, 1.5).speeds == speeds, "all replicas agree"
+    joiner = replace(ROW, kind=2, age=0, speed=0.0)
+    assert len(agree([slow, fast[0], joiner], 0, 1.5).speeds) == 4, "it has its kind's speed"
+
+
+def test_shares_are_equal_on_one_kind_and_while_a_kind_is_not_measured() -> None:
+    slow, fast = (replace(ROW, speed=speed) for speed in (100.0, 200.0))
+    assert agree([slow, fast], 0, 1.5).speeds == ()
+    assert agree([slow, replace(fast, kind=8, speed=0.0)], 0, 1.5).speeds == ()
 
 
 def test_squares_are_summed_over_replicas_but_the_sum_is_seen_by_each() -> None:

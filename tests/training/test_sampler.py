@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.training.data.orders import Sequential, Shuffled
-from autoscaler.training.data.sampler import ElasticSampler, share
+from autoscaler.training.data.sampler import ElasticSampler, share, share_sizes
 
 
 @given(
@@ -46,6 +46,45 @@ def test_parts_differ_by_at_most_one() -> None:
     sizes = [share(indices, rank, 4, 2).examples for rank in range(4)]
     assert max(sizes) - min(sizes) <= 1
     assert sum(sizes) == 23
+
+
+@given(
+    total=st.integers(1, 300),
+    speeds=st.lists(st.floats(0.1, 10.0), min_size=1, max_size=8),
+    least=st.integers(1, 2),
+    micro_steps=st.integers(1, 3),
+)
+def test_shares_by_speed_are_whole_and_take_about_equally_long(
+    total: int, speeds: list[float], least: int, micro_steps: int
+) -> None:
+    ranks = len(speeds)
+    indices = ElasticSampler(Sequential(total)).take(0, 0, total)
+    shares = [share(indices, rank, ranks, micro_steps, least, speeds) for rank in range(ranks)]
+    taken = [
+        index
+        for own in shares
+        for part, weight in zip(own.micro_steps, own.weights, strict=True)
+        if weight > 0
+        for index in part
+    ]
+    assert taken == list(range(total)), "each example once"
+    assert sum(sum(own.weights) for own in shares) == pytest.approx(1.0)
+    sizes = share_sizes(total, ranks, least, speeds)
+    assert [own.examples for own in shares] == list(sizes)
+    ideal = [total * speed / sum(speeds) for speed in speeds]
+    if total >= ranks * least and min(ideal) >= least + 1:
+        assert all(abs(size - part) <= 1 for size, part in zip(sizes, ideal, strict=True))
+    assert all(size >= least for size in sizes if total >= ranks * least)
+
+
+@given(total=st.integers(1, 300), ranks=st.integers(1, 8), speed=st.floats(0.1, 10.0))
+def test_equal_speeds_give_the_shares_that_no_speeds_give(
+    total: int, ranks: int, speed: float
+) -> None:
+    by_speed = share_sizes(total, ranks, 1, (speed,) * ranks)
+    equal = share_sizes(total, ranks)
+    assert sum(by_speed) == sum(equal) == total
+    assert all(abs(own - other) <= 1 for own, other in zip(by_speed, equal, strict=True))
 
 
 @given(

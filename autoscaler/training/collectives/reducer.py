@@ -8,23 +8,24 @@ however uneven the shares are.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket
-from torch.nn.parallel import DistributedDataParallel
 
 from autoscaler.clock import Clock
 from autoscaler.training.collectives.crossing import Aside, Crossing
 from autoscaler.training.collectives.routes import Leg
 from autoscaler.training.collectives.static_graph import settle_buckets, unused_error
+from autoscaler.training.collectives.timer import Timer
 from autoscaler.training.collectives.world import PendingSum
+from autoscaler.training.collectives.wrapping import Wrapped
 from autoscaler.training.gradients.buckets import layout_of, placed
 from autoscaler.training.gradients.preconditioner import Preconditioner
 from autoscaler.training.gradients.squares import SampledSquares, Squares
@@ -51,38 +52,32 @@ class Reducer:
     ) -> None:
         self._squares = Squares(preconditioner)
         self._local_ranks = dist.get_world_size() if dist.is_initialized() else 1
-        self._waits = _Timer(clock)
-        self._sampling = _Timer(clock)
+        self._waits = Timer(clock)
+        self._sampling = Timer(clock)
         self.sample: SampledSquares | None = None
         self.takes_small = True
         self.spans_instances = False
         self._has_begun_last = False
         self.bare_model = model
         self._trained = [each for each in model.parameters() if each.requires_grad]
+        self._wire_type = wire_type
         self._device = self._trained[0].device if self._trained else torch.device("cpu")
         self._aside = Aside(self._device, blocks_host)
         group = _group_for_gradients(self._aside.has_thread)
         self._crossing = Crossing(group, sum_over_instances, wire_type)
         self._summed: dict[int, _Views] = {}
+        self._sums: list[torch.futures.Future[Any]] = []
         self._has_static_graph = has_static_graph
         self.model: nn.Module = self._wrapped(model) if dist.is_initialized() else model
 
-    def _wrapped(self, model: nn.Module) -> DistributedDataParallel:
-        """Return the model in DDP, with buckets that are equal on all replicas from now on.
-
-        DDP makes them anew after the first step unless it looks for unused parameters.
-        """
+    def _wrapped(self, model: nn.Module) -> Wrapped:
+        """Return the model in DDP, with buckets that are equal on all replicas from now on."""
         is_static = self._has_static_graph
-        wrapper = DistributedDataParallel(
-            model,
-            find_unused_parameters=not is_static,
-            static_graph=is_static,
-            gradient_as_bucket_view=True,
-        )
-        wrapper.register_comm_hook(self, _reduce_bucket)
+        wrapper = Wrapped(model, self, _reduce_bucket, is_static)
         if is_static:
             settle_buckets(wrapper, self._trained)
             self._has_begun_last = False
+            self._sums.clear()
         return wrapper
 
     def close(self) -> None:
@@ -93,12 +88,11 @@ class Reducer:
         """
         wrapper, self.model = self.model, self.bare_model
         self._summed.clear()
+        self._sums.clear()
         self._aside.stop()
         self._crossing.close()
-        if isinstance(wrapper, DistributedDataParallel):
-            for held in ("reducer", "logger", "process_group"):
-                setattr(wrapper, held, None)
-            gc.collect()
+        if isinstance(wrapper, Wrapped):
+            wrapper.close()
 
     @property
     def synchronises(self) -> bool:
@@ -107,7 +101,7 @@ class Reducer:
 
     @synchronises.setter
     def synchronises(self, value: bool) -> None:
-        if isinstance(self.model, DistributedDataParallel):
+        if isinstance(self.model, Wrapped):
             self.model.require_backward_grad_sync = value
 
     def require_synchronised(self) -> None:
@@ -118,7 +112,7 @@ class Reducer:
             ValueError: a parameter of a static graph has no part in the last pass.
         """
         has_summed, self._has_begun_last = self._has_begun_last, False
-        if not isinstance(self.model, DistributedDataParallel):
+        if not isinstance(self.model, Wrapped):
             enough = all if self._has_static_graph else any
             has_summed = enough(parameter.grad is not None for parameter in self._trained)
         if not has_summed and self._has_static_graph:
@@ -128,6 +122,61 @@ class Reducer:
                 "job.step(loss): the loss is not computed from job.model, so no gradient of it is "
                 "summed over the ranks: call job.model(...) in training, not the plain model"
             )
+
+    def begin_step(self) -> None:
+        """Expect the sums of one step."""
+        self._sums.clear()
+        self._has_begun_last = False
+
+    def begin_micro_step(self, examples: int, least: int) -> None:
+        """Expect the passes of so many examples; see `Wrapped`."""
+        if isinstance(self.model, Wrapped) and self.can_give_up:
+            self.model.begin_micro_step(examples, least)
+
+    @property
+    def can_give_up(self) -> bool:
+        """Whether a step whose passes run out of memory can be given up."""
+        return isinstance(self.model, Wrapped) and not self._has_static_graph
+
+    @property
+    def ran_out(self) -> bool:
+        """Whether the forward pass of the present micro-step ran out of memory."""
+        return isinstance(self.model, Wrapped) and self.model.ran_out
+
+    @property
+    def fits_none(self) -> bool:
+        """Whether a forward pass of the fewest examples ran out of memory."""
+        return isinstance(self.model, Wrapped) and self.model.fits_none
+
+    def give_up(self, loss: Tensor) -> None:
+        """End the present step without this rank's gradients: it has run out of memory.
+
+        The other ranks are in the step's sums, or will be. They get sums that are not finite, so
+        no rank moves. What the passes behind `loss` keep is freed.
+
+        Raises:
+            RuntimeError: all sums had begun before, so that the other ranks will move.
+        """
+        wrapper, self.sample = self.model, None
+        assert isinstance(wrapper, Wrapped), "only a wrapped model can give up"
+        wrapper.forget_passes(loss)
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        if self._crossing.legs:
+            self._end_sums(wrapper)
+        wrapper.begin_anew()
+        self._summed.clear()
+
+    def _end_sums(self, wrapper: Wrapped) -> None:
+        left = wrapper.empty_buckets()[len(self._sums) :]
+        if not left:
+            raise RuntimeError("memory ran out after the last gradient")
+        for buffer in left:
+            buffer.fill_(torch.nan)
+            self._sums.append(self._aside.begin(buffer, partial(self._crossing.sum, buffer)))
+        for ended in self._sums:
+            ended.wait()
+        wrapper.match_used_parameters()
 
     def used(self) -> list[float]:
         """Return for each trained parameter 1 if a rank of this instance has used it, else 0.
@@ -179,8 +228,16 @@ class Reducer:
         """Compute what gradients are preconditioned by anew at the next sampled step."""
         self._squares.forget()
 
+    def timed_wait(self) -> AbstractContextManager[None]:
+        """Count the time inside as waited for the other ranks, as far as the device idles."""
+        return self._waits.timed(self._device)
+
     def take_waited_seconds(self) -> float:
-        """Return how long gradients were being summed since the last call, by this device."""
+        """Return how long this device has waited for the other ranks since the last call.
+
+        Those are sums of gradients after the last of its own gradients, and `timed_wait`. Sums
+        beside the backward pass do not count.
+        """
         return self._waits.take_seconds()
 
     def take_sampling_seconds(self) -> float:
@@ -195,12 +252,23 @@ class Reducer:
         self._crossing.take_route(ranks_by_instance, instance, has_rails)
 
     @property
+    def synchronised_bytes(self) -> int:
+        """The size of what is summed over the ranks in each step, as it travels.
+
+        Those are the gradients of trained parameters: frozen ones have none.
+        """
+        return sum(
+            parameter.numel() * (self._wire_type or parameter.dtype).itemsize
+            for parameter in self._trained
+        )
+
+    @property
     def bucket_sizes(self) -> str:
         """The sizes of the buckets in bytes, equal on all ranks; empty where nothing is summed.
 
         Those of a static graph are given by the numbers of the parameters in them.
         """
-        if not isinstance(self.model, DistributedDataParallel):
+        if not isinstance(self.model, Wrapped):
             return ""
         if self._has_static_graph:
             numbers: dict[Tensor, int] = {
@@ -239,7 +307,9 @@ class Reducer:
             if ended is not None:
                 ended()
 
-        return self._aside.begin(buffer, sum_and_measure)
+        ended_sum = self._aside.begin(buffer, sum_and_measure)
+        self._sums.append(ended_sum)
+        return ended_sum
 
     def _note_gradients(self, bucket: GradBucket) -> None:
         """Remember where in the bucket's buffer each parameter's summed gradient is.
@@ -273,47 +343,6 @@ class _Views:
     views: dict[Tensor, Tensor]
 
 
-class _Timer:
-    """Times what this rank does now and then: by the clock, or on a GPU by its own streams.
-
-    NCCL's collectives return once they are queued, and hold the stream up until they are done.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._seconds: list[float] = []
-        self._spans: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
-
-    def begin(self, device: torch.device) -> Callable[[], None]:
-        """Begin a span; return what ends it, on any thread and stream."""
-        if device.type == "cuda":
-            began = _event()
-            began.record(torch.cuda.current_stream(device))
-            return lambda: self._end_on_stream(began, device)
-        began_seconds = self._clock.monotonic()
-        return lambda: self._seconds.append(self._clock.monotonic() - began_seconds)
-
-    @contextmanager
-    def timed(self, device: torch.device) -> Iterator[None]:
-        end = self.begin(device)
-        yield
-        end()
-
-    def take_seconds(self) -> float:
-        """Return the sum since the last call, once what is under way on a GPU is done."""
-        seconds, self._seconds = sum(self._seconds), []
-        spans, self._spans = self._spans, []
-        for began, ended in spans:
-            ended.synchronize()
-            seconds += began.elapsed_time(ended) / 1e3
-        return seconds
-
-    def _end_on_stream(self, began: torch.cuda.Event, device: torch.device) -> None:
-        ended = _event()
-        ended.record(torch.cuda.current_stream(device))
-        self._spans.append((began, ended))
-
-
 def _group_for_gradients(has_thread: bool) -> dist.ProcessGroup | None:
     """Return a group of this instance's ranks for gradients, or None where there is one rank.
 
@@ -322,10 +351,6 @@ def _group_for_gradients(has_thread: bool) -> dist.ProcessGroup | None:
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return None
     return dist.new_group() if has_thread else dist.group.WORLD
-
-
-def _event() -> torch.cuda.Event:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 def _done(buffer: Tensor) -> torch.futures.Future[Any]:

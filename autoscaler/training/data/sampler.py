@@ -7,12 +7,33 @@ come and go: a step that was not committed leaves the position where it was.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autoscaler.training.data.orders import Order
+
+
+def share_sizes(
+    total: int, ranks: int, least: int = 1, speeds: Sequence[float] = ()
+) -> tuple[int, ...]:
+    """Return how many of a step's `total` examples each rank takes; together they are all.
+
+    Without `speeds`, or where these would leave a rank fewer than `least` examples, the parts
+    differ by at most one. With them all ranks need about the same time.
+    """
+    holders = max(1, min(ranks, total // least))
+    if speeds and holders == ranks:
+        parts = (round(part / sum(speeds) * total) for part in accumulate(speeds, initial=0.0))
+        sizes = tuple(end - begin for begin, end in pairwise(parts))
+        if min(sizes) >= least:
+            return sizes
+    rest = total % holders
+    equal = (total // holders + (rank < rest) for rank in range(holders))
+    return (*equal, *(0,) * (ranks - holders))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +108,12 @@ def dealt(
     ranks: int,
     micro_steps: int,
     least: int = 1,
+    speeds: Sequence[float] = (),
 ) -> tuple[Share, tuple[tuple[int, int], ...]]:
     """Return rank `rank`'s part of a step that is split into `shares`, however many ranks take it.
 
     Shares are dealt to the ranks in turn, and each is taken in up to `micro_steps` of its own.
+    They are in proportion to `speeds`, one for each share, or equal without.
 
     Returns:
         The part, and for each of its micro-steps the number of its share and its number in that.
@@ -98,7 +121,7 @@ def dealt(
     parts = [
         (place, number, indices_of_part, weight)
         for place in range(rank, shares, ranks)
-        for own in (share(indices, place, shares, micro_steps, least),)
+        for own in (share(indices, place, shares, micro_steps, least, speeds),)
         for number, (indices_of_part, weight) in enumerate(
             zip(own.micro_steps, own.weights, strict=True)
         )
@@ -111,18 +134,24 @@ def dealt(
 
 
 def share(
-    indices: NDArray[np.int64], rank: int, ranks: int, micro_steps: int, least: int = 1
+    indices: NDArray[np.int64],
+    rank: int,
+    ranks: int,
+    micro_steps: int,
+    least: int = 1,
+    speeds: Sequence[float] = (),
 ) -> Share:
     """Return rank `rank`'s part of a step's `indices`, in up to `micro_steps` micro-steps.
 
-    Parts differ by at most one example, and so do micro-steps. Neither has fewer than `least`
-    examples, unless the step has: of a small step some ranks get nothing that counts.
+    Parts are those of `share_sizes`; micro-steps differ by at most one example. Neither has fewer
+    than `least` examples, unless the step has: of a small step some ranks get nothing that counts.
     """
     total = len(indices)
-    holders = max(1, min(ranks, total // least))
-    if rank >= holders:
+    sizes = share_sizes(total, ranks, least, speeds)
+    if sizes[rank] == 0:
         return Share((tuple(indices[:least].tolist()),), (0.0,))
-    own = np.array_split(indices, holders)[rank]
+    begin = sum(sizes[:rank])
+    own = indices[begin : begin + sizes[rank]]
     parts = np.array_split(own, max(1, min(micro_steps, len(own) // least)))
     return Share(
         tuple(tuple(part.tolist()) for part in parts),

@@ -56,6 +56,16 @@ class Verdict:
     weight: float = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Memory that ran out in a step, on some ranks.
+
+    `examples` are the fewest with which a rank of this instance ran out; 0 where none did.
+    """
+
+    examples: int
+
+
 class Crew:
     """All ranks that train together now.
 
@@ -147,6 +157,21 @@ class Crew:
             summed = numbers.tolist()
         is_whole, *summed = self._instance.from_leader([float(whole), *summed])
         return summed if is_whole else None
+
+    def shortage(self, own_examples: int) -> Shortage | None:
+        """Learn whether a rank of the job ran out of memory in the step that ends.
+
+        All ranks call it where the summed gradient is not finite, which is what a rank that ran
+        out makes of it. A lost instance may have been such a rank.
+
+        Args:
+            own_examples: those with which this rank ran out; 0 if it did not.
+        """
+        of_instance = [examples for examples in self._instance.values(own_examples) if examples]
+        sums = self.sum([float(own_examples > 0)])
+        if sums is not None and sums[0] == 0:
+            return None
+        return Shortage(min(of_instance, default=0))
 
     def share_buffers(self, is_source: bool) -> None:
         """Set the model's buffers to those of the instance that `is_source`, on all instances.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, field, fields
+from statistics import fmean
 
 from autoscaler.domain.report import StepObservation
 from autoscaler.training.gradients.noise import GradientSquares
@@ -22,6 +23,8 @@ ROUND_SECONDS = 1.0
 _SHORT_ROUND_SECONDS = 0.15
 _MOST_STEPS = 1000
 _FAREWELL_MARGIN = 1.4
+# As a logarithm.
+_SPEED_STEP = 0.04
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,9 @@ class Row:
 
     `stops` is the first rank of the replica that asks for an early stop, counted from 1, or 0.
     `kind` tells kinds of device apart; `age` is the number of rounds since the replica joined;
-    `sees_change`: the lighthouse hears others than the members.
+    `sees_change`: the lighthouse hears others than the members. `device_maximum` are the most
+    examples that its devices take at once; `speed` is what one of them takes in a second beside
+    all waiting, 0 where that is not known.
     `batch_total`, `gradient_square`, `gradient_variance`, `steps_per_sample` are what it would
     decide, `batch_reason` why (a `BatchReason`). The sums of `squares_*` and the times are those
     of its last round: `trained_seconds` without samples, `sampled_seconds` for them. `fingerprint`
@@ -59,6 +64,8 @@ class Row:
     gradient_variance: float
     sees_change: float = 0.0
     batch_reason: float = 0.0
+    device_maximum: float = math.inf
+    speed: float = 0.0
     stops: float = 0.0
     step_seconds: float = 0.0
     sync_seconds: float = 0.0
@@ -111,6 +118,8 @@ class Agreement:
 
     `decides`: this replica is the one that decides. `someone_joins`: a replica is in its first
     round.
+    `device_maximum` are the most examples that every device takes at once. `speeds` are those of
+    all ranks, where devices of several kinds take shares by them; empty where shares are equal.
     `steps_per_sample` is how often gradient squares are taken. `everyone_leaves`: nobody is left
     to carry the state, so it must be saved.
     `stopper`: training stops early, as this replica asks for, by this rank of it, counted from 1.
@@ -132,6 +141,8 @@ class Agreement:
     saves_checkpoint: bool
     stopper: tuple[int, int] | None = None
     batch_reason: BatchReason = BatchReason.KEPT
+    device_maximum: float = math.inf
+    speeds: tuple[float, ...] = ()
 
 
 def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement:
@@ -170,6 +181,29 @@ def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement
         saves_checkpoint=saves,
         stopper=_first_that_stops(rows),
         batch_reason=BatchReason(int(rows[decider].batch_reason)),
+        device_maximum=min(row.device_maximum for row in rows),
+        speeds=speeds_of_ranks(rows),
+    )
+
+
+def speeds_of_ranks(rows: Sequence[Row]) -> tuple[float, ...]:
+    """Return the speed of each rank of the job; nothing where one kind of device trains alone.
+
+    A kind has one speed, in steps of 4 %, so that shares rest while it is measured anew. While a
+    kind has none yet, there are no speeds at all.
+    """
+    measured: dict[float, list[float]] = {row.kind: [] for row in rows}
+    for row in rows:
+        if row.speed > 0:
+            measured[row.kind].append(row.speed)
+    if len(measured) == 1 or not all(measured.values()):
+        return ()
+    steps = {kind: round(math.log(fmean(own)) / _SPEED_STEP) for kind, own in measured.items()}
+    slowest = min(steps.values())
+    return tuple(
+        math.exp(_SPEED_STEP * (steps[row.kind] - slowest))
+        for row in rows
+        for _ in range(int(row.ranks))
     )
 
 
@@ -217,14 +251,18 @@ def observation(
     timed = [row for row in rows if row.timed_steps > 0]
     if len(timed) != len(rows) or len({row.kind for row in rows}) != 1:
         return None
+    step_seconds = max(row.step_seconds for row in rows)
+    sync_seconds = min(row.sync_seconds for row in rows)
+    if sync_seconds >= step_seconds:  # nothing is left for the devices' work
+        return None
     return StepObservation(
         device_kind=device_kind,
         instances=len(rows),
         devices=int(sum(row.ranks for row in rows)),
         device_batch=device_batch,
         accumulation=accumulation,
-        step_seconds=max(row.step_seconds for row in rows),
-        sync_seconds=min(row.sync_seconds for row in rows),
+        step_seconds=step_seconds,
+        sync_seconds=sync_seconds,
         steps=int(min(row.timed_steps for row in rows)),
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -16,6 +16,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
+from torch.utils._pytree import tree_leaves
 
 from autoscaler.domain.errors import DivergedError
 from autoscaler.training.collectives.instance import Instance
@@ -99,6 +100,7 @@ class TrainingState:
         self._scheduler = scheduler
         self._scaler = scaler
         self._script_rates = script_rates(optimizer)
+        self._carried: tuple[int, int] | None = None
         self.counters = counters
         self.batches = BatchLog()
         self.replica = "alone"
@@ -174,16 +176,14 @@ class TrainingState:
         self.counters = Counters(**counters, noise=noise, sampling=sampling)
 
     @property
-    def synchronised_bytes(self) -> int:
-        """The size of what is summed over the ranks every step: gradients of what is trained.
-
-        Frozen parameters have none.
-        """
-        return sum(
-            parameter.numel() * parameter.element_size()
-            for parameter in self._model.parameters()
-            if parameter.requires_grad
-        )
+    def carried_bytes(self) -> int:
+        """The size of what a joiner gets and a checkpoint holds: all tensors of the state."""
+        held = len(self._optimizer.state)
+        if self._carried is None or self._carried[0] != held:
+            tensors = (leaf for leaf in tree_leaves(self.state_dict()) if isinstance(leaf, Tensor))
+            sizes = (tensor.numel() * tensor.element_size() for tensor in tensors)
+            self._carried = held, sum(sizes)
+        return self._carried[1]
 
     def save(self, checkpoints: Checkpoints, at_once: bool) -> None:
         """Write a checkpoint: in the background, or `at_once`.

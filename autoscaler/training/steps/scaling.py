@@ -49,6 +49,12 @@ class LossScaling:
             self._scaler.update()
         self._is_unscaled = False
 
+    def forget(self) -> None:
+        """Leave the factor as it is: the gradients of this step say nothing about it."""
+        if self._scaler is not None and self._is_unscaled:
+            self._scaler._per_optimizer_states.pop(id(self._optimizer), None)
+        self._is_unscaled = False
+
     @property
     def _has_gradients(self) -> bool:
         groups = self._optimizer.param_groups

@@ -16,13 +16,14 @@ class Step:
 
     Attributes:
         number: steps of the job that are committed so far.
-        is_last: the step is complete. False before the last micro-step of a step that is given
+        is_last: the step is over. False before the last micro-step of a step that is given
             out in several batches; then `committed` is False and `loss` None.
-        committed: the step counts. False also where an instance was lost meanwhile: the step is
-            then taken again with the instances that are left.
+        committed: the step counts. False also where an instance was lost meanwhile, or a device
+            ran out of memory: the step is taken again, by those who are left or in smaller parts.
         skipped: the step counts, but moves nothing: its gradient was not finite.
         loss: mean loss over this rank's examples of the step, by the weights given; None where it
-            had none. `job.mean(step.loss)` is the mean over the examples of all ranks.
+            had none, or memory ran out. `job.mean(step.loss)` is the mean over the examples of
+            all ranks.
         gradient_norm: norm of the summed gradient before clipping; None without `max_grad_norm`.
         learning_rate: the first parameter group's, as the step took it.
         batch_size: examples in the step, over all ranks.

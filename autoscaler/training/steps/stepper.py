@@ -22,7 +22,7 @@ from autoscaler.training.gradients.finite import (
 )
 from autoscaler.training.gradients.noise import GradientSquares
 from autoscaler.training.gradients.squares import SampledSquares
-from autoscaler.training.members.crew import Crew
+from autoscaler.training.members.crew import Crew, Shortage
 from autoscaler.training.state.buffers import BufferGuard
 from autoscaler.training.state.training_state import TrainingState
 from autoscaler.training.steps.learning_rate import (
@@ -52,13 +52,15 @@ class Outcome:
     """What has become of a step.
 
     `skipped`: it was committed and moved nothing. `gradient_norm` is the norm before clipping,
-    unread, None without clipping; `learning_rate` that of the first parameter group.
+    unread, None without clipping; `learning_rate` that of the first parameter group. `shortage`:
+    a rank has run out of memory in it.
     """
 
     committed: bool
     skipped: bool
     gradient_norm: Tensor | None
     learning_rate: float
+    shortage: Shortage | None = None
 
 
 @dataclass(slots=True)
@@ -114,6 +116,7 @@ class Stepper:
         self._samples = _Samples()
         self._own_weight = 0.0
         self._norm: Tensor | None = None
+        self._lost_examples = 0
         self.ends_round = False
 
     def begin(self, samples: bool, alone: bool) -> None:
@@ -122,6 +125,8 @@ class Stepper:
         self._split = None
         self._own_weight = 0.0
         self._norm = None
+        self._lost_examples = 0
+        self._reducer.begin_step()
         if samples:
             self._reducer.begin_sample(self._state.counters.step, takes_small=not alone)
         self._buffers.keep()
@@ -145,6 +150,14 @@ class Stepper:
             square = self._reducer.square_of_gradients(self._parameters)
             self._split = _SplitSample(square, weight)
 
+    def give_up(self, loss: torch.Tensor, examples: int) -> None:
+        """End the passes of the present step: those of `examples` ran out of memory.
+
+        `end` follows, on this rank as on all others, and no rank commits the step.
+        """
+        self._lost_examples = examples
+        self._reducer.give_up(loss)
+
     def end(
         self, step_examples: int, place: tuple[int, int], weight_unit: float | None = None
     ) -> Outcome:
@@ -152,6 +165,7 @@ class Stepper:
 
         A committed step whose summed gradient is not finite moves nothing: it is skipped, on all
         ranks of the job alike, and its examples count as taken. So is one whose weights are all 0.
+        A step in which a rank ran out of memory is not committed.
 
         Args:
             step_examples: of all ranks.
@@ -165,12 +179,17 @@ class Stepper:
         """
         sample = self._reducer.end_sample()
         own_weight = None if weight_unit is None else self._own_weight
-        verdict = self._crew.commit(self._reducer.used(), own_weight)
+        used = self._reducer.used()
+        with nullcontext() if self._alone else self._reducer.timed_wait():
+            verdict = self._crew.commit(used, own_weight)
         committed, self.ends_round = verdict.committed, verdict.ends_round
-        if committed:
+        is_lost = self._lost_examples > 0
+        if committed and not is_lost:
             self._reducer.take_gradients_of_others(verdict.users)
         is_empty = verdict.weight <= 0
-        moved = committed and not is_empty and self._clip(verdict.weight)
+        moved = committed and not is_empty and not is_lost and self._clip(verdict.weight)
+        shortage = self._shortage() if committed and not moved else None
+        committed = committed and shortage is None
         learning_rate = self.learning_rate(step_examples)
         if moved:
             if sample is not None:
@@ -187,7 +206,16 @@ class Stepper:
             self._state.counters.weight_per_example = weight_per_example
         if committed:
             self._count(step_examples, place, is_finite=moved or is_empty)
-        return Outcome(committed, committed and not moved, self._norm, learning_rate)
+        is_skipped = committed and not moved
+        return Outcome(committed, is_skipped, self._norm, learning_rate, shortage)
+
+    def _shortage(self) -> Shortage | None:
+        """Return what ran out of memory, if the step moves nothing because of that."""
+        shortage = self._crew.shortage(self._lost_examples)
+        if shortage is not None:
+            self._norm = None
+            self._scaling.forget()
+        return shortage
 
     def require_movement(self) -> None:
         """Check that training has moved the model.

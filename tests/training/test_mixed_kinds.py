@@ -1,0 +1,61 @@
+"""Instances with devices of different kinds in one job: shares by measured speed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from tests.training.fleet import Fleet, ReplicaProcess, wait_until
+from tests.training.traces import EXAMPLES, assert_replicas_agree, is_training, taken
+
+FAST_SECONDS, SLOW_SECONDS = 0.15, 0.30
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    fleet = Fleet(tmp_path)
+    yield fleet
+    fleet.stop()
+
+
+def start(fleet: Fleet, kind: str, step_seconds: float) -> ReplicaProcess:
+    """Start a replica that takes so long for 32 examples."""
+    fleet.setup = replace(fleet.setup, device_kind=kind)
+    return fleet.start(EPOCHS="100000", STEP_SECONDS=str(step_seconds))
+
+
+def sizes(replica: ReplicaProcess, last: int) -> list[int]:
+    return [len(line["indices"]) for line in replica.steps()[-last:]]
+
+
+def test_a_faster_kind_takes_a_larger_share_so_that_all_end_a_step_together(
+    fleet: Fleet,
+) -> None:
+    slow = start(fleet, "t4", SLOW_SECONDS)
+    wait_until(lambda: slow.step > 3, what="the first kind")
+    fast = start(fleet, "l4", FAST_SECONDS)
+    wait_until(lambda: is_training(slow, 2), what="both kinds")
+    at = len(slow.reports)
+    wait_until(lambda: fast.steps() and median(sizes(fast, 5)) >= 19, what="shares by speed")
+    after = fast.steps()[-1]["step"]
+    wait_until(lambda: fast.step > after + 25, what="steps with these shares")
+    mixed = [report for report in slow.reports[at + 1 :] if report["replicas"] == 2]
+    assert mixed
+    assert not any(report["observations"] for report in mixed), "they would be of no one kind"
+    for replica in fleet.replicas:
+        replica.kill()
+    assert median(sizes(fast, 20)) == pytest.approx(64 / 3, abs=2)
+    times = [line["at"] for line in fast.steps() if line["step"] > after]
+    step_seconds = median(later - earlier for earlier, later in pairwise(times))
+    together_seconds = 1 / (1 / FAST_SECONDS + 1 / SLOW_SECONDS)
+    equal_seconds = SLOW_SECONDS / 2
+    assert step_seconds < (together_seconds + 2 * equal_seconds) / 3
+    assert_replicas_agree(fleet)
+    for pass_index, counts in taken(fleet).items():
+        assert not counts - Counter(range(EXAMPLES)), pass_index
