@@ -64,8 +64,15 @@ def test_all_replicas_agree_on_everything_but_their_own_place(
     (decider,) = (
         row for row, agreement in zip(rows, agreements, strict=True) if agreement.decides
     )
-    assert decider.age == max(row.age for row in rows)
+    stay = [row for row in rows if row.age > 0 and not row.leaves]
+    assert decider.age == max(row.age for row in stay or rows)
     assert agreements[0].batch_total == decider.batch_total
+
+
+@pytest.mark.parametrize(("age", "decides"), [(1, True), (0, False)])
+def test_a_replica_that_stays_decides_unless_it_has_just_joined(age: int, decides: bool) -> None:
+    rows = [replace(ROW, leaves=1), replace(ROW, age=age)]
+    assert agree(rows, 1, 1.5).decides is decides
 
 
 def test_a_round_with_a_leaver_lasts_until_its_heartbeats_are_missed() -> None:

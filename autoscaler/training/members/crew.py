@@ -20,9 +20,9 @@ from autoscaler.training.members.rounds import (
     ROW_WIDTH,
     Membership,
     Row,
+    decider_of,
     decode,
     encode,
-    oldest,
     wants_forming,
 )
 from autoscaler.training.state.fingerprint import require_equal
@@ -131,7 +131,7 @@ class Crew:
         Raises:
             MismatchError: it may not; the others go on without it.
         """
-        index, decider = exchange.membership.index, oldest(exchange.rows)
+        index, decider = exchange.membership.index, decider_of(exchange.rows)
         names = self._peers.names if self._peers is not None else ()
         own_name, other_name = (
             f"replica {names[place] if place < len(names) else place}"

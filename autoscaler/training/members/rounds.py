@@ -148,11 +148,11 @@ class Agreement:
 def agree(rows: Sequence[Row], index: int, farewell_seconds: float) -> Agreement:
     """What the replica at `index` does in the round that these rows open.
 
-    The replica that has been a member longest decides. Rounds in which somebody joins or leaves,
-    or a checkpoint is wanted, are short: others follow at once. Those in which somebody leaves
-    last `farewell_seconds` at least, in which the lighthouse comes to miss its heartbeats.
+    `decider_of` says which replica decides. Rounds in which somebody joins or leaves, or a
+    checkpoint is wanted, are short: others follow at once. Those in which somebody leaves last
+    `farewell_seconds` at least, in which the lighthouse comes to miss its heartbeats.
     """
-    decider = oldest(rows)
+    decider = decider_of(rows)
     leaving = [row.leaves > 0 for row in rows]
     step_seconds = max(row.step_seconds for row in rows)
     someone, everyone = any(leaving), all(leaving)
@@ -221,9 +221,18 @@ def wants_forming(rows: Sequence[Row]) -> bool:
     return sees_change and all(row.sees_lighthouse > 0 for row in rows)
 
 
-def oldest(rows: Sequence[Row]) -> int:
-    """Return the index of the replica that decides: the one that has been a member longest."""
-    return max(range(len(rows)), key=lambda place: (rows[place].age, -place))
+def decider_of(rows: Sequence[Row]) -> int:
+    """Return the index of the replica that decides: the one that has been a member longest.
+
+    One that leaves decides only where no other has the state yet: training may end in the round
+    in which it leaves, and a replica that stays has to report that.
+    """
+
+    def seniority(place: int) -> tuple[bool, float, int]:
+        row = rows[place]
+        return row.age > 0 and not row.leaves, row.age, -place
+
+    return max(range(len(rows)), key=seniority)
 
 
 def combined_squares(rows: Sequence[Row]) -> GradientSquares:
