@@ -156,6 +156,9 @@ def _opened(script: Script) -> Iterator[TrainingSession]:
         if explained is not error:
             raise explained from error
         raise
+    except GeneratorExit:  # the script has dropped the session without leaving it
+        job.departure.close_at_exit()
+        raise
     else:
         job.finish()
     finally:
