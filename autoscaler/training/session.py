@@ -240,16 +240,13 @@ class TrainingSession:
             self._open_round()  # who was behind may be past the end when it has caught up
 
     def step(self, loss: torch.Tensor, weight: float | torch.Tensor | None = None) -> Step:
-        """Learn from the batch that was given last; `loss` is its mean loss.
+        """Learn from the batch that was given last, and return the facts to log.
 
         Args:
             loss: the mean over the batch.
             weight: what the mean is over, such as the number of tokens that are not padding. The
                 gradient is then that of the mean over all of the step, on all ranks; without, each
                 example counts the same.
-
-        Returns:
-            What there is to log: see `Step`.
 
         Raises:
             RuntimeError: no batch was given since the last call; the loss is not computed from
