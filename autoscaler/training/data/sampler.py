@@ -148,7 +148,7 @@ def share(
     """
     total = len(indices)
     sizes = share_sizes(total, ranks, least, speeds)
-    if sizes[rank] == 0:
+    if rank >= len(sizes) or sizes[rank] == 0:
         return Share((tuple(indices[:least].tolist()),), (0.0,))
     begin = sum(sizes[:rank])
     own = indices[begin : begin + sizes[rank]]
