@@ -77,7 +77,7 @@ def test_a_long_evaluation_on_the_deciding_rank_evicts_nobody(tmp_path: Path) ->
         fleet.stop()
     for replica in (first, second):
         (lines,) = _notes(replica)
-        after = [line for line in lines if line.get("step", 0) >= begun]
+        after = [line for line in lines if begun <= line.get("step", 0) <= begun + 50]
         assert all(line["committed"] and line["members"] == 2 for line in after)
         assert {"evaluated": begun, "mean": 2.0} in lines
     pauses = [pause for report in first.reports for pause in report["pauses"]]
