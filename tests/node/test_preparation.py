@@ -241,7 +241,8 @@ def test_an_agent_killed_during_setup_does_it_again(
     instance.kill_agent()
     shown(controller, instance)
     assert not instance.processes("sleep")
-    assert controller.assignments_asked == 1, "for the secrets, which are kept nowhere"
+    # For the secrets, which are kept nowhere; a second time where an answer came too late.
+    assert controller.assignments_asked in (1, 2)
 
 
 @pytest.fixture
