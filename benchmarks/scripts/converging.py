@@ -145,7 +145,7 @@ def main() -> None:
         progress = job.progress_examples
     line = {"loss": unseen_loss(task), "steps": steps, "largest_batch": largest}
     result = Path(os.environ["RESULT"])
-    # All that train to the end write it: the deciding one may leave in the last round.
+    # All that train to the end write it: any one of them may be killed before it does.
     unfinished = result.with_suffix(f".{os.getpid()}")
     unfinished.write_text(json.dumps({**line, "useful": progress}))
     unfinished.replace(result)

@@ -128,7 +128,7 @@ def dealt(
         if weight > 0
     ]
     if not parts:
-        return share(indices, 1, 1, 1, least), ((rank, 0),)
+        return _nothing_of(indices, least), ((rank, 0),)
     own = Share(tuple(part[2] for part in parts), tuple(part[3] for part in parts))
     return own, tuple((place, number) for place, number, _, _ in parts)
 
@@ -148,8 +148,8 @@ def share(
     """
     total = len(indices)
     sizes = share_sizes(total, ranks, least, speeds)
-    if rank >= len(sizes) or sizes[rank] == 0:
-        return Share((tuple(indices[:least].tolist()),), (0.0,))
+    if sizes[rank] == 0:
+        return _nothing_of(indices, least)
     begin = sum(sizes[:rank])
     own = indices[begin : begin + sizes[rank]]
     parts = np.array_split(own, max(1, min(micro_steps, len(own) // least)))
@@ -157,3 +157,8 @@ def share(
         tuple(tuple(part.tolist()) for part in parts),
         tuple(len(part) / total for part in parts),
     )
+
+
+def _nothing_of(indices: NDArray[np.int64], least: int) -> Share:
+    """Return the part of a rank for which nothing is left: `least` examples of weight 0."""
+    return Share((tuple(indices[:least].tolist()),), (0.0,))

@@ -286,7 +286,7 @@ class _ObservedClient:
 
 
 class _NoTransport(CheckpointTransport[Any]):  # type: ignore[misc]
-    """What torchft's manager takes for its transport, and never uses: see `catching_up`."""
+    """A transport that torchft's manager requires and never uses: see `catching_up`."""
 
     def metadata(self) -> str:
         """Nothing."""
@@ -306,7 +306,7 @@ class _NoTransport(CheckpointTransport[Any]):  # type: ignore[misc]
 
 
 class _MeetingPlace(ProcessGroup):  # type: ignore[misc]
-    """What torchft's manager takes for its process group: it says where the members meet.
+    """A process group for torchft's manager that only learns where the members meet.
 
     Each handle names a part of the store of its own: a lighthouse that was restarted counts
     quorums from 1 again, and under the number of an earlier one lie addresses of long ago.
