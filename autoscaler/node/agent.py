@@ -189,6 +189,8 @@ class Agent:
     def _is_due(self, wish: NodeReply) -> bool:
         """The script is to be started, or prepared for, now."""
         start, over = self._state.start, self._state.failed_attempt
+        if start is not None and not start.has_ended:
+            return False  # its end is not taken note of yet
         if start is not None and start.has_done_its_part:
             over = max(over, start.attempt)
         if self._state.is_complete or wish.attempt <= over:
