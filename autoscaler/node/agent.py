@@ -193,16 +193,14 @@ class Agent:
             return False  # its end is not taken note of yet
         if start is not None and start.has_done_its_part:
             over = max(over, start.attempt)
-        if self._state.is_complete or wish.attempt <= over:
-            return False
-        return wish.start_seconds is None or self._clock.now() >= wish.start_seconds
+        is_over = self._state.is_complete or wish.attempt <= over
+        return not is_over and self._clock.now() >= (wish.start_seconds or 0.0)
 
     def _is_another_s(self, wish: NodeReply) -> bool:
         """The instance is to go on with another job, and is free to."""
-        if wish.job in (None, self._state.assignment.job):
-            return False
-        start = self._state.start
-        return (start is None or start.has_ended) and (wish.job, wish.attempt) != self._refused
+        start, is_another = self._state.start, wish.job not in (None, self._state.assignment.job)
+        is_free = start is None or start.has_ended
+        return is_another and is_free and (wish.job, wish.attempt) != self._refused
 
     def _prepare(self, wish: NodeReply, before: Prepared | None = None) -> None:
         """Have all there that a start needs; before a later start only the assignment anew.
