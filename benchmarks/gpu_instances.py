@@ -1,7 +1,7 @@
 """Instances on the GPUs of one machine: one joins another, is killed, and a third joins.
 
     python benchmarks/gpu_instances.py [--device auto|cuda|cpu] [--across nccl|gloo]
-        [--ranks 1] [--engine quorum|restart]
+        [--ranks 1] [--engine quorum|roster]
 
 Each instance has `--ranks` ranks, one a GPU: over NCCL the script needs twice as many GPUs. Over
 gloo both instances use the same ones, so one GPU is enough. Ranks must hold equal weights after
@@ -136,8 +136,8 @@ def in_fleet(engine: str, story: Callable[[Fleet], dict[str, Any]]) -> dict[str,
     fleets.SCRIPTS = Path(__file__).parent / "scripts"
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place)
-        is_restart = engine == Engine.RESTART
-        fleet = Fleet(directory, Roster(directory / "lighthouses") if is_restart else None)
+        is_roster = engine == Engine.ROSTER
+        fleet = Fleet(directory, Roster(directory / "lighthouses") if is_roster else None)
         try:
             return story(fleet)
         finally:

@@ -1,7 +1,7 @@
 """Pauses when a second process joins a training on one GPU, and when it is killed.
 
     python benchmarks/gpu_join_kill.py [--device cuda|cpu] [--model 124M] [--rounds 3]
-        [--engine quorum|restart]
+        [--engine quorum|roster]
 
 Two replicas share one GPU. NCCL refuses two processes on one GPU, so gradients cross by gloo, by
 way of the host's memory (`across="gloo"`). One replica trains a GPT in bfloat16. In each round a

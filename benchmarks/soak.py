@@ -1,7 +1,7 @@
 """Kill random replicas of a training again and again, and compare it with one left in peace.
 
     python benchmarks/soak.py [DIRECTORY] [--kills 2000] [--minutes M] [--commits 20]
-        [--engine quorum|restart] [--replicas 3] [--seed 0] [--json]
+        [--engine quorum|roster] [--replicas 3] [--seed 0] [--json]
 
 Three replicas train a small network in 64 bits, at a fixed batch with logical ranks: real
 processes of the training library, with a real lighthouse. After some committed steps, 1 to twice
@@ -163,7 +163,7 @@ class Soak:
     def _lighthouse(self) -> Lighthouse:
         """Return the engine's server; one that an earlier run has left is found again."""
         place = self._kept.directory / f"lighthouses-{self._arguments.engine}"
-        if self._arguments.engine == Engine.RESTART:
+        if self._arguments.engine == Engine.ROSTER:
             return Roster(place)
         return Lighthouse(place, Engine.QUORUM)
 

@@ -200,8 +200,8 @@ def _facts(job: JobView) -> list[tuple[str, str]]:
             facts.append(("reported", numbers))
         if report.checkpoint is not None and report.checkpoint.error is not None:
             facts.append(("checkpoint", f"failed: {report.checkpoint.error}"))
-        if report.engine == Engine.RESTART:
-            facts.append(("engine", "restart: by a roster, without torchft"))
+        if report.engine == Engine.ROSTER:
+            facts.append(("engine", "roster: without torchft"))
     if job.weight != 1.0 or job.priority != 1.0:
         facts.append(("weight", weight_text(job)))
     facts.append(("cost", f"${job.usd_per_hour:.4f}/h now, {money(job.spent_usd)} spent"))

@@ -30,6 +30,7 @@ from autoscaler.domain.rules import (
     require_positive,
 )
 from autoscaler.domain.text import quoted
+from autoscaler.domain.training import Engine
 
 MOST_STEPS: Final = 1 << 53
 MOST_OBSERVATIONS: Final = 1000
@@ -133,7 +134,10 @@ def _require_state(report: TrainingReport) -> None:
     require_number(report.learning_rate, "learning_rate", -_LARGEST_NUMBER, _LARGEST_NUMBER)
     require_count(report.parameter_bytes, "parameter_bytes", _MOST_PARAMETER_BYTES, least=0)
     require_count(report.skipped_steps, "skipped_steps", MOST_STEPS, least=0)
-    require_line(report.engine, "engine", _LONGEST_NAME)
+    if report.engine not in set(Engine):
+        raise SpecError(
+            f"must be one of {', '.join(Engine)}, not {quoted(report.engine)}", "engine"
+        )
 
 
 def _require_batch(batch: Batch, bounds: BatchBounds) -> None:

@@ -16,12 +16,12 @@ BATCH_LOG_VARIABLE = "CASTOR_BATCH_LOG"
 class Engine(StrEnum):
     """How the instances of a job come to train together.
 
-    QUORUM: torchft's. RESTART: a roster of our own, without torchft; the name is that of its first
-    form, which went on from a checkpoint. With both, a joiner gets the state from the members.
+    QUORUM: torchft's. ROSTER: a roster of our own, without torchft. With both, a joiner gets the
+    state from the members.
     """
 
     QUORUM = "quorum"
-    RESTART = "restart"
+    ROSTER = "roster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class TrainingSetup:
 
     `bind_address` is the only address on which it may open ports; `peer_token` lets the replicas
     of one job read each other's state. `attempt` counts the starts that failures made necessary.
-    The scheme of `lighthouse` says which engine it serves: `restart:`, or torchft's `http:`.
+    The scheme of `lighthouse` says which engine it serves: `roster:`, or torchft's `http:`.
     With a `depot`, a place in a cloud's storage, checkpoints count once they are there, and
     `grant_file` holds the credential for it, which the agent renews. A `checkpoint_owner` is given
     where jobs may share the directory: it must have that owner's checkpoints, or none, or those of

@@ -140,7 +140,7 @@ class LighthouseHost:
     def _engine(self, order: LighthouseOrder | None) -> Engine:
         """What the job has been told before, as long as that can be had."""
         if find_torchft() is None:
-            return Engine.RESTART
+            return Engine.ROSTER
         told = order.engine if order is not None else None
         return told or self._settings.engine or Engine.QUORUM
 

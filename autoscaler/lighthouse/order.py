@@ -18,6 +18,9 @@ from pathlib import Path
 
 from autoscaler.domain.training import Engine
 
+# Orders of earlier versions, whose servers may run still, have the name before.
+_RENAMED = {"restart": Engine.ROSTER}
+
 
 @dataclass(frozen=True, slots=True)
 class LighthouseOrder:
@@ -56,7 +59,7 @@ class LighthouseDirectory:
         file = self._order
         try:
             order = LighthouseOrder(**json.loads(file.read_text()))
-            return replace(order, engine=Engine(order.engine))
+            return replace(order, engine=Engine(_RENAMED.get(order.engine, order.engine)))
         except FileNotFoundError:
             return None
         except TypeError as error:

@@ -74,7 +74,7 @@ def _start_server(order: LighthouseOrder) -> int:
         return server
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent(supervisor)
-    if order.engine is Engine.RESTART:
+    if order.engine is Engine.ROSTER:
         _serve_roster(order)
     else:
         _serve_quorum(order)

@@ -61,6 +61,7 @@ _log = logging.getLogger(__name__)
 
 _CHECKPOINT_SECONDS_ALONE = 300.0
 _KEPT_ALONE = 2
+_ENGINES = {"http": Engine.QUORUM, "roster": Engine.ROSTER}  # by the scheme of their lighthouses
 # The ranks of all instances come to their rails at once, after an exchange.
 _RAIL_SECONDS = 5.0
 
@@ -308,10 +309,17 @@ def _restore(state: TrainingState, checkpoints: Checkpoints, instance: Instance)
 
 
 def _engine(setup: TrainingSetup | None) -> Engine:
-    """What the job's lighthouse speaks."""
-    lighthouse = setup.lighthouse if setup else None
-    scheme = urlsplit(lighthouse or "").scheme
-    return Engine.RESTART if scheme == Engine.RESTART else Engine.QUORUM
+    """Return what the job's lighthouse speaks.
+
+    Raises:
+        ValueError: this version knows no such lighthouse.
+    """
+    if setup is None or setup.lighthouse is None:
+        return Engine.QUORUM
+    scheme = urlsplit(setup.lighthouse).scheme
+    if scheme in _ENGINES:
+        return _ENGINES[scheme]
+    raise ValueError(f"{setup.lighthouse}: install the version of castor that the controller has")
 
 
 def _peers(
@@ -332,7 +340,7 @@ def _peers(
         form_gradients=form_gradients,
     )
     state.replica = setup.replica
-    if _engine(setup) is Engine.RESTART:
+    if _engine(setup) is Engine.ROSTER:
         return RosterQuorum(settings, clock, state)
     try:
         # torchft is there on x86-64 Linux only, and a script that runs alone does not need it.
@@ -341,7 +349,7 @@ def _peers(
         raise ModuleNotFoundError(
             f"the job's controller expects torchft on its instances, where {error.name} is not "
             "installed: install castor-autoscaler[training], or start castor serve with "
-            "--engine restart"
+            "--engine roster"
         ) from error
     return Quorum(settings, clock, state)
 
@@ -376,7 +384,7 @@ def _replica_settings(
 ) -> ReplicaSettings:
     kind = setup.device_kind if setup else "own"
     # A roster is told who leaves; torchft's lighthouse has to miss the heartbeats.
-    is_told = _engine(setup) is Engine.RESTART
+    is_told = _engine(setup) is Engine.ROSTER
     return ReplicaSettings(
         bounds=bounds,
         device_kind=kind,

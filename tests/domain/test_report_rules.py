@@ -68,6 +68,7 @@ def test_a_sound_report_stays_as_it_is() -> None:
         ("learning_rate", {"learning_rate": math.nan}),
         ("parameter_bytes", {"parameter_bytes": -1}),
         ("engine", {"engine": "\x1b[2J"}),
+        ("engine", {"engine": "restart"}),
     ],
 )
 def test_a_report_without_a_usable_state_is_refused_by_its_field(

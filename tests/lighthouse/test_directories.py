@@ -12,7 +12,7 @@ from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
 
 @pytest.fixture
 def host(tmp_path: Path) -> LighthouseHost:
-    settings = LighthouseSettings(engine=Engine.RESTART)
+    settings = LighthouseSettings(engine=Engine.ROSTER)
     return LighthouseHost(tmp_path / "state" / "lighthouses", "127.0.0.1", SystemClock(), settings)
 
 
@@ -30,10 +30,21 @@ def test_a_job_that_is_called_as_a_path_has_no_lighthouse_there(
 
 
 def test_a_job_may_have_the_name_of_a_file_of_lighthouses(host: LighthouseHost) -> None:
-    assert host.ensure("lock").startswith("restart:")
+    assert host.ensure("lock").startswith("roster:")
     assert set(host.running()) == {"lock"}
     host.release("lock")
     assert host.running() == {}
+
+
+def test_a_lighthouse_of_before_its_engine_was_renamed_is_found_again(
+    host: LighthouseHost, tmp_path: Path
+) -> None:
+    address = host.ensure("job")
+    order = tmp_path / "state" / "lighthouses" / "job" / "order.json"
+    order.write_text(order.read_text().replace('"roster"', '"restart"'))
+    assert host.ensure("job") == address
+    assert host.running() == {"job": address}
+    host.release("job")
 
 
 def test_the_end_of_a_lighthouse_removes_its_own_files_alone(

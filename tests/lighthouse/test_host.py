@@ -171,7 +171,7 @@ def test_where_torchft_is_missing_there_is_a_roster(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torchft", None)
     address = host.ensure("job")
-    assert address.startswith("restart://")
+    assert address.startswith("roster://")
     first = server(tmp_path)
     first.kill()
     wait_until(lambda: is_gone(first))
@@ -191,9 +191,9 @@ def test_a_job_keeps_its_engine_when_torchft_is_there_again(
 
 
 def test_the_owner_may_choose_to_go_without_torchft(tmp_path: Path) -> None:
-    settings = LighthouseSettings(engine=Engine.RESTART)
+    settings = LighthouseSettings(engine=Engine.ROSTER)
     host = LighthouseHost(tmp_path, "127.0.0.1", SystemClock(), settings)
-    assert host.ensure("job").startswith("restart://")
+    assert host.ensure("job").startswith("roster://")
     host.release("job")
 
 

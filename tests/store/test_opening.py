@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from autoscaler.domain.errors import StoreError
 from autoscaler.domain.instance import InstancePhase
+from autoscaler.domain.report import ReportOrigin
 from autoscaler.domain.transfer import Transfer, TransferCount
 from autoscaler.store import migrations
 from autoscaler.store.opening import open_store
@@ -30,6 +31,7 @@ from tests.conformance.store_examples import (
     launch,
     observation,
     order,
+    report,
     spec,
 )
 from tests.store.conftest import Create
@@ -116,6 +118,21 @@ class Migrations:
         store = open_store(url)
         known = {o.devices: o for o in store.measurements.observations("digits")}
         assert known == {1: observation(0.1, 100), 2: replace(short, is_settled=False)}
+        store.close()
+
+    def test_jobs_of_the_restart_engine_are_jobs_of_the_roster(self, url: str) -> None:
+        store = open_store(url)
+        ids = [add_job(store, name) for name in ("digits", "text")]
+        held = launch(store, ids[0]).id
+        for job, address in zip(ids, ("restart://host:7", "http://restart:8"), strict=True):
+            store.jobs.set_lighthouse(job, address)
+        store.reports.add(ids[0], report(engine="restart"), ReportOrigin(held, 1, NOW), NOW)
+        store.close()
+        make_older(url, "0009")
+        store = open_store(url)
+        jobs = [store.jobs.get(job) for job in ids]
+        assert [job.lighthouse for job in jobs] == ["roster://host:7", "http://restart:8"]
+        assert jobs[0].report is not None and jobs[0].report.engine == "roster"
         store.close()
 
     def test_the_tables_of_another_program_are_left_alone(self, url: str) -> None:

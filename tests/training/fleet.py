@@ -103,13 +103,13 @@ class Lighthouse:
 class Roster(Lighthouse):
     """What takes the lighthouse's place where torchft is missing."""
 
-    def __init__(self, directory: Path, engine: Engine | None = Engine.RESTART) -> None:
+    def __init__(self, directory: Path, engine: Engine | None = Engine.ROSTER) -> None:
         super().__init__(directory, engine, join_timeout_seconds=0.3)
 
 
 def roster_of(engine: Engine, directory: Path) -> Roster | None:
     """What a `Fleet` is given for this engine; it makes torchft's lighthouse itself."""
-    return Roster(directory / "lighthouses") if engine is Engine.RESTART else None
+    return Roster(directory / "lighthouses") if engine is Engine.ROSTER else None
 
 
 def _brought_together(ranks: int) -> tuple[TCPStore | None, list[dict[str, str]]]:

@@ -99,7 +99,7 @@ def test_a_scaler_skips_the_step_with_an_infinite_gradient_in_a_process_group() 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["quorum", "restart"])
+@pytest.mark.parametrize("engine", ["quorum", "roster"])
 def test_instances_join_and_are_lost_in_the_check_for_gpus(engine: str) -> None:
     """On a machine with GPUs the script does the same there with NCCL."""
     status, found = _run("gpu_instances.py", "--device", "cpu", "--ranks", "2", "--engine", engine)
@@ -140,7 +140,7 @@ def test_parts_of_a_session_are_put_on_bare_ddp_one_after_the_other() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["quorum", "restart"])
+@pytest.mark.parametrize("engine", ["quorum", "roster"])
 def test_a_second_process_joins_and_is_killed_in_the_measurement_for_one_gpu(engine: str) -> None:
     """On a machine with a GPU both processes train on it, and gradients cross by gloo."""
     status, found = _run(
@@ -169,7 +169,7 @@ def test_a_soak_breaks_on_any_example_taken_twice_and_any_other_loss() -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("engine", ["quorum", pytest.param("restart", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", ["quorum", pytest.param("roster", marks=pytest.mark.slow)])
 def test_a_soak_goes_on_where_its_last_run_ended(tmp_path: Path, engine: str) -> None:
     arguments = ("soak.py", str(tmp_path), "--commits", "5", "--engine", engine, "--json")
     status, found = _run(*arguments, "--kills", "1")

@@ -18,7 +18,7 @@ SCRIPT = "branches.py"
 
 @pytest.fixture(params=list(Engine))
 def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
-    roster = Roster(tmp_path / "lighthouses") if request.param is Engine.RESTART else None
+    roster = Roster(tmp_path / "lighthouses") if request.param is Engine.ROSTER else None
     fleet = Fleet(tmp_path, roster)
     yield fleet
     fleet.stop()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from autoscaler.domain.training import TrainingDirective
+from autoscaler.training.opening import _engine
 from tests.training.fleet import Fleet, ReplicaProcess, Roster, wait_until
 from tests.training.traces import (
     EXAMPLES,
@@ -67,7 +68,7 @@ def test_instances_grow_and_shrink_and_no_example_is_lost_or_doubled(
     whole = len(steps) * 32 // EXAMPLES
     assert [by_pass[index] for index in range(whole)] == [Counter(range(EXAMPLES))] * whole
     assert [pause["kind"] for pause in pauses(first)] == ["join", "drain"]
-    assert {report["engine"] for report in first.reports} == {"restart"}
+    assert {report["engine"] for report in first.reports} == {"roster"}
 
 
 def test_a_joiner_gets_the_state_from_the_members_where_no_disk_is_shared(
@@ -86,6 +87,12 @@ def test_a_joiner_gets_the_state_from_the_members_where_no_disk_is_shared(
     assert not list(tmp_path.glob("disk-*/step-*")), "no checkpoint was needed"
 
 
+def test_the_lighthouse_of_another_version_is_refused(fleet: Fleet) -> None:
+    setup = replace(fleet.setup, lighthouse="restart://127.0.0.1:9")
+    with pytest.raises(ValueError, match="install the version of castor that the controller has"):
+        _engine(setup)
+
+
 def test_it_is_chosen_where_torchft_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,8 +104,8 @@ def test_it_is_chosen_where_torchft_is_missing(
         fleet.setup = replace(fleet.setup, lighthouse="http://127.0.0.1:9")
         unfit = fleet.start(**ENDLESS, path=str(tmp_path))
         report = wait_until(lambda: first.reports and first.reports[-1], what="a report")
-        assert report["engine"] == "restart"
+        assert report["engine"] == "roster"
         assert unfit.process.wait(30) == 1
-        assert "or start castor serve with --engine restart" in unfit.log.read_text()
+        assert "or start castor serve with --engine roster" in unfit.log.read_text()
     finally:
         fleet.stop()

@@ -23,9 +23,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 SCRIPT = "stops.py"
 
 
-@pytest.fixture(params=["quorum", "restart"])
+@pytest.fixture(params=["quorum", "roster"])
 def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
-    roster = Roster(tmp_path / "lighthouses") if request.param == "restart" else None
+    roster = Roster(tmp_path / "lighthouses") if request.param == "roster" else None
     fleet = Fleet(tmp_path, roster)
     yield fleet
     fleet.stop()
