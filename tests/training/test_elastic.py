@@ -238,6 +238,21 @@ def test_ports_are_open_on_the_bind_address_only(fleet: Fleet) -> None:
     assert listening_on(replica) == {"127.0.0.1"}
 
 
+def test_a_joiner_is_let_in_beside_a_member_that_hangs_and_is_heard(tmp_path: Path) -> None:
+    """The lighthouse hears the one that hangs, from a thread of torchft's."""
+    fleet = Fleet(tmp_path, collective_timeout_seconds=3.0)
+    try:
+        first = fleet.start(EPOCHS="100000")
+        wait_until(lambda: first.step > 5, what="the first replica")
+        hanging = fleet.start(EPOCHS="100000", HANG="20 60")
+        wait_until(lambda: len(hanging.steps()) == 20, what="the hang")
+        joiner = fleet.start(EPOCHS="100000", SEED="1")
+        wait_until(lambda: len(joiner.steps()) > 20, 40.0, "steps of the joiner")
+        assert len(hanging.steps()) == 20, "it hangs no more"
+    finally:
+        fleet.stop()
+
+
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_frozen_peer_is_left_behind(tmp_path: Path, engine: Engine, place: int) -> None:
     """SIGSTOP is what a lost network looks like: the connection stays, nothing comes.

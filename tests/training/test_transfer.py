@@ -264,9 +264,9 @@ class Job:
             for state, sums in zip(states, self.members.sums, strict=True)
         ]
 
-    def settle(self) -> list[bool | None]:
+    def settle(self, may_begin: Callable[[], bool] = lambda: True) -> list[bool | None]:
         self.members.meet()
-        return at_once([catching.settle for catching in self.catching])
+        return at_once([lambda own=each: own.settle(may_begin) for each in self.catching])
 
     def close(self) -> None:
         for catching in self.catching:
@@ -287,6 +287,15 @@ def test_two_joiners_get_the_furthest_state_and_nobody_gets_it_twice() -> None:
     for state in job.states:
         assert_equal(state, job.states[1])
     assert job.settle() == [False, False, False], "equal states are known to be equal"
+    job.close()
+
+
+def test_joiners_alone_ask_whether_they_may_begin_and_beside_a_member_they_do_not() -> None:
+    job = Job(training(0), training(1))
+    assert job.settle(may_begin=lambda: False) == [None, None]
+    assert job.settle() == [False, True]
+    job.catching[1]._is_member = False
+    assert job.settle(may_begin=lambda: False) == [False, False], "a member was asked"
     job.close()
 
 

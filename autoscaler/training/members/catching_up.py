@@ -45,13 +45,14 @@ class Standing:
 
     Members with the same `origin` and `step` have the same state: the origin is the world in which
     they have trained up to that step, or themselves. The step of a state that was received in part
-    is -1. `nonce` differs at each standing.
+    is -1. `nonce` differs at each standing. `is_member`: it has been in a training of this job.
     """
 
     origin: str
     step: int
     address: str
     nonce: str
+    is_member: bool = False
 
     @property
     def key(self) -> str:
@@ -98,8 +99,11 @@ class CatchingUp:
             return 0.0
         return min(2.0**self._stalls, _LONGEST_PATIENCE_SECONDS)
 
-    def settle(self) -> bool | None:
+    def settle(self, may_begin: Callable[[], bool] = lambda: True) -> bool | None:
         """Have the state that all members of the present world go on from.
+
+        Args:
+            may_begin: asked where all of them are joiners: whether these may begin a training.
 
         Returns:
             Whether it was received from others; None where the world has failed, which we have
@@ -109,7 +113,7 @@ class CatchingUp:
             CheckpointError: no member has a whole state.
             MismatchError: the state is that of another model.
         """
-        received = self._settle()
+        received = self._settle(may_begin)
         if received is None:
             self._sums.abandon()
         return received
@@ -118,14 +122,17 @@ class CatchingUp:
         """Close the port."""
         self._server.close()
 
-    def _settle(self) -> bool | None:
+    def _settle(self, may_begin: Callable[[], bool]) -> bool | None:
         meeting = self._sums.meeting
         assert meeting is not None
         step = _TORN if self._is_torn else self._state.counters.step
-        own = Standing(self._origin, step, self._server.address, uuid.uuid4().hex)
+        nonce, address = uuid.uuid4().hex, self._server.address
+        own = Standing(self._origin, step, address, nonce, self._is_member)
         self._server.expect()
         standings = self._all_standings(own, meeting.index, meeting.members)
         if standings is None:
+            return None
+        if not any(standing.is_member for standing in standings) and not may_begin():
             return None
         key = furthest(standings)
         sources = [standing for standing in standings if standing.key == key]

@@ -58,12 +58,13 @@ class LighthouseWatch:
         heard = _HEARD.search(self._page() or "")
         return heard is not None and int(heard[1]) > 0
 
-    def silences(self) -> dict[str, float]:
+    def silences(self) -> dict[str, float] | None:
         """Ask how long ago, in seconds, it heard each one that it does not miss yet.
 
-        Empty if it does not answer.
+        None if it does not answer.
         """
-        return _alive_on(self._page() or "")
+        page = self._page()
+        return None if page is None else _alive_on(page)
 
     @property
     def is_there(self) -> bool:

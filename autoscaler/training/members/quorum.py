@@ -9,7 +9,7 @@ peer died is not committed. Four things are done differently from its examples, 
 * The quorum is asked when somebody joins, leaves or is lost, rather than every step. A thread
   reads on the lighthouse's page whose heartbeats it hears; a lost peer also shows itself in a sum
   that fails. Whether a step is whole is decided here, without a request to torchft's server.
-* A joiner begins once all whose heartbeats the lighthouse hears are members.
+* Joiners alone begin once all whose heartbeats the lighthouse hears are members: see `admission`.
 * While the lighthouse is away those who have a quorum go on with it, and until one that came back
   must have heard all their heartbeats: it would give the first to ask a quorum of its own. A
   joiner waits as long for one that has heard nobody yet. torchft's manager never recovers from a
@@ -35,6 +35,7 @@ from autoscaler.clock import Clock
 from autoscaler.training.collectives.ports import bound_store, use_interface_of
 from autoscaler.training.collectives.sums import Sums, SumSettings
 from autoscaler.training.collectives.world import Meeting, first_line
+from autoscaler.training.members.admission import Admission
 from autoscaler.training.members.attendance import Attendance
 from autoscaler.training.members.catching_up import CatchingUp
 from autoscaler.training.members.lighthouse_watch import LighthouseWatch
@@ -66,6 +67,7 @@ class Quorum:
         self._lighthouse = LighthouseWatch(
             settings.lighthouse, settings.heartbeat_timeout_seconds, self._attendance, clock
         )
+        self._admission = Admission(self._lighthouse, settings.heartbeat_timeout_seconds, clock)
         _open_ports_only_on(settings.bind_address)
         self._store, self._store_port = bound_store(settings.bind_address)
         self.sums = Sums(
@@ -122,7 +124,7 @@ class Quorum:
             )
             if not may_ask:
                 self._clock.sleep(_PATIENCE_SECONDS)
-            elif self._request() and (before or self._has_all()):
+            elif self._request():
                 received = self._settle()
                 healed = healed or bool(received)
                 if received is not None:
@@ -160,7 +162,7 @@ class Quorum:
         """Have the state of the world's members; whether it was received, None if it failed."""
         if self._settled_worlds == self.sums.worlds:
             return False
-        received = self.catching_up.settle()
+        received = self.catching_up.settle(lambda: self._admission.may_begin(self._members))
         if received is not None:
             self._settled_worlds = self.sums.worlds
             return received
@@ -188,28 +190,6 @@ class Quorum:
             self._shut_down_manager()
         self._clock.sleep(_PATIENCE_SECONDS)
         return False
-
-    def _has_all(self) -> bool:
-        """Return whether the lighthouse hears nobody but the members.
-
-        Joiners that are more than the members get a quorum of their own while those are in a
-        long step or hand over a state. They must not train in it: two trainings would have steps
-        of equal numbers. Another one that has just fallen silent is waited for until it is missed.
-        If it is alive, the world is given up: its members would wait in it while we ask for
-        another quorum.
-        """
-        while others := self._others():
-            if min(others.values()) < self._settings.heartbeat_timeout_seconds / 2:
-                self.sums.abandon()
-                self._clock.sleep(_PATIENCE_SECONDS)
-                return False
-            self._clock.sleep(_PATIENCE_SECONDS)
-        return True
-
-    def _others(self) -> dict[str, float]:
-        """Return how long ago, in seconds, the lighthouse heard each one that is no member."""
-        silences = self._lighthouse.silences()
-        return {name: silences[name] for name in silences.keys() - set(self._members)}
 
     def _note(self, whole: bool) -> None:
         """Do for torchft's manager what its `should_commit` does, which asks a server each time.

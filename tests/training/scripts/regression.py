@@ -18,6 +18,8 @@ EPOCHS = int(os.environ.get("EPOCHS", "20"))
 # The example of this index is not a number; from this step on, every loss is not a number.
 POISON = os.environ.get("POISON")
 POISONED_FROM = int(os.environ.get("POISONED_FROM", "1000000000"))
+# After so many batches of its own the script stands still for so many seconds.
+HANG_AFTER, HANG_SECONDS = (float(word) for word in os.environ.get("HANG", "-1 0").split())
 STEP_SECONDS = float(os.environ.get("STEP_SECONDS", "0.02"))
 
 
@@ -86,9 +88,11 @@ def main() -> None:
         ) as job,
     ):
         state = job._parts.state
-        for inputs, targets, indices in job.batches(epochs=EPOCHS):
+        for taken, (inputs, targets, indices) in enumerate(job.batches(epochs=EPOCHS)):
             before = state.counters.step
             time.sleep(STEP_SECONDS * len(inputs) / 32)
+            if taken == HANG_AFTER:
+                time.sleep(HANG_SECONDS)
             loss = ((job.model(inputs).squeeze(-1) - targets) ** 2).mean()
             job.step(loss * torch.nan if before >= POISONED_FROM else loss)
             line = {
