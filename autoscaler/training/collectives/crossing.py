@@ -2,7 +2,8 @@
 
 The collectives of a bucket follow one another in the order of its route, and buckets in the order
 in which the backward pass completes them: the same on all ranks. On a GPU they are queued on a
-stream of their own; on a CPU a thread makes them. The backward pass goes on meanwhile.
+stream of their own; on a CPU a thread makes them, unless a bucket takes a single sum over the
+instances: gloo's own threads make that one. The backward pass goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -66,6 +67,9 @@ class Crossing:
         Raises:
             RuntimeError: a rank of this instance is lost.
         """
+        if self.is_rail_alone:
+            self.begin(buffer)()
+            return
         if not self.legs:
             return
         has_shards = any(leg.on_shard for leg in self.legs)
@@ -76,6 +80,26 @@ class Crossing:
             self._go(leg, part if leg.on_shard else wire, wire)
         if wire is not buffer:
             buffer.copy_(wire[: buffer.numel()])
+
+    @property
+    def is_rail_alone(self) -> bool:
+        """A single sum over the instances is all that a bucket takes."""
+        return [leg.scope for leg in self.legs] == [Scope.RAIL]
+
+    def begin(self, buffer: Tensor) -> Callable[[], None]:
+        """Begin the single sum of a flat buffer; what is returned waits for it, as `sum` does.
+
+        Only where `is_rail_alone`.
+        """
+        wire = self._wire(buffer, buffer.numel())
+        pending = self._rail_sum(wire)
+
+        def finish() -> None:
+            pending.wait()
+            if wire is not buffer:
+                buffer.copy_(wire)
+
+        return finish
 
     def close(self) -> None:
         """Let go of the group, and end it unless it is that of the instance."""
@@ -95,10 +119,13 @@ class Crossing:
 
     def _go(self, leg: Leg, tensor: Tensor, wire: Tensor) -> None:
         if leg.scope is Scope.RAIL:
-            assert self._sum_over_rail is not None, "the route has a rail that was not made"
-            self._sum_over_rail(tensor).wait()
+            self._rail_sum(tensor).wait()
         else:
             self._begin_in_instance(leg.collective, tensor, wire).wait()
+
+    def _rail_sum(self, tensor: Tensor) -> PendingSum:
+        assert self._sum_over_rail is not None, "the route has a rail that was not made"
+        return self._sum_over_rail(tensor)
 
     def _begin_in_instance(self, collective: Collective, tensor: Tensor, wire: Tensor) -> Any:
         match collective:

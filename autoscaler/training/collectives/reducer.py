@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -66,7 +65,7 @@ class Reducer:
         group = _group_for_gradients(self._aside.has_thread)
         self._crossing = Crossing(group, sum_over_instances, wire_type)
         self._summed: dict[int, _Views] = {}
-        self._sums: list[torch.futures.Future[Any]] = []
+        self._sums: list[Callable[[], object]] = []  # each waits for one
         self._has_static_graph = has_static_graph
         self.model: nn.Module = self._wrapped(model) if dist.is_initialized() else model
 
@@ -103,6 +102,13 @@ class Reducer:
     def synchronises(self, value: bool) -> None:
         if isinstance(self.model, Wrapped):
             self.model.require_backward_grad_sync = value
+
+    @torch.no_grad()
+    def end_sums(self) -> None:
+        """Wait for the sums of the last backward pass that DDP has not waited for."""
+        for wait in self._sums:
+            wait()
+        self._sums.clear()
 
     def require_synchronised(self) -> None:
         """Check that the backward passes of a step have made gradients and summed them.
@@ -173,9 +179,8 @@ class Reducer:
             raise RuntimeError("memory ran out after the last gradient")
         for buffer in left:
             buffer.fill_(torch.nan)
-            self._sums.append(self._aside.begin(buffer, partial(self._crossing.sum, buffer)))
-        for ended in self._sums:
-            ended.wait()
+            self._begin(buffer, lambda: None)
+        self.end_sums()
         wrapper.match_used_parameters()
 
     def used(self) -> list[float]:
@@ -300,16 +305,37 @@ class Reducer:
         # What comes before the last bucket's sum may pass unnoticed, beside the backward pass.
         ended = self._waits.begin(buffer.device) if bucket.is_last() else None
 
-        def sum_and_measure() -> None:
-            self._crossing.sum(buffer)
+        def measure() -> None:
             if sample is not None:
                 sample.add_big(self._square(parameters, buffer))
             if ended is not None:
                 ended()
 
-        ended_sum = self._aside.begin(buffer, sum_and_measure)
-        self._sums.append(ended_sum)
-        return ended_sum
+        return self._begin(buffer, measure)
+
+    def _begin(self, buffer: Tensor, measure: Callable[[], None]) -> torch.futures.Future[Any]:
+        """Begin to sum a bucket, to `measure` it afterwards; return the future for DDP.
+
+        Gradients are views of the buffers, so that a sum on a CPU may come to its end after
+        DDP's backward pass; `end_sums` waits for it.
+        """
+        if self._device.type == "cpu" and self._crossing.is_rail_alone:
+            finish = self._crossing.begin(buffer)
+
+            def finish_and_measure() -> None:
+                finish()
+                measure()
+
+            self._sums.append(finish_and_measure)
+            return _done(buffer)
+
+        def sum_and_measure() -> None:
+            self._crossing.sum(buffer)
+            measure()
+
+        ended = self._aside.begin(buffer, sum_and_measure)
+        self._sums.append(ended.wait)
+        return ended
 
     def _note_gradients(self, bucket: GradBucket) -> None:
         """Remember where in the bucket's buffer each parameter's summed gradient is.

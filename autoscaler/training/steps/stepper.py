@@ -144,6 +144,7 @@ class Stepper:
         with nullcontext() if weight > 0 else no_gradient(bare_parameters):
             self._scaling.scale(loss * weight).backward()  # type: ignore[no-untyped-call]
         if is_last:
+            self._reducer.end_sums()
             self._reducer.require_synchronised()
         is_first_of_many = self._split is None and not is_last and weight > 0
         if self._reducer.sample is not None and self._alone and is_first_of_many:
