@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import count
@@ -44,16 +44,17 @@ class Members:
             Sums(settings, lambda: bool(self.lost), clock or SystemClock()) for _ in range(members)
         ]
 
-    def meet(self) -> None:
-        number = next(self._meetings)
+    def meet(self, those: Sequence[int] | None = None) -> None:
+        """Form a world of all members, or of those with these numbers, in their order."""
+        number, chosen = next(self._meetings), range(len(self.sums)) if those is None else those
         places = [
-            Meeting(f"127.0.0.1:{self._port}", f"world{number}", index, len(self.sums))
-            for index in range(len(self.sums))
+            Meeting(f"127.0.0.1:{self._port}", f"world{number}", index, len(chosen))
+            for index in range(len(chosen))
         ]
         at_once(
             [
-                lambda sums=sums, place=place: sums.enter(place)
-                for sums, place in zip(self.sums, places, strict=True)
+                lambda sums=self.sums[member], place=place: sums.enter(place)
+                for member, place in zip(chosen, places, strict=True)
             ]
         )
 
