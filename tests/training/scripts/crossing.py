@@ -126,6 +126,7 @@ def _on_rank(
             reducer.synchronises = number == last
             loss = reducer.model(inputs[list(indices)], rank, ranks).square().mean()
             scaler.scale(loss * weight).backward()  # type: ignore[no-untyped-call]
+        reducer.end_sums()
         users = torch.tensor(reducer.used())
         if rail is not None and local_rank == 0:
             _sum_over(rail)(users).wait()
