@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral
@@ -20,6 +21,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from autoscaler.training.data.loader import Collate, WorkerInit
 from autoscaler.training.data.orders import ChosenOrder
 from autoscaler.training.data.shards import ShardedDataset
+from autoscaler.training.state.several import each_of
 from autoscaler.training.state.training_state import Scheduler
 from autoscaler.training.steps.learning_rate import rule_named
 
@@ -36,11 +38,11 @@ class Script:
     """Arguments of one training script; see `session`."""
 
     model: nn.Module
-    optimizer: torch.optim.Optimizer
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
     dataset: Dataset[Any]
     batch_size: int
     lr_rule: str | None
-    scheduler: Scheduler | None
+    scheduler: Scheduler | Sequence[Scheduler] | None
     scaler: GradScaler | None
     collate_fn: Collate | None
     num_workers: int
@@ -62,6 +64,16 @@ class Script:
     static_graph: bool = False
     rehearsal: Rehearsal | None = None
 
+    @property
+    def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
+        """All optimizers that are given."""
+        return each_of(self.optimizer)
+
+    @property
+    def schedulers(self) -> tuple[Scheduler, ...]:
+        """All schedulers that are given."""
+        return each_of(self.scheduler)
+
 
 def require_usable(script: Script) -> None:
     """Check what `session` was given.
@@ -70,21 +82,13 @@ def require_usable(script: Script) -> None:
         TypeError, ValueError: the first argument that can't be used, by name, with the way out.
     """
     _require_kinds(script)
-    _require_model(script.model, script.optimizer)
+    _require_optimizers(script.optimizers)
+    _require_schedulers(script.schedulers, script.optimizers)
+    _require_model(script.model, script.optimizers)
     devices = {parameter.device for parameter in script.model.parameters()}
     require_own_device(devices, os.environ.get("LOCAL_RANK"), torch.cuda.device_count())
     if script.across not in _ACROSS:
         raise ValueError(f"across={script.across!r} is not known: use {' or '.join(_ACROSS)}")
-    if isinstance(script.optimizer, torch.optim.LBFGS):
-        raise TypeError(
-            "optimizer: LBFGS computes the loss several times a step, from a closure; a step of "
-            "session has one loss: use an optimizer whose step() needs no closure"
-        )
-    if isinstance(script.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
-        raise TypeError(
-            "scheduler: ReduceLROnPlateau needs a metric at each step, and session gives none: "
-            "use a scheduler whose step() needs no argument, such as CosineAnnealingLR"
-        )
     if script.scaler is not None and not isinstance(script.scaler, GradScaler):
         raise TypeError(f"scaler: {type(script.scaler).__name__} is not a torch.amp.GradScaler")
     if script.lr_rule is not None:
@@ -167,22 +171,6 @@ def length_of(dataset: Dataset[Any]) -> int:
 def _require_kinds(script: Script) -> None:
     if not isinstance(script.model, nn.Module):
         raise TypeError(f"model: {type(script.model).__name__} is not a torch.nn.Module")
-    if isinstance(script.optimizer, (list, tuple)):
-        raise TypeError(
-            "optimizer: several optimizers do not fit, as a batch has one step: give one "
-            "optimizer with a parameter group for each network, and job.step the sum of losses"
-        )
-    if not isinstance(script.optimizer, torch.optim.Optimizer):
-        raise TypeError(
-            f"optimizer: {type(script.optimizer).__name__} is not a torch.optim.Optimizer"
-        )
-    scheduler = script.scheduler
-    if scheduler is not None and not all(hasattr(scheduler, name) for name in _OF_SCHEDULERS):
-        raise TypeError(
-            f"scheduler: {type(scheduler).__name__} has not all of {', '.join(_OF_SCHEDULERS)}"
-        )
-    if getattr(scheduler, "optimizer", script.optimizer) is not script.optimizer:
-        raise ValueError("scheduler: it changes the rates of another optimizer than the one given")
     if script.state is not None and not isinstance(script.state, MutableMapping):
         raise TypeError(f"state: {type(script.state).__name__} is not a dict of names and values")
     if script.rehearsal is not None and not callable(script.rehearsal):
@@ -196,7 +184,43 @@ def _require_kinds(script: Script) -> None:
             raise TypeError(f"{name}={value!r} must be a whole number, of type int")
 
 
-def _require_model(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def _require_optimizers(optimizers: Sequence[object]) -> None:
+    if not optimizers:
+        raise ValueError("optimizer: none is given: give one, or a list of at least one")
+    for optimizer in optimizers:
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise TypeError(
+                f"optimizer: {type(optimizer).__name__} is not a torch.optim.Optimizer"
+            )
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise TypeError(
+                "optimizer: LBFGS computes the loss several times a step, from a closure; a step "
+                "of session has one loss: use an optimizer whose step() needs no closure"
+            )
+
+
+def _require_schedulers(
+    schedulers: Sequence[object], optimizers: Sequence[torch.optim.Optimizer]
+) -> None:
+    for scheduler in schedulers:
+        if not all(hasattr(scheduler, name) for name in _OF_SCHEDULERS):
+            raise TypeError(
+                f"scheduler: {type(scheduler).__name__} has not all of {', '.join(_OF_SCHEDULERS)}"
+            )
+        if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            raise TypeError(
+                "scheduler: ReduceLROnPlateau needs a metric at each step, and session gives "
+                "none: use a scheduler whose step() needs no argument, such as CosineAnnealingLR"
+            )
+        if getattr(scheduler, "optimizer", optimizers[0]) not in optimizers:
+            raise ValueError(
+                "scheduler: it changes the rates of another optimizer than those given"
+            )
+    if len({id(scheduler) for scheduler in schedulers}) < len(schedulers):
+        raise ValueError("scheduler: one is given twice, and would advance by two steps at once")
+
+
+def _require_model(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:
     if any(isinstance(parameter, UninitializedParameter) for parameter in model.parameters()):
         raise ValueError(
             "model: some of its parameters have no shape yet: call it on one batch before session"
@@ -204,17 +228,35 @@ def _require_model(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
     if not trained:
         raise ValueError("model: no parameter requires a gradient, so nothing can be trained")
-    moved = [parameter for parameter in _parameters_of(optimizer) if parameter.requires_grad]
-    if not moved:
+    owners: dict[int, str] = {}
+    for number, optimizer in enumerate(optimizers):
+        name = "optimizer" if len(optimizers) == 1 else f"optimizer[{number}]"
+        moved = [parameter for parameter in _parameters_of(optimizer) if parameter.requires_grad]
+        if not moved:
+            raise ValueError(
+                f"{name}: none of its parameters requires a gradient, so it would move nothing"
+            )
+        strange = [parameter for parameter in moved if id(parameter) not in trained]
+        if strange:
+            raise ValueError(
+                f"{name}: {len(strange)} of its parameters are not the model's, so their "
+                "gradients would not be summed over the ranks: put all that is trained into one "
+                "module"
+            )
+        _require_own_parameters(name, moved, owners)
+
+
+def _require_own_parameters(
+    name: str, moved: Iterable[nn.Parameter], owners: dict[int, str]
+) -> None:
+    """Check that no earlier optimizer moves a parameter, too; note in `owners` who moves it."""
+    shared = Counter(owners[id(each)] for each in moved if id(each) in owners)
+    for owner, count in shared.items():
         raise ValueError(
-            "optimizer: none of its parameters requires a gradient, so it would move nothing"
+            f"{name}: {count} of its parameters are also {owner}'s, and would be moved twice: "
+            "give each parameter to one optimizer"
         )
-    strange = [parameter for parameter in moved if id(parameter) not in trained]
-    if strange:
-        raise ValueError(
-            f"optimizer: {len(strange)} of its parameters are not the model's, so their gradients "
-            "would not be summed over the ranks: put all that is trained into one module"
-        )
+    owners |= {id(each): name for each in moved}
 
 
 def _parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[nn.Parameter]:

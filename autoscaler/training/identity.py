@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +30,7 @@ def fingerprint_of(
     """
     named = list(script.model.named_parameters())
     shapes = [(name, tuple(each.shape), each.requires_grad) for name, each in named]
+    numbers = {id(parameter): number for number, (_, parameter) in enumerate(named)}
     settings = (
         script.batch_size,
         script.lr_rule,
@@ -42,8 +43,8 @@ def fingerprint_of(
         script.across,
         script.bf16_gradients,
         script.static_graph,
-        type(script.optimizer).__qualname__,
-        type(script.scheduler).__qualname__,
+        [_description(optimizer, numbers) for optimizer in script.optimizers],
+        [type(scheduler).__qualname__ for scheduler in script.schedulers],
         type(order).__qualname__,
         order.key,
         batches,
@@ -57,6 +58,17 @@ def fingerprint_of(
         settings=_number(repr(settings)),
         buckets=_number(bucket_sizes),
     )
+
+
+def _description(
+    optimizer: torch.optim.Optimizer, numbers: Mapping[int, int]
+) -> tuple[str, list[list[int | None]]]:
+    """Return an optimizer's kind, and the numbers of its groups' parameters in the model."""
+    groups = [
+        [numbers.get(id(parameter)) for parameter in group["params"]]
+        for group in optimizer.param_groups
+    ]
+    return type(optimizer).__qualname__, groups
 
 
 def _sources(script: Script) -> set[Path]:

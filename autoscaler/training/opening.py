@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import zlib
@@ -32,7 +31,7 @@ from autoscaler.training.data.orders import Order
 from autoscaler.training.data.sampler import ElasticSampler
 from autoscaler.training.data_path import loader_of, order_of, sampler_of
 from autoscaler.training.decisions import batch_log_file, batches_to_repeat
-from autoscaler.training.gradients.preconditioner import WARM_UP_STEPS, Preconditioner, is_adam
+from autoscaler.training.gradients.preconditioner import WARM_UP_STEPS, Preconditioner, has_adam
 from autoscaler.training.identity import fingerprint_of
 from autoscaler.training.members.crew import Crew
 from autoscaler.training.members.peers import Peers, QuorumSettings
@@ -47,17 +46,9 @@ from autoscaler.training.state.depot import Depot
 from autoscaler.training.state.fingerprint import Fingerprint, require_equal
 from autoscaler.training.state.own_state import OwnState
 from autoscaler.training.state.training_state import Counters, TrainingState
-from autoscaler.training.steps.learning_rate import (
-    NO_RULE,
-    RULES,
-    LearningRateRule,
-    default_rule,
-    rule_named,
-)
+from autoscaler.training.steps.mover import movers_of
 from autoscaler.training.steps.stepper import Stepper, StepSettings
 from autoscaler.training.watch import Watch, present_watch
-
-_log = logging.getLogger(__name__)
 
 _CHECKPOINT_SECONDS_ALONE = 300.0
 _KEPT_ALONE = 2
@@ -119,8 +110,8 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     sampler = sampler_of(script, order, bounds)
     state = TrainingState(
         script.model,
-        script.optimizer,
-        script.scheduler,
+        script.optimizers,
+        script.schedulers,
         Counters(batch_total=bounds.initial),
         script.scaler,
         OwnState(script.state),
@@ -182,7 +173,7 @@ def _reducer(script: Script, rail: Rail, clock: Clock) -> Reducer:
         script.model,
         clock,
         rail.gradients,
-        Preconditioner(script.optimizer),
+        Preconditioner(*script.optimizers),
         blocks_host=script.across == "gloo",
         wire_type=torch.bfloat16 if script.bf16_gradients else None,
         has_static_graph=script.static_graph,
@@ -200,24 +191,11 @@ def _stepper(
     settings = StepSettings(
         bounds.initial,
         pass_examples,
-        _rule(script, bounds),
         script.warmup_epochs,
         script.max_grad_norm,
     )
-    return Stepper(settings, state, crew, reducer, script.optimizer, script.scaler)
-
-
-def _rule(script: Script, bounds: BatchBounds) -> LearningRateRule:
-    """Return the learning-rate rule; log where none is known and the batch may grow."""
-    name = script.lr_rule or default_rule(script.optimizer)
-    if name is None and bounds.may_grow and os.environ.get("LOCAL_RANK", "0") == "0":
-        _log.warning(
-            "%s: no rule is known for its learning rate, which stays as it is when the batch "
-            "grows; session(..., lr_rule=...) names one: %s",
-            type(script.optimizer).__name__,
-            ", ".join(RULES),
-        )
-    return rule_named(name or NO_RULE)
+    movers = movers_of(script.optimizers, script.lr_rule, bounds.may_grow)
+    return Stepper(settings, state, crew, reducer, movers, script.scaler)
 
 
 def _bounds(script: Script, spec: BatchSpec, pass_examples: int) -> BatchBounds:
@@ -390,7 +368,7 @@ def _replica_settings(
         device_kind=kind,
         kind_number=float(zlib.crc32(kind.encode())),
         farewell_seconds=setup.heartbeat_timeout_seconds if setup and not is_told else 0.0,
-        warm_up_steps=WARM_UP_STEPS if is_adam(script.optimizer) else 0,
+        warm_up_steps=WARM_UP_STEPS if has_adam(script.optimizers) else 0,
         least_share=least_share(script.model),
         fingerprint=fingerprint,
         batches=batches,

@@ -47,7 +47,8 @@ def rehearse(script: Script, parts: Parts) -> None:
     require_loss(loss)
     loss.backward()  # type: ignore[no-untyped-call]
     buffers.restore()
-    script.optimizer.zero_grad()
+    for optimizer in script.optimizers:
+        optimizer.zero_grad()
     model.zero_grad()
 
 

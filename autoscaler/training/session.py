@@ -13,7 +13,7 @@ At most five lines differ from a plain PyTorch loop, and the script runs unchang
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -28,10 +28,10 @@ from autoscaler.training.data.loader import Collate, WorkerInit
 from autoscaler.training.data.orders import ChosenOrder
 from autoscaler.training.data.shards import ShardedDataset
 from autoscaler.training.departure import Departure
-from autoscaler.training.members.rounds import Agreement
 from autoscaler.training.opening import Parts, open_parts
 from autoscaler.training.rehearsal import rehearsed
 from autoscaler.training.saving import CheckpointSchedule
+from autoscaler.training.session_rounds import SessionRounds
 from autoscaler.training.session_steps import Steps
 from autoscaler.training.state.training_state import Scheduler
 from autoscaler.training.steps.scaling import ScaledLosses, scaled_losses
@@ -45,12 +45,12 @@ _CLOSE_TO_THE_END = 1e-6
 
 def session(
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
     dataset: Dataset[Any],
     *,
     batch_size: int,
     lr_rule: str | None = None,
-    scheduler: Scheduler | None = None,
+    scheduler: Scheduler | Sequence[Scheduler] | None = None,
     scaler: GradScaler | None = None,
     collate_fn: Collate | None = None,
     num_workers: int = 0,
@@ -76,13 +76,14 @@ def session(
 
     Args:
         model: on the device it is to train on; `job.model` is to be called in its place.
-        optimizer: over the model's parameters, with the learning rate meant for `batch_size`.
+        optimizer: over the model's parameters, with the learning rate meant for `batch_size`; or a
+            list of several, each over some of them, which each step moves together.
         dataset: with `len()` and indexing, or a `ShardedDataset`.
         batch_size: examples in a step, over all devices. The job's file may allow more: then
             the batch grows while that buys progress.
         lr_rule: how the learning rate follows the batch: adascale (the default for SGD), sqrt (for
             Adam and its family), linear, legw, none (for every other optimizer).
-        scheduler: stepped by the session, once for every `batch_size` useful examples.
+        scheduler: stepped by the session, once for every `batch_size` useful examples; or a list.
         scaler: for half precision; the session scales and updates, `job.step` takes the bare loss.
         collate_fn, num_workers, pin_memory, prefetch_factor, worker_init_fn: as in
             `torch.utils.data.DataLoader`. Workers live as long as the session.
@@ -173,16 +174,16 @@ class TrainingSession:
     ) -> None:
         self._watch = watch
         self.scaled_losses = ScaledLosses()
-        self._owed: Agreement | None = None
         self.model = parts.reducer.model
         self._examples = parts.sampler.examples
         self._parts = parts
         self._total: float | None = None
-        self._has_round = False
         self._schedule = CheckpointSchedule(parts, clock)
         self.departure = Departure(parts, self._schedule, watch)
         self.steps = Steps(script, parts, clock)
-        parts.crew.is_interrupted = self._is_interrupted
+        self._rounds = SessionRounds(
+            parts, self.steps, self._schedule, self.departure, is_watched=watch is not None
+        )
 
     @property
     def progress_examples(self) -> float:
@@ -212,12 +213,12 @@ class TrainingSession:
     def epochs(self, count: int) -> Iterator[int]:
         """The numbers of the epochs that are left of `count`; iterate `batches()` in each."""
         self._plan(count)
-        self._open_round()
+        self._rounds.open()
         end = self._end_of_training()
         while not self._is_over(end):
             yield self.epoch
             if not self._is_past(end):
-                self._open_round()
+                self._rounds.open()
 
     def batches(self, epochs: int | None = None) -> Iterator[Any]:
         """Batches to compute a loss on and pass it to `step`, once each.
@@ -231,13 +232,13 @@ class TrainingSession:
         end = self._end_of_training()
         if epochs is None:
             end = min(end, (self.epoch + 1.0) * self._examples)
-        self._open_round()
+        self._rounds.open()
         while not self._is_over(end):
-            yield from self._round_batches(end)
-            self._close_round(ends_epoch=epochs is None and self._is_past(end))
+            yield from self._rounds.batches(lambda: self._is_past(end))
+            self._rounds.close(ends_epoch=epochs is None and self._is_past(end))
             if self._is_past(end):
                 return
-            self._open_round()  # who was behind may be past the end when it has caught up
+            self._rounds.open()  # who was behind may be past the end when it has caught up
 
     def step(self, loss: torch.Tensor, weight: float | torch.Tensor | None = None) -> Step:
         """Learn from the batch that was given last, and return the facts to log.
@@ -337,64 +338,3 @@ class TrainingSession:
 
     def _is_over(self, end: float) -> bool:
         return self._is_past(end) or self._parts.replica.stop.is_agreed
-
-    def _open_round(self) -> None:
-        owed, self._owed = self._owed, None
-        if owed is not None:
-            self._carry_out(owed)
-        if not self._has_round:
-            self._parts.replica.begin_round()
-            self._has_round = True
-
-    def _round_batches(self, end: float) -> Iterator[Any]:
-        for _ in range(self._parts.replica.agreement.steps):
-            yield from self.steps.batches()
-            if not self.steps.committed or self._is_past(end) or self._parts.replica.ends_round:
-                return
-
-    def _close_round(self, ends_epoch: bool) -> None:
-        """What is done between rounds: times, checkpoint, report, and what the agent says."""
-        parts = self._parts
-        agreement = parts.replica.agreement
-        if ends_epoch:
-            parts.replica.begin_evaluation()
-        parts.replica.end_round()
-        self._has_round = False
-        if agreement.saves_checkpoint and self.steps.committed:
-            parts.replica.share_buffers()
-        if parts.reporter is not None:
-            parts.reporter.report()
-        if ends_epoch:
-            self._owe(agreement)
-        else:
-            self._carry_out(agreement)
-        if parts.channel is not None:
-            directive = parts.channel.directive
-            parts.replica.leaves = directive.drain
-            parts.replica.throughput = directive.throughput
-        parts.replica.wants_checkpoint = self._schedule.is_due
-
-    def _is_interrupted(self) -> bool:
-        """Whether the present round should end: to leave, stop, save, or as it lasts long."""
-        channel, replica = self._parts.channel, self._parts.replica
-        leaves = channel is not None and channel.directive.drain
-        saves = replica.decides and self._schedule.is_due
-        return leaves or saves or replica.stop.is_asked or replica.is_round_overdue
-
-    def _owe(self, agreement: Agreement) -> None:
-        """Carry out after the code that follows the epoch what was agreed on for its end.
-
-        What that code changes, such as a best metric, is then in the checkpoint. Where all
-        replicas leave, the state is saved before it, too, in case that there is no time left.
-        """
-        self._owed = agreement
-        leaves = agreement.everyone_leaves and self._parts.replica.decides
-        if leaves and self._watch is None:
-            self._schedule.save(at_once=False)
-
-    def _carry_out(self, agreement: Agreement) -> None:
-        """Save or leave, as was agreed on for the end of a round."""
-        if agreement.saves_checkpoint and self._parts.replica.decides:
-            self._schedule.save(at_once=False)
-        if agreement.we_leave:
-            self.departure.leave(agreement.everyone_leaves)

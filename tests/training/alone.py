@@ -34,7 +34,10 @@ def decide(monkeypatch: pytest.MonkeyPatch, batch_total: int) -> None:
 
 
 def script(
-    model: nn.Module, optimizer: torch.optim.Optimizer, data: Dataset[Any], **changes: Any
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | list[torch.optim.Optimizer],
+    data: Dataset[Any],
+    **changes: Any,
 ) -> Script:
     plain: dict[str, Any] = {
         "batch_size": 16,

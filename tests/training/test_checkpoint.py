@@ -189,8 +189,9 @@ def _with_a_late_part(
 
 def _step(model: nn.ModuleDict, state: TrainingState, *parts: str) -> None:
     sum(model[part](torch.ones(4)).sum() for part in parts).backward()
-    state._optimizer.step()
-    state._optimizer.zero_grad()
+    (optimizer,) = state._optimizers
+    optimizer.step()
+    optimizer.zero_grad()
     state.counters.step += 1
 
 

@@ -72,7 +72,7 @@ def test_the_host_reads_nothing_in_a_sampled_backward_pass(monkeypatch, kind, ra
     scaler = GradScaler("cpu", init_scale=4.0)
     job, parts = opened(script(model, kind(model.parameters(), lr=1e-3), data, scaler=scaler))
     stepper, sampled = parts.stepper, 0
-    job._open_round()
+    job._rounds.open()
     for step in range(20):
         parts.reducer.synchronises = True
         (inputs,) = data[16 * step % 256 : 16 * step % 256 + 16]

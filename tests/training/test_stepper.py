@@ -22,6 +22,7 @@ from autoscaler.training.members import rounds
 from autoscaler.training.members.crew import Crew
 from autoscaler.training.state.training_state import Counters, TrainingState
 from autoscaler.training.steps.learning_rate import RULES
+from autoscaler.training.steps.mover import Mover
 from autoscaler.training.steps.stepper import Stepper, StepSettings
 from tests.training.alone import allow, decide, opened, script
 
@@ -103,8 +104,10 @@ def test_what_the_optimizer_does_not_move_is_neither_measured_nor_kept() -> None
     model = nn.Sequential(body, head)
     state = TrainingState(model, optimizer, None, Counters(batch_total=16))
     reducer = Reducer(model, SystemClock(), None, Preconditioner(optimizer))
-    settings = StepSettings(16, 100, RULES["none"])
-    stepper = Stepper(settings, state, Crew(None, state), reducer, optimizer)
+    settings = StepSettings(16, 100)
+    stepper = Stepper(
+        settings, state, Crew(None, state), reducer, [Mover(optimizer, RULES["none"])]
+    )
     reducer.begin_sample(0, takes_small=True)
     assert reducer.sample is not None
     reducer.model(torch.randn(16, 4)).square().mean().backward()
@@ -124,8 +127,10 @@ def test_uneven_shares_add_up_to_one_big_batch(ranks: int, micro_steps: int) -> 
     model, optimizer = _linear(torch.optim.SGD, rate=0.1)
     state = TrainingState(model, optimizer, None, Counters(batch_total=23))
     reducer = Reducer(model, SystemClock(), None, Preconditioner(optimizer))
-    settings = StepSettings(23, 100, RULES["none"])
-    stepper = Stepper(settings, state, Crew(None, state), reducer, optimizer)
+    settings = StepSettings(23, 100)
+    stepper = Stepper(
+        settings, state, Crew(None, state), reducer, [Mover(optimizer, RULES["none"])]
+    )
     indices = ElasticSampler(Shuffled(23, 0)).take(0, 0, 23)
     stepper.begin(samples=False, alone=False)
     for rank in range(ranks):  # their gradients are summed, as in this one place

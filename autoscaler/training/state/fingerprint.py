@@ -20,7 +20,7 @@ _WORDS: Final = {
     "parameters": "the number of the model's parameters",
     "shapes": "the names and shapes of the model's parameters",
     "code": "the code of the script, the model or the dataset",
-    "settings": "the kind of optimizer or another argument of session",
+    "settings": "the kind of an optimizer, its parameters or another argument of session",
     "buckets": "the sizes of the buckets of gradients, which another release of torch may change",
 }
 _COUNTS: Final = ("seed", "examples", "parameters")

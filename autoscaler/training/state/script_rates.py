@@ -27,9 +27,9 @@ def rate_ratios(before: Sequence[float], now: Sequence[float]) -> list[float] | 
     return [rate / earlier for earlier, rate in zip(before, now, strict=True)]
 
 
-def scale_groups(optimizer: torch.optim.Optimizer, ratios: Sequence[float]) -> None:
+def scale_groups(groups: Sequence[dict[str, Any]], ratios: Sequence[float]) -> None:
     """Multiply the learning rates of each group, which a checkpoint has brought."""
-    for group, ratio in zip(optimizer.param_groups, ratios, strict=True):
+    for group, ratio in zip(groups, ratios, strict=True):
         for key in _RATES_OF_GROUP:
             if key in group:
                 group[key] = group[key] * ratio

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -35,6 +36,7 @@ from autoscaler.training.state.script_rates import (
     scaled_schedule,
     script_rates,
 )
+from autoscaler.training.state.several import each_of, load_states, states_of
 
 
 class Scheduler(Protocol):
@@ -88,18 +90,18 @@ class TrainingState:
     def __init__(
         self,
         model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        scheduler: Scheduler | None,
+        optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+        scheduler: Scheduler | Sequence[Scheduler] | None,
         counters: Counters,
         scaler: GradScaler | None = None,
         own: OwnState | None = None,
     ) -> None:
         self._own = own or OwnState(None)
         self._model = model
-        self._optimizer = optimizer
-        self._scheduler = scheduler
+        self._optimizers: tuple[torch.optim.Optimizer, ...] = each_of(optimizer)
+        self._schedulers: tuple[Scheduler, ...] = each_of(scheduler)
         self._scaler = scaler
-        self._script_rates = script_rates(optimizer)
+        self._script_rates = [rate for each in self._optimizers for rate in script_rates(each)]
         self._carried: tuple[int, int] | None = None
         self.counters = counters
         self.batches = BatchLog()
@@ -112,14 +114,14 @@ class TrainingState:
         """The tree; its tensors are the live ones, not copies."""
         return {
             "model": self._model.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
+            "optimizer": states_of(self._optimizers),
             "replica": self.replica,
             **self._plain_values(),
         }
 
     def _plain_values(self) -> dict[str, Any]:
         return {
-            "scheduler": self._scheduler.state_dict() if self._scheduler else None,
+            "scheduler": states_of(self._schedulers),
             "scaler": self._scaler.state_dict() if self._scaler else None,
             "counters": asdict(self.counters),
             "own": self._own.state_dict(),
@@ -128,7 +130,7 @@ class TrainingState:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Become what `state` says; the optimizer takes its tensors over as they are.
+        """Become what `state` says; the optimizers take its tensors over as they are.
 
         Raises:
             MismatchError: it is the state of another model.
@@ -136,7 +138,7 @@ class TrainingState:
         self._require_shapes_of(state)
         if not _is_same_memory(self._model.state_dict(), state["model"]):
             self._model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
+        load_states(self._optimizers, state["optimizer"])
         self._load_rest(state)
 
     def reception(self, description: Description, in_place: bool) -> Reception:
@@ -156,13 +158,16 @@ class TrainingState:
         require_equal_shapes(self._model.state_dict(), state["model"], replica)
 
     def _load_rest(self, state: Mapping[str, Any]) -> None:
-        schedule = state["scheduler"]
+        schedules = list(each_of(state["scheduler"]))
         ratios = rate_ratios(state.get("script_rates", self._script_rates), self._script_rates)
         if ratios is not None:
-            scale_groups(self._optimizer, ratios)
-            schedule = scaled_schedule(schedule, ratios)
-        if self._scheduler is not None and schedule is not None:
-            self._scheduler.load_state_dict(schedule)
+            scale_groups(self._groups, ratios)
+            own_ratios = [self._ratios_of(scheduler, ratios) for scheduler in self._schedulers]
+            schedules = [
+                scaled_schedule(schedule, own)
+                for schedule, own in zip(schedules, own_ratios, strict=False)
+            ]
+        load_states(self._schedulers, schedules)
         if self._scaler is not None and state.get("scaler"):  # one that is disabled has no state
             self._scaler.load_state_dict(state["scaler"])
         self._own.load_state_dict(state.get("own", {}))
@@ -176,9 +181,20 @@ class TrainingState:
         self.counters = Counters(**counters, noise=noise, sampling=sampling)
 
     @property
+    def _groups(self) -> list[dict[str, Any]]:
+        return [group for optimizer in self._optimizers for group in optimizer.param_groups]
+
+    def _ratios_of(self, scheduler: Scheduler, ratios: Sequence[float]) -> list[float]:
+        """Return those of the ratios of all groups that are for the groups of a scheduler."""
+        own = getattr(scheduler, "optimizer", None)
+        owners = [optimizer for optimizer in self._optimizers for _ in optimizer.param_groups]
+        pairs = zip(owners, ratios, strict=True)
+        return [ratio for owner, ratio in pairs if own is None or owner is own]
+
+    @property
     def carried_bytes(self) -> int:
         """The size of what a joiner gets and a checkpoint holds: all tensors of the state."""
-        held = len(self._optimizer.state)
+        held = sum(len(optimizer.state) for optimizer in self._optimizers)
         if self._carried is None or self._carried[0] != held:
             tensors = (leaf for leaf in tree_leaves(self.state_dict()) if isinstance(leaf, Tensor))
             sizes = (tensor.numel() * tensor.element_size() for tensor in tensors)
@@ -192,11 +208,15 @@ class TrainingState:
             DivergedError: a weight is not finite. A checkpoint of it would displace a good one.
         """
         self._require_finite()
-        is_unused = not self._optimizer.state
+        unused = [optimizer for optimizer in self._optimizers if not optimizer.state]
         model, optimizer = self._tensors()
-        if is_unused:
-            self._optimizer.state.clear()
-            optimizer["state"] = {}
+        groups = iter(optimizer["param_groups"])
+        for each in self._optimizers:
+            of_each = list(itertools.islice(groups, len(each.param_groups)))
+            if each in unused:
+                each.state.clear()
+                for name in itertools.chain(*(group["params"] for group in of_each)):
+                    optimizer["state"].pop(name, None)
         rest = self._plain_values()
         save = checkpoints.save_now if at_once else checkpoints.save
         texts = {BATCH_LOG_FILE: self.batches.text}
@@ -219,8 +239,9 @@ class TrainingState:
         Raises:
             CheckpointError: it does not go with this model.
         """
-        self._optimizer.state.clear()
-        self._optimizer.zero_grad()
+        for each in self._optimizers:
+            each.state.clear()
+            each.zero_grad()
         model, optimizer = self._tensors()
         optimizer["state"] = _saved_of(optimizer["state"], checkpoints.keys(path))
         tensors: dict[str, Any] = {"model": model, "optimizer": optimizer}
@@ -228,19 +249,19 @@ class TrainingState:
         set_model_state_dict(self._model, tensors["model"])
         set_optimizer_state_dict(
             self._model,
-            self._optimizer,
+            self._optimizers,
             tensors["optimizer"],
             options=StateDictOptions(strict=False),
         )
         self._load_rest(rest)
 
     def _tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Model and optimizer under the names of parameters.
+        """Model and optimizers, these as if they were one, under the names of parameters.
 
         An optimizer without any state or gradient makes a step of length zero for this, which
         Adam counts.
         """
-        model, optimizer = get_state_dict(self._model, self._optimizer)
+        model, optimizer = get_state_dict(self._model, self._optimizers)
         return model, cast(dict[str, Any], optimizer)
 
     def advance(self, useful_examples: float, place: tuple[int, int], initial: int) -> None:
@@ -254,9 +275,9 @@ class TrainingState:
         counters.progress_examples += useful_examples
         counters.pass_index, counters.position = place
         due = int(counters.progress_examples // initial)
-        for _ in range(due - counters.scheduler_steps if self._scheduler else 0):
-            assert self._scheduler is not None
-            self._scheduler.step()
+        for _ in range(due - counters.scheduler_steps):
+            for scheduler in self._schedulers:
+                scheduler.step()
         counters.scheduler_steps = due
 
     def broadcast_in_instance(self, instance: Instance) -> None:

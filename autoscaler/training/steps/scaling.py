@@ -7,7 +7,7 @@ scaled already is refused: nothing would ever unscale its gradient.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -23,10 +23,9 @@ _MOST_NODES = 64
 class LossScaling:
     """The script's GradScaler, or no scaling at all."""
 
-    def __init__(self, scaler: GradScaler | None, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, scaler: GradScaler | None) -> None:
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
-        self._optimizer = optimizer
-        self._is_unscaled = False
+        self._unscaled: list[torch.optim.Optimizer] = []
 
     def scale(self, loss: Tensor) -> Tensor:
         """Return the loss to start the backward pass from."""
@@ -37,28 +36,26 @@ class LossScaling:
         one = torch.ones((), device=device)
         return one if self._scaler is None else self._scaler.scale(one)
 
-    def unscale(self) -> None:
-        """Divide the optimizer's gradients by the factor."""
-        self._is_unscaled = self._scaler is not None and self._has_gradients
-        if self._scaler is not None and self._is_unscaled:
-            self._scaler.unscale_(self._optimizer)
+    def unscale(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        """Divide the optimizers' gradients by the factor."""
+        if self._scaler is None:
+            return
+        self._unscaled = [optimizer for optimizer in optimizers if _has_gradients(optimizer)]
+        for optimizer in self._unscaled:
+            self._scaler.unscale_(optimizer)
 
     def update(self) -> None:
         """Adapt the factor: a smaller one after gradients that were not finite."""
-        if self._scaler is not None and self._is_unscaled:
+        if self._scaler is not None and self._unscaled:
             self._scaler.update()
-        self._is_unscaled = False
+        self._unscaled = []
 
     def forget(self) -> None:
         """Leave the factor as it is: the gradients of this step say nothing about it."""
-        if self._scaler is not None and self._is_unscaled:
-            self._scaler._per_optimizer_states.pop(id(self._optimizer), None)
-        self._is_unscaled = False
-
-    @property
-    def _has_gradients(self) -> bool:
-        groups = self._optimizer.param_groups
-        return any(parameter.grad is not None for group in groups for parameter in group["params"])
+        if self._scaler is not None:
+            for optimizer in self._unscaled:
+                self._scaler._per_optimizer_states.pop(id(optimizer), None)
+        self._unscaled = []
 
 
 class ScaledLosses:
@@ -104,6 +101,11 @@ def scaled_losses() -> Iterator[ScaledLosses]:
         yield losses
     finally:
         GradScaler.scale = scale  # type: ignore[method-assign]
+
+
+def _has_gradients(optimizer: torch.optim.Optimizer) -> bool:
+    groups = optimizer.param_groups
+    return any(parameter.grad is not None for group in groups for parameter in group["params"])
 
 
 def _is_marked(loss: Tensor) -> bool:

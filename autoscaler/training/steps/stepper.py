@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
@@ -25,11 +26,8 @@ from autoscaler.training.gradients.squares import SampledSquares
 from autoscaler.training.members.crew import Crew, Shortage
 from autoscaler.training.state.buffers import BufferGuard
 from autoscaler.training.state.training_state import TrainingState
-from autoscaler.training.steps.learning_rate import (
-    LearningRateInputs,
-    LearningRateRule,
-    scaled_groups,
-)
+from autoscaler.training.steps.learning_rate import LearningRateInputs
+from autoscaler.training.steps.mover import Mover
 from autoscaler.training.steps.scaling import LossScaling
 from autoscaler.training.steps.weights import no_gradient
 
@@ -42,7 +40,6 @@ class StepSettings:
 
     initial_batch: int
     pass_examples: int
-    learning_rate_rule: LearningRateRule
     warmup_epochs: float = 0.0
     max_gradient_norm: float | None = None
 
@@ -52,8 +49,8 @@ class Outcome:
     """What has become of a step.
 
     `skipped`: it was committed and moved nothing. `gradient_norm` is the norm before clipping,
-    unread, None without clipping; `learning_rate` that of the first parameter group. `shortage`:
-    a rank has run out of memory in it.
+    unread, None without clipping; `learning_rate` that of the first optimizer's first parameter
+    group. `shortage`: a rank has run out of memory in it.
     """
 
     committed: bool
@@ -95,21 +92,19 @@ class Stepper:
         state: TrainingState,
         crew: Crew,
         reducer: Reducer,
-        optimizer: torch.optim.Optimizer,
+        movers: Sequence[Mover],
         scaler: GradScaler | None = None,
     ) -> None:
         self._settings = settings
         self._state = state
         self._crew = crew
         self._reducer = reducer
-        self._optimizer = optimizer
-        self._parameters = [
-            parameter for group in optimizer.param_groups for parameter in group["params"]
-        ]
+        self._movers = movers
+        self._parameters = [parameter for mover in movers for parameter in mover.parameters]
         moved = {id(parameter) for parameter in self._parameters}
         parameters = reducer.bare_model.parameters()
         self._not_moved = [each for each in parameters if id(each) not in moved]
-        self._scaling = LossScaling(scaler, optimizer)
+        self._scaling = LossScaling(scaler)
         self._buffers = BufferGuard(reducer.bare_model)
         self._alone = True
         self._split: _SplitSample | None = None
@@ -199,9 +194,7 @@ class Stepper:
         else:
             self._buffers.restore()
         self._scaling.update()
-        self._optimizer.zero_grad()
-        for parameter in self._not_moved:
-            parameter.grad = None
+        self._clear_gradients()
         if committed and weight_unit is not None and not is_empty:
             weight_per_example = verdict.weight * weight_unit / step_examples
             self._state.counters.weight_per_example = weight_per_example
@@ -209,6 +202,12 @@ class Stepper:
             self._count(step_examples, place, is_finite=moved or is_empty)
         is_skipped = committed and not moved
         return Outcome(committed, is_skipped, self._norm, learning_rate, shortage)
+
+    def _clear_gradients(self) -> None:
+        for mover in self._movers:
+            mover.optimizer.zero_grad()
+        for parameter in self._not_moved:
+            parameter.grad = None
 
     def _shortage(self) -> Shortage | None:
         """Return what ran out of memory, if the step moves nothing because of that."""
@@ -253,16 +252,14 @@ class Stepper:
         )
 
     def learning_rate(self, step_examples: int | None = None) -> float:
-        """Return the first parameter group's learning rate in a step of so many examples.
+        """Return the first optimizer's learning rate in a step of so many examples.
 
-        By default those of the present batch.
+        It is that of its first parameter group; by default, in a step of the present batch.
         """
         batch_total = self._state.counters.batch_total
         if step_examples is not None:
             batch_total = self._ruled_batch(step_examples)
-        inputs = self._rule_inputs(batch_total)
-        factor = self._settings.learning_rate_rule(inputs)
-        return float(self._optimizer.param_groups[0]["lr"]) * factor
+        return self._movers[0].learning_rate(self._rule_inputs(batch_total))
 
     def _rule_inputs(self, batch_total: int) -> LearningRateInputs:
         """Return what the learning-rate rule may know for a step of `batch_total` examples."""
@@ -302,7 +299,7 @@ class Stepper:
         Returns:
             Whether the gradient is finite.
         """
-        self._scaling.unscale()
+        self._scaling.unscale(mover.optimizer for mover in self._movers)
         if total != 1:
             divide_gradients(self._parameters, total)
         most = self._settings.max_gradient_norm
@@ -316,8 +313,8 @@ class Stepper:
 
     def _move(self, step_examples: int) -> None:
         inputs = self._rule_inputs(self._ruled_batch(step_examples))
-        with scaled_groups(self._optimizer, self._settings.learning_rate_rule, inputs):
-            self._optimizer.step()
+        for mover in self._movers:
+            mover.move(inputs)
 
     def _count(self, step_examples: int, place: tuple[int, int], is_finite: bool) -> None:
         """Count a committed step; `is_finite`: its gradient was."""

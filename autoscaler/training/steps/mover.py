@@ -1,0 +1,66 @@
+"""The optimizers of a script, each with the rule that its learning rate follows the batch by."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from autoscaler.training.steps.learning_rate import (
+    NO_RULE,
+    RULES,
+    LearningRateInputs,
+    LearningRateRule,
+    default_rule,
+    rule_named,
+    scaled_groups,
+)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Mover:
+    """An optimizer that moves its parameters by a learning rate that follows `rule`."""
+
+    optimizer: torch.optim.Optimizer
+    rule: LearningRateRule
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """The parameters of all groups."""
+        return [each for group in self.optimizer.param_groups for each in group["params"]]
+
+    def move(self, inputs: LearningRateInputs) -> None:
+        """Move the parameters by their gradients, in a step of which `inputs` are known."""
+        with scaled_groups(self.optimizer, self.rule, inputs):
+            self.optimizer.step()
+
+    def learning_rate(self, inputs: LearningRateInputs) -> float:
+        """Return the first group's learning rate in such a step."""
+        return float(self.optimizer.param_groups[0]["lr"]) * self.rule(inputs)
+
+
+def movers_of(
+    optimizers: Iterable[torch.optim.Optimizer], lr_rule: str | None, may_grow: bool
+) -> list[Mover]:
+    """Return the optimizers with `lr_rule`, or with the rule of its kind each where that is None.
+
+    Where none is known for a kind and the batch `may_grow`, the log says so.
+    """
+    movers = []
+    for optimizer in optimizers:
+        name = lr_rule or default_rule(optimizer)
+        if name is None and may_grow and os.environ.get("LOCAL_RANK", "0") == "0":
+            _log.warning(
+                "%s: no rule is known for its learning rate, which stays as it is when the batch "
+                "grows; session(..., lr_rule=...) names one: %s",
+                type(optimizer).__name__,
+                ", ".join(RULES),
+            )
+        movers.append(Mover(optimizer, rule_named(name or NO_RULE)))
+    return movers
