@@ -24,6 +24,7 @@ from autoscaler.training.data_path import order_of
 from autoscaler.training.gradients.preconditioner import Preconditioner
 from autoscaler.training.gradients.sampling import SamplingBudget
 from autoscaler.training.identity import fingerprint_of
+from autoscaler.training.members import rounds
 from autoscaler.training.session import session
 from autoscaler.training.state.checkpoint import Checkpoints
 from autoscaler.training.state.training_state import Counters, TrainingState
@@ -264,6 +265,7 @@ def test_a_known_noise_scale_is_found_where_two_move_a_part_each(
     """The gradient of x.w is x itself: its noise scale is that of the data, in any unit."""
     allow(monkeypatch, BatchSpec(16, 64, 64, adaptive=True))
     monkeypatch.setattr(SamplingBudget, "steps_per_sample", lambda *arguments: 1)
+    monkeypatch.setattr(rounds, "_steps_in", lambda *arguments: 4)
     inputs = 0.1 + 0.5 * torch.randn(4800, 400, generator=torch.Generator().manual_seed(0))
     model = _Halves()
     optimizers = [torch.optim.SGD([model.first], 1e-9), torch.optim.Adam([model.second], 1e-9)]
