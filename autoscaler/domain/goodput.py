@@ -115,6 +115,16 @@ class NoiseCurve:
     noise_examples: tuple[float, ...]
 
 
+KindMaxima = tuple[tuple[str, int], ...]
+
+
+def with_limit(maxima: KindMaxima, device_kind: str, most: int) -> KindMaxima:
+    """Return the examples that kinds of device take at once, with at most `most` on one kind."""
+    known = dict(maxima)
+    known[device_kind] = min(most, known.get(device_kind, most))
+    return tuple(sorted(known.items()))
+
+
 @dataclass(frozen=True, slots=True)
 class BatchBounds:
     """What batch a job may run at. Not `adaptive`: always `initial`, and efficiency is 1.
@@ -162,8 +172,7 @@ class BatchBounds:
         """Return bounds with at most so many examples at once on devices of that kind."""
         if most >= self.on(device_kind).device_maximum:
             return self
-        maxima = {**dict(self.kind_maxima), device_kind: most}
-        return replace(self, kind_maxima=tuple(sorted(maxima.items())))
+        return replace(self, kind_maxima=with_limit(self.kind_maxima, device_kind, most))
 
 
 @dataclass(frozen=True, slots=True)

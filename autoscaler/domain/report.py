@@ -143,7 +143,8 @@ class Failure:
     """One start of a job's script that ended in an error.
 
     `signature` is equal for failures of one cause; `steps` counts the steps this start made.
-    `reason` is None where the process reported none.
+    `reason` is None where the process reported none. `device_limit` (kind of device, examples) is
+    what devices take at once from now on, where memory ran out in the script's own code.
     """
 
     instance: str
@@ -155,6 +156,7 @@ class Failure:
     last_lines: tuple[str, ...] = ()
     during_setup: bool = False
     reason: FailureReason | None = None
+    device_limit: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

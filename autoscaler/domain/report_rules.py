@@ -119,7 +119,19 @@ def sound_failure(failure: Failure, instance: str) -> Failure:
         signature=failure.signature[:_LONGEST_TEXT],
         steps=_clamped(failure.steps, 0, MOST_STEPS),
         last_lines=tuple(line[:_LONGEST_TEXT] for line in failure.last_lines[-_MOST_LINES:]),
+        device_limit=_sound_limit(failure.device_limit),
     )
+
+
+def _sound_limit(limit: tuple[str, int] | None) -> tuple[str, int] | None:
+    if limit is None or not Refusals().allows(_require_limit, *limit):
+        return None
+    return limit
+
+
+def _require_limit(kind: str, size: int) -> None:
+    require_line(kind, "bounds.kind_maxima", _LONGEST_NAME)
+    require_count(size, "bounds.kind_maxima", MOST_EXAMPLES_OF_BATCH)
 
 
 def _require_state(report: TrainingReport) -> None:
@@ -153,8 +165,7 @@ def _require_batch(batch: Batch, bounds: BatchBounds) -> None:
     require_count(batch.accumulation, "batch.accumulation", MOST_EXAMPLES_OF_BATCH, least=0)
     require_count(len(bounds.kind_maxima), "bounds.kind_maxima", MOST_KINDS, least=0)
     for kind, size in bounds.kind_maxima:
-        require_line(kind, "bounds.kind_maxima", _LONGEST_NAME)
-        require_count(size, "bounds.kind_maxima", MOST_EXAMPLES_OF_BATCH)
+        _require_limit(kind, size)
 
 
 def _require_noise(noise: NoiseScale) -> None:

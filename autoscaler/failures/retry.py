@@ -34,7 +34,8 @@ def next_attempt(history: Sequence[Failure], retries: int, first_steps: int = 5)
     - At most `retries` failures in a row are followed by another start, the first after 2 s and
       each further one after twice as long, up to 5 min.
     - A failure that comes back, with an equal signature, within the first steps of the next
-      start is the script's own: it is not tried a third time.
+      start is the script's own: it is not tried a third time. Memory that runs out again is not
+      the same failure while the next start takes fewer examples at once on a device.
     - A failed setup is tried once more, not oftener.
     - Training that diverged is not tried again: from the last checkpoint the same steps follow.
       Its owner resumes it with other settings.
@@ -79,6 +80,15 @@ class _Attempt:
     def has_reason(self, reason: FailureReason) -> bool:
         return any(failure.reason is reason for failure in self.failures)
 
+    def takes_less_than(self, before: _Attempt) -> bool:
+        """Whether the next start takes fewer examples at once on a device than before."""
+        known = dict(limit for limit in before._limits)
+        return any(most < known.get(kind, math.inf) for kind, most in self._limits)
+
+    @property
+    def _limits(self) -> list[tuple[str, int]]:
+        return [each.device_limit for each in self.failures if each.device_limit is not None]
+
     @property
     def cause(self) -> str:
         return (
@@ -117,7 +127,8 @@ def _refusal(
     if last.is_setup and sum(attempt.is_setup for attempt in counted) > 1:
         return "not retried, setup is tried twice at most"
     early = last.signatures(most_steps=first_steps)
-    if len(newest) > 1 and not early.isdisjoint(newest[0].signatures()):
+    is_same = len(newest) > 1 and not early.isdisjoint(newest[0].signatures())
+    if is_same and not last.takes_less_than(newest[0]):
         return f"not retried, the same failure came back within {first_steps} steps"
     if len(counted) > retries:
         return _used_up(retries)

@@ -51,6 +51,13 @@ class EndedEarly:
     reason: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceLimit:
+    """Memory ran out: a device of this kind takes at most so many examples at once."""
+
+    examples: int
+
+
 class Word(Enum):
     """What is said without more."""
 
@@ -61,7 +68,7 @@ class Word(Enum):
     OUT_OF_MEMORY = auto()
 
 
-Message = Stepped | TrainingReport | EndedEarly | Word
+Message = Stepped | TrainingReport | EndedEarly | DeviceLimit | Word
 
 
 class Line:
@@ -208,6 +215,8 @@ def parse_message(line: bytes) -> Message | TrialCall | MeterReading | None:
                 return Word.DIVERGED
             case "out of memory":
                 return Word.OUT_OF_MEMORY
+            case "device limit":
+                return DeviceLimit(int(message["examples"]))
     except _NO_MESSAGE as error:
         _log.warning("the training process says what is no message: %s", error)
     return None

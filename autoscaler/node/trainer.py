@@ -10,7 +10,7 @@ from typing import Final
 from autoscaler.domain.report import Ending, Failure, FailureReason, TrainingReport
 from autoscaler.domain.training import SOCKET_VARIABLE, TrainingDirective, TrainingSetup
 from autoscaler.node.instance import Instance
-from autoscaler.node.line import EndedEarly, Line, Stepped, Word
+from autoscaler.node.line import DeviceLimit, EndedEarly, Line, Stepped, Word
 from autoscaler.node.orders import Orders
 from autoscaler.node.post_mortem import post_mortem
 from autoscaler.node.process import kill_marked
@@ -33,6 +33,8 @@ class Trainer:
         self._process = instance.process(instance.disk.training)
         self._words: set[Word] = set()
         self._early: EndedEarly | None = None
+        self._device_kind = ""
+        self._most_at_once: int | None = None
         self._is_trial = False
         self.steps = 0
 
@@ -64,6 +66,7 @@ class Trainer:
         """
         self._words.clear()
         self._early = None
+        self._most_at_once = None
         self._line.forget_caller()
         self._line.direct(TrainingDirective())
         self.answer(assignment, prepared, start)
@@ -74,6 +77,7 @@ class Trainer:
         """Answer the training process when it connects, one of an earlier agent too."""
         self.steps = start.steps
         self._is_trial = assignment.spec.study is not None
+        self._device_kind = assignment.offer.device_kind
         setup = _training_setup(self._instance, assignment, start)
         self._line.open_to(setup, prepared.user)
 
@@ -86,6 +90,8 @@ class Trainer:
                     self.steps = steps
                 case EndedEarly():
                     self._early = message
+                case DeviceLimit(examples):
+                    self._most_at_once = examples
                 case Word():
                     self._words.add(message)
                 case _:
@@ -150,7 +156,12 @@ class Trainer:
         assert exit_code is not None
         failure = post_mortem(self._instance, start.attempt, start.log_offset, exit_code)
         reason = next((_REASONS[word] for word in self._words if word in _REASONS), None)
-        return replace(failure, steps=self.steps, reason=reason)
+        failure = replace(failure, steps=self.steps, reason=reason)
+        most = self._most_at_once
+        if most is None:
+            return failure
+        cause = f"{failure.cause}; the next start takes at most {most} at once on a device"
+        return replace(failure, cause=cause, device_limit=(self._device_kind, most))
 
 
 def _training_setup(instance: Instance, assignment: Assignment, start: Start) -> TrainingSetup:

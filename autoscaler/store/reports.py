@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 from autoscaler.domain.errors import Conflict
+from autoscaler.domain.goodput import with_limit
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.report import Failure, ReportOrigin, TrainingReport
@@ -112,8 +113,20 @@ def reported(record: JobRecord, report: TrainingReport, now_seconds: float) -> J
 
 
 def failed(record: JobRecord, failure: Failure) -> JobRecord:
-    """A job of which a start of the script failed."""
-    return replace(record, cause=failure.cause, last_lines=failure.last_lines)
+    """Return a job of which a start of the script failed.
+
+    The next start is told what devices take at once, where memory ran out in this one.
+    """
+    record = replace(record, cause=failure.cause, last_lines=failure.last_lines)
+    if failure.device_limit is None:
+        return record
+    kind, most = failure.device_limit
+    batch = record.spec.batch
+    limited = replace(batch, kind_maxima=with_limit(batch.kind_maxima, kind, most))
+    report = record.report
+    if report is not None:
+        report = replace(report, bounds=report.bounds.limited(kind, most))
+    return replace(record, spec=replace(record.spec, batch=limited), report=report)
 
 
 def _goes_on(report: TrainingReport, origin: ReportOrigin, mark: InstanceMark) -> bool:

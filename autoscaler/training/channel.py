@@ -12,6 +12,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, get_args
@@ -30,6 +31,7 @@ _log = logging.getLogger(__name__)
 _WAITING_MESSAGES = 1000
 _RECONNECT_SECONDS = 0.5
 _SETUP_SECONDS = 60.0
+_TELL_SECONDS = 2.0
 
 
 class Channel:
@@ -103,6 +105,10 @@ class Channel:
     def out_of_memory(self) -> None:
         """Report that the script fails as a device has too little memory for the job."""
         self._send({"kind": "out of memory"})
+
+    def limited(self, examples: int) -> None:
+        """Tell how many examples a device takes at once from now on: memory ran out."""
+        self._send(_limit(examples))
 
     def close(self, timeout_seconds: float = 5.0) -> None:
         """Send what waits, within the timeout, and hang up."""
@@ -185,6 +191,24 @@ class Channel:
             elif message.get("kind") == "directive":
                 self._directive = directive_from(message["directive"])
             self._changed.notify_all()
+
+
+def tell_limit(path: str, examples: int) -> None:
+    """Tell the agent at `path` what `Channel.limited` does, from a rank that has no channel.
+
+    An agent that is away is not told.
+    """
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_TELL_SECONDS)
+        connect(connection, Path(path))
+        connection.sendall(_line(_limit(examples)))
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(1 << 16):  # until the agent has read it and hangs up
+            pass
+
+
+def _limit(examples: int) -> Mapping[str, Any]:
+    return {"kind": "device limit", "examples": examples}
 
 
 def _line(message: Mapping[str, Any] | MeterReading) -> bytes:

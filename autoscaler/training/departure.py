@@ -6,6 +6,8 @@ import os
 from contextlib import suppress
 
 from autoscaler.domain.errors import DeviceMemoryError, DivergedError
+from autoscaler.domain.training import SOCKET_VARIABLE
+from autoscaler.training.channel import tell_limit
 from autoscaler.training.gradients.finite import MOST_SKIPPED_IN_A_ROW
 from autoscaler.training.opening import Parts
 from autoscaler.training.saving import CheckpointSchedule
@@ -96,15 +98,18 @@ class Departure:
             self._depart()
         raise SystemExit(0)
 
-    def abandon(self, error: BaseException) -> None:
+    def abandon(self, error: BaseException, device_limit: int | None = None) -> None:
         """Leave after `error`, which the script raised or exits by.
 
-        The last report is sent before. The other ranks of the instance are not awaited, as they
-        may not come. The exception is training that diverged: all ranks end at the same step, and
-        the deciding one saves the last finite weights.
+        The last report is sent before, and the `device_limit`, if memory ran out: the examples
+        that a device takes at once in the next start. The other ranks of the instance are not
+        awaited, as they may not come. The exception is training that diverged: all ranks end at
+        the same step, and the deciding one saves the last finite weights.
         """
         if self._has_departed or self.is_forked:
             return
+        if device_limit is not None:  # before the end of another rank ends this one
+            self._tell_limit(device_limit)
         self._parts.loader.close()
         all_end_here = isinstance(error, DivergedError) and self._has_too_many_skipped
         if all_end_here and self._watch is None:
@@ -136,6 +141,14 @@ class Departure:
         if self._parts.reporter is not None:
             with suppress(RuntimeError):
                 self._parts.reporter.report(is_due=True)
+
+    def _tell_limit(self, examples: int) -> None:
+        """Tell the agent; a rank that does not lead has no other word for it."""
+        path = os.environ.get(SOCKET_VARIABLE)
+        if self._parts.channel is not None:
+            self._parts.channel.limited(examples)
+        elif path is not None:
+            tell_limit(path, examples)
 
     def _report_divergence(self) -> None:
         if self._parts.channel is not None:

@@ -153,7 +153,7 @@ def _opened(script: Script) -> Iterator[TrainingSession]:
         with scaled_losses() as job.scaled_losses:
             yield job
     except (Exception, SystemExit, KeyboardInterrupt) as error:
-        job.departure.abandon(explained := job.steps.explained(error))
+        job.departure.abandon(explained := job.steps.explained(error), job.steps.limit)
         if explained is not error:
             raise explained from error
         raise

@@ -62,7 +62,9 @@ class Steps:
         self._losses: list[tuple[Tensor, float]] = []
         self._began_seconds = 0.0
         self._passed: tuple[_Place, _Place] | None = None
+        self._at_once = 0
         self.committed = False
+        self.limit: int | None = None
         parts.loader.expect(self._plan.expected)
 
     def mean(self, value: Tensor | float | None, weight: float | None) -> float:
@@ -91,6 +93,7 @@ class Steps:
         for number, (indices, share) in enumerate(shares):
             parts.reducer.synchronises = number == last
             self._awaited, self._passed = _Awaited(share, number == last, len(indices)), None
+            self._at_once = len(indices)
             self._begin_stream(step.streams[number], Use.BATCH)
             batch = parts.loader.fetch(indices)
             self._begin_stream(step.streams[number], Use.PASSES)
@@ -124,7 +127,9 @@ class Steps:
         elif factor > 0:
             self._losses.append((loss.detach(), factor))
         is_end = awaited.is_last or self._is_lost
-        return self._end(self._step) if is_end else self._under_way(self._step)
+        step = self._end(self._step) if is_end else self._under_way(self._step)
+        self._at_once = 0
+        return step
 
     @property
     def _has_to_step(self) -> bool:
@@ -133,17 +138,16 @@ class Steps:
     def explained(self, error: BaseException) -> BaseException:
         """Return the error to end the script with in place of `error`, or that itself.
 
-        Where memory ran out outside of the passes the limit of this kind of device is lowered,
-        and examples that can't be split are told by a `DeviceMemoryError`.
+        Where memory ran out between a batch and the end of its `job.step`, in a way that no step
+        makes good, this kind of device gets a `limit`. Examples that can't be split are told by a
+        `DeviceMemoryError`.
         """
-        awaited, replica = self._awaited, self._parts.replica
-        if awaited is None or not isinstance(error, torch.OutOfMemoryError):
+        replica = self._parts.replica
+        if not self._at_once or not isinstance(error, torch.OutOfMemoryError):
             return error
-        examples = awaited.examples
-        if self._parts.reducer.fits_none:
-            examples = replica.least_share
+        examples = replica.least_share if self._parts.reducer.fits_none else self._at_once
         try:
-            replica.limits.learn(examples)
+            self.limit = replica.limits.learn(examples)
         except DeviceMemoryError as shortage:
             return shortage
         return error

@@ -21,6 +21,8 @@ from tests.conformance.store_examples import (
     spec,
 )
 
+FAILURE = Failure("digits-0-1", 1, -9, "killed", "signal 9", 7, ("last", "words"))
+
 
 class JobsConformance:
     def test_a_job_comes_back_as_it_was_submitted(self, store: Store) -> None:
@@ -206,7 +208,7 @@ class ReportsConformance:
 
     def test_a_failure_is_kept_once(self, store: Store) -> None:
         add_job(store)
-        first = Failure("digits-0-1", 1, -9, "killed", "signal 9", 7, ("last", "words"))
+        first = FAILURE
         second = replace(first, attempt=2, cause="no module named foo")
         assert store.reports.add_failure("digits", first, NOW)
         assert not store.reports.add_failure("digits", first, NOW + 1)
@@ -214,6 +216,21 @@ class ReportsConformance:
         assert store.reports.failures("digits") == (first, second)
         record = store.jobs.get("digits")
         assert (record.cause, record.last_lines) == ("no module named foo", ("last", "words"))
+
+    def test_memory_that_ran_out_limits_the_next_start(self, store: Store) -> None:
+        origin = self._origin(store)
+        short = replace(FAILURE, device_limit=("t4", 8))
+        store.reports.add_failure("digits", short, NOW)
+        assert store.jobs.get("digits").spec.batch.kind_maxima == (("t4", 8),)
+        store.reports.add("digits", report(), origin, NOW)
+        store.reports.add_failure("digits", replace(short, device_limit=("t4", 4), attempt=2), NOW)
+        record = store.jobs.get("digits")
+        assert record.spec.batch.kind_maxima == (("t4", 4),)
+        assert record.report is not None
+        assert record.report.bounds.kind_maxima == (("t4", 4),)
+        store.reports.add("digits", report(200), origin, NOW + 1)
+        latest = store.jobs.get("digits").report
+        assert latest is not None and latest.bounds.kind_maxima == (("t4", 4),)
 
     def _origin(self, store: Store) -> ReportOrigin:
         add_job(store)

@@ -144,6 +144,8 @@ def test_a_failure_is_bounded_and_of_the_instance_that_tells_it() -> None:
     assert (failure.attempt, failure.exit_code, failure.steps) == (1 << 31, -(1 << 31), 0)
     assert len(failure.cause) == len(failure.signature) == 2000
     assert len(failure.last_lines) == 100 and len(failure.last_lines[0]) == 2000
+    for limit, kept in ((("t4", 8), ("t4", 8)), (("t4", -1), None), (("\x1b[2J", 8), None)):
+        assert sound_failure(replace(told, device_limit=limit), "job-0-1").device_limit == kept
 
 
 numbers = st.one_of(st.floats(), st.integers(-(10**30), 10**30))

@@ -40,6 +40,18 @@ def test_the_first_failure_is_retried_soon() -> None:
     assert decision.reason == "retry 1 of 3 in 2 s: the script raised A"
 
 
+def test_memory_that_runs_out_again_at_once_is_retried_while_fewer_examples_are_taken() -> None:
+    """From 32 examples on a device, which are halved at each failure, to 8 that do not fit."""
+    history = [
+        replace(failure(attempt, steps=0), device_limit=("t4", most))
+        for attempt, most in enumerate((16, 8, 8), start=1)
+    ]
+    assert next_attempt(history[:2], retries=5).retry
+    refused = next_attempt(history, retries=5)
+    assert not refused.retry
+    assert "the same failure came back" in refused.reason
+
+
 def test_delays_double_up_to_the_longest() -> None:
     history = [failure(n) for n in range(1, 12)]
     delays = [next_attempt(history[:n], retries=20).delay_seconds for n in range(1, 12)]

@@ -14,8 +14,8 @@ from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import TrainingDirective, TrainingSetup
 from autoscaler.domain.transfer import MeterReading, Transfer
 from autoscaler.node.disk import Disk
-from autoscaler.node.line import EndedEarly, Line, Stepped, Word, parse_message
-from autoscaler.training.channel import Channel
+from autoscaler.node.line import DeviceLimit, EndedEarly, Line, Stepped, Word, parse_message
+from autoscaler.training.channel import Channel, tell_limit
 from tests.node.site import wait_until
 from tests.node.test_outbox import REPORT
 
@@ -67,11 +67,15 @@ def test_each_hears_the_other(path: Path, channel: Channel) -> None:
     channel.finished(is_complete=True, stop_reason="of no use")
     channel.diverged()
     channel.out_of_memory()
+    channel.limited(8)
     heard = []
-    wait_until(lambda: heard.extend(line.hear()) or len(heard) == 10)
+    wait_until(lambda: heard.extend(line.hear()) or len(heard) == 11)
+    tell_limit(str(path), 4)  # returns once it was read
+    heard += line.hear()
     early = [EndedEarly(None), EndedEarly("no progress" + 189 * "é")]
     words = [Word.LEFT, Word.DONE, Word.FINISHED, *early, Word.FINISHED, Word.DIVERGED]
-    assert heard == [Stepped(3), REPORT, *words, Word.OUT_OF_MEMORY]
+    last = [Word.OUT_OF_MEMORY, DeviceLimit(8), DeviceLimit(4)]
+    assert heard == [Stepped(3), REPORT, *words, *last]
     assert news.is_set()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -12,8 +13,9 @@ import pytest
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.instance import InstancePhase
-from autoscaler.domain.job import JobSpec
+from autoscaler.domain.job import JobPhase, JobRecord, JobSpec
 from autoscaler.lighthouse.host import LighthouseHost
+from autoscaler.store.reports import failed
 from autoscaler.training.state.checkpoint import Checkpoints
 from tests.node.controller import FakeController
 from tests.node.site import Site, wait_until
@@ -64,6 +66,33 @@ def test_a_real_job_trains_on_two_ranks_and_goes_on_with_one(
     assert not controller.failures
     noise = [line for line in controller.log.splitlines() if line.strip()]
     assert noise == [], "a job's log is the job's"
+
+
+def test_a_loss_that_runs_out_of_memory_on_one_rank_fits_after_one_start_more(
+    site: Site, tmp_path: Path
+) -> None:
+    """The script raises it in its own code, for more than 8 examples: half of a rank's share."""
+    site.settings = {}
+    files = tmp_path / "files"
+    files.mkdir()
+    shutil.copy(SCRIPT.with_name("memory.py"), files)
+    variables = {"PHASE": "loss", "FITS": "8", "FROM": "5", "ON_RANK": "1"}
+    variables |= {"TRACE": "trace", "EPOCHS": "2", "STEP_SECONDS": "0.01"}
+    spec = JobSpec("job", ("python", "memory.py"), environment=variables)
+    controller = site.serve(spec, files=files)
+    controller.want(devices_used=2)
+    instance = site.launch(devices=2)
+    wait_until(lambda: controller.failures, "the first start's end")
+    (failure,) = controller.failures
+    assert failure.device_limit == ("cpu-core", 8)
+    assert failure.cause.endswith("; the next start takes at most 8 at once on a device")
+    record = JobRecord("job", 1, spec, JobPhase.RUNNING, submitted_seconds=0.0)
+    limited = failed(record, failure).spec
+    controller.assignment = replace(controller.assignment, spec=limited)
+    controller.want(attempt=2)
+    wait_until(lambda: instance.is_complete, "the end of training")
+    assert controller.reports[-1].attempt == 2
+    assert len(controller.failures) == 1
 
 
 @pytest.mark.aws

@@ -120,8 +120,6 @@ def _brought_together(ranks: int) -> tuple[TCPStore | None, list[dict[str, str]]
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
     shared |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "none"}
     own = [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
-    for environment in own[1:]:
-        environment["CASTOR_SOCKET"] = "rank 0 alone speaks"
     return store, own
 
 

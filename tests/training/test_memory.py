@@ -136,6 +136,10 @@ def test_examples_that_do_not_fit_one_by_one_fail_the_job(
     assert replica.of_kind("out of memory")
 
 
+def told_limits(replica: ReplicaProcess) -> list[int]:
+    return [message["examples"] for message in replica.of_kind("device limit")]
+
+
 def test_memory_that_runs_out_in_the_loss_ends_the_process_and_is_remembered(
     fleet: Fleet,
 ) -> None:
@@ -143,7 +147,33 @@ def test_memory_that_runs_out_in_the_loss_ends_the_process_and_is_remembered(
     assert replica.wait(60) == 1
     assert "CUDA out of memory" in replica.log.read_text()
     assert limits(replica) == [["cpu-core", 16]]
+    assert told_limits(replica) == [16]
     assert not replica.of_kind("out of memory"), "a later start may succeed"
+
+
+def test_a_rank_that_does_not_lead_tells_that_its_loss_has_run_out_of_memory(
+    fleet: Fleet,
+) -> None:
+    replica = start(fleet, 2, FITS="8", FROM="5", PHASE="loss", ON_RANK="1")
+    assert replica.ranks[1].wait(60) == 1
+    wait_until(lambda: told_limits(replica) == [8], what="the word of the second rank")
+
+
+def test_an_instance_that_does_not_decide_tells_that_its_loss_has_run_out_of_memory(
+    fleet: Fleet,
+) -> None:
+    first = start(fleet)
+    wait_until(lambda: first.step > 0, what="the instance that decides and reports")
+    second = start(fleet, FITS="8", FROM="20", PHASE="loss")
+    assert second.wait(60) == 1
+    wait_until(lambda: told_limits(second) == [8], what="the word of the second instance")
+    assert not second.reports
+
+
+def test_memory_that_runs_out_under_a_static_graph_is_remembered(fleet: Fleet) -> None:
+    replica = start(fleet, FITS="16", FROM="20", PHASE="backward", STATIC_GRAPH="1")
+    assert replica.wait(60) == 1
+    assert told_limits(replica) == [16]
 
 
 def test_a_batch_that_is_looked_at_and_does_not_fit_costs_one_step(tmp_path: Path) -> None:

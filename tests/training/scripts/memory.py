@@ -70,7 +70,11 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     epochs, step_seconds = int(os.environ["EPOCHS"]), float(os.environ["STEP_SECONDS"])
     path = os.environ["TRACE"] + RANK.replace("0", "")
-    with open(path, "a") as trace, session(model, optimizer, data, batch_size=32) as job:
+    is_static = "STATIC_GRAPH" in os.environ
+    with (
+        open(path, "a") as trace,
+        session(model, optimizer, data, batch_size=32, static_graph=is_static) as job,
+    ):
         for examples, targets, indices in job.batches(epochs=epochs):
             time.sleep(step_seconds * len(examples) / 32)
             outputs = job.model(examples)
