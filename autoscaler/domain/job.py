@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from autoscaler.domain.goodput import with_limit
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.output import OutputSpec
@@ -194,6 +195,15 @@ class JobRecord:
     lighthouse: str | None = None
     report: TrainingReport | None = None
     reported_seconds: float | None = None
+
+    @property
+    def known_batch(self) -> BatchSpec:
+        """What the owner says of batches, with what devices were found to take at once."""
+        batch = self.spec.batch
+        maxima = batch.kind_maxima
+        for kind, most in self.report.bounds.kind_maxima if self.report else ():
+            maxima = with_limit(maxima, kind, most)
+        return replace(batch, kind_maxima=maxima)
 
     @property
     def files_of(self) -> str:

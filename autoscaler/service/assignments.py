@@ -9,7 +9,7 @@ from typing import Final
 
 from autoscaler.domain.errors import NotFound, SpecError
 from autoscaler.domain.instance import HeldInstance
-from autoscaler.domain.job import BatchSpec, JobRecord, JobSpec
+from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.paths import inside, relative_names
 from autoscaler.domain.storage import StorageGrant
@@ -29,12 +29,6 @@ class TrainingTimes:
     checkpoint_interval_seconds: float = 300.0
     heartbeat_timeout_seconds: float = 1.5
     collective_timeout_seconds: float = 30.0
-
-
-def _known_batch(job: JobRecord) -> BatchSpec:
-    """Return what the job says of batches, with what its devices were found to take at once."""
-    maxima = job.report.bounds.kind_maxima if job.report else ()
-    return replace(job.spec.batch, kind_maxima=maxima or job.spec.batch.kind_maxima)
 
 
 class Assignments:
@@ -70,7 +64,7 @@ class Assignments:
         return Assignment(
             job=job.id,
             job_number=job.number,
-            spec=replace(job.spec, batch=_known_batch(job)),
+            spec=replace(job.spec, batch=job.known_batch),
             secrets=self._secrets.values(job.spec.secrets),
             offer=offer,
             devices_used=held.devices_used,

@@ -46,6 +46,7 @@ def resumed_spec(job: JobRecord, resumption: Resumption, spent_usd: Decimal) -> 
     """Return what the next run of a job is submitted with.
 
     It has what is left of the budget after `spent_usd`, unless the change brings an objective.
+    What devices were found to take at once holds for it, if it runs the same script.
 
     Raises:
         SpecError: nothing of the budget is left, or the resumption's spec is of another job.
@@ -55,11 +56,24 @@ def resumed_spec(job: JobRecord, resumption: Resumption, spent_usd: Decimal) -> 
     objective = resumption.objective or _with_rest_of_budget(job.id, spec.objective, spent_usd)
     return replace(
         spec,
+        batch=job.known_batch if _runs_same_script(spec, job.spec) else spec.batch,
         objective=objective,
         instances=resumption.instances or spec.instances,
         priority=resumption.priority or spec.priority,
         resumes=job.files_of,
     )
+
+
+def _runs_same_script(spec: JobSpec, earlier: JobSpec) -> bool:
+    """Whether a device takes as many examples at once as in an earlier run, as far as is known."""
+
+    def script_of(own: JobSpec) -> tuple[object, ...]:
+        """Return all that can change what an example takes of a device's memory."""
+        batch = replace(own.batch, kind_maxima=())
+        files = own.bundle, own.image, own.setup, own.data
+        return (own.command, dict(own.environment), *files, batch)
+
+    return script_of(spec) == script_of(earlier)
 
 
 def _require_same_job(spec: JobSpec, job: JobRecord) -> None:

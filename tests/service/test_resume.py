@@ -12,7 +12,7 @@ import pytest
 from autoscaler.domain.checkpoint import MANIFEST, name_of
 from autoscaler.domain.errors import Conflict, NotFound, SpecError, UnknownJob
 from autoscaler.domain.instance import CloudInstance, CloudState, HeldInstance
-from autoscaler.domain.job import CheckpointSpec, InstanceBounds, JobPhase, JobSpec
+from autoscaler.domain.job import BatchSpec, CheckpointSpec, InstanceBounds, JobPhase, JobSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.report import CheckpointStatus, Ending
 from autoscaler.spec.bundle import pack
@@ -93,6 +93,40 @@ def test_all_runs_of_a_job_have_the_newest_checkpoint_of_the_last(either: Api) -
     for name in ("job", "job.2"):
         found = either.client.checkpoint(name)
         assert (found.job, found.name) == ("job.2", name_of(60))
+
+
+LIMITED = replace(training_report(40).bounds, kind_maxima=(("cpu-core", 8),))
+
+
+def run_short_of_memory(api: Api) -> None:
+    held, node = joined(api, SPEC)
+    save(node.assignment(), 40)
+    report = training_report(40, checkpoint=SAVED, bounds=LIMITED)
+    node.heartbeat(node_report(held, reports=(report,)))
+    end(api, held.job)
+
+
+@pytest.mark.parametrize(
+    ("changes", "maxima"),
+    [
+        pytest.param(None, LIMITED.kind_maxima, id="the same script"),
+        pytest.param({}, LIMITED.kind_maxima, id="a job file that says the same"),
+        pytest.param({"retries": 7}, LIMITED.kind_maxima, id="other settings"),
+        pytest.param({"command": ("python", "-c", "pass")}, (), id="another command"),
+        pytest.param({"environment": {"WIDTH": "8"}}, (), id="another environment"),
+        pytest.param({"batch": BatchSpec(device_maximum=4)}, (), id="the owner's own word"),
+    ],
+)
+def test_the_next_run_has_what_devices_take_at_once_where_the_script_is_the_same(
+    api: Api, changes: dict[str, object] | None, maxima: tuple[tuple[str, int], ...]
+) -> None:
+    run_short_of_memory(api)
+    spec = None if changes is None else replace(SPEC, **changes)  # type: ignore[arg-type]
+    resume(api, spec=spec)
+    assert api.world.store.jobs.get("job.2").spec.batch.kind_maxima == maxima
+    api.world.wish("job.2", 1)
+    api.world.tick(1, agents=False)
+    assert assignment_of(api, "job.2").spec.batch.kind_maxima == maxima
 
 
 def view_of(api: Api, name: str = "job.2") -> JobView:
