@@ -1,11 +1,14 @@
 """What joins, planned leaves, kills and a lost lighthouse cost a running job.
 
-    python benchmarks/membership.py [--rounds 3] [--json]
+    python benchmarks/membership.py [--rounds 3] [--state-gb 0] [--engine quorum|roster] [--json]
 
 One replica trains on, with steps of 20 ms, while others join it and leave it or are killed: real
 processes of the training library on the loopback, each on its own core, and a real lighthouse
 with the times that `castor serve` gives it. A pause is the longest time between two steps of the
 replica that stays, less a usual one.
+
+With `--state-gb` so many gigabytes are added to the state, and joins and planned leaves alone are
+measured: the target is that a join lasts 1 s longer than the transfer of the state, at most.
 """
 
 from __future__ import annotations
@@ -26,9 +29,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from autoscaler.domain.training import TrainingDirective
+from autoscaler.domain.training import Engine, TrainingDirective
 from tests.training import fleet as fleets
-from tests.training.fleet import Fleet, ReplicaProcess, wait_until
+from tests.training.fleet import Fleet, Lighthouse, ReplicaProcess, wait_until
 
 STEP_SECONDS = 0.02
 SETTLED_SECONDS = 1.5
@@ -104,9 +107,13 @@ class Watched:
 class Job:
     """One job in the course of the measurement; `stays` is the replica that is watched."""
 
-    def __init__(self, directory: Path, chance: random.Random) -> None:
+    def __init__(
+        self, directory: Path, chance: random.Random, engine: Engine, state_gigabytes: float
+    ) -> None:
         fleets.SCRIPTS = Path(__file__).parent / "scripts"
-        self._fleet = Fleet(directory)
+        lighthouse = Lighthouse(directory / "lighthouses", engine=engine)
+        self._fleet = Fleet(directory, lighthouse)
+        self._frozen_bytes = int(state_gigabytes * 1e9)
         self._cores = sorted(os.sched_getaffinity(0))
         self._watched: list[Watched] = []
         self._chance = chance
@@ -119,13 +126,16 @@ class Job:
         """Have another replica join."""
         began = time.time()
         joiner = self._start(1)
-        wait_until(joiner.steps, 60, "a joiner's first step")
+        wait_until(joiner.steps, 120, "a joiner's first step")
         wait_until(lambda: self.stays.replicas == 2, 30, "two replicas")
         self._settle()
         (ready,) = joiner.lines("ready")
         first = joiner.steps()[0]["at"]
-        self._note("join: the running replica stands still", self.stays.pause(began))
-        self._note("join: from process start to imports done", ready["at"] - began)
+        (transfer,) = joiner.lines("transfer")
+        pause = self.stays.pause(began)
+        self._note("join: the running replica stands still", pause)
+        self._note("join: of that, the transfer of the state", transfer["seconds"])
+        self._note("join: of that, all else", pause - transfer["seconds"])
         self._note("join: from imports done to the joiner's first step", first - ready["at"])
         return joiner
 
@@ -187,7 +197,7 @@ class Job:
             "members.py",
             STEP_SECONDS=str(STEP_SECONDS),
             CASTOR_DEVICES=str(core),
-            PYTHONPATH="",  # so that it is not forked from a process that has imported PyTorch
+            FROZEN_BYTES=str(self._frozen_bytes),
         )
         self._watched.append(Watched(replica))
         return self._watched[-1]
@@ -200,13 +210,15 @@ class Job:
         self.figures.setdefault(what, Figure(unit)).values.append(value)
 
 
-def measure(rounds: int) -> Figures:
-    """All figures of so many rounds of joins, drains and kills."""
+def measure(rounds: int, engine: Engine, state_gigabytes: float) -> Figures:
+    """All figures of so many rounds of joins, drains and kills; without kills for large states."""
     with tempfile.TemporaryDirectory() as directory:
-        job = Job(Path(directory), random.Random(SEED))
+        job = Job(Path(directory), random.Random(SEED), engine, state_gigabytes)
         try:
             for _ in range(rounds):
                 job.drain(job.join())
+                if state_gigabytes:
+                    continue
                 peer = job.join()
                 job.lose_lighthouse()
                 job.kill(peer)
@@ -220,9 +232,11 @@ def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--state-gb", type=float, default=0.0, help="added to a state of 12 MB")
+    parser.add_argument("--engine", type=Engine, choices=list(Engine), default=Engine.QUORUM)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    figures = measure(arguments.rounds)
+    figures = measure(arguments.rounds, arguments.engine, arguments.state_gb)
     if arguments.json:
         print(json.dumps({what: asdict(figure) for what, figure in figures.items()}, indent=2))
         return

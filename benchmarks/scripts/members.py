@@ -2,7 +2,7 @@
 
 A step computes next to nothing and waits STEP_SECONDS, as for a device beside the cores: what is
 measured is what membership costs, not who gets the cores. The state is 12 MB: a million parameters
-under Adam.
+under Adam. FROZEN_BYTES are added to it, of a parameter that is not trained.
 """
 
 from __future__ import annotations
@@ -10,20 +10,48 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 import torch
+from torch import nn
 from workload import Noise, layers
 
+from autoscaler.training.members.catching_up import CatchingUp
+from autoscaler.training.members.fetching import Fetch
 from autoscaler.training.session import TrainingSession, session
 
 STEP_SECONDS = float(os.environ["STEP_SECONDS"])
+FROZEN_BYTES = int(os.environ.get("FROZEN_BYTES", "0"))
 
 
 def write(trace: TextIO, kind: str, **values: Any) -> None:
     """One line, with the time."""
     trace.write(json.dumps({"kind": kind, "at": time.time(), **values}) + "\n")
     trace.flush()
+
+
+def made() -> nn.Module:
+    """Return the layers, and beside them what is never trained."""
+    model: nn.Module = layers()
+    if FROZEN_BYTES == 0:
+        return model
+    frozen = torch.zeros(FROZEN_BYTES // 4)
+    model.register_parameter("frozen", nn.Parameter(frozen, requires_grad=False))
+    return model
+
+
+def observe_transfers(trace: TextIO) -> None:
+    """Have each transfer of a state to this replica written down with what it took."""
+    receive = CatchingUp._fetch_while_world_lasts
+
+    def timed(catching_up: CatchingUp, fetch: Fetch, addresses: Sequence[str]) -> bool:
+        began = time.perf_counter()
+        holds = receive(catching_up, fetch, addresses)
+        write(trace, "transfer", seconds=time.perf_counter() - began)
+        return holds
+
+    CatchingUp._fetch_while_world_lasts = timed  # type: ignore[method-assign]
 
 
 def observe_rounds(job: TrainingSession, trace: TextIO) -> None:
@@ -49,10 +77,11 @@ def observe_rounds(job: TrainingSession, trace: TextIO) -> None:
 def main() -> None:
     """Train until somebody ends it."""
     torch.manual_seed(0)
-    model = layers()
+    model = made()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     with open(os.environ["TRACE"], "a") as trace:
         write(trace, "ready")
+        observe_transfers(trace)
         with session(model, optimizer, Noise(), batch_size=32) as job:
             observe_rounds(job, trace)
             state = job._parts.state

@@ -13,7 +13,11 @@ from torch.utils.data import TensorDataset
 
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.errors import DivergedError
-from autoscaler.training.gradients.finite import MOST_SKIPPED_IN_A_ROW, has_finite_gradients
+from autoscaler.training.gradients.finite import (
+    MOST_SKIPPED_IN_A_ROW,
+    has_finite_gradients,
+    non_finite_names,
+)
 from autoscaler.training.session import TrainingSession, session
 from tests.training.alone import script, under_castor
 from tests.training.fleet import Fleet, wait_until
@@ -212,6 +216,21 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     fleet = Fleet(tmp_path, checkpoint_interval_seconds=0.5)
     yield fleet
     fleet.stop()
+
+
+def test_tensors_that_are_not_finite_are_named() -> None:
+    largest = torch.finfo(torch.float32).max
+    tensors = {
+        "good": torch.ones(3),
+        "nan": torch.tensor([0.0, torch.nan]),
+        "infinite": torch.tensor([torch.inf, -torch.inf], dtype=torch.float16),
+        "finite, with an infinite sum": torch.full((4,), largest),
+        "sixty-four bits": torch.full((4,), 2.0 * largest, dtype=torch.float64),
+        "integers": torch.tensor([2**62, 2**62]),
+        "empty": torch.ones(0),
+    }
+    assert non_finite_names(tensors.items()) == {"nan", "infinite"}
+    assert non_finite_names([("integers", tensors["integers"])]) == frozenset()
 
 
 def test_all_replicas_skip_the_step_that_one_of_them_spoilt(fleet: Fleet) -> None:

@@ -6,14 +6,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.clock import SystemClock
+from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.errors import CheckpointError, MismatchError
 from autoscaler.training.members import catching_up, fetching
 from autoscaler.training.members.catching_up import CatchingUp, Standing, furthest
@@ -56,8 +56,11 @@ def assert_equal(first: TrainingState, second: TrainingState) -> None:
     assert all(torch.equal(one, other) for one, other in pairs)
 
 
-def fetch_to(state: TrainingState, token: str = TOKEN, key: str = "key") -> Fetch:
-    return Fetch(key, token, lambda described: state.reception(described, True), SystemClock())
+def fetch_to(
+    state: TrainingState, token: str = TOKEN, key: str = "key", clock: Clock | None = None
+) -> Fetch:
+    clock = clock or SystemClock()
+    return Fetch(key, token, lambda described: state.reception(described, True), clock)
 
 
 def run(fetch: Fetch, *sources: str) -> None:
@@ -120,6 +123,22 @@ def test_a_state_arrives_whole_in_the_receivers_own_memory(server: StateServer) 
     taken = tensors_of(taker.state_dict()["optimizer"])
     received = tensors_of(fetch.complete()["optimizer"])
     assert [tensor.data_ptr() for tensor in taken] == [tensor.data_ptr() for tensor in received]
+
+
+def test_a_transfer_ends_with_its_last_byte(server: StateServer) -> None:
+    """Members wait for it: no connection that is done waits before it ends."""
+
+    class Noting(SystemClock):
+        slept: ClassVar[list[float]] = []
+
+        def sleep(self, seconds: float) -> None:
+            self.slept.append(seconds)
+            super().sleep(seconds)
+
+    giver, taker = training(0, steps=3), training(1)
+    server.serve("key", giver.state_dict())
+    run(fetch_to(taker, clock=Noting()), server.address)
+    assert max(Noting.slept, default=0.0) < 0.1
 
 
 def test_who_has_trained_keeps_its_state_until_all_of_the_other_is_there(

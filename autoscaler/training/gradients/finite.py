@@ -49,11 +49,20 @@ def divide_gradients(parameters: Iterable[nn.Parameter], divisor: float) -> None
 
 
 def non_finite_names(tensors: Iterable[tuple[str, Tensor]]) -> frozenset[str]:
-    """Return the names of the floating-point tensors that hold NaN or infinity."""
+    """Return the names of the floating-point tensors that hold NaN or infinity.
+
+    All sums are read from the device at once. Finite numbers may add up to infinity, so a tensor
+    whose sum is not finite is looked at in full.
+    """
+    floats = [(name, each.detach()) for name, each in tensors if each.is_floating_point()]
+    if not floats:
+        return frozenset()
+    sums = _stacked([each.sum(dtype=_summed_as(each)) for _, each in floats])
+    are_finite = torch.isfinite(sums).tolist()
     return frozenset(
         name
-        for name, tensor in tensors
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor.detach()).all())
+        for (name, each), is_finite in zip(floats, are_finite, strict=True)
+        if not is_finite and not bool(torch.isfinite(each).all())
     )
 
 

@@ -170,7 +170,8 @@ class Fetch:
             with suppress(OSError), self._connect(source) as connection:
                 while self._left > 0 and not self._cancelled.is_set():
                     self._receive_next(connection, source, staging)
-            self._clock.sleep(_RETRY_SECONDS)
+            if self._left > 0:
+                self._clock.sleep(_RETRY_SECONDS)
 
     def _receive_next(self, connection: socket.socket, source: str, staging: Staging) -> None:
         try:
