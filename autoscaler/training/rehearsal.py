@@ -6,8 +6,6 @@ takes memory. Members wait for a joiner from the moment at which it asks to be o
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from autoscaler.goodput.batching import split_batch
 from autoscaler.training.arguments import Script
 from autoscaler.training.data.loader import Indices
@@ -39,12 +37,7 @@ def rehearse(script: Script, parts: Parts) -> None:
     buffers = BufferGuard(parts.reducer.bare_model)
     buffers.keep()
     loss = script.rehearsal(model, batch)
-    if not isinstance(loss, Tensor):
-        raise TypeError(
-            f"rehearsal: its loss is of type {type(loss).__name__}: return the tensor itself, not "
-            "float(loss) or loss.item()"
-        )
-    require_loss(loss)
+    require_loss(loss, "rehearsal")
     loss.backward()  # type: ignore[no-untyped-call]
     buffers.restore()
     for optimizer in script.optimizers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -61,8 +62,23 @@ def test_a_rehearsal_changes_nothing_of_what_follows(workers: int) -> None:
     assert [len(batch[0]) for batch in rehearsed.batches] == [BATCH]
 
 
-def test_a_rehearsal_that_returns_no_loss_is_refused_by_its_name() -> None:
-    with pytest.raises(
-        TypeError, match=r"rehearsal: its loss is of type float: return the tensor"
-    ):
-        _trained(0, lambda model, batch: 3.0)
+@pytest.mark.parametrize(
+    ("error", "words", "loss"),
+    [
+        (TypeError, "of type float: return the tensor", lambda outputs: 3.0),
+        (ValueError, "shape 16x1: return one number", lambda outputs: outputs),
+        (
+            ValueError,
+            "no gradient: compute it from the model that it is given",
+            lambda outputs: outputs.mean().detach(),
+        ),
+    ],
+)
+def test_a_rehearsal_that_returns_no_loss_is_refused_by_its_name(
+    error: type[Exception], words: str, loss: Callable[[Tensor], Any]
+) -> None:
+    with pytest.raises(error) as caught:
+        _trained(0, lambda model, batch: loss(model(batch[0])))
+    message = str(caught.value)
+    assert message.startswith("rehearsal: its loss ") and words in message
+    assert "job." not in message

@@ -41,25 +41,32 @@ class Step:
     members: int
 
 
-def require_loss(loss: object) -> None:
+def require_loss(loss: object, argument: str = "job.step(loss)") -> None:
     """Check that `loss` is one number with a gradient.
 
+    Args:
+        argument: what the user knows it by: a call that it is passed to, or a function of the
+            script's own that returns it.
+
     Raises:
-        TypeError, ValueError: it is not; the message says what to pass.
+        TypeError, ValueError: it is not; the message says what to do.
     """
+    is_passed = argument.endswith("(loss)")
+    the_loss, give = ("the loss", "pass") if is_passed else ("its loss", "return")
     if not isinstance(loss, Tensor):
         raise TypeError(
-            f"job.step(loss): the loss is of type {type(loss).__name__}: pass the tensor itself, "
+            f"{argument}: {the_loss} is of type {type(loss).__name__}: {give} the tensor itself, "
             "not float(loss) or loss.item()"
         )
     if loss.numel() != 1:
         shape = "x".join(str(size) for size in loss.shape)
         raise ValueError(
-            f"job.step(loss): the loss has shape {shape}: pass one number, the mean over the "
+            f"{argument}: {the_loss} has shape {shape}: {give} one number, the mean over the "
             "batch, such as loss.mean()"
         )
     if not loss.requires_grad:
+        source = "job.model(...)" if is_passed else "the model that it is given"
         raise ValueError(
-            "job.step(loss): the loss has no gradient: compute it from job.model(...), without "
+            f"{argument}: {the_loss} has no gradient: compute it from {source}, without "
             "detach() and outside torch.no_grad()"
         )
