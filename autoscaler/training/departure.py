@@ -160,5 +160,4 @@ class Departure:
         parts = self._parts
         if parts.channel is not None:
             parts.channel.close()
-        leave = parts.crew.leave if awaits_ranks else parts.crew.abandon
-        leave(parts.reducer)
+        parts.crew.leave(parts.reducer, awaits_ranks)

@@ -221,27 +221,18 @@ class Crew:
             if is_ours:
                 self._peers.announce_leave()
 
-    def leave(self, reducer: Reducer) -> None:
+    def leave(self, reducer: Reducer, awaits_ranks: bool = True) -> None:
         """Be part of it no more, and leave nothing behind that could spoil the process's end.
 
         The ranks of an instance go together: one that is still busy would take the others' end
-        for a failure.
+        for a failure. After an error of the script they may not come: not `awaits_ranks`.
         """
         self._rail.close()
         if self._peers is not None:
             self._peers.leave()
-        with contextlib.suppress(RuntimeError):
-            self._instance.barrier()
-        self._close(reducer)
-
-    def abandon(self, reducer: Reducer) -> None:
-        """As `leave`, without waiting for the other ranks of the instance."""
-        self._rail.close()
-        if self._peers is not None:
-            self._peers.leave()
-        self._close(reducer)
-
-    def _close(self, reducer: Reducer) -> None:
+        if awaits_ranks:
+            with contextlib.suppress(RuntimeError):
+                self._instance.barrier()
         reducer.close()
         self._instance.close()
 

@@ -186,11 +186,13 @@ class Stepper:
         moved = committed and not is_empty and not is_lost and self._clip(verdict.weight)
         shortage = self._shortage() if committed and not moved else None
         committed = committed and shortage is None
-        learning_rate = self.learning_rate(step_examples)
+        inputs = self._rule_inputs(self._ruled_batch(step_examples))
+        learning_rate = self._movers[0].learning_rate(inputs)
         if moved:
             if sample is not None:
                 self._keep_sample(sample, step_examples, verdict.weight)
-            self._move(step_examples)
+            for mover in self._movers:
+                mover.move(inputs)
         else:
             self._buffers.restore()
         self._scaling.update()
@@ -310,11 +312,6 @@ class Stepper:
             return False
         nn.utils.clip_grads_with_norm_(self._parameters, most, self._norm)
         return True
-
-    def _move(self, step_examples: int) -> None:
-        inputs = self._rule_inputs(self._ruled_batch(step_examples))
-        for mover in self._movers:
-            mover.move(inputs)
 
     def _count(self, step_examples: int, place: tuple[int, int], is_finite: bool) -> None:
         """Count a committed step; `is_finite`: its gradient was."""
