@@ -298,8 +298,7 @@ class TrainingSession:
     def stop(self, reason: str) -> None:
         """End training early, on all ranks after the same step; any rank may ask.
 
-        The loops over `batches` and `epochs` end: with the next step where the first rank of an
-        instance asks, and about a second later where another one does. The job is finished, and
+        The loops over `batches` and `epochs` end with the next step. The job is finished, and
         `reason` is shown with it, in up to 200 bytes.
         """
         self._parts.replica.stop.ask(reason)

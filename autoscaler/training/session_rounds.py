@@ -78,7 +78,7 @@ class SessionRounds:
         channel, replica = self._parts.channel, self._parts.replica
         leaves = channel is not None and channel.directive.drain
         saves = replica.decides and self._schedule.is_due
-        return leaves or saves or replica.stop.is_asked or replica.is_round_overdue
+        return leaves or saves or replica.stop.is_heard or replica.is_round_overdue
 
     def _owe(self, agreement: Agreement) -> None:
         """Carry out after the code that follows the epoch what was agreed on for its end.

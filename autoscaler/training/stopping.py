@@ -11,10 +11,14 @@ _MOST_BYTES: Final = 200
 
 
 class Stop:
-    """One rank's part in an early stop; `reason` is that of the rank that asked first."""
+    """One rank's part in an early stop; `reason` is that of the rank that asked first.
+
+    All ranks of an instance make it together.
+    """
 
     def __init__(self, crew: Crew) -> None:
         self._crew = crew
+        self._flag = crew.shared_flag()
         self._own_reason: str | None = None
         self.reason: str | None = None
         self.is_agreed = False
@@ -24,10 +28,20 @@ class Stop:
         """This rank has asked for a stop."""
         return self._own_reason is not None
 
+    @property
+    def is_heard(self) -> bool:
+        """A rank of this instance has asked for a stop."""
+        return self._flag.is_raised
+
     def ask(self, reason: str) -> None:
-        """Ask for a stop; only the first reason counts."""
+        """Ask for a stop; only the first reason counts.
+
+        No step sends numbers of all ranks to the one that leads, so a flag tells it. It hears of
+        the stop before it commits the next step, whose gradients it has from this rank.
+        """
         if self._own_reason is None:
             self._own_reason = " ".join(reason.split()) or "no reason given"
+            self._flag.raise_up()
 
     def asking_rank(self) -> int:
         """Return the first rank of this instance that asks, counted from 1; 0 if none does.

@@ -15,6 +15,7 @@ import torch
 from autoscaler.training.collectives.instance import Instance
 from autoscaler.training.collectives.rail import Rail
 from autoscaler.training.collectives.reducer import Reducer
+from autoscaler.training.collectives.shared_flag import SharedFlag
 from autoscaler.training.members.peers import Peers
 from autoscaler.training.members.rounds import (
     ROW_WIDTH,
@@ -139,6 +140,10 @@ class Crew:
         )
         rows = exchange.rows
         require_equal(rows[index].fingerprint, rows[decider].fingerprint, own_name, other_name)
+
+    def shared_flag(self) -> SharedFlag:
+        """Return a new flag of this instance; all its ranks call it together."""
+        return SharedFlag(self._instance)
 
     def sum_in_instance(self, values: list[float]) -> list[float]:
         """Add numbers up over the ranks of this instance."""

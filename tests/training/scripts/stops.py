@@ -42,6 +42,7 @@ def main() -> None:
                         time.sleep(EVALUATION_SECONDS)
                     note(evaluated=step.number, mean=job.mean(2.0, weight=1))
                 if STOPS and not BY_EPOCHS and step.number >= STOP_AT:
+                    note(asked=step.number)
                     job.stop(f"no progress since step {STOP_AT}")
             note(epoch=epoch)
             if STOPS and BY_EPOCHS and step.number >= STOP_AT:
