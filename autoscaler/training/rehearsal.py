@@ -28,7 +28,8 @@ def rehearse(script: Script, parts: Parts) -> None:
     All ranks of an instance call it. Weights, buffers and the state of the optimizer stay.
 
     Raises:
-        TypeError, ValueError: the script's function returns no loss.
+        TypeError, ValueError: the script's function returns no loss, or one that leaves a
+            parameter of a static graph out.
     """
     batch = parts.loader.fetch_first(_first_share(parts))
     if script.rehearsal is None:
@@ -39,10 +40,24 @@ def rehearse(script: Script, parts: Parts) -> None:
     loss = script.rehearsal(model, batch)
     require_loss(loss, "rehearsal")
     loss.backward()  # type: ignore[no-untyped-call]
+    if script.static_graph:
+        _require_all_used(parts)
     buffers.restore()
     for optimizer in script.optimizers:
         optimizer.zero_grad()
     model.zero_grad()
+
+
+def _require_all_used(parts: Parts) -> None:
+    """Check a rehearsal of a static graph: DDP could not begin another pass after it otherwise.
+
+    Raises:
+        ValueError: its pass has not used all trained parameters.
+    """
+    try:
+        parts.reducer.require_synchronised()
+    except ValueError as error:
+        raise ValueError(f"rehearsal: {error}") from None
 
 
 def _first_share(parts: Parts) -> Indices:

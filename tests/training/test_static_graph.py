@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from autoscaler.clock import SystemClock
 from autoscaler.training.collectives.reducer import Reducer
 from autoscaler.training.collectives.world import PendingSum
 from autoscaler.training.gradients.preconditioner import Preconditioner
+from autoscaler.training.rehearsal import rehearse
 from tests.training.alone import opened, script
 from tests.training.fleet import Fleet, wait_until
 from tests.training.test_equal_replicas import hashes
@@ -125,6 +127,69 @@ def test_a_script_alone_is_held_to_the_same_rule(monkeypatch: pytest.MonkeyPatch
             model.leaves_out = number == 2
             job.step(job.model(inputs).square().mean())
     assert number == 2
+
+
+def _rehearsal(model: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+    loss: torch.Tensor = model(batch[0]).square().mean()
+    return loss
+
+
+def _steps(rehearsal: Any) -> tuple[list[torch.Tensor], str]:
+    """Return the parameters after an epoch, and the buckets; after a rehearsal, if given."""
+    torch.manual_seed(0)
+    model = _Twice()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = TensorDataset(torch.randn(64, 600))
+    its_script = script(model, optimizer, data, static_graph=True, rehearsal=rehearsal)
+    job, parts = opened(its_script)
+    if rehearsal is not None:
+        rehearse(its_script, parts)
+        assert all(parameter.grad is None for parameter in model.parameters())
+    for (inputs,) in job.batches(epochs=1):
+        job.step(job.model(inputs).square().mean())
+    buckets = parts.reducer.bucket_sizes
+    parts.reducer.close()
+    return [parameter.detach().clone() for parameter in model.parameters()], buckets
+
+
+def test_a_rehearsal_changes_nothing_of_a_static_graph(one_rank) -> None:
+    expected, buckets = _steps(None)
+    parameters, rehearsed_buckets = _steps(_rehearsal)
+    assert all(torch.equal(one, other) for one, other in zip(parameters, expected, strict=True))
+    assert rehearsed_buckets == buckets
+
+
+def test_a_rehearsal_that_leaves_a_parameter_out_is_refused_by_name(one_rank) -> None:
+    def leaves_out(model: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+        bare = model.module
+        bare.leaves_out = True
+        loss = _rehearsal(model, batch)
+        bare.leaves_out = False
+        return loss
+
+    with pytest.raises(
+        ValueError, match=r"^rehearsal: .*static_graph=True.*second\.weight, second\.bias"
+    ):
+        _steps(leaves_out)
+
+
+def test_a_rehearsal_of_the_plain_model_is_refused_by_name(one_rank) -> None:
+    with pytest.raises(ValueError, match=r"^rehearsal: .*static_graph=True"):
+        _steps(lambda model, batch: _rehearsal(model.module, batch))
+
+
+def test_a_joiner_rehearses_a_static_graph_before_it_joins(fleet: Fleet) -> None:
+    first = fleet.start("branches.py", **STATIC)
+    wait_until(lambda: first.step > 5)
+    second = fleet.start("branches.py", ranks=2, **STATIC, REHEARSES="1")
+    wait_until(lambda: is_training(first, 2), what="two replicas with three ranks")
+    joined = second.step
+    wait_until(lambda: min(first.step, second.step) > joined + 20, what="steps of both")
+    for replica in (first, second):
+        replica.kill()
+    of_steps = hashes(fleet.replicas)
+    assert sum(step > joined for step in of_steps) > 15
+    assert all(len(of_step) == 1 for of_step in of_steps.values()), "replicas have drifted"
 
 
 def test_a_joiner_trains_with_members_of_a_static_graph(fleet: Fleet) -> None:

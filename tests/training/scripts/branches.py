@@ -56,6 +56,10 @@ def digest(values: dict[str, torch.Tensor]) -> str:
     return whole.hexdigest()
 
 
+def rehearsal(model: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+    return nn.functional.mse_loss(model(batch[0]), batch[1])
+
+
 def main() -> None:
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(1)
@@ -75,6 +79,7 @@ def main() -> None:
             batch_size=BATCH,
             drop_last=DROP_LAST,
             static_graph=STATIC_GRAPH,
+            rehearsal=rehearsal if os.environ.get("REHEARSES") == "1" else None,
         ) as job,
     ):
         state = job._parts.state
