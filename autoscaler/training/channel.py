@@ -102,13 +102,13 @@ class Channel:
         """Tell that the script fails as training diverged: to start it again would not help."""
         self._send({"kind": "diverged"})
 
-    def out_of_memory(self) -> None:
-        """Report that the script fails as a device has too little memory for the job."""
-        self._send({"kind": "out of memory"})
+    def out_of_memory(self, device_limit: int | None = None) -> None:
+        """Report that the script fails as memory ran out.
 
-    def limited(self, examples: int) -> None:
-        """Tell how many examples a device takes at once from now on: memory ran out."""
-        self._send(_limit(examples))
+        `device_limit` are the examples that a device takes at once in the next start; None: a
+        device has too little memory for the job.
+        """
+        self._send(_out_of_memory(device_limit))
 
     def close(self, timeout_seconds: float = 5.0) -> None:
         """Send what waits, within the timeout, and hang up."""
@@ -193,22 +193,24 @@ class Channel:
             self._changed.notify_all()
 
 
-def tell_limit(path: str, examples: int) -> None:
-    """Tell the agent at `path` what `Channel.limited` does, from a rank that has no channel.
+def tell_out_of_memory(path: str, device_limit: int | None) -> None:
+    """Tell the agent at `path` what `Channel.out_of_memory` does, from a rank without a channel.
 
     An agent that is away is not told.
     """
     with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_TELL_SECONDS)
         connect(connection, Path(path))
-        connection.sendall(_line(_limit(examples)))
+        connection.sendall(_line(_out_of_memory(device_limit)))
         connection.shutdown(socket.SHUT_WR)
         while connection.recv(1 << 16):  # until the agent has read it and hangs up
             pass
 
 
-def _limit(examples: int) -> Mapping[str, Any]:
-    return {"kind": "device limit", "examples": examples}
+def _out_of_memory(device_limit: int | None) -> Mapping[str, Any]:
+    if device_limit is None:
+        return {"kind": "out of memory"}
+    return {"kind": "device limit", "examples": device_limit}
 
 
 def _line(message: Mapping[str, Any] | MeterReading) -> bytes:

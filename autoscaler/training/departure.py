@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from autoscaler.domain.errors import DeviceMemoryError, DivergedError
 from autoscaler.domain.training import SOCKET_VARIABLE
-from autoscaler.training.channel import tell_limit
+from autoscaler.training.channel import tell_out_of_memory
 from autoscaler.training.gradients.finite import MOST_SKIPPED_IN_A_ROW
 from autoscaler.training.opening import Parts
 from autoscaler.training.saving import CheckpointSchedule
@@ -108,8 +108,9 @@ class Departure:
         """
         if self._has_departed or self.is_forked:
             return
-        if device_limit is not None:  # before the end of another rank ends this one
-            self._tell_limit(device_limit)
+        if device_limit is not None or isinstance(error, DeviceMemoryError):
+            # At first: the end of another rank may end this one.
+            self._report_shortage(device_limit)
         self._parts.loader.close()
         all_end_here = isinstance(error, DivergedError) and self._has_too_many_skipped
         if all_end_here and self._watch is None:
@@ -118,8 +119,6 @@ class Departure:
         self._report_last()
         if isinstance(error, DivergedError):
             self._report_divergence()
-        if isinstance(error, DeviceMemoryError) and self._parts.channel is not None:
-            self._parts.channel.out_of_memory()
         with suppress(RuntimeError):  # the error that the script raised is the one to show
             self._depart(awaits_ranks=all_end_here)
 
@@ -142,13 +141,13 @@ class Departure:
             with suppress(RuntimeError):
                 self._parts.reporter.report(is_due=True)
 
-    def _tell_limit(self, examples: int) -> None:
-        """Tell the agent; a rank that does not lead has no other word for it."""
+    def _report_shortage(self, device_limit: int | None) -> None:
+        """Tell the agent that memory ran out; a rank that does not lead has no channel for it."""
         path = os.environ.get(SOCKET_VARIABLE)
         if self._parts.channel is not None:
-            self._parts.channel.limited(examples)
+            self._parts.channel.out_of_memory(device_limit)
         elif path is not None:
-            tell_limit(path, examples)
+            tell_out_of_memory(path, device_limit)
 
     def _report_divergence(self) -> None:
         if self._parts.channel is not None:

@@ -15,7 +15,7 @@ from autoscaler.domain.training import TrainingDirective, TrainingSetup
 from autoscaler.domain.transfer import MeterReading, Transfer
 from autoscaler.node.disk import Disk
 from autoscaler.node.line import DeviceLimit, EndedEarly, Line, Stepped, Word, parse_message
-from autoscaler.training.channel import Channel, tell_limit
+from autoscaler.training.channel import Channel, tell_out_of_memory
 from tests.node.site import wait_until
 from tests.node.test_outbox import REPORT
 
@@ -67,10 +67,10 @@ def test_each_hears_the_other(path: Path, channel: Channel) -> None:
     channel.finished(is_complete=True, stop_reason="of no use")
     channel.diverged()
     channel.out_of_memory()
-    channel.limited(8)
+    channel.out_of_memory(8)
     heard = []
     wait_until(lambda: heard.extend(line.hear()) or len(heard) == 11)
-    tell_limit(str(path), 4)  # returns once it was read
+    tell_out_of_memory(str(path), 4)  # returns once it was read
     heard += line.hear()
     early = [EndedEarly(None), EndedEarly("no progress" + 189 * "é")]
     words = [Word.LEFT, Word.DONE, Word.FINISHED, *early, Word.FINISHED, Word.DIVERGED]

@@ -159,6 +159,13 @@ def test_a_rank_that_does_not_lead_tells_that_its_loss_has_run_out_of_memory(
     wait_until(lambda: told_limits(replica) == [8], what="the word of the second rank")
 
 
+def test_a_rank_that_does_not_lead_tells_that_its_loss_fits_no_example(fleet: Fleet) -> None:
+    fleet.setup = replace(fleet.setup, batch=BatchSpec(kind_maxima=(("cpu-core", 1),)))
+    replica = start(fleet, 2, FITS="0", PHASE="loss", ON_RANK="1")
+    assert replica.ranks[1].wait(60) == 1
+    wait_until(lambda: replica.of_kind("out of memory"), what="the word of the second rank")
+
+
 def test_an_instance_that_does_not_decide_tells_that_its_loss_has_run_out_of_memory(
     fleet: Fleet,
 ) -> None:
