@@ -132,6 +132,33 @@ def require_own_device(
         )
 
 
+def require_phases_fit(script: Script, may_grow: bool, parts: int) -> None:
+    """Check that a batch can have several steps, each of some optimizers.
+
+    Args:
+        may_grow: the batch may grow beyond that of the script.
+        parts: in how many parts the batch is given out on a rank.
+
+    Raises:
+        ValueError: it can't; the message says why, and what to change.
+    """
+    reasons = {
+        "the batch may grow, and the noise scale of several losses is not one number: leave "
+        "batch.max out of the job file": may_grow,
+        "logical_ranks splits a batch into parts, each of which would be a step: leave it "
+        "out": script.logical_ranks is not None,
+        "a GradScaler changes its factor once a batch: leave scaler out, and use bfloat16, which "
+        "needs none": script.scaler is not None and script.scaler.is_enabled(),
+        "static_graph=True says that each step uses all parameters: leave it "
+        "out": script.static_graph,
+        f"the batch is given out in {parts} parts, as a device takes less at once: lower "
+        "batch_size, raise batch.device_max in the job file, or train on more devices": parts > 1,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise ValueError(f"job.step(loss, optimizer=...): {reason}")
+
+
 def least_share(model: nn.Module) -> int:
     """Return the fewest examples that a rank may pass through `model` at once in training.
 

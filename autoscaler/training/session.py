@@ -240,7 +240,14 @@ class TrainingSession:
                 return
             self._rounds.open()  # who was behind may be past the end when it has caught up
 
-    def step(self, loss: torch.Tensor, weight: float | torch.Tensor | None = None) -> Step:
+    def step(
+        self,
+        loss: torch.Tensor,
+        weight: float | torch.Tensor | None = None,
+        *,
+        optimizer: torch.optim.Optimizer | None = None,
+        last: bool | None = None,
+    ) -> Step:
         """Learn from the batch that was given last, and return the facts to log.
 
         Args:
@@ -248,18 +255,21 @@ class TrainingSession:
             weight: what the mean is over, such as the number of tokens that are not padding. The
                 gradient is then that of the mean over all of the step, on all ranks; without, each
                 example counts the same.
+            optimizer: the only one to step by this loss; others step by other losses of the batch.
+            last: no other loss of this batch follows. By default that is so once each of the
+                optimizers has made a step by it.
 
         Raises:
             RuntimeError: no batch was given since the last call; the loss is not computed from
                 `job.model`; only some ranks give a weight; or this process is a forked one.
             TypeError: the loss is no tensor.
             ValueError: the loss is not one number with a gradient, or a GradScaler has scaled it;
-                or the weight can't be used.
+                or the weight can't be used; or a batch can have one step only.
             DivergedError: too many steps in a row had a gradient that was not finite.
         """
         self.departure.require_own_process()
         self.scaled_losses.require_unscaled(loss)
-        return self.steps.take(loss, weight)
+        return self.steps.take(loss, weight, optimizer, last)
 
     def mean(self, value: torch.Tensor | float | None, weight: float | None = None) -> float:
         """Return the mean of the ranks' values. All ranks must call it, after the same step.

@@ -13,11 +13,13 @@ from torch import Tensor
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import DeviceMemoryError
-from autoscaler.training.arguments import Script
+from autoscaler.training.arguments import Script, require_phases_fit
+from autoscaler.training.collectives.wrapping import expect_backward
 from autoscaler.training.data_path import seeds_batches
 from autoscaler.training.members.crew import Shortage
 from autoscaler.training.opening import Parts
 from autoscaler.training.plan import Plan, PlannedStep
+from autoscaler.training.steps.phases import Phase, Phases
 from autoscaler.training.steps.step import Step, require_loss
 from autoscaler.training.steps.streams import Stream, Use, begin_stream
 from autoscaler.training.steps.weights import StepWeights
@@ -58,6 +60,7 @@ class Steps:
         self._step: PlannedStep | None = None
         self._awaited: _Awaited | None = None
         self._is_lost = False
+        self._phases = Phases(script.optimizers)
         self._weights = StepWeights(1, 1.0)
         self._losses: list[tuple[Tensor, float]] = []
         self._began_seconds = 0.0
@@ -87,6 +90,7 @@ class Steps:
         self._weights = StepWeights(step.examples, parts.state.counters.weight_per_example)
         self._losses = []
         self._is_lost = False
+        self._phases.begin()
         parts.stepper.begin(step.samples, alone=parts.replica.agreement.ranks == 1)
         last = len(step.own.micro_steps) - 1
         shares = zip(step.own.micro_steps, step.own.weights, strict=True)
@@ -100,12 +104,20 @@ class Steps:
             parts.reducer.begin_micro_step(len(indices), parts.replica.least_share)
             yield batch
             if self._has_to_step:
-                raise RuntimeError("job.step(loss) must be called for every batch of batches()")
+                raise RuntimeError(self._missing_step)
             if self._is_lost:
                 return
 
-    def take(self, loss: Tensor, weight: float | Tensor | None = None) -> Step:
+    def take(
+        self,
+        loss: Tensor,
+        weight: float | Tensor | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        last: bool | None = None,
+    ) -> Step:
         """Learn from the batch that was given last; `loss` is its mean loss.
+
+        With `optimizer` it is a phase of the batch; see `Phases.chosen` for `last`.
 
         Raises:
             RuntimeError: no batch was given since the last call; or the loss is not computed from
@@ -114,8 +126,13 @@ class Steps:
             DivergedError: too many steps in a row had a gradient that was not finite.
             DeviceMemoryError: memory ran out with examples that can't be split.
         """
+        if self._phases.are_lost and self._step is not None:
+            return self._without_end(self._step, is_last=True)
         if self._awaited is None or self._step is None:
             raise RuntimeError("job.step(loss) goes with a batch of job.batches(), once each")
+        phase = self._phases.chosen(optimizer, last)
+        if phase is not None:
+            return self._take_phase(self._step, phase, loss, weight)
         if not self._parts.reducer.ran_out:
             require_loss(loss)
         awaited, self._awaited = self._awaited, None
@@ -127,13 +144,49 @@ class Steps:
         elif factor > 0:
             self._losses.append((loss.detach(), factor))
         is_end = awaited.is_last or self._is_lost
-        step = self._end(self._step) if is_end else self._under_way(self._step)
+        step = self._end(self._step) if is_end else self._without_end(self._step, is_last=False)
         self._at_once = 0
         return step
 
     @property
     def _has_to_step(self) -> bool:
         return self._awaited is not None
+
+    @property
+    def _missing_step(self) -> str:
+        if not self._phases.has_begun:
+            return "job.step(loss) must be called for every batch of batches()"
+        return (
+            "job.step(loss, optimizer=...) was called for some optimizers only: where the others "
+            "do not step by this batch, call the last one with last=True"
+        )
+
+    def _take_phase(
+        self, step: PlannedStep, phase: Phase, loss: Tensor, weight: float | Tensor | None
+    ) -> Step:
+        """Make one phase of a step, which is also the last one of all that it ends.
+
+        Raises:
+            ValueError: `loss` or `weight` can't be used, or the batch can have no phases.
+            torch.OutOfMemoryError: memory ran out. The batch can't be taken in smaller parts.
+        """
+        parts, awaited = self._parts, self._awaited
+        assert awaited is not None, "a batch was given out"
+        may_grow, micro_steps = parts.replica.limits.own.may_grow, len(step.own.micro_steps)
+        require_phases_fit(self._script, may_grow, micro_steps)
+        if parts.reducer.ran_out:
+            raise torch.OutOfMemoryError("memory ran out in a forward pass of job.model")
+        require_loss(loss)
+        self._weights = StepWeights(step.examples, parts.state.counters.weight_per_example)
+        factor = self._weights.add(awaited.share, weight)
+        expect_backward(parts.reducer.model, loss)
+        parts.stepper.backward(loss, factor, is_last=True)
+        self._losses = [(loss.detach(), factor)] if factor > 0 else []
+        ended = self._end(step, phase)
+        self._phases.end(phase, self.committed)
+        if ended.is_last:
+            self._awaited, self._at_once = None, 0
+        return ended
 
     def explained(self, error: BaseException) -> BaseException:
         """Return the error to end the script with in place of `error`, or that itself.
@@ -195,21 +248,23 @@ class Steps:
         counters = self._parts.state.counters
         return _Place(counters.step, counters.progress_examples)
 
-    def _end(self, step: PlannedStep) -> Step:
+    def _end(self, step: PlannedStep, phase: Phase | None = None) -> Step:
         parts = self._parts
         before = self._place
-        outcome = parts.stepper.end(step.examples, step.next_place, self._weights.unit)
+        outcome = parts.stepper.end(step.examples, step.next_place, self._weights.unit, phase)
         self.committed = outcome.committed
         if outcome.shortage is not None:
             self._learn_limit(outcome.shortage)
-        self._passed = before, self._place
-        parts.replica.count_step(
-            outcome.committed, step.examples, len(step.own.micro_steps), self._began_seconds
-        )
+        is_over = phase is None or phase.ends_batch or not outcome.committed
+        if is_over:
+            self._passed = before, self._place
+            parts.replica.count_step(
+                outcome.committed, step.examples, len(step.own.micro_steps), self._began_seconds
+            )
         return Step(
             number=parts.state.counters.step,
-            is_last=True,
-            committed=outcome.committed,
+            is_last=is_over,
+            committed=outcome.committed and is_over,
             skipped=outcome.skipped,
             loss=_weighted_mean(self._losses),
             gradient_norm=outcome.gradient_norm,
@@ -235,11 +290,12 @@ class Steps:
                     most,
                 )
 
-    def _under_way(self, step: PlannedStep) -> Step:
+    def _without_end(self, step: PlannedStep, is_last: bool) -> Step:
+        """Return what is known of a step before its last batch, or of a phase after a lost one."""
         parts = self._parts
         return Step(
             number=parts.state.counters.step,
-            is_last=False,
+            is_last=is_last,
             committed=False,
             skipped=False,
             loss=None,

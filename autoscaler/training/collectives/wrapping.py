@@ -145,6 +145,16 @@ class Wrapped(DistributedDataParallel):
         )
 
 
+def expect_backward(model: nn.Module, loss: Tensor) -> None:
+    """Sum what a backward pass from `loss` brings, whatever passes `model` has made before it.
+
+    DDP expects a backward pass from the outputs of the last forward pass alone: a step of one
+    network of several may use those of earlier ones, and none of the last.
+    """
+    if isinstance(model, Wrapped):
+        model.reducer.prepare_for_backward([loss])
+
+
 def _has_rows(leaf: Any, rows: int | None = None) -> bool:
     """Return whether `leaf` is a tensor with a first dimension, of length `rows` if given."""
     if not isinstance(leaf, Tensor) or leaf.dim() == 0:

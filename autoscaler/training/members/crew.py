@@ -106,6 +106,11 @@ class Crew:
         return self._instance.is_leader
 
     @property
+    def spans_instances(self) -> bool:
+        """Several instances train together, so that a step may be lost."""
+        return self._membership.replicas > 1
+
+    @property
     def uses_rails(self) -> bool:
         """Each rank sums gradients with its counterparts in the other instances."""
         return self._rail.is_used
@@ -200,10 +205,9 @@ class Crew:
             RuntimeError: only some replicas have given a weight.
         """
         self._rail.require_whole()
-        spans_instances = self._membership.replicas > 1
         has_weight = own_weight is not None
         weight = 0.0 if own_weight is None else self._instance.sum([own_weight])[0]
-        numbers = [1.0, 0.0, float(has_weight), weight, *(used if spans_instances else ())]
+        numbers = [1.0, 0.0, float(has_weight), weight, *(used if self.spans_instances else ())]
         if self.is_leader:
             numbers = self._commit_as_leader(numbers)
         whole, interruptions, with_weight, weight, *users = self._instance.from_leader(numbers)

@@ -17,7 +17,8 @@ class Step:
     Attributes:
         number: steps of the job that are committed so far.
         is_last: the step is over. False before the last micro-step of a step that is given
-            out in several batches; then `committed` is False and `loss` None.
+            out in several batches; then `committed` is False and `loss` None. False before the
+            last phase of a batch, too; then `committed` is False and `loss` that of the phase.
         committed: the step counts. False also where an instance was lost meanwhile, or a device
             ran out of memory: the step is taken again, by those who are left or in smaller parts.
         skipped: the step counts, but moves nothing: its gradient was not finite.
@@ -25,7 +26,8 @@ class Step:
             had none, or memory ran out. `job.mean(step.loss)` is the mean over the examples of
             all ranks.
         gradient_norm: norm of the summed gradient before clipping; None without `max_grad_norm`.
-        learning_rate: the first parameter group's, as the step took it.
+        learning_rate: the first parameter group's, as the step took it; in a phase that of its
+            own optimizer.
         batch_size: examples in the step, over all ranks.
         members: instances that took the step together.
     """

@@ -28,6 +28,7 @@ from autoscaler.training.state.buffers import BufferGuard
 from autoscaler.training.state.training_state import TrainingState
 from autoscaler.training.steps.learning_rate import LearningRateInputs
 from autoscaler.training.steps.mover import Mover
+from autoscaler.training.steps.phases import Phase, Undo
 from autoscaler.training.steps.scaling import LossScaling
 from autoscaler.training.steps.weights import no_gradient
 
@@ -112,19 +113,27 @@ class Stepper:
         self._own_weight = 0.0
         self._norm: Tensor | None = None
         self._lost_examples = 0
+        self._undo = Undo()
+        self._is_finite = True
         self.ends_round = False
 
     def begin(self, samples: bool, alone: bool) -> None:
         """Prepare for one step; `alone`: the job has no other rank to compare gradients with."""
         self._alone = alone
         self._split = None
-        self._own_weight = 0.0
-        self._norm = None
         self._lost_examples = 0
-        self._reducer.begin_step()
+        self._undo.forget()
+        self._is_finite = True
+        self.ends_round = False
+        self._begin_phase()
         if samples:
             self._reducer.begin_sample(self._state.counters.step, takes_small=not alone)
         self._buffers.keep()
+
+    def _begin_phase(self) -> None:
+        self._own_weight = 0.0
+        self._norm = None
+        self._reducer.begin_step()
 
     def backward(self, loss: torch.Tensor, weight: float, is_last: bool) -> None:
         """The backward pass of one micro-step; `weight` is the factor of its mean loss.
@@ -155,7 +164,11 @@ class Stepper:
         self._reducer.give_up(loss)
 
     def end(
-        self, step_examples: int, place: tuple[int, int], weight_unit: float | None = None
+        self,
+        step_examples: int,
+        place: tuple[int, int],
+        weight_unit: float | None = None,
+        phase: Phase | None = None,
     ) -> Outcome:
         """Commit the step and move the parameters, or throw its gradients away.
 
@@ -163,11 +176,15 @@ class Stepper:
         ranks of the job alike, and its examples count as taken. So is one whose weights are all 0.
         A step in which a rank ran out of memory is not committed.
 
+        A phase of several moves what its own optimizers move, and the last one counts the step. If
+        one is not committed, those before it are undone.
+
         Args:
             step_examples: of all ranks.
             place: pass and position at which the next step begins if this one is committed.
             weight_unit: None if the weights of all ranks add up to 1. Otherwise they are the
                 script's, counted in this unit.
+            phase: which optimizers step; None for all.
 
         Raises:
             DivergedError: `MOST_SKIPPED_IN_A_ROW` steps in a row were skipped.
@@ -178,32 +195,42 @@ class Stepper:
         used = self._reducer.used()
         with nullcontext() if self._alone else self._reducer.timed_wait():
             verdict = self._crew.commit(used, own_weight)
-        committed, self.ends_round = verdict.committed, verdict.ends_round
+        committed = verdict.committed
+        self.ends_round = self.ends_round or verdict.ends_round
+        movers = self._movers if phase is None else [self._movers[at] for at in phase.places]
+        ends_step = phase is None or phase.ends_batch
         is_lost = self._lost_examples > 0
         if committed and not is_lost:
             self._reducer.take_gradients_of_others(verdict.users)
         is_empty = verdict.weight <= 0
-        moved = committed and not is_empty and not is_lost and self._clip(verdict.weight)
+        moved = committed and not is_empty and not is_lost and self._clip(movers, verdict.weight)
         shortage = self._shortage() if committed and not moved else None
         committed = committed and shortage is None
         inputs = self._rule_inputs(self._ruled_batch(step_examples))
-        learning_rate = self._movers[0].learning_rate(inputs)
+        learning_rate = movers[0].learning_rate(inputs)
         if moved:
             if sample is not None:
                 self._keep_sample(sample, step_examples, verdict.weight)
-            for mover in self._movers:
+            if not ends_step and self._crew.spans_instances:
+                self._undo.keep(movers)
+            for mover in movers:
                 mover.move(inputs)
         else:
             self._buffers.restore()
+        if not committed:
+            self._undo.restore()
         self._scaling.update()
         self._clear_gradients()
         if committed and weight_unit is not None and not is_empty:
             weight_per_example = verdict.weight * weight_unit / step_examples
             self._state.counters.weight_per_example = weight_per_example
-        if committed:
-            self._count(step_examples, place, is_finite=moved or is_empty)
-        is_skipped = committed and not moved
-        return Outcome(committed, is_skipped, self._norm, learning_rate, shortage)
+        self._is_finite = self._is_finite and (moved or is_empty)
+        if committed and ends_step:
+            self._count(step_examples, place, self._is_finite)
+        outcome = Outcome(committed, committed and not moved, self._norm, learning_rate, shortage)
+        if not ends_step:
+            self._begin_phase()
+        return outcome
 
     def _clear_gradients(self) -> None:
         for mover in self._movers:
@@ -295,22 +322,25 @@ class Stepper:
             samples.small_square = samples.small_square + own.square * unscaled / part**2
             samples.small_inverse += 1 / (part * step_examples)
 
-    def _clip(self, total: float) -> bool:
+    def _clip(self, movers: Sequence[Mover], total: float) -> bool:
         """Unscale the gradient, divide it by `total`, and clip it where the script wants that.
 
         Returns:
             Whether the gradient is finite.
         """
-        self._scaling.unscale(mover.optimizer for mover in self._movers)
+        parameters = self._parameters
+        if movers is not self._movers:
+            parameters = [parameter for mover in movers for parameter in mover.parameters]
+        self._scaling.unscale(mover.optimizer for mover in movers)
         if total != 1:
-            divide_gradients(self._parameters, total)
+            divide_gradients(parameters, total)
         most = self._settings.max_gradient_norm
         if most is None:
-            return has_finite_gradients(self._parameters)
-        self._norm = gradient_norm(self._parameters)
+            return has_finite_gradients(parameters)
+        self._norm = gradient_norm(parameters)
         if not math.isfinite(float(self._norm)):
             return False
-        nn.utils.clip_grads_with_norm_(self._parameters, most, self._norm)
+        nn.utils.clip_grads_with_norm_(parameters, most, self._norm)
         return True
 
     def _count(self, step_examples: int, place: tuple[int, int], is_finite: bool) -> None:
