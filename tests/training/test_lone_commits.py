@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 
 import pytest
 import torch
 
 from autoscaler.clock import SystemClock
+from autoscaler.training.collectives import world
 from autoscaler.training.members.catching_up import CatchingUp
 from autoscaler.training.state.training_state import Counters, TrainingState
 from tests.training.together import Members, at_once
@@ -65,6 +67,7 @@ class Job:
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    monkeypatch.setattr(world, "_STORE_TIMEOUT", timedelta(seconds=60))  # of busy machines
     job = Job()
     yield job
     job.close()
@@ -106,9 +109,9 @@ def test_others_that_have_not_taken_the_step_again_receive_it(job: Job) -> None:
 def test_whoever_commits_what_and_meets_whom_no_world_has_two_states(job: Job, seed: int) -> None:
     draw = random.Random(seed)
     for number in range(8):
-        world = draw.sample(range(3), draw.randint(1, 3))
-        job.meet(*world)
+        those = draw.sample(range(3), draw.randint(1, 3))
+        job.meet(*those)
         for _ in range(draw.randint(0, 2)):
-            job.commit(1.0 + number, *world)
-        job.commit(draw.random(), *draw.sample(world, draw.randint(0, len(world))))
+            job.commit(1.0 + number, *those)
+        job.commit(draw.random(), *draw.sample(those, draw.randint(0, len(those))))
     job.meet(0, 1, 2)
