@@ -2,7 +2,10 @@
 
 TASK is digits (a network with one hidden layer), chargpt (that of `examples/chargpt`, on the text
 in DATA) or resnet (with BatchNorm, on the digits). SEED chooses the initial weights and the order
-of examples. STEP_SECONDS is added to each batch, so that the size of the job can change meanwhile.
+of examples. STEP_SECONDS is added to each micro-batch, so that the size of the job can change
+meanwhile, and EXAMPLE_SECONDS for each of its examples. EPOCHS takes the place of the task's own
+number. With WRITES_STEPS each step is a line in TRACE, and while there is a directory of that name
+with `.states`, the model and the optimizer are kept there after every fifth step.
 """
 
 from __future__ import annotations
@@ -23,11 +26,13 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from autoscaler.parent import end_with_parent
-from autoscaler.training.session import session
+from autoscaler.training.session import Step, session
 
 SEED = int(os.environ["SEED"])
 STEP_SECONDS = float(os.environ.get("STEP_SECONDS", "0"))
+EXAMPLE_SECONDS = float(os.environ.get("EXAMPLE_SECONDS", "0"))
 DATA = Path(os.environ["DATA"])
+KEPT_STEPS = 5
 CHARGPT = Path(__file__).parents[2] / "examples" / "chargpt"
 
 
@@ -129,6 +134,21 @@ def unseen_loss(task: Task) -> float:
     return float(loss)
 
 
+def step_line(step: Step) -> str:
+    """Return a step as a line, with the time of its end."""
+    values = {"at": time.time(), "committed": step.committed}
+    return json.dumps(values | {"examples": step.batch_size, "members": step.members}) + "\n"
+
+
+def keep_state(task: Task, step: Step, states: Path) -> None:
+    """Keep the model and the optimizer, if that is wanted after this step."""
+    if step.number % KEPT_STEPS == 0 and states.is_dir():
+        kept = {"model": task.model.state_dict(), "optimizer": task.optimizer.state_dict()}
+        unfinished = states / "unfinished"
+        torch.save(kept, unfinished)
+        unfinished.replace(states / f"{step.number}.pt")
+
+
 def main() -> None:
     """Train, and write down the last loss."""
     torch.set_num_threads(1)
@@ -137,10 +157,18 @@ def main() -> None:
     torch.manual_seed(SEED)
     task = TASKS[os.environ["TASK"]]()
     largest, steps = task.batch, 0
-    with session(task.model, task.optimizer, task.train, batch_size=task.batch, seed=SEED) as job:
-        for batch in job.batches(epochs=task.epochs):
-            time.sleep(STEP_SECONDS)
+    epochs = int(os.environ.get("EPOCHS", task.epochs))
+    trace = os.environ["TRACE"] if "WRITES_STEPS" in os.environ else os.devnull
+    with (
+        session(task.model, task.optimizer, task.train, batch_size=task.batch, seed=SEED) as job,
+        open(trace, "a", buffering=1) as lines,
+    ):
+        for batch in job.batches(epochs=epochs):
+            time.sleep(STEP_SECONDS + EXAMPLE_SECONDS * len(batch[1]))
             step = job.step(mean_loss(job.model, batch))
+            if step.is_last:
+                lines.write(step_line(step))
+                keep_state(task, step, Path(f"{trace}.states"))
             largest, steps = max(largest, step.batch_size), step.number
         progress = job.progress_examples
     line = {"loss": unseen_loss(task), "steps": steps, "largest_batch": largest}

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from autoscaler.domain.goodput import BatchBounds, NoiseScale, ThroughputParameters
+from autoscaler.domain.report import StepObservation
+from autoscaler.domain.snapshot import ThroughputModel
 from benchmarks.gpu_instances import pauses
 from benchmarks.soak import broken_passes
 from benchmarks.training_overhead import check_ratios, compared, verdict
@@ -208,3 +211,94 @@ def test_elastic_runs_are_compared_with_runs_alone(tmp_path: Path) -> None:
     assert [row["kind"] for row in rows] == ["alone", "elastic", "adaptive"]
     assert [row["largest_batch"] > 32 for row in rows[:2]] == [False, False]
     assert rows[1]["difference"] == pytest.approx(0, abs=1e-4)
+
+
+@pytest.fixture
+def prediction(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module("prediction")
+
+
+def _resize(prediction: Any, task: str = "digits", load: float = 1.0) -> Any:
+    """A change from 1 to 2 replicas: steps of 0.1 s at any batch were expected."""
+    resized_job = importlib.import_module("resized_job")
+    model = ThroughputModel(
+        device_kind="cpu-core",
+        point=ThroughputParameters(0.1, 1e-9, 1e-9, 1e-9, 1e-9, 1e-9, 1.0),
+        draws=(ThroughputParameters(0.1, 1e-9, 1e-9, 1e-9, 1e-9, 1e-9, 1.0),) * 32,
+        measured=frozenset({(1, 1), (2, 2)}),
+        size_errors=(),
+    )
+    both = [
+        StepObservation("cpu-core", 2, 2, 32, 0, 0.2, 0.0, 30),
+        StepObservation("cpu-core", 2, 2, 16, 0, 0.2, 0.0, 10),
+    ]
+    return prediction.Resize(
+        task=task,
+        seed=0,
+        number=0,
+        how="join",
+        before=1,
+        after=2,
+        model=model,
+        noise=NoiseScale(32, 1.0, 2.0, 0.0),
+        bounds=BatchBounds(32, 64, 64, adaptive=True),
+        stretches=tuple(prediction.Stretch(each, 2 * each.device_batch) for each in both),
+        steps=tuple(resized_job.StepLine(at, 64) for at in (0.0, 0.25)),
+        reported_noise=NoiseScale(32, 1.0, 2.0, 0.0),
+        states="",
+        load=load,
+        noise_examples=float("inf"),
+    )
+
+
+def test_predicted_goodput_is_compared_with_throughput_times_efficiency(prediction: Any) -> None:
+    resize = _resize(prediction)
+    judged = prediction.goodput(resize)
+    assert judged.predicted == pytest.approx(64 * 0.75 / 0.1)
+    assert judged.measured == pytest.approx((0.75 * 64 * 0.75 + 0.25 * 32) / 0.2)
+    throughput = prediction.throughput(resize)
+    assert throughput.predicted == pytest.approx(64 / 0.1), "at the batch that was run longest"
+    assert throughput.measured == pytest.approx(64 / 0.2)
+    assert prediction.goodput_by_clock(resize).measured == pytest.approx(64 * 0.75 / 0.25)
+    of_all = prediction.goodput_of_all(resize)
+    assert of_all.measured == pytest.approx((0.75 * 64 + 0.25 * 32) / 0.2), "noise without end"
+
+
+def test_predictions_are_told_by_size_and_task_and_load(prediction: Any) -> None:
+    resizes = [_resize(prediction), _resize(prediction, "resnet", 9.0)]
+    rows = prediction.rows_of(resizes)
+    found = {row["which"]: row["resizes"] for row in rows if row["of"] == "throughput"}
+    of_tasks = {"digits": 1, "chargpt": 0, "resnet": 1}
+    of_sizes = {"all": 2, "seen": 2, "not seen": 0}
+    assert found == {**of_sizes, **of_tasks, "load up to 5.0": 1, "load above 5.0": 1}
+    assert prediction.facts_of(resizes)["efficiency_quartiles"] == pytest.approx([0.75] * 3)
+
+
+def test_a_prediction_keeps_to_the_target_by_its_error_and_by_its_bands(prediction: Any) -> None:
+    def row(*cases: tuple[float, bool]) -> Any:
+        judged = [
+            prediction.Judged(value, 0.5, 2.0 if held else 0.9, 1.0) for value, held in cases
+        ]
+        return prediction.row_of(judged)
+
+    good = [(1.09, True)] * 18 + [(0.8, True), (0.8, False)]
+    found = row(*good)
+    assert (found["median"], found["median_absolute"]) == pytest.approx((0.09, 0.09))
+    assert found["held"] == 0.95 and prediction.is_reached(found)
+    low, high = found["held_interval"]
+    assert 0.75 < low < 0.95 < high < 1.0
+    assert not prediction.is_reached(row(*[(1.11, True)] * 9, (1.0, False))), "too large an error"
+    assert not prediction.is_reached(row(*[(1.0, True)] * 10)), "bands that are too wide"
+    assert not prediction.is_reached(row(*[(1.0, True)] * 8, *[(1.0, False)] * 2))
+    assert prediction.row_of([]) == {"resizes": 0}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_goodput_is_predicted_before_a_change_of_size(tmp_path: Path) -> None:
+    arguments = ("prediction.py", str(tmp_path), "--seeds", "1", "--resizes", "1", "--json")
+    _, found = _run(*arguments)
+    assert found["facts"]["resizes"] == 1
+    assert all(row["resizes"] == 1 for row in found["rows"] if row["which"] == "all")
+    assert _run(*arguments)[1] == found, "what was measured is kept"

@@ -38,6 +38,19 @@ def test_recovers_a_known_noise_scale(ranks: int) -> None:
     assert abs(math.log(noise.examples / true_examples)) < 3 * noise.log_standard_deviation
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_the_long_gradients_of_the_first_steps_are_soon_forgotten(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    mean = rng.normal(size=2000) / math.sqrt(2000)
+    tracker = NoiseTracker()
+    for sample in range(100):
+        longer = 10.0 if sample < 5 else 1.0
+        tracker.update(_round(rng, longer * mean, 0.2, ranks=2, local=16))
+    noise = tracker.noise_scale(initial_batch=32)
+    assert noise is not None
+    assert noise.examples == pytest.approx(0.04 * 2000 / float(mean @ mean), rel=0.3)
+
+
 def test_standard_deviation_is_calibrated() -> None:
     inside = 0
     for seed in range(100):

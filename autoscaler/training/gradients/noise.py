@@ -8,9 +8,12 @@ appendix A.1)::
 which two sampled squares solve without bias for |G|^2 and tr(Sigma). The small gradients are those
 of the ranks before they are averaged; a lone rank splits its batch now and then and takes the
 first part. Both estimates are averaged over time and only then divided: the mean of a ratio
-would be biased. |G|^2 can't be below zero, though its unbiased estimate can: what is reported is
-its mean given that (a normal cut off at zero), so that a gradient lost in the noise gives a noise
-scale as large as the measurement can tell, and no larger.
+would be biased. The averages forget the first samples soon: gradients of a job's first steps can
+be ten times as long as later ones, and |G|^2 would be theirs for thousands of steps.
+
+|G|^2 can't be below zero, though its unbiased estimate can: what is reported is its mean given
+that (a normal cut off at zero), so that a gradient lost in the noise gives a noise scale as large
+as the measurement can tell, and no larger.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from autoscaler.domain.goodput import NoiseScale
 # Further below zero |G|^2 is not what was sampled: training is not stationary enough.
 _FARTHEST_STANDARD_ERRORS = -3.0
 _FEWEST_SAMPLES = 10.0
+# A sample counts half when this share of all samples has followed it.
+_HALF_LIFE_SHARE = 0.35
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,9 @@ class GradientSquares:
 class NoiseTracker:
     """Moving averages of |G|^2 and tr(Sigma), and how sure they are.
 
-    The state is plain floats and the same on every rank. `half_life_samples` counts sampled
-    steps. Variances and covariance are those of one sample; the two estimates err in opposite
+    The state is plain floats and the same on every rank. A sample counts half after
+    `half_life_samples` sampled steps at most; sooner while there are few, so that the first ones
+    don't last. Variances and covariance are those of one sample; the two estimates err in opposite
     directions, so the error of their ratio needs both.
     """
 
@@ -80,8 +86,9 @@ class NoiseTracker:
             return
         square, trace = estimate
         count = squares.samples
-        decay = 0.5 ** (count / self.half_life_samples)
         self.samples += count
+        half_life = min(self.half_life_samples, _HALF_LIFE_SHARE * self.samples)
+        decay = 0.5 ** (count / half_life)
         self.weight = decay * self.weight + count
         self.weight_square = decay * decay * self.weight_square + count
         share = count / self.weight
