@@ -219,7 +219,8 @@ class ReplicaProcess:
             threading.Thread(target=self._listen, args=(connection,), daemon=True).start()
 
     def _listen(self, connection: socket.socket) -> None:
-        with connection.makefile() as lines:
+        # A replica that is killed with an answer of ours unread resets the connection.
+        with suppress(ConnectionResetError), connection.makefile() as lines:
             for line in lines:
                 self.messages.append(json.loads(line))
                 if self.messages[-1]["kind"] == "call":

@@ -37,7 +37,8 @@ _FEW_NUMBERS: Final = 65_536
 _LOOK_SECONDS: Final = 0.02
 # A sum that takes longer than this makes us ask whether a peer is lost.
 _PATIENCE_SECONDS: Final = 0.5
-_STORE_TIMEOUT: Final = timedelta(seconds=5)
+# torch looks up a name for each connection: two queries of 5 s each that nobody answers fit in.
+_STORE_TIMEOUT: Final = timedelta(seconds=11)
 _REACH_SECONDS: Final = 0.5
 # A member that evaluates is awaited while it is alive; the log says how long, at such intervals.
 _WAIT_LOG_SECONDS: Final = 600.0
