@@ -51,7 +51,7 @@ def observe_transfers(trace: TextIO) -> None:
         write(trace, "transfer", seconds=time.perf_counter() - began)
         return holds
 
-    CatchingUp._fetch_while_world_lasts = timed  # type: ignore[method-assign]
+    CatchingUp._fetch_while_world_lasts = timed  # type: ignore[assignment, method-assign]
 
 
 def observe_rounds(job: TrainingSession, trace: TextIO) -> None:
