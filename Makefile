@@ -8,6 +8,9 @@ TORCH := 2.13.0
 TORCH_INDEX ?=
 # The oldest Optuna that studies may be run with.
 OLDEST_OPTUNA := 4.2.0
+# PyTorch looks up a name for each connection to a store: a name server that drops a query holds
+# a connection up for 1 s, not 5.
+export RES_OPTIONS ?= timeout:1 attempts:3
 # Arguments for the command behind demo, test, test-kills, soak or lock.
 ARGS ?=
 

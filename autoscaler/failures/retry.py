@@ -82,7 +82,7 @@ class _Attempt:
 
     def takes_less_than(self, before: _Attempt) -> bool:
         """Whether the next start takes fewer examples at once on a device than before."""
-        known = dict(limit for limit in before._limits)
+        known = dict(before._limits)
         return any(most < known.get(kind, math.inf) for kind, most in self._limits)
 
     @property

@@ -178,6 +178,15 @@ def test_a_rehearsal_of_the_plain_model_is_refused_by_name(one_rank) -> None:
         _steps(lambda model, batch: _rehearsal(model.module, batch))
 
 
+def _agreed_steps(fleet: Fleet) -> list[int]:
+    """Kill all replicas, and return the steps that they have done: in each with equal weights."""
+    for replica in fleet.replicas:
+        replica.kill()
+    of_steps = hashes(fleet.replicas)
+    assert all(len(of_step) == 1 for of_step in of_steps.values()), "replicas have drifted"
+    return list(of_steps)
+
+
 def test_a_joiner_rehearses_a_static_graph_before_it_joins(fleet: Fleet) -> None:
     first = fleet.start("branches.py", **STATIC)
     wait_until(lambda: first.step > 5)
@@ -185,11 +194,7 @@ def test_a_joiner_rehearses_a_static_graph_before_it_joins(fleet: Fleet) -> None
     wait_until(lambda: is_training(first, 2), what="two replicas with three ranks")
     joined = second.step
     wait_until(lambda: min(first.step, second.step) > joined + 20, what="steps of both")
-    for replica in (first, second):
-        replica.kill()
-    of_steps = hashes(fleet.replicas)
-    assert sum(step > joined for step in of_steps) > 15
-    assert all(len(of_step) == 1 for of_step in of_steps.values()), "replicas have drifted"
+    assert sum(step > joined for step in _agreed_steps(fleet)) > 15
 
 
 def test_a_joiner_trains_with_members_of_a_static_graph(fleet: Fleet) -> None:
@@ -204,11 +209,7 @@ def test_a_joiner_trains_with_members_of_a_static_graph(fleet: Fleet) -> None:
     second.kill()
     at = first.step
     wait_until(lambda: min(first.step, third.step) > at + 20, what="steps after a loss")
-    for replica in (first, third):
-        replica.kill()
-    of_steps = hashes(fleet.replicas)
-    assert sum(step > joined for step in of_steps) > 40
-    assert all(len(of_step) == 1 for of_step in of_steps.values()), "replicas have drifted"
+    assert sum(step > joined for step in _agreed_steps(fleet)) > 40
 
 
 def test_a_replica_that_leaves_a_branch_out_fails_and_names_the_argument(fleet: Fleet) -> None:
@@ -220,5 +221,4 @@ def test_a_replica_that_leaves_a_branch_out_fails_and_names_the_argument(fleet: 
     assert "ValueError: static_graph=True" in log and "branches.0.weight" in log
     at = first.step
     wait_until(lambda: first.step > at + 10, what="the other goes on")
-    first.kill()
-    assert all(len(of_step) == 1 for of_step in hashes(fleet.replicas).values())
+    assert _agreed_steps(fleet)

@@ -133,6 +133,7 @@ class World:
         self._listening: threading.Thread | None = None
         # A wait holds up all else that goes over its connection to the store.
         self._store_to_listen_at = store_of(meeting)
+        self._store_to_look_at: Store | None = None
 
     @property
     def is_watched(self) -> bool:
@@ -316,8 +317,9 @@ class World:
 
     def _look_until(self, is_so: Callable[[Store], bool], is_done: threading.Event) -> None:
         try:
-            store = store_of(self._meeting)
-            while self.error is None and not is_so(store):
+            if self._store_to_look_at is None:
+                self._store_to_look_at = store_of(self._meeting)
+            while self.error is None and not is_so(self._store_to_look_at):
                 self._clock.sleep(_LOOK_SECONDS)
             is_done.set()
         except Exception as error:
