@@ -45,9 +45,12 @@ class Repeated(nn.Module):
         self.layers = layers()
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
-        """The layers, again and again."""
+        """Add the layers' output to their input, again and again.
+
+        Without the sums gradients would shrink to denormal numbers, which are slow to multiply.
+        """
         for _ in range(REPEATS):
-            vectors = self.layers(vectors)
+            vectors = vectors + self.layers(vectors) / REPEATS
         return vectors
 
 
