@@ -1,7 +1,7 @@
 """Compare elastic runs of small tasks with fixed runs, after equally many useful examples.
 
-    python benchmarks/convergence.py [DIRECTORY] [--tasks digits chargpt resnet] [--seeds 10]
-        [--at-once 1] [--json]
+    python benchmarks/convergence.py [DIRECTORY] [--tasks digits chargpt resnet groupnorm]
+        [--seeds 10] [--at-once 1] [--json]
 
 A run is alone at the batch of its script, or elastic: real processes of the training library, of
 which 1 to 3 train, with a new size every few seconds by joins, planned leaves and kills. Elastic
@@ -45,7 +45,7 @@ from tests.training.fleet import Fleet, ReplicaProcess
 
 SCRIPT = "converging.py"
 SCRIPTS = Path(__file__).parent / "scripts"
-TASKS = ("digits", "chargpt", "resnet")
+TASKS = ("digits", "chargpt", "resnet", "groupnorm")
 KINDS = ("alone", "elastic", "adaptive")
 BATCH, LARGEST_BATCH = 32, 128
 MOST_REPLICAS = 3

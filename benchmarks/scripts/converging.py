@@ -1,7 +1,8 @@
 """A small real task, trained to its end. It writes down the loss on examples that it has not seen.
 
 TASK is digits (a network with one hidden layer), chargpt (that of `examples/chargpt`, on the text
-in DATA) or resnet (with BatchNorm, on the digits). SEED chooses the initial weights and the order
+in DATA), resnet (with BatchNorm, on the digits) or groupnorm (the same ResNet with GroupNorm, in
+64 bits). SEED chooses the initial weights and the order
 of examples. STEP_SECONDS is added to each micro-batch, so that the size of the job can change
 meanwhile, and EXAMPLE_SECONDS for each of its examples. EPOCHS takes the place of the task's own
 number. With WRITES_STEPS each step is a line in TRACE, and while there is a directory of that name
@@ -48,17 +49,20 @@ class Task:
     epochs: int
 
 
-class Block(nn.Module):
-    """Two convolutions with BatchNorm, beside the identity."""
+Normalisation = Callable[[int], nn.Module]
 
-    def __init__(self, width: int) -> None:
+
+class Block(nn.Module):
+    """Two convolutions, each with a normalisation, beside the identity."""
+
+    def __init__(self, width: int, normalisation: Normalisation) -> None:
         super().__init__()
         layers = [
             layer
             for _ in range(2)
             for layer in (
                 nn.Conv2d(width, width, 3, padding=1, bias=False),
-                nn.BatchNorm2d(width),
+                normalisation(width),
             )
         ]
         self.layers = nn.Sequential(*layers[:2], nn.ReLU(), *layers[2:])
@@ -68,10 +72,10 @@ class Block(nn.Module):
         return nn.functional.relu(images + self.layers(images))
 
 
-def digits(flat: bool) -> tuple[Dataset[Any], Any]:
+def digits(flat: bool, dtype: torch.dtype = torch.float32) -> tuple[Dataset[Any], Any]:
     """Return digits to train on, and others to test with."""
     found = np.load(DATA)
-    images = torch.tensor(found["data"] / 16, dtype=torch.float32)
+    images = torch.tensor(found["data"] / 16, dtype=dtype)
     if not flat:
         images = images.reshape(-1, 1, 8, 8)
     data = TensorDataset(images, torch.tensor(found["target"]))
@@ -89,15 +93,27 @@ def perceptron() -> Task:
     )
 
 
-def residual() -> Task:
+def residual(
+    normalisation: Normalisation = nn.BatchNorm2d, dtype: torch.dtype = torch.float32
+) -> Task:
     """Return a small ResNet on digits."""
-    train, unseen = digits(flat=False)
-    stem = nn.Conv2d(1, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU()
+    train, unseen = digits(flat=False, dtype=dtype)
+    stem = nn.Conv2d(1, 8, 3, padding=1, bias=False), normalisation(8), nn.ReLU()
     head = nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 10)
-    model = nn.Sequential(*stem, Block(8), Block(8), *head)
+    blocks = Block(8, normalisation), Block(8, normalisation)
+    model = nn.Sequential(*stem, *blocks, *head).to(dtype)
     return Task(
         model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), train, unseen, 32, 6
     )
+
+
+def residual_by_groups() -> Task:
+    """Return the ResNet with GroupNorm, which normalises each image by itself.
+
+    It has 64 bits: rounding errors of 32 bits grow to differences of the final loss as large as
+    those between seeds, in a plain PyTorch loop that sums in another order, too.
+    """
+    return residual(lambda width: nn.GroupNorm(2, width), torch.float64)
 
 
 def language() -> Task:
@@ -114,6 +130,7 @@ def language() -> Task:
 TASKS: dict[str, Callable[[], Task]] = {
     "digits": perceptron,
     "resnet": residual,
+    "groupnorm": residual_by_groups,
     "chargpt": language,
 }
 
