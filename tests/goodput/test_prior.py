@@ -88,7 +88,7 @@ def _log_sync(model: ThroughputModel) -> np.ndarray:
 
 
 def test_adapters_are_expected_to_train_faster_on_two_instances_and_whole_weights_not() -> None:
-    """LoRA synchronises 20 MB of adapters in place of 14 GB: a step of 2 s, a network of 1.25 GB/s."""
+    """LoRA synchronises 20 MB of adapters, not 14 GB: a step of 2 s, a network of 1.25 GB/s."""
     bounds = BatchBounds(initial=64, maximum=64, device_maximum=64, adaptive=False)
     gains = []
     for parameter_bytes in (20_000_000, 14_000_000_000):
