@@ -90,8 +90,7 @@ class TrainingReport:
     all measurements so far. `parameter_bytes` is the size of what is summed over the devices each
     step, as it travels: the gradients of trained parameters. `state_bytes` is the size of what a
     joiner gets and a checkpoint holds, frozen parameters included; None where it is not known.
-    `skipped_steps` of the `step` steps moved nothing,
-    as their gradient was not finite.
+    `skipped_steps` of the `step` steps moved nothing, as their loss or gradient was not finite.
     """
 
     step: int

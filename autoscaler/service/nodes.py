@@ -384,4 +384,7 @@ def _skipped_text(steps: int, has_earlier_runs: bool) -> str:
     """
     count = 1 << (steps.bit_length() - 1)
     whose = "the steps of all its runs" if has_earlier_runs else "its steps"
-    return f"at least {count} of {whose} skipped: their gradient was not finite (NaN or infinity)"
+    return (
+        f"at least {count} of {whose} skipped: their loss or gradient was not finite "
+        "(NaN or infinity)"
+    )

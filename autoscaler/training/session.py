@@ -109,7 +109,8 @@ def session(
         TypeError, ValueError: an argument can't be used; the message names it.
         CheckpointError: there are checkpoints, but none can be used; or, at the end, the job's
             last state can't be saved.
-        DivergedError: 20 steps in a row had a gradient that was not finite, or a weight is not.
+        DivergedError: 20 steps in a row had a loss or gradient that was not finite, or a weight is
+            not.
     """
     script = Script(
         model=model,
@@ -265,7 +266,7 @@ class TrainingSession:
             TypeError: the loss is no tensor.
             ValueError: the loss is not one number with a gradient, or a GradScaler has scaled it;
                 or the weight can't be used; or a batch can have one step only.
-            DivergedError: too many steps in a row had a gradient that was not finite.
+            DivergedError: too many steps in a row had a loss or gradient that was not finite.
         """
         self.departure.require_own_process()
         self.scaled_losses.require_unscaled(loss)

@@ -123,7 +123,7 @@ class Steps:
             RuntimeError: no batch was given since the last call; or the loss is not computed from
                 `job.model`.
             TypeError, ValueError: `loss` or `weight` can't be used.
-            DivergedError: too many steps in a row had a gradient that was not finite.
+            DivergedError: too many steps in a row had a loss or gradient that was not finite.
             DeviceMemoryError: memory ran out with examples that can't be split.
         """
         if self._phases.are_lost and self._step is not None:

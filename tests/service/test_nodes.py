@@ -163,7 +163,8 @@ def test_skipped_steps_are_an_event_each_time_that_their_number_has_doubled(api:
         node.heartbeat(node_report(held, reports=(training,)))
     texts = [e.text for e in api.world.store.events.latest("job", 50) if e.kind == "skipped"]
     assert sorted(texts) == [
-        f"at least {count} of its steps skipped: their gradient was not finite (NaN or infinity)"
+        f"at least {count} of its steps skipped: their loss or gradient was not finite "
+        "(NaN or infinity)"
         for count in (1, 2, 4)
     ]
 

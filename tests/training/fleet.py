@@ -193,10 +193,12 @@ class ReplicaProcess:
         stepped = self.of_kind("stepped")
         return stepped[-1]["step"] if stepped else 0
 
-    def steps(self) -> list[dict[str, Any]]:
-        if not self.trace.exists():
+    def steps(self, rank: int = 0) -> list[dict[str, Any]]:
+        """Return what a rank has written down; scripts name the traces of other ranks by them."""
+        trace = Path(f"{self.trace}{rank or ''}")
+        if not trace.exists():
             return []
-        lines = self.trace.read_text().splitlines()
+        lines = trace.read_text().splitlines()
         return [json.loads(line) for line in lines if line.endswith("}")]
 
     def close(self) -> None:

@@ -9,17 +9,20 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.amp.grad_scaler import GradScaler
 from torch.utils.data import TensorDataset
 
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.errors import DivergedError
+from autoscaler.domain.job import BatchSpec
 from autoscaler.training.gradients.finite import (
     MOST_SKIPPED_IN_A_ROW,
     has_finite_gradients,
     non_finite_names,
 )
 from autoscaler.training.session import TrainingSession, session
-from tests.training.alone import script, under_castor
+from autoscaler.training.steps.weights import unit_gradient
+from tests.training.alone import allow, opened, script, under_castor
 from tests.training.fleet import Fleet, wait_until
 from tests.training.traces import assert_replicas_agree, is_training
 
@@ -74,6 +77,74 @@ def test_a_step_with_a_bad_example_is_skipped_and_nothing_else_changes(
             assert torch.allclose(ours, theirs, atol=1e-6), name
 
 
+def _moves(job: TrainingSession, bad: float) -> list[bool]:
+    """Train two passes, with `bad` in the third loss; return for each step whether it moved."""
+    model, moved = job._parts.reducer.bare_model, []
+    before = copy.deepcopy(model.state_dict())
+    for number, (inputs, targets) in enumerate(job.batches(epochs=2)):
+        loss = nn.functional.mse_loss(job.model(inputs), targets)
+        step = job.step(loss + bad if number == 2 else loss)
+        if step.is_last:
+            after = copy.deepcopy(model.state_dict())
+            moved.append(any(not torch.equal(after[name], before[name]) for name in before))
+            assert step.skipped is not moved[-1]
+            before = after
+    return moved
+
+
+@pytest.mark.parametrize("init_scale", [None, 8.0])
+@pytest.mark.parametrize("max_grad_norm", [None, 1.0])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_a_step_with_a_loss_that_is_not_finite_is_skipped_though_its_gradient_is(
+    bad: float, max_grad_norm: float | None, init_scale: float | None
+) -> None:
+    scaler = None if init_scale is None else GradScaler("cpu", init_scale=init_scale)
+    model, optimizer = _normalised()
+    job, parts = opened(
+        script(model, optimizer, _examples(0.0), max_grad_norm=max_grad_norm, scaler=scaler)
+    )
+    assert _moves(job, bad) == [number != 2 for number in range(8)]
+    assert (parts.state.counters.step, parts.state.counters.skipped_steps) == (8, 1)
+
+
+def test_one_bad_loss_of_several_in_a_step_skips_the_step(monkeypatch) -> None:
+    allow(monkeypatch, BatchSpec(16, 16, 8))
+    job, _ = opened(script(*_normalised(), _examples(0.0)))
+    assert _moves(job, torch.nan) == [number != 1 for number in range(8)]
+
+
+def test_a_bad_loss_of_weight_0_skips_nothing() -> None:
+    model, optimizer = _normalised()
+    job, parts = opened(script(model, optimizer, _examples(0.0), batch_size=16))
+    for number, (inputs, targets) in enumerate(job.batches(epochs=1)):
+        loss = nn.functional.mse_loss(job.model(inputs), targets)
+        job.step(loss + torch.nan if number == 2 else loss, weight=float(number != 2))
+    assert parts.state.counters.skipped_steps == 0
+    assert not non_finite_names(model.named_parameters())
+
+
+def test_a_phase_with_a_bad_loss_moves_nothing() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1))
+    optimizers = [torch.optim.SGD(layer.parameters(), lr=0.01) for layer in model]
+    job, _ = opened(script(model, optimizers, _examples(0.0)))
+    for inputs, targets in job.batches(epochs=1):
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        for optimizer, bad in zip(optimizers, (torch.nan, 0.0), strict=True):
+            loss = nn.functional.mse_loss(job.model(inputs), targets)
+            assert job.step(loss + bad, optimizer=optimizer).skipped is (bad != 0)
+        moved = [not torch.equal(*pair) for pair in zip(model.parameters(), before, strict=True)]
+        assert moved == [False, False, True, True]
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("loss", [0.0, -0.0, -3.5, 60_000.0])
+def test_a_finite_loss_begins_its_backward_pass_with_1(kind: torch.dtype, loss: float) -> None:
+    given = torch.tensor([loss], dtype=kind)
+    assert unit_gradient(given).dtype == kind
+    assert unit_gradient(given).tolist() == [1.0]
+
+
 def test_training_that_diverges_fails_and_its_checkpoint_stays_good(tmp_path: Path) -> None:
     clock = VirtualClock()
     its_script = script(*_normalised(), _examples(0.0))
@@ -83,7 +154,10 @@ def test_training_that_diverges_fails_and_its_checkpoint_stays_good(tmp_path: Pa
     job._schedule.save(at_once=True)
     good = copy.deepcopy(parts.state.state_dict())
     parts.checkpoint_interval_seconds = 0.0
-    with pytest.raises(DivergedError, match="20 steps in a row, to step 24") as raised:
+    with pytest.raises(
+        DivergedError,
+        match=r"^job\.step\(loss\): the loss or its gradient .* 20 steps in a row, to step 24",
+    ) as raised:
         _train(job, epochs=99, factor=torch.nan)
     job.departure.abandon(raised.value)
     assert channel.said[-1] == "diverged"
@@ -189,7 +263,9 @@ def test_a_buffer_may_be_infinite_on_purpose(tmp_path: Path) -> None:
 def test_training_in_which_no_step_moved_the_model_is_not_complete() -> None:
     model, optimizer = _normalised()
     with (
-        pytest.raises(DivergedError, match="any of 4 steps"),
+        pytest.raises(
+            DivergedError, match=r"^job\.step\(loss\): the loss or its gradient .* any of 4 steps"
+        ),
         session(model, optimizer, _examples(0.0), batch_size=16) as job,
     ):
         _train(job, epochs=1, factor=torch.nan)
@@ -250,6 +326,30 @@ def test_all_replicas_skip_the_step_that_one_of_them_spoilt(fleet: Fleet) -> Non
     assert second.steps()[-1]["weight"] == second.steps()[-1]["weight"], "weights are numbers"
 
 
+@pytest.mark.parametrize("instances", [1, 2])
+def test_two_ranks_skip_the_step_in_which_one_has_a_bad_loss(fleet: Fleet, instances: int) -> None:
+    if instances == 2:
+        first = fleet.start(EPOCHS="100000")
+        wait_until(lambda: first.step > 0)
+    ranks = 3 - instances
+    last = fleet.start(ranks=ranks, EPOCHS="100000", BAD_LOSS=f"20 {ranks - 1}")
+    wait_until(lambda: any(line["skipped"] for line in last.steps()[:-10]))
+    for replica in fleet.replicas:
+        replica.kill()
+    traces = [replica.steps(rank) for replica in fleet.replicas for rank in range(ranks)]
+    at = next(line["step"] for line in traces[-1] if line["skipped"])
+    before, skipped, later = (
+        [line for trace in traces for line in trace if line["step"] == step and line["committed"]]
+        for step in (at - 1, at, at + 5)
+    )
+    assert [len(lines) for lines in (before, skipped, later)] == [2, 2, 2]
+    assert [line["skipped"] for line in before + skipped + later] == [0, 0, 1, 1, 1, 1]
+    for lines in (before + skipped, later):
+        for line in lines:
+            assert line["weights"] == pytest.approx(lines[0]["weights"], abs=1e-6)
+    assert skipped[1]["weights"] == before[1]["weights"] != later[1]["weights"]
+
+
 @pytest.mark.parametrize("checkpoint_interval_seconds", [0.5, 300.0])
 def test_replicas_whose_training_diverges_all_fail_and_leave_a_good_checkpoint(
     tmp_path: Path, checkpoint_interval_seconds: float
@@ -270,7 +370,10 @@ def _diverge_and_resume(fleet: Fleet) -> None:
     assert [replica.wait(60) for replica in replicas] == [1, 1]
     for replica in replicas:
         assert replica.of_kind("diverged") and not replica.of_kind("finished")
-        assert "DivergedError: the gradient was not finite in 20 steps" in replica.log.read_text()
+        assert (
+            "DivergedError: job.step(loss): the loss or its gradient was not finite in 20 steps"
+            in replica.log.read_text()
+        )
         assert replica.steps()[-1]["skipped"] == MOST_SKIPPED_IN_A_ROW - 1
     resumed = fleet.start(EPOCHS="100000")
     wait_until(lambda: resumed.step > 180, what="the job goes on from its last checkpoint")

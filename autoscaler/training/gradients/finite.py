@@ -1,8 +1,8 @@
 """Norms of gradients, and checks for NaN and infinity in gradients and weights.
 
 One non-finite gradient makes every weight non-finite, and the next checkpoints with them. A step
-whose summed gradient is not finite is therefore skipped. The sum is equal on all ranks of the
-job, so each rank decides alone and all decide alike.
+whose summed gradient is not finite is therefore skipped; a loss that is not finite makes it so.
+The sum is equal on all ranks of the job, so each rank decides alone and all decide alike.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class Step:
             last phase of a batch, too; then `committed` is False and `loss` that of the phase.
         committed: the step counts. False also where an instance was lost meanwhile, or a device
             ran out of memory: the step is taken again, by those who are left or in smaller parts.
-        skipped: the step counts, but moves nothing: its gradient was not finite.
+        skipped: the step counts, but moves nothing: a loss or the gradient was not finite.
         loss: mean loss over this rank's examples of the step, by the weights given; None where it
             had none, or memory ran out. `job.mean(step.loss)` is the mean over the examples of
             all ranks.

@@ -30,7 +30,7 @@ from autoscaler.training.steps.learning_rate import LearningRateInputs
 from autoscaler.training.steps.mover import Mover
 from autoscaler.training.steps.phases import Phase, Undo
 from autoscaler.training.steps.scaling import LossScaling
-from autoscaler.training.steps.weights import no_gradient
+from autoscaler.training.steps.weights import no_gradient, unit_gradient
 
 _log = logging.getLogger(__name__)
 
@@ -138,7 +138,8 @@ class Stepper:
     def backward(self, loss: torch.Tensor, weight: float, is_last: bool) -> None:
         """The backward pass of one micro-step; `weight` is the factor of its mean loss.
 
-        The caller has set `Reducer.synchronises` to `is_last` before the forward pass.
+        A loss that is not finite makes its gradient NaN, so that the step is skipped. The caller
+        has set `Reducer.synchronises` to `is_last` before the forward pass.
 
         Raises:
             RuntimeError, ValueError: no gradients were summed; see `Reducer.require_synchronised`.
@@ -146,7 +147,8 @@ class Stepper:
         self._own_weight += weight
         bare_parameters = self._reducer.bare_model.parameters()
         with nullcontext() if weight > 0 else no_gradient(bare_parameters):
-            self._scaling.scale(loss * weight).backward()  # type: ignore[no-untyped-call]
+            scaled = self._scaling.scale(loss * weight)
+            scaled.backward(unit_gradient(loss))  # type: ignore[no-untyped-call]
         if is_last:
             self._reducer.end_sums()
             self._reducer.require_synchronised()
@@ -173,8 +175,9 @@ class Stepper:
         """Commit the step and move the parameters, or throw its gradients away.
 
         A committed step whose summed gradient is not finite moves nothing: it is skipped, on all
-        ranks of the job alike, and its examples count as taken. So is one whose weights are all 0.
-        A step in which a rank ran out of memory is not committed.
+        ranks of the job alike, and its examples count as taken. So is one with a loss that is not
+        finite, and one whose weights are all 0. A step in which a rank ran out of memory is not
+        committed.
 
         A phase of several moves what its own optimizers move, and the last one counts the step. If
         one is not committed, those before it are undone.
@@ -255,8 +258,8 @@ class Stepper:
         counters = self._state.counters
         if counters.step and counters.step == counters.skipped_steps:
             raise DivergedError(
-                f"the gradient was not finite in any of {counters.step} steps: check the loss, "
-                "the data and the learning rate"
+                "job.step(loss): the loss or its gradient was not finite in any of "
+                f"{counters.step} steps: check the loss, the data and the learning rate"
             )
 
     @property
@@ -356,16 +359,17 @@ class Stepper:
         counters.skipped_in_a_row += 1
         if self._crew.is_leader and _is_power_of_two(counters.skipped_steps):
             _log.warning(
-                "step %d is skipped, its gradient is not finite (NaN or infinity); %d so far",
+                "step %d is skipped, its loss or gradient is not finite (NaN or infinity); "
+                "%d so far",
                 counters.step,
                 counters.skipped_steps,
             )
         if counters.skipped_in_a_row >= MOST_SKIPPED_IN_A_ROW:
             raise DivergedError(
-                f"the gradient was not finite in {MOST_SKIPPED_IN_A_ROW} steps in a row, to step "
-                f"{counters.step}: lower the learning rate or check the data, then resume "
-                "from the newest checkpoint, if one was taken before, by "
-                "castor resume JOB --file FILE"
+                "job.step(loss): the loss or its gradient was not finite in "
+                f"{MOST_SKIPPED_IN_A_ROW} steps in a row, to step {counters.step}: lower the "
+                "learning rate or check the data, then resume from the newest checkpoint, if one "
+                "was taken before, by castor resume JOB --file FILE"
             )
 
     def _ruled_batch(self, step_examples: int) -> int:

@@ -63,6 +63,15 @@ def _usable(weight: float | Tensor) -> float:
     return number
 
 
+def unit_gradient(loss: Tensor) -> Tensor:
+    """Return 1, or NaN where `loss` is not finite, to start its backward pass with.
+
+    The gradient of a loss that is not finite may be finite itself, as that of ``loss + nan`` is.
+    Nothing is read from the device.
+    """
+    return loss.detach() * 0 + 1
+
+
 @contextmanager
 def no_gradient(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
     """Have each backward pass inside add zeros to the gradients of `parameters`.

@@ -18,6 +18,8 @@ EPOCHS = int(os.environ.get("EPOCHS", "20"))
 # The example of this index is not a number; from this step on, every loss is not a number.
 POISON = os.environ.get("POISON")
 POISONED_FROM = int(os.environ.get("POISONED_FROM", "1000000000"))
+# After so many batches of its own, the rank of this number in its instance adds NaN to a loss.
+BAD_LOSS = tuple(int(word) for word in os.environ.get("BAD_LOSS", "-1 0").split())
 # After so many batches of its own the script stands still for so many seconds.
 HANG_AFTER, HANG_SECONDS = (float(word) for word in os.environ.get("HANG", "-1 0").split())
 STEP_SECONDS = float(os.environ.get("STEP_SECONDS", "0.02"))
@@ -94,6 +96,8 @@ def main() -> None:
             if taken == HANG_AFTER:
                 time.sleep(HANG_SECONDS)
             loss = ((job.model(inputs).squeeze(-1) - targets) ** 2).mean()
+            if (taken, int(os.environ.get("LOCAL_RANK", "0"))) == BAD_LOSS:
+                loss = loss + torch.nan
             job.step(loss * torch.nan if before >= POISONED_FROM else loss)
             line = {
                 "step": before,
@@ -104,6 +108,7 @@ def main() -> None:
                 "pass": state.counters.pass_index,
                 "indices": indices.tolist(),
                 "weight": float(model.weight.detach().sum()),
+                "weights": model.weight.detach().flatten().tolist(),
                 "at": time.time(),
             }
             trace.write(json.dumps(line) + "\n")
