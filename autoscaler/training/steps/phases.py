@@ -111,5 +111,5 @@ class _Kept:
 
     @torch.no_grad()
     def restore(self) -> None:
-        torch._foreach_copy_(self.mover.parameters, self.parameters)
+        torch._foreach_copy_([*self.mover.parameters], self.parameters)
         self.mover.optimizer.load_state_dict(self.state)
