@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import sys
@@ -15,7 +16,7 @@ from autoscaler.cli.demo import examples_directory, run_demo
 from autoscaler.cli.serving import serve_settings, warn_without_torch
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError, SpecError
-from autoscaler.main import ServeSettings, serve
+from autoscaler.main import ServeSettings, listening, serve
 
 
 @pytest.mark.parametrize("policy", ["fifo", "nobody"])
@@ -96,6 +97,29 @@ def test_a_controller_without_pytorch_says_how_to_get_it(
     assert caplog.text == ""
     warn_without_torch(ServeSettings(tmp_path))
     assert "pip install 'castor-autoscaler[server,training]'" in caplog.text
+
+
+def test_answers_leave_at_once(tmp_path: Path) -> None:
+    """Without TCP_NODELAY a small answer waits 40 ms for the client's acknowledgement."""
+
+    async def has_no_delay(listener: socket.socket) -> bool:
+        accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        class Accepts(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                connection = transport.get_extra_info("socket")
+                no_delay = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                accepted.set_result(bool(no_delay))
+
+        server = await asyncio.get_running_loop().create_server(Accepts, sock=listener)
+        async with server:
+            _, writer = await asyncio.open_connection(*listener.getsockname()[:2])
+            answer = await accepted
+            writer.close()
+        return answer
+
+    with listening(ServeSettings(tmp_path, port=0)) as listener:
+        assert asyncio.run(has_no_delay(listener))
 
 
 def test_every_file_of_the_demo_is_in_the_wheel() -> None:

@@ -12,6 +12,7 @@ from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import AfterDeadline, Objective, Preference
 from autoscaler.domain.plan import BEYOND_BUDGET, BEYOND_DEADLINE, Action
 from autoscaler.domain.report import StepObservation
+from autoscaler.domain.snapshot import FreeInstance
 from autoscaler.domain.terms import LaterRung
 from autoscaler.policies.base import Policy
 from autoscaler.policies.marginal import MarginalPolicy
@@ -362,6 +363,12 @@ class TestOver:
         assert planned(waiting)["trial-00"].ground == BEYOND_DEADLINE
         soon = planned(moment([trial(0)], [ended(5, 100.0)], objective=worth(hours=0.01)))
         assert (soon["trial-00"].target, soon["trial-00"].ground) == (None, BEYOND_DEADLINE)
+
+    def test_while_an_ended_trial_s_instance_is_there_it_is_not_over(self) -> None:
+        soon = moment([trial(0)], [ended(5, 100.0)], objective=worth(hours=0.01))
+        lingers = (FreeInstance(GPU.id, paid_seconds=10.0),)
+        found = planned(replace(soon, studies=(replace(soon.studies[0], free=lingers),)))
+        assert found["trial-00"].ground == "study"
 
     def test_a_trial_that_is_there_begins_before_those_that_are_to_come(self) -> None:
         search = {

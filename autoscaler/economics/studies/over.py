@@ -14,8 +14,11 @@ from autoscaler.economics.studies.ways import size_of, way_usd
 def over(moment: StudyMoment, goal: StudyGoal, verdict: StudyVerdict) -> str | None:
     """The ground on which no trial begins, where time will not change it; None: there is none.
 
-    Nothing trains, nothing is to, and it is not for want of room.
+    Nothing trains, nothing is to, and it is not for want of room. While the study holds
+    instances that no trial has, they may be what leaves no room.
     """
+    if moment.free:
+        return None
     holds = any(one.held is not None or one.job.held is not None for one in moment.trials)
     if holds or any(one.target is not None for one in verdict.trials):
         return None
