@@ -31,7 +31,7 @@ from hpo.attachment import (
     stop,
     waiting_retry,
 )
-from hpo.calls import answer_text, read_call, refusal_text
+from hpo.calls import BEGIN, answer_text, read_call, refusal_text
 from hpo.ended import EndedTrial, end_of
 from hpo.endings import StudyStopped, require_money, waits_for_ever, what_is_missed
 from hpo.halving import SynchronousHalvingPruner
@@ -320,7 +320,10 @@ class Driver:
             return refusal_text(RuntimeError(f"job {waiting.job} is no trial that is under way"))
         try:
             attachment.artifacts = self.artifacts
-            return answer_text(attachment.answer(read_call(waiting.call.text)))
+            call = read_call(waiting.call.text)
+            if call.method == BEGIN:
+                self._looked_seconds = -_LOOK_SECONDS  # it has its instance: another may begin
+            return answer_text(attachment.answer(call))
         except (StoreError, Unavailable, NotYet):
             raise
         except Exception as error:  # the objective's to see, as if it ran beside the study

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import optuna
 import pytest
 
-from autoscaler.clock import SystemClock
+from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.errors import NotAllowed
 from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.trial import TrialCall
@@ -20,6 +20,7 @@ from hpo.worker import run_trial
 from tests.hpo.lines import Died, Objective
 from tests.service.conftest import TOKEN, Api
 
+_CLOCK = SystemClock()
 TEMPLATE = JobSpec("sweep", ("python", "-m", "worker"), study="sweep")
 
 
@@ -165,6 +166,8 @@ def study_of(seed: int = 3, storage: optuna.storages.BaseStorage | None = None) 
     )
 
 
-def driver_of(site: Site, study: optuna.Study, holder: str = "ada") -> Driver:
+def driver_of(
+    site: Site, study: optuna.Study, holder: str = "ada", clock: Clock = _CLOCK
+) -> Driver:
     line = StudyClient(site.api.url, TOKEN, "sweep")
-    return Driver(study, TEMPLATE, site.api.client, line, holder, SystemClock())
+    return Driver(study, TEMPLATE, site.api.client, line, holder, clock)

@@ -44,6 +44,28 @@ def test_one_at_a_time_the_study_is_what_it_is_alone(
     assert site.most_at_once <= 2  # the job of one that has ended may be on its way out
 
 
+class StandingClock(SystemClock):
+    """A clock on which no second passes: nothing happens because it is time to."""
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+def test_a_trial_begins_as_soon_as_the_one_before_has_its_instance(
+    site_of: Callable[[Objective], Site],
+) -> None:
+    both = threading.Barrier(2)
+
+    def needs_another(trial: optuna.Trial) -> float:
+        both.wait(20.0)
+        return float(trial.suggest_float("x", 0.0, 1.0))
+
+    study = study_of()
+    driver = driver_of(site_of(needs_another), study, clock=StandingClock())
+    assert driver.run(Effort(trials=2, at_once=2)) is None
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE", "COMPLETE"]
+
+
 def test_killed_workers_leave_no_trace(site_of: Callable[[Objective], Site], api: Api) -> None:
     """Nor one that is started again when its trial is over: it hears so, and ends."""
     site, study, expected = site_of(curve), study_of(), study_of()
