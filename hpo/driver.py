@@ -98,13 +98,12 @@ class Driver:
         self._left: dict[str, Attachment] = {}
         pruner = study.pruner
         self._race = pruner if isinstance(pruner, SynchronousHalvingPruner) else None
-        self._begun = 0
         self._left_open = 0  # calls that wait for other trials
         self._statements = Statements(study, objective)
         self._stated_seconds = -_STATE_SECONDS
         self._may_retry = True
         self._is_over = self._has_warned = False
-        self._ended_count = self._failures = 0
+        self._begun = self._ended_count = self._failures = 0
         self._looked_seconds = -_LOOK_SECONDS
         self.on_end: Callable[[EndedTrial], None] = lambda ended: None
         self.artifacts: StudyArtifacts | None = None
@@ -317,12 +316,12 @@ class Driver:
         job = waiting.job
         attachment = self._held.get(job) or self._left.get(job) or ended_one(self._study, job)
         if attachment is None:
-            return refusal_text(RuntimeError(f"job {waiting.job} is no trial that is under way"))
+            return refusal_text(RuntimeError(f"job {job} is no trial that is under way"))
         try:
             attachment.artifacts = self.artifacts
             call = read_call(waiting.call.text)
-            if call.method == BEGIN:
-                self._looked_seconds = -_LOOK_SECONDS  # it has its instance: another may begin
+            if call.method == BEGIN:  # another may begin
+                self._looked_seconds = -_LOOK_SECONDS
             return answer_text(attachment.answer(call))
         except (StoreError, Unavailable, NotYet):
             raise
