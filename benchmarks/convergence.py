@@ -186,7 +186,8 @@ def rows_of(results: dict[str, Result], tasks: list[str], seeds: int) -> list[Re
                 "seeds": seeds,
                 "loss": statistics.mean(losses[kind]),
                 "changes": statistics.mean(each["changes"] for each in of_kind),
-                "steps": statistics.mean(each["steps"] for each in of_kind),
+                # A replica that joined after the last step has counted none.
+                "steps": statistics.mean(each["steps"] for each in of_kind if each["steps"]),
                 "largest_batch": max(each["largest_batch"] for each in of_kind),
             }
             rows.append(row | (compared(losses["alone"], losses[kind]) if kind != "alone" else {}))
