@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import sys
-import sysconfig
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
+from importlib import metadata
 from typing import Final
 
 import torch
 
 from autoscaler.training.arguments import Script, length_of
 from autoscaler.training.data.orders import Order
-from autoscaler.training.state.fingerprint import Fingerprint
+from autoscaler.training.own_code import content_of, digest, own_modules, slots_of
+from autoscaler.training.state.fingerprint import Fingerprint, version_number
 
-_HEX_DIGITS: Final = 12
 _LARGEST_EXACT: Final = 2**53
 
 
@@ -49,14 +46,21 @@ def fingerprint_of(
         order.key,
         batches,
     )
+    own = own_modules()
+    files = {own[name] for name in _modules_of(script) if name in own}
+    slots = slots_of(own)
     return Fingerprint(
         seed=float(script.seed) if script.seed < _LARGEST_EXACT else _number(str(script.seed)),
         examples=float(length_of(script.dataset)),
         parameters=float(sum(parameter.numel() for _, parameter in named)),
         shapes=_number(repr(shapes)),
-        code=_number(*sorted(_digests(_sources(script)))),
+        code=_number(*sorted(content_of(file) for file in files)),
         settings=_number(repr(settings)),
         buckets=_number(bucket_sizes),
+        castor=_version_number(_castor_version()),
+        torch=_version_number(torch.__version__),
+        modules=tuple(number for number, _ in slots),
+        files=tuple(files for _, files in slots),
     )
 
 
@@ -71,22 +75,26 @@ def _description(
     return type(optimizer).__qualname__, groups
 
 
-def _sources(script: Script) -> set[Path]:
-    """Return the files of the script's own that define what it has given to `session`."""
-    given: list[object] = [*script.model.modules(), script.dataset, script.collate_fn]
-    modules = {getattr(inspect.getmodule(type(each)), "__name__", "") for each in given}
-    modules |= {getattr(given, "__module__", "") for given in (script.collate_fn, script.order)}
-    files = (getattr(sys.modules.get(name), "__file__", None) for name in {"__main__", *modules})
-    installed = [Path(sysconfig.get_path(key)) for key in ("stdlib", "purelib", "platlib")]
-    installed += [Path(torch.__file__).parent, Path(__file__).parents[1]]
-    paths = {Path(file).resolve() for file in files if file}
-    return {path for path in paths if not any(path.is_relative_to(place) for place in installed)}
+def _modules_of(script: Script) -> set[str]:
+    """Return the names of the modules that define what the script has given to `session`."""
+    kinds: list[object] = [*script.model.modules(), script.dataset, script.collate_fn]
+    functions = (script.collate_fn, script.order, script.worker_init_fn, script.rehearsal)
+    of_kinds = {getattr(inspect.getmodule(type(each)), "__name__", "") for each in kinds}
+    return {"__main__"} | of_kinds | {getattr(each, "__module__", "") for each in functions}
 
 
-def _digests(paths: Iterable[Path]) -> list[str]:
-    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()]
+def _castor_version() -> str:
+    try:
+        return metadata.version("castor-autoscaler")
+    except metadata.PackageNotFoundError:  # used from its sources
+        return "0"
+
+
+def _version_number(version: str) -> float:
+    """Return the number of a release; builds of one for other devices have the same number."""
+    release = version.partition("+")[0]
+    return version_number(release, digest(release))
 
 
 def _number(*texts: str) -> float:
-    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
-    return float(int(digest[:_HEX_DIGITS], 16))
+    return float(digest(*texts))

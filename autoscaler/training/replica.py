@@ -165,7 +165,7 @@ class Replica:
         gathers, self._evaluates = self._evaluates, False
         stops = self.stop.asking_rank()
         exchange = self._crew.exchange(lambda: self._row(squares, stops), gathers)
-        self._crew.require_equal_to_decider(exchange)
+        self._crew.require_equal_to_decider(self._settings.fingerprint, exchange)
         index = exchange.membership.index
         agreement = agree(exchange.rows, index, self._settings.farewell_seconds)
         agreement = repeated(agreement, self._settings.batches, self._state.counters.step)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,9 +19,16 @@ from autoscaler.domain.errors import MismatchError
 from autoscaler.training.data_path import order_of
 from autoscaler.training.identity import fingerprint_of
 from autoscaler.training.members.rounds import ROW_WIDTH, Row, decode, encode
-from autoscaler.training.state.fingerprint import Fingerprint, require_equal, require_equal_shapes
+from autoscaler.training.own_code import digest
+from autoscaler.training.state.fingerprint import (
+    SLOTS,
+    Fingerprint,
+    require_equal,
+    require_equal_shapes,
+)
 from tests.training.alone import script
 from tests.training.fleet import SCRIPTS, Fleet, ReplicaProcess, Roster, wait_until
+from tests.training.traces import is_training
 
 
 def _fingerprint(width: int = 4, examples: int = 64, **changes: Any) -> Fingerprint:
@@ -46,6 +56,98 @@ def test_what_differs_is_named(changes: dict[str, Any], words: str) -> None:
 
 def test_replicas_of_one_script_are_equal() -> None:
     require_equal(_fingerprint(), _fingerprint(), "replica a", "replica b")
+
+
+def _with_modules(directory: Path, monkeypatch: pytest.MonkeyPatch, **sources: str) -> Fingerprint:
+    """Return the fingerprint of a process with only these modules beside those of the tests."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with monkeypatch.context() as patch:
+        for name, text in sources.items():
+            module, path = ModuleType(name), directory / f"{name}.py"
+            path.write_text(text)
+            module.__file__ = str(path)
+            patch.setitem(sys.modules, name, module)
+        return _fingerprint()
+
+
+def _crossed(fingerprint: Fingerprint) -> Fingerprint:
+    return Fingerprint.of(fingerprint.numbers())
+
+
+def test_a_module_of_the_scripts_own_that_differs_is_named(tmp_path: Path, monkeypatch) -> None:
+    own = _with_modules(tmp_path / "a", monkeypatch, losses="a = 1", layers="b = 1")
+    same = _with_modules(tmp_path / "b", monkeypatch, losses="a = 1", layers="b = 1")
+    other = _with_modules(tmp_path / "c", monkeypatch, losses="a = 2", layers="b = 1")
+    require_equal(own, _crossed(same), "replica a", "replica b")
+    with pytest.raises(MismatchError, match=r"the code differs in (.* or )?losses( or .*)?: let"):
+        require_equal(own, _crossed(other), "replica a", "replica b")
+
+
+def test_a_module_that_one_replica_has_loaded_is_no_difference(
+    tmp_path: Path, monkeypatch
+) -> None:
+    slot = digest("losses") % SLOTS
+    late = next(f"late{each}" for each in range(10**6) if digest(f"late{each}") % SLOTS == slot)
+    own = _with_modules(tmp_path, monkeypatch, losses="a = 1")
+    other = _with_modules(tmp_path, monkeypatch, losses="a = 1", **{late: "b = 1"})
+    require_equal(own, _crossed(other), "replica a", "replica b")
+    require_equal(other, _crossed(own), "replica b", "replica a")
+
+
+def test_what_is_installed_or_made_by_a_package_is_not_compared(
+    tmp_path: Path, monkeypatch
+) -> None:
+    plain = _fingerprint()
+    installed = tmp_path / "lib" / "site-packages"
+    assert _with_modules(installed, monkeypatch, somebodys="a = 1") == plain
+    assert _with_modules(tmp_path, monkeypatch, **{"torch.compiled_here": "a = 1"}) == plain
+    assert _with_modules(tmp_path, monkeypatch, ours="a = 1") != plain
+
+
+def test_functions_that_are_given_are_part_of_the_code(tmp_path: Path, monkeypatch) -> None:
+    def of(argument: str, text: str) -> Fingerprint:
+        module, path = ModuleType("given"), tmp_path / "given.py"
+        path.write_text(text)
+        module.__file__ = str(path)
+        monkeypatch.setitem(sys.modules, "given", module)
+
+        def function(*_: Any) -> None: ...
+
+        function.__module__ = "given"
+        return _fingerprint(**{argument: function})
+
+    for argument in ("rehearsal", "worker_init_fn", "collate_fn"):
+        assert of(argument, "a = 1").code != of(argument, "a = 2").code
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("2.9.1+cu130", None),
+        ("2.9.1", None),
+        ("2.10.0+cpu", "the version of torch is 2.9.1 here and 2.10.0 on replica b"),
+        ("2.9.1rc1+cpu", "the version of torch differs"),
+    ],
+)
+def test_versions_are_compared_but_for_builds(
+    monkeypatch, version: str, words: str | None
+) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.9.1+cpu")
+    own = _fingerprint()
+    monkeypatch.setattr(torch, "__version__", version)
+    other = _crossed(_fingerprint())
+    if words is None:
+        require_equal(own, other, "replica a", "replica b")
+        return
+    with pytest.raises(MismatchError, match=f"{words}: .* same versions of its code and packages"):
+        require_equal(own, other, "replica a", "replica b")
+
+
+def test_another_version_of_castor_is_named(monkeypatch) -> None:
+    own = _fingerprint()
+    monkeypatch.setattr(metadata, "version", lambda name: {"castor-autoscaler": "9.8.7"}[name])
+    with pytest.raises(MismatchError, match=r"of castor is .* here and 9\.8\.7 on replica b"):
+        require_equal(own, _crossed(_fingerprint()), "replica a", "replica b")
 
 
 def test_a_fingerprint_travels_with_its_row_unchanged() -> None:
@@ -100,7 +202,36 @@ def test_a_joiner_with_other_code_is_refused(fleet: Fleet, tmp_path: Path) -> No
     shutil.copy(SCRIPTS / "regression.py", changed)
     changed.write_text(changed.read_text() + "\n# another version\n")
     second = fleet.start(str(changed), EPOCHS="100000")
-    _refused(first, second, "the code of the script, the model or the dataset differs")
+    _refused(first, second, "the code differs in regression.py")
+
+
+def _script_with_losses(directory: Path, losses: str) -> Path:
+    """Return a script whose helper module beside it is `losses`, and which imports more later."""
+    directory.mkdir()
+    (directory / "losses.py").write_text(losses)
+    (directory / "rarely.py").write_text(f"NAME = {str(directory)!r}\n")
+    text = (SCRIPTS / "regression.py").read_text()
+    path = directory / "regression.py"
+    late_import = "if taken == 1:\n                import rarely  # noqa\n"
+    path.write_text(
+        text.replace("import torch\n", "import torch\nimport losses\n", 1).replace(
+            "            before = state", f"            {late_import}            before = state", 1
+        )
+    )
+    return path
+
+
+def test_a_joiner_with_another_helper_module_is_refused(fleet: Fleet, tmp_path: Path) -> None:
+    one, same, other = (
+        _script_with_losses(tmp_path / name, f"SCALE = {scale}\n")
+        for name, scale in (("one", 1), ("same", 1), ("other", 2))
+    )
+    first = fleet.start(str(one), EPOCHS="100000")
+    wait_until(lambda: first.step > 5)
+    second = fleet.start(str(same), EPOCHS="100000")
+    wait_until(lambda: is_training(first, 2), what="one with equal code at another path")
+    second.kill()
+    _refused(first, fleet.start(str(other), EPOCHS="100000"), "the code differs in losses.py: let")
 
 
 def test_ranks_of_one_instance_with_seeds_of_their_own_are_refused(fleet: Fleet) -> None:

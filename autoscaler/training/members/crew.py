@@ -26,7 +26,7 @@ from autoscaler.training.members.rounds import (
     encode,
     wants_forming,
 )
-from autoscaler.training.state.fingerprint import require_equal
+from autoscaler.training.state.fingerprint import Fingerprint, require_equal
 from autoscaler.training.state.training_state import TrainingState
 
 # Stands in the place of a membership, which has at least one replica.
@@ -131,8 +131,8 @@ class Crew:
             exchanged = Exchange((own_row(),), _ALONE)
         return self._share_in_instance(exchanged) if self.local_ranks > 1 else exchanged
 
-    def require_equal_to_decider(self, exchange: Exchange) -> None:
-        """Check that this replica may train with the one that decides.
+    def require_equal_to_decider(self, own: Fingerprint, exchange: Exchange) -> None:
+        """Check that this replica, of fingerprint `own`, may train with the one that decides.
 
         Raises:
             MismatchError: it may not; the others go on without it.
@@ -143,8 +143,7 @@ class Crew:
             f"replica {names[place] if place < len(names) else place}"
             for place in (index, decider)
         )
-        rows = exchange.rows
-        require_equal(rows[index].fingerprint, rows[decider].fingerprint, own_name, other_name)
+        require_equal(own, exchange.rows[decider].fingerprint, own_name, other_name)
 
     def shared_flag(self) -> SharedFlag:
         """Return a new flag of this instance; all its ranks call it together."""

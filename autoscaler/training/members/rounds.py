@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from statistics import fmean
 
 from autoscaler.domain.report import StepObservation
@@ -101,13 +101,13 @@ ROW_WIDTH = len(_PLAIN) + FINGERPRINT_WIDTH
 def encode(row: Row) -> list[float]:
     """The row as `ROW_WIDTH` numbers."""
     values = [getattr(row, name) for name in _PLAIN]
-    return [float(value) for value in (*values, *astuple(row.fingerprint))]
+    return [float(value) for value in (*values, *row.fingerprint.numbers())]
 
 
 def decode(numbers: Sequence[float]) -> Row:
     """The row that these `ROW_WIDTH` numbers are."""
     plain = dict(zip(_PLAIN, numbers, strict=False))
-    of_fingerprint = Fingerprint(*numbers[len(_PLAIN) :])
+    of_fingerprint = Fingerprint.of(numbers[len(_PLAIN) :])
     make: Callable[..., Row] = Row
     return make(**plain, fingerprint=of_fingerprint)
 
