@@ -27,7 +27,7 @@ from optuna.distributions import (
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import SpecError, StoreError
+from autoscaler.domain.errors import SpecError, StoreError, Unavailable
 from hpo import attributes, calls, retries
 from hpo.artifacts import StudyArtifacts
 from hpo.calls import Call
@@ -52,7 +52,8 @@ class Attachment:
 
     Every call may come again, from this driver's life or from an earlier one's: nothing in the
     study's record counts twice. `has_ended` once its worker has said how it ended; `error_kinds`
-    are the classes of the error that its objective raised then, by name, the class itself first.
+    are the classes of the error that its objective raised then, by name, the class itself first;
+    `study_error` is what the sampler or `constraints_func` raised then.
     `artifacts` takes files in; None if the study has no store for them.
     """
 
@@ -63,6 +64,7 @@ class Attachment:
         self._verdicts: dict[int, bool] = {}
         self.has_ended = False
         self.error_kinds: tuple[str, ...] = ()
+        self.study_error: Exception | None = None
 
     @property
     def number(self) -> int:
@@ -238,7 +240,11 @@ class Attachment:
         cause: str | None = None,
         error_kinds: Sequence[str] = (),
     ) -> None:
-        """Tell the study how the trial ended, as `study.optimize` does; the first word counts."""
+        """Tell the study how the trial ended, as `study.optimize` does; the first word counts.
+
+        What the sampler or `constraints_func` raises then is no error of the objective's: the
+        trial has ended, and `study_error` keeps it for the driver.
+        """
         known = self.frozen().state
         if known is TrialState[state] or not known.is_finished():
             self.error_kinds = tuple(error_kinds)
@@ -247,10 +253,16 @@ class Attachment:
             return
         if cause is not None:
             self._trial.set_user_attr(attributes.CAUSE, cause)
-        if state == TrialState.COMPLETE.name:
-            self._study.tell(self._trial, values, skip_if_finished=True)
-        else:
-            self._study.tell(self._trial, state=TrialState[state], skip_if_finished=True)
+        told = values if state == TrialState.COMPLETE.name else None
+        other = None if state == TrialState.COMPLETE.name else TrialState[state]
+        try:
+            self._study.tell(self._trial, told, other, skip_if_finished=True)
+        except (StoreError, Unavailable):
+            raise
+        except Exception as error:
+            if not self.is_finished:
+                raise
+            self.study_error = error
         self.has_ended = True
 
 

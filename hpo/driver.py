@@ -35,6 +35,7 @@ from hpo.calls import BEGIN, answer_text, read_call, refusal_text
 from hpo.ended import EndedTrial, end_of
 from hpo.endings import StudyStopped, require_money, waits_for_ever, what_is_missed
 from hpo.halving import SynchronousHalvingPruner
+from hpo.interval import Interval
 from hpo.lease import Lease
 from hpo.patience import patiently
 from hpo.retries import enqueue_owed
@@ -100,11 +101,11 @@ class Driver:
         self._race = pruner if isinstance(pruner, SynchronousHalvingPruner) else None
         self._left_open = 0  # calls that wait for other trials
         self._statements = Statements(study, objective)
-        self._stated_seconds = -_STATE_SECONDS
+        self._statings = Interval(_STATE_SECONDS, clock)
         self._may_retry = True
         self._is_over = self._has_warned = False
         self._begun = self._ended_count = self._failures = 0
-        self._looked_seconds = -_LOOK_SECONDS
+        self._looks = Interval(_LOOK_SECONDS, clock)
         self.on_end: Callable[[EndedTrial], None] = lambda ended: None
         self.artifacts: StudyArtifacts | None = None
         self.keep_alive: Callable[[], None] = lambda: None
@@ -118,6 +119,7 @@ class Driver:
             BudgetUsedUp: it was, and the trials stay as they are.
             NothingRan: the deadline lets no trial begin, and none has ended in this run.
             Unavailable, StoreError: controller or storage was away for too long.
+            Exception: what the sampler or `constraints_func` raised after a trial.
         """
         self._patiently(self._lease.renew)
         try:
@@ -141,7 +143,7 @@ class Driver:
             if self._lease.stop is StudyStop.WITH_ITS_TRIALS:
                 stop(self._study)
             is_late = self._clock.monotonic() >= until_seconds
-            looks = self._is_time_to_look()
+            looks = self._looks.is_due()
             begins = not (is_late or is_stopped(self._study)) and self._is_to_begin(effort)
             self._note_full(not begins)
             if begins:
@@ -152,7 +154,7 @@ class Driver:
                 return fatal
             if self._is_over:
                 return fatal
-            if self._is_time_to_state():
+            if self._statings.is_due():
                 self._patiently(lambda: self._state(effort))
             ended = [*self._answer_calls(), *(self._see_ends(effort) if looks else ())]
             for each in ended:
@@ -245,22 +247,6 @@ class Driver:
             self._lease.holding(lambda: self._line.state(statement))
             self._statements.were_heard(*news)
 
-    def _is_time_to_state(self) -> bool:
-        """Whether what is new is stated in this turn: not too often."""
-        now_seconds = self._clock.monotonic()
-        if now_seconds - self._stated_seconds < _STATE_SECONDS:
-            return False
-        self._stated_seconds = now_seconds
-        return True
-
-    def _is_time_to_look(self) -> bool:
-        """Whether this turn asks how the jobs stand, and begins a trial if none waits."""
-        now_seconds = self._clock.monotonic()
-        if now_seconds - self._looked_seconds < _LOOK_SECONDS:
-            return False
-        self._looked_seconds = now_seconds
-        return True
-
     def _hand_in(self, attachment: Attachment) -> None:
         """Submit the job of a trial. Its name is noted first, so that it is found again."""
         name = f"{self._template.name}-{attachment.number}"
@@ -321,7 +307,7 @@ class Driver:
             attachment.artifacts = self.artifacts
             call = read_call(waiting.call.text)
             if call.method == BEGIN:  # another may begin
-                self._looked_seconds = -_LOOK_SECONDS
+                self._looks.end()
             return answer_text(attachment.answer(call))
         except (StoreError, Unavailable, NotYet):
             raise
@@ -384,9 +370,11 @@ class Driver:
     def _close(self, job: str, is_retried: bool = False) -> EndedTrial:
         attachment = self._left[job] = self._held.pop(job)
         self._left_open = 0  # who waited for it may be answered
-        self._looked_seconds = -_LOOK_SECONDS
+        self._looks.end()
         ended = attachment.frozen()
         self._statements.note_end(job, ended)
+        if attachment.study_error is not None:
+            raise attachment.study_error
         return EndedTrial(ended, attachment.error_kinds, is_retried)
 
     def _stop_jobs(self) -> None:

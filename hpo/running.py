@@ -39,7 +39,7 @@ from hpo.objective import Objective, home_of, pack_objective
 from hpo.patience import patiently
 from hpo.process import heard, quiet_requests
 from hpo.standing import standing_beside, trials_to_come
-from hpo.tolerance import ANY_ERROR, fatal_message
+from hpo.tolerance import ANY_ERROR, error_names, fatal_message
 
 if TYPE_CHECKING:
     from optuna.artifacts._protocol import ArtifactStore
@@ -279,7 +279,7 @@ def _effort(
         raise SpecError(f"{timeout} must be more than 0 seconds", "timeout")
     if retries < 0:
         raise SpecError(f"{retries} is less than 0", "retries")
-    kinds = frozenset(f"{kind.__module__}.{kind.__qualname__}" for kind in catch)
+    kinds = frozenset(name for kind in catch for name in error_names(kind))
     return Effort(n_trials, n_jobs, timeout, kinds, retries)
 
 

@@ -12,6 +12,15 @@ from hpo.ended import EndedTrial, cause_of
 ANY_ERROR: Final = f"{Exception.__module__}.{Exception.__qualname__}"
 
 
+def error_names(kind: type[Exception]) -> tuple[str, str]:
+    """Return the names by which an error of a class may be reported.
+
+    A class inside a class or a function of a script is pickled by value, and has lost their names
+    on an instance.
+    """
+    return f"{kind.__module__}.{kind.__qualname__}", f"{kind.__module__}.{kind.__name__}"
+
+
 def is_caught(ended: EndedTrial, catch: Iterable[str]) -> bool:
     """Return whether the error of a trial's objective is of a class in `catch`.
 

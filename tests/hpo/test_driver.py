@@ -10,7 +10,7 @@ from pathlib import Path
 import optuna
 import pytest
 from optuna.exceptions import StorageInternalError
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import Unavailable
@@ -136,6 +136,32 @@ def test_an_unexpected_error_lets_no_further_trial_begin(
     assert fatal is not None and fatal.frozen.state is TrialState.FAIL
     assert fatal.error_kinds[0] == "builtins.KeyError"
     assert fatal.frozen.number == len(study.trials) - 1
+
+
+def test_an_error_of_the_constraints_ends_the_study_as_it_does_optuna(
+    site_of: Callable[[Objective], Site],
+) -> None:
+    def bad_constraints(trial: FrozenTrial) -> list[float]:
+        raise ValueError(f"no constraint of trial {trial.number}")
+
+    def constrained() -> optuna.Study:
+        study = study_of()
+        study.sampler = optuna.samplers.TPESampler(seed=3, constraints_func=bad_constraints)
+        return study
+
+    studies = constrained(), constrained()
+    for study, run in zip(
+        studies,
+        (driver_of(site_of(lone), studies[0]).run, lambda effort: studies[1].optimize(lone, 3)),
+        strict=True,
+    ):
+        with pytest.raises(ValueError, match="no constraint of trial 0"):
+            run(Effort(trials=3, at_once=1))
+        assert [trial.state for trial in study.trials] == [TrialState.COMPLETE]
+
+
+def lone(trial: optuna.Trial) -> float:
+    return float(trial.suggest_float("x", 0.0, 1.0))
 
 
 def test_an_expected_error_fails_its_trial_only(site_of: Callable[[Objective], Site]) -> None:

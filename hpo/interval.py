@@ -1,0 +1,26 @@
+"""Things that are done again after a time, and not more often."""
+
+from __future__ import annotations
+
+from autoscaler.clock import Clock
+
+
+class Interval:
+    """An interval of `seconds` between two times at which something is due; first at once."""
+
+    def __init__(self, seconds: float, clock: Clock) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._last_seconds = -seconds
+
+    def is_due(self) -> bool:
+        """Return whether the interval is over; if so, the next one begins."""
+        now_seconds = self._clock.monotonic()
+        if now_seconds - self._last_seconds < self._seconds:
+            return False
+        self._last_seconds = now_seconds
+        return True
+
+    def end(self) -> None:
+        """Let it be due at once."""
+        self._last_seconds = self._clock.monotonic() - self._seconds
