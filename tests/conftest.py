@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -21,6 +22,19 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 
 pytest.register_assert_rewrite("tests.conformance")
+
+
+def _block_torchft() -> None:
+    """Have no import of torchft succeed, in this process and in its children."""
+    sys.modules["torchft"] = None  # type: ignore[assignment]
+    blocked = str(ROOT / "tests" / "without_torchft")
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (blocked, before)))
+
+
+# Before any test module is imported: those that skip without torchft look for it then.
+if os.environ.get("TESTS_WITHOUT_TORCHFT") == "1":
+    _block_torchft()
 
 # Machines differ: no example has a deadline. In CI the same examples are drawn always. As many as
 # leave the whole suite short; `--hypothesis-profile thorough` draws more.

@@ -22,6 +22,7 @@ from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import Engine, TrainingDirective, TrainingSetup
 from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
 from autoscaler.lighthouse.order import LighthouseDirectory
+from autoscaler.lighthouse.supervisor import find_torchft
 from autoscaler.training.collectives.ports import bound_store
 from autoscaler.unix_socket import listen
 from tests.nursery import Order, nursery
@@ -37,8 +38,10 @@ _IMPORTED = (
 
 
 def imported(path: str | None) -> tuple[str, ...]:
-    """What replicas import: with torchft, but for those who look on a path of their own for it."""
-    return _IMPORTED if path else (*_IMPORTED, "autoscaler.training.members.quorum")
+    """Return what replicas import: with torchft where it is found, unless they have a `path`."""
+    if path or find_torchft() is None:
+        return _IMPORTED
+    return (*_IMPORTED, "autoscaler.training.members.quorum")
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 60.0, what: str = "") -> Any:
@@ -110,6 +113,11 @@ class Roster(Lighthouse):
 def roster_of(engine: Engine, directory: Path) -> Roster | None:
     """What a `Fleet` is given for this engine; it makes torchft's lighthouse itself."""
     return Roster(directory / "lighthouses") if engine is Engine.ROSTER else None
+
+
+def engine_here() -> Engine:
+    """Return torchft's quorum, or the roster where torchft is missing."""
+    return Engine.ROSTER if find_torchft() is None else Engine.QUORUM
 
 
 def _brought_together(ranks: int) -> tuple[TCPStore | None, list[dict[str, str]]]:
@@ -246,6 +254,7 @@ class Fleet:
     """The replicas of one job."""
 
     def __init__(self, directory: Path, roster: Lighthouse | None = None, **setup: Any) -> None:
+        roster = roster or roster_of(engine_here(), directory)
         self._directory = directory
         self.on_call: Callable[[str, str], str] = lambda replica, text: ""
         self.lighthouse = roster or Lighthouse(directory / "lighthouses")

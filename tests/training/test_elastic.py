@@ -238,6 +238,7 @@ def test_ports_are_open_on_the_bind_address_only(fleet: Fleet) -> None:
     assert listening_on(replica) == {"127.0.0.1"}
 
 
+@pytest.mark.quorum
 def test_a_joiner_is_let_in_beside_a_member_that_hangs_and_is_heard(tmp_path: Path) -> None:
     """The lighthouse hears the one that hangs, from a thread of torchft's."""
     fleet = Fleet(tmp_path, collective_timeout_seconds=3.0)

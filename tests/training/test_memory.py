@@ -16,16 +16,16 @@ import pytest
 
 from autoscaler.domain.goodput import ThroughputParameters
 from autoscaler.domain.job import BatchSpec
-from autoscaler.domain.training import TrainingDirective
-from tests.training.fleet import Fleet, ReplicaProcess, wait_until
+from autoscaler.domain.training import Engine, TrainingDirective
+from tests.training.fleet import Fleet, ReplicaProcess, roster_of, wait_until
 from tests.training.traces import is_training, pauses
 
 SCRIPT = "memory.py"
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    fleet = Fleet(tmp_path)
+def fleet(tmp_path: Path, engine: Engine) -> Iterator[Fleet]:
+    fleet = Fleet(tmp_path, roster_of(engine, tmp_path))
     yield fleet
     fleet.stop()
 
@@ -87,6 +87,7 @@ def _learnt_from(lines: list[dict[str, Any]], steps: int) -> Iterator[int]:
             waiting = []
 
 
+@pytest.mark.parametrize("engine", list(Engine))
 @pytest.mark.parametrize("phase", ["forward", "backward"])
 def test_an_instance_without_memory_costs_the_others_one_step(fleet: Fleet, phase: str) -> None:
     first = start(fleet)
@@ -166,6 +167,7 @@ def test_a_rank_that_does_not_lead_tells_that_its_loss_fits_no_example(fleet: Fl
     wait_until(lambda: replica.of_kind("out of memory"), what="the word of the second rank")
 
 
+@pytest.mark.parametrize("engine", list(Engine))
 def test_an_instance_that_does_not_decide_tells_that_its_loss_has_run_out_of_memory(
     fleet: Fleet,
 ) -> None:

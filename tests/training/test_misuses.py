@@ -28,6 +28,7 @@ def test_a_forked_process_neither_trains_nor_ends_the_job(
 ) -> None:
     first = fleet.start(SCRIPT, MISUSE=misuse)
     second = fleet.start(SCRIPT, MISUSE=misuse)
+    wait_until(first.log.exists)
     wait_until(lambda: status in first.log.read_text(), what="the end of the child")
     wait_until(lambda: any(is_training(replica, 2) for replica in (first, second)))
     at = max(first.step, second.step)

@@ -13,6 +13,7 @@ import torch
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.training import Engine
+from autoscaler.lighthouse.supervisor import find_torchft
 from autoscaler.training.members.crew import Crew
 from autoscaler.training.members.peers import Peers, QuorumSettings
 from autoscaler.training.members.roster_line import RosterLine
@@ -58,16 +59,15 @@ def lighthouse(
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     calls = Calls()
     monkeypatch.setattr(RosterLine, "ask", calls.counted(RosterLine.ask))
-    quorum = pytest.importorskip("autoscaler.training.members.quorum")
-    client = quorum._ObservedClient
-    monkeypatch.setattr(client, "_quorum", calls.counted(client._quorum))
-    monkeypatch.setattr(client, "__getattr__", calls.counted(client.__getattr__))
+    if find_torchft() is not None:
+        from autoscaler.training.members.quorum import _ObservedClient as Client
+
+        monkeypatch.setattr(Client, "_quorum", calls.counted(Client._quorum))
+        monkeypatch.setattr(Client, "__getattr__", calls.counted(Client.__getattr__))
     return calls
 
 
 def _member(lighthouse: Lighthouse, name: str) -> tuple[Crew, Peers, TrainingState]:
-    from autoscaler.training.members.quorum import Quorum
-
     model = torch.nn.Linear(2, 1)
     state = TrainingState(model, torch.optim.SGD(model.parameters(), lr=0.1), None, Counters())
     settings = QuorumSettings(lighthouse.address, name, "127.0.0.1", "s", 1.5, 30.0, GLOO)
@@ -75,6 +75,8 @@ def _member(lighthouse: Lighthouse, name: str) -> tuple[Crew, Peers, TrainingSta
     if isinstance(lighthouse, Roster):
         peers = RosterQuorum(settings, SystemClock(), state)
     else:
+        from autoscaler.training.members.quorum import Quorum
+
         peers = Quorum(settings, SystemClock(), state)
     return Crew(peers, state), peers, state
 

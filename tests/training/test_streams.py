@@ -15,12 +15,12 @@ import pytest
 import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from autoscaler.domain.training import TrainingDirective
+from autoscaler.domain.training import Engine, TrainingDirective
 from autoscaler.training.data.orders import Shuffled
 from autoscaler.training.data.sampler import ElasticSampler, dealt
 from autoscaler.training.steps.streams import Stream, Use, begin_stream
 from tests.training.alone import opened, script
-from tests.training.fleet import Fleet, wait_until
+from tests.training.fleet import Fleet, roster_of, wait_until
 from tests.training.scripts import dropout
 from tests.training.traces import is_training
 
@@ -29,8 +29,8 @@ SCRIPT = "dropout.py"
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    fleet = Fleet(tmp_path, checkpoint_interval_seconds=0.5)
+def fleet(tmp_path: Path, engine: Engine) -> Iterator[Fleet]:
+    fleet = Fleet(tmp_path, roster_of(engine, tmp_path), checkpoint_interval_seconds=0.5)
     yield fleet
     fleet.stop()
 
@@ -84,6 +84,7 @@ def test_workers_draw_the_same_numbers_at_any_size(monkeypatch, fleet: Fleet, ra
     _require_undisturbed(monkeypatch, fleet)
 
 
+@pytest.mark.parametrize("engine", list(Engine))
 def test_state_travels_at_joins_drains_and_crashes(monkeypatch, fleet: Fleet) -> None:
     """One run: a join, the drain of the first replica, a crash of all, and a restart.
 
