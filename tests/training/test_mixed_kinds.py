@@ -14,7 +14,9 @@ import pytest
 from tests.training.fleet import Fleet, ReplicaProcess, wait_until
 from tests.training.traces import EXAMPLES, assert_replicas_agree, is_training, taken
 
-FAST_SECONDS, SLOW_SECONDS = 0.15, 0.30
+# Long enough that what a step takes besides, also on a busy machine, is a small part.
+FAST_SECONDS, SLOW_SECONDS = 0.45, 0.90
+LEAST_PART = 0.9  # of the kinds' summed speeds
 
 
 @pytest.fixture
@@ -53,9 +55,8 @@ def test_a_faster_kind_takes_a_larger_share_so_that_all_end_a_step_together(
     assert median(sizes(fast, 20)) == pytest.approx(64 / 3, abs=2)
     times = [line["at"] for line in fast.steps() if line["step"] > after]
     step_seconds = median(later - earlier for earlier, later in pairwise(times))
-    together_seconds = 1 / (1 / FAST_SECONDS + 1 / SLOW_SECONDS)
-    equal_seconds = SLOW_SECONDS / 2
-    assert step_seconds < (together_seconds + 2 * equal_seconds) / 3
+    summed_speeds = 1 / FAST_SECONDS + 1 / SLOW_SECONDS
+    assert 1 / step_seconds >= LEAST_PART * summed_speeds
     assert_replicas_agree(fleet)
     for pass_index, counts in taken(fleet).items():
         assert not counts - Counter(range(EXAMPLES)), pass_index

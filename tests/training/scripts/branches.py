@@ -89,6 +89,7 @@ def main() -> None:
             job.step(nn.functional.mse_loss(job.model(inputs), targets))
             line = {
                 "step": before,
+                "at": time.monotonic(),
                 "committed": state.counters.step > before,
                 "ended": job._parts.reducer.synchronises,
                 "examples": len(inputs),
