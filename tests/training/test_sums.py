@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -202,4 +204,33 @@ def test_a_member_that_evaluates_is_awaited_for_hours_while_it_is_heard() -> Non
     members.lost.add(1)
     evicted.join(5)
     assert not evicted.is_alive() and members.sums[0].has_failed
+    members.close()
+
+
+@pytest.mark.timeout(60)
+def test_a_world_is_given_up_when_a_member_is_lost_before_it_has_formed() -> None:
+    members = Members(2, forming_seconds=600.0)
+    first, second = members.places(2)
+    lost = threading.Event()
+    waiting = threading.Timer(0.2, lost.set)
+    waiting.start()
+    with pytest.raises(RuntimeError, match="lost before its world had formed"):
+        members.sums[0].enter(first, lost.is_set)
+    assert members.sums[0].has_failed
+    with suppress(RuntimeError):  # the other comes late: the world is abandoned, not kept
+        members.sums[1].enter(second, lambda: False)
+    members.meet()
+    assert [whole for _, _, whole in members.each(_summed)] == [True] * 2
+    members.close()
+
+
+@pytest.mark.timeout(60)
+def test_a_store_whose_host_is_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world, "_STORE_TIMEOUT", timedelta(seconds=600))
+    members = Members(1)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        with pytest.raises(RuntimeError, match="lost before its world had formed"):
+            members.sums[0].enter(world.Meeting(address, "world", 0, 2))
     members.close()

@@ -34,29 +34,37 @@ class Members:
     """
 
     def __init__(
-        self, members: int, form_gradients: FormGradients = GLOO, clock: Clock | None = None
+        self,
+        members: int,
+        form_gradients: FormGradients = GLOO,
+        clock: Clock | None = None,
+        forming_seconds: float = 10.0,
     ) -> None:
         self._store, self._port = bound_store("127.0.0.1")
         self._meetings = count()
         self.lost: set[int] = set()
-        settings = SumSettings(form_gradients, 10.0, TIMEOUT_SECONDS)
+        settings = SumSettings(form_gradients, forming_seconds, TIMEOUT_SECONDS)
         self.sums = [
             Sums(settings, lambda: bool(self.lost), clock or SystemClock()) for _ in range(members)
         ]
 
     def meet(self, those: Sequence[int] | None = None) -> None:
         """Form a world of all members, or of those with these numbers, in their order."""
-        number, chosen = next(self._meetings), range(len(self.sums)) if those is None else those
-        places = [
-            Meeting(f"127.0.0.1:{self._port}", f"world{number}", index, len(chosen))
-            for index in range(len(chosen))
-        ]
+        chosen = range(len(self.sums)) if those is None else those
         at_once(
             [
                 lambda sums=self.sums[member], place=place: sums.enter(place)
-                for member, place in zip(chosen, places, strict=True)
+                for member, place in zip(chosen, self.places(len(chosen)), strict=True)
             ]
         )
+
+    def places(self, members: int) -> list[Meeting]:
+        """Return the places of a new meeting."""
+        number = next(self._meetings)
+        return [
+            Meeting(f"127.0.0.1:{self._port}", f"world{number}", index, members)
+            for index in range(members)
+        ]
 
     def each(self, act: Callable[[Sums], Any]) -> list[Any]:
         return at_once([lambda sums=sums: act(sums) for sums in self.sums])

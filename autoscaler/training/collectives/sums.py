@@ -12,6 +12,7 @@ import torch
 from torch._C._distributed_c10d import Store
 
 from autoscaler.clock import Clock
+from autoscaler.training.collectives.forming import formed
 from autoscaler.training.collectives.gradient_groups import FormGradients
 from autoscaler.training.collectives.world import (
     Meeting,
@@ -62,8 +63,10 @@ class Sums:
         """A sum has failed since `enter`, or the last `enter` has."""
         return self._failed or (self._world is not None and self._world.error is not None)
 
-    def enter(self, meeting: Meeting) -> None:
+    def enter(self, meeting: Meeting, is_incomplete: Callable[[], bool] = lambda: False) -> None:
         """Be a member of the world that meets at `meeting`, and of no other any more.
+
+        `is_incomplete` is asked while it forms: whether one of its members is missed.
 
         Raises:
             RuntimeError: a member does not come.
@@ -73,7 +76,7 @@ class Sums:
         self.meeting = meeting
         self.worlds += 1
         if meeting.members > 1:
-            self._world = self._form(meeting)
+            self._world = self._form(meeting, is_incomplete)
             if self._world.is_watched and self._watching is None:
                 self._watching = threading.Thread(
                     target=self._watch, name="castor-sums", daemon=True
@@ -136,9 +139,10 @@ class Sums:
         self.abandon()
         parking.clear()
 
-    def _form(self, meeting: Meeting) -> World:
+    def _form(self, meeting: Meeting, is_incomplete: Callable[[], bool]) -> World:
         settings = self._settings
-        try:
+
+        def form() -> World:
             return World(
                 meeting,
                 settings.form_gradients,
@@ -147,6 +151,9 @@ class Sums:
                 timedelta(seconds=settings.timeout_seconds),
                 self._clock,
             )
+
+        try:
+            return formed(form, meeting.store, is_incomplete, self._clock)
         except Exception as error:
             raise RuntimeError(first_line(error)) from None
 

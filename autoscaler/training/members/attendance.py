@@ -46,6 +46,10 @@ class Attendance:
         """A member that did not announce its leave sends no signs of life."""
         return not self._expects_leave and not self._members <= self._news
 
+    def misses(self, members: Iterable[str]) -> bool:
+        """Return whether one of these, who are about to agree, sends no signs of life."""
+        return self._heard is not None and not self._heard.issuperset(members)
+
     @property
     def _news(self) -> frozenset[str]:
         """Who is heard; the members, as long as nothing new was heard."""

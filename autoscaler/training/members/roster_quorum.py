@@ -120,7 +120,8 @@ class RosterQuorum:
         if order.world != self._world:
             index, members = order.members.index(self._name), len(order.members)
             try:
-                self.sums.enter(Meeting(order.store, order.world, index, members))
+                meeting = Meeting(order.store, order.world, index, members)
+                self.sums.enter(meeting, lambda: self._attendance.misses(order.members))
             except RuntimeError as error:
                 _log.warning("a peer does not answer: %s", first_line(error))
                 return None
