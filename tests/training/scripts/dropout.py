@@ -65,6 +65,11 @@ def total(model: nn.Module) -> float:
     return float(sum(each.detach().abs().sum() for each in model.parameters()))
 
 
+def weights(model: nn.Module) -> list[float]:
+    """Return all weights of a model."""
+    return torch.cat([each.detach().flatten() for each in model.parameters()]).tolist()
+
+
 def trained(
     job: TrainingSession, model: nn.Module, average: AveragedModel, own: dict[str, Any]
 ) -> Any:
@@ -82,8 +87,8 @@ def trained(
             "step": step.number,
             "committed": step.committed,
             "members": step.members,
-            "weights": total(model),
-            "average": total(average),
+            "weights": weights(model),
+            "average": weights(average),
             "seen": own["seen"],
             "mask": mask,
             "patience": own["patience"].bad,
