@@ -185,6 +185,12 @@ def length_of(dataset: Dataset[Any]) -> int:
             "dataset: give the dataset of the DataLoader, and its arguments to session, which "
             "deals its examples to ranks that come and go"
         )
+    if not hasattr(dataset, "__getitem__") and not hasattr(dataset, "__iter__"):
+        raise TypeError(
+            f"dataset: {type(dataset).__name__} is not a dataset: give one with len() and "
+            "indexing, such as a torch.utils.data.Dataset, or a ShardedDataset "
+            "(autoscaler.training.data.shards)"
+        )
     with suppress(TypeError):
         if not isinstance(dataset, IterableDataset):
             return len(dataset)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from autoscaler.domain.goodput import BatchBounds
@@ -11,6 +12,8 @@ from autoscaler.training.data.orders import Chosen, Order, Sequential, Shuffled
 from autoscaler.training.data.sampler import ElasticSampler
 from autoscaler.training.data.shard_order import ShardOrder
 from autoscaler.training.data.shards import ShardedDataset
+
+_log = logging.getLogger(__name__)
 
 
 def order_of(script: Script, first_keyed_pass: Callable[[], int] = lambda: 0) -> Order:
@@ -30,8 +33,15 @@ def order_of(script: Script, first_keyed_pass: Callable[[], int] = lambda: 0) ->
     return Shuffled(examples, script.seed, first_keyed_pass)
 
 
-def sampler_of(script: Script, order: Order, bounds: BatchBounds) -> ElasticSampler:
-    """Return the sampler of a script's dataset in `order`."""
+def sampler_of(
+    script: Script, order: Order, bounds: BatchBounds, warns: bool = False
+) -> ElasticSampler:
+    """Return the sampler of a script's dataset in `order`.
+
+    A pass that is shorter than a batch is logged if `warns`.
+    """
+    if warns:
+        _warn_of_short_pass(order.examples, bounds.initial)
     least_step = bounds.initial if script.drop_last else None
     return ElasticSampler(order, least_share(script.model), least_step)
 
@@ -56,3 +66,15 @@ def loader_of(script: Script) -> Loader:
         seeds_batches=seeds_batches(script),
     )
     return Loader(script.dataset, settings)
+
+
+def _warn_of_short_pass(examples: int, batch_size: int) -> None:
+    """Log a warning if a pass has fewer `examples` than a step."""
+    if examples < batch_size:
+        _log.warning(
+            "dataset: a pass has %d examples, fewer than batch_size=%d, so each step takes %d: "
+            "give a longer dataset, or a smaller batch_size with a learning rate for it",
+            examples,
+            batch_size,
+            examples,
+        )

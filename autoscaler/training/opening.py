@@ -107,7 +107,7 @@ def open_parts(script: Script, clock: Clock) -> Parts:
     order = order_of(script, lambda: state.counters.first_keyed_pass)
     bounds = _bounds(script, setup.batch if setup else BatchSpec(), order.examples)
     batches = batches_to_repeat(script.batch_log, bounds)
-    sampler = sampler_of(script, order, bounds)
+    sampler = sampler_of(script, order, bounds, warns=instance.is_leader)
     state = TrainingState(
         script.model,
         script.optimizers,

@@ -263,7 +263,7 @@ class TrainingSession:
         Raises:
             RuntimeError: no batch was given since the last call; the loss is not computed from
                 `job.model`; only some ranks give a weight; or this process is a forked one.
-            TypeError: the loss is no tensor.
+            TypeError: the loss is no tensor, or the weight no number.
             ValueError: the loss is not one number with a gradient, or a GradScaler has scaled it;
                 or the weight can't be used; or a batch can have one step only.
             DivergedError: too many steps in a row had a loss or gradient that was not finite.
@@ -311,6 +311,9 @@ class TrainingSession:
 
         The loops over `batches` and `epochs` end with the next step. The job is finished, and
         `reason` is shown with it, in up to 200 bytes.
+
+        Raises:
+            TypeError: the reason is no text.
         """
         self._parts.replica.stop.ask(reason)
 

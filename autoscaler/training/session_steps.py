@@ -167,7 +167,8 @@ class Steps:
         """Make one phase of a step, which is also the last one of all that it ends.
 
         Raises:
-            ValueError: `loss` or `weight` can't be used, or the batch can have no phases.
+            TypeError, ValueError: `loss` or `weight` can't be used, or the batch can have no
+                phases.
             torch.OutOfMemoryError: memory ran out. The batch can't be taken in smaller parts.
         """
         parts, awaited = self._parts, self._awaited

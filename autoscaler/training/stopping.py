@@ -33,12 +33,20 @@ class Stop:
         """A rank of this instance has asked for a stop."""
         return self._flag.is_raised
 
-    def ask(self, reason: str) -> None:
+    def ask(self, reason: object) -> None:
         """Ask for a stop; only the first reason counts.
 
         No step sends numbers of all ranks to the one that leads, so a flag tells it. It hears of
         the stop before it commits the next step, whose gradients it has from this rank.
+
+        Raises:
+            TypeError: the reason is no text.
         """
+        if not isinstance(reason, str):
+            raise TypeError(
+                f"job.stop(reason): the reason is of type {type(reason).__name__}: give a text, "
+                "such as 'no progress in 5 evaluations'"
+            )
         if self._own_reason is None:
             self._own_reason = " ".join(reason.split()) or "no reason given"
             self._flag.raise_up()

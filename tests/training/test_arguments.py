@@ -62,6 +62,8 @@ def test_numbers_out_of_range_are_refused(match: str, arguments: dict[str, Any])
         ("optimizer: str is not a torch.optim.Optimizer", {"optimizer": "Adam"}),
         ("scheduler: int has not all of step, state_dict", {"scheduler": 3}),
         ("state: tuple is not a dict", {"state": ()}),
+        ("dataset: NoneType is not a dataset: give one with len", {"dataset": None}),
+        ("dataset: int is not a dataset: give one with len", {"dataset": 64}),
         ("batch_size='16' must be a whole number", {"batch_size": "16"}),
         ("batch_size=16.5 must be a whole number", {"batch_size": 16.5}),
         ("seed=1.5 must be a whole number", {"seed": 1.5}),
@@ -71,9 +73,54 @@ def test_numbers_out_of_range_are_refused(match: str, arguments: dict[str, Any])
 def test_arguments_of_another_kind_are_refused(match: str, arguments: dict[str, Any]) -> None:
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    arguments = {"model": model, "optimizer": optimizer, "batch_size": 16, **arguments}
-    with pytest.raises(TypeError, match=match), session(dataset=_data(), **arguments):
+    given = {"model": model, "optimizer": optimizer, "dataset": _data(), "batch_size": 16}
+    with pytest.raises(TypeError, match=match), session(**{**given, **arguments}):
         pass
+
+
+@pytest.mark.parametrize(
+    ("error", "match", "weight"),
+    [
+        (TypeError, "the weight is of type str: give a number", "a"),
+        (TypeError, "the weight is of type str: give a number", "3"),
+        (TypeError, "the weight is of type list: give a number", [1.0]),
+        (ValueError, "the weight has shape 16: give one number", torch.ones(16)),
+        (ValueError, "the weight must be 0 or more", -1),
+    ],
+)
+def test_weights_that_are_no_number_are_refused(
+    error: type[Exception], match: str, weight: Any
+) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    job, _ = opened(script(model, optimizer, _data()))
+    inputs, _ = next(iter(job.batches(epochs=1)))
+    with pytest.raises(error, match=rf"^job\.step\(loss, weight=.*\): {match}"):
+        job.step(job.model(inputs).mean(), weight=weight)
+
+
+@pytest.mark.parametrize("reason", [3, None, ["no progress"]])
+def test_reasons_of_a_stop_that_are_no_text_are_refused(reason: Any) -> None:
+    model = nn.Linear(4, 1)
+    job, parts = opened(script(model, torch.optim.SGD(model.parameters(), lr=0.1), _data()))
+    words = rf"job.stop\(reason\): the reason is of type {type(reason).__name__}: give a text"
+    with pytest.raises(TypeError, match=words):
+        job.stop(reason)
+    assert not parts.replica.stop.is_asked
+
+
+@pytest.mark.parametrize(("batch_size", "warnings"), [(64, 0), (65, 1)])
+def test_a_dataset_shorter_than_a_batch_is_said_once(
+    caplog: pytest.LogCaptureFixture, batch_size: int, warnings: int
+) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with caplog.at_level(logging.WARNING, "autoscaler"):
+        job, _ = opened(script(model, optimizer, _data(), batch_size=batch_size))
+        for inputs, targets in job.batches(epochs=2):
+            job.step(nn.functional.mse_loss(job.model(inputs), targets))
+    said = "dataset: a pass has 64 examples, fewer than batch_size=65, so each step takes 64"
+    assert [text[: len(said)] for text in caplog.messages] == [said] * warnings
 
 
 def test_a_scheduler_of_another_optimizer_is_refused() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import SupportsFloat
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +44,7 @@ class StepWeights:
             weight: what the script gives.
 
         Raises:
-            ValueError: `weight` can't be used, or is given for a part of the step only.
+            TypeError, ValueError: `weight` can't be used, or is given for a part of the step only.
         """
         are_given = weight is not None
         if self._are_given not in (None, are_given):
@@ -56,7 +57,18 @@ class StepWeights:
         return factor
 
 
-def _usable(weight: float | Tensor) -> float:
+def _usable(weight: object) -> float:
+    if isinstance(weight, Tensor) and weight.numel() != 1:
+        shape = "x".join(str(size) for size in weight.shape)
+        raise ValueError(
+            f"job.step(loss, weight=...): the weight has shape {shape}: give one number, such as "
+            "weight.sum()"
+        )
+    if not isinstance(weight, SupportsFloat):
+        raise TypeError(
+            f"job.step(loss, weight=...): the weight is of type {type(weight).__name__}: give a "
+            "number, such as the number of tokens that the mean is over"
+        )
     number = float(weight)
     if not (number >= 0 and math.isfinite(number)):
         raise ValueError(f"job.step(loss, weight={number}): the weight must be 0 or more")
