@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import nn, optim
 
-from autoscaler.training.data import orders
+from autoscaler.training.data import orders, permutation
 from autoscaler.training.data.orders import Shuffled
 from autoscaler.training.data.permutation import permuted, round_keys
 from autoscaler.training.session import TrainingSession
@@ -90,7 +90,18 @@ def test_neighbours_in_a_large_order_are_unrelated() -> None:
     assert stats.kstest(order / 10**6, "uniform").pvalue > 1e-3
 
 
-def test_a_billion_examples_take_no_memory() -> None:
+def test_a_billion_examples_take_no_memory_and_no_more_work_than_a_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    computed: list[int] = []
+
+    def counted(values, *arguments):
+        computed.append(len(values))
+        return feistel(values, *arguments)
+
+    feistel = permutation._feistel
+    monkeypatch.setattr(permutation, "_feistel", counted)
+    orders._block.cache_clear()
     order = Shuffled(HUGE, 0)
     order.slice(0, 0, 1)
     tracemalloc.start()
@@ -100,6 +111,8 @@ def test_a_billion_examples_take_no_memory() -> None:
     finally:
         tracemalloc.stop()
     assert peak_bytes < 1_000_000
+    blocks = 3  # the first position, and the middle of each pass, once
+    assert 1024 * blocks <= sum(computed) < 1.2 * 1024 * blocks, "few fall outside and walk on"
     assert {indices.shape for indices in taken} == {(512,)}
     assert taken[0].tolist() == taken[2].tolist() != taken[1].tolist()
 
