@@ -1,6 +1,7 @@
 """What joins, planned leaves, kills and a lost lighthouse cost a running job.
 
     python benchmarks/membership.py [--rounds 3] [--state-gb 0] [--engine quorum|roster] [--json]
+    python benchmarks/membership.py --round-trip-ms 50 [--pairs 12] [--engine ...] [--json]
 
 One replica trains on, with steps of 20 ms, while others join it and leave it or are killed: real
 processes of the training library on the loopback, each on its own core, and a real lighthouse
@@ -9,6 +10,11 @@ replica that stays, less a usual one.
 
 With `--state-gb` so many gigabytes are added to the state, and joins and planned leaves alone are
 measured: the target is that a join lasts 1 s longer than the transfer of the state, at most.
+
+With `--round-trip-ms` two replicas train on and reach the lighthouse through a proxy, which delays
+each direction by half of that in every second block of 2.5 s, in the order ABBA. Printed is the
+median step of blocks without the delay, of blocks with it, and the mean difference of pairs of
+blocks with its standard error: the target is a difference below 1 ms.
 """
 
 from __future__ import annotations
@@ -23,11 +29,15 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from delay_proxy import DelayProxy
 
 from autoscaler.domain.training import Engine, TrainingDirective
 from tests.training import fleet as fleets
@@ -36,6 +46,9 @@ from tests.training.fleet import Fleet, Lighthouse, ReplicaProcess, wait_until
 STEP_SECONDS = 0.02
 SETTLED_SECONDS = 1.5
 AWAY_SECONDS = 2.0
+BLOCK_SECONDS = 2.5
+# What is under way at the change of a delay has ended by then.
+CHANGED_SECONDS = 0.25
 SEED = 0
 
 Line = dict[str, Any]
@@ -113,11 +126,14 @@ class Job:
         fleets.SCRIPTS = Path(__file__).parent / "scripts"
         lighthouse = Lighthouse(directory / "lighthouses", engine=engine)
         self._fleet = Fleet(directory, lighthouse)
+        self.figures: Figures = {}
         self._frozen_bytes = int(state_gigabytes * 1e9)
         self._cores = sorted(os.sched_getaffinity(0))
         self._watched: list[Watched] = []
         self._chance = chance
-        self.figures: Figures = {}
+
+    def start(self) -> None:
+        """Start the replica that stays."""
         self.stays = self._start(0)
         wait_until(lambda: len(self.stays.steps()) > 50, 60, "the first replica")
         self._settle()
@@ -176,6 +192,31 @@ class Job:
             "kill -9 of the lighthouse: no step for, once it is back", self.stays.pause(back)
         )
 
+    def reach_lighthouse_by(self, proxy: DelayProxy) -> None:
+        """Have replicas that start from now on reach the lighthouse through the proxy."""
+        scheme = urlsplit(self._fleet.lighthouse.address).scheme
+        address = f"{scheme}://127.0.0.1:{proxy.port}"
+        self._fleet.setup = replace(self._fleet.setup, lighthouse=address)
+
+    @property
+    def lighthouse_port(self) -> int:
+        """The port of the lighthouse itself."""
+        return urlsplit(self._fleet.lighthouse.address).port or 0
+
+    def block_ms(self) -> float:
+        """Return the median step of the next block, in ms.
+
+        Raises:
+            RuntimeError: the other replica is not a member any more.
+        """
+        time.sleep(CHANGED_SECONDS)
+        began = time.time()
+        time.sleep(BLOCK_SECONDS)
+        times = [line["at"] for line in self.stays.steps(began)]
+        if self.stays.replicas != 2:
+            raise RuntimeError("a replica has left in the course of the measurement")
+        return 1e3 * statistics.median(b - a for a, b in itertools.pairwise(times))
+
     def rounds(self) -> None:
         """Take down what rounds began with, where nobody came or went."""
         for replicas in (1, 2):
@@ -215,6 +256,7 @@ def measure(rounds: int, engine: Engine, state_gigabytes: float) -> Figures:
     with tempfile.TemporaryDirectory() as directory:
         job = Job(Path(directory), random.Random(SEED), engine, state_gigabytes)
         try:
+            job.start()
             for _ in range(rounds):
                 job.drain(job.join())
                 if state_gigabytes:
@@ -228,14 +270,61 @@ def measure(rounds: int, engine: Engine, state_gigabytes: float) -> Figures:
     return job.figures
 
 
+def delayed(pairs: int, engine: Engine, round_trip_ms: float) -> dict[str, float]:
+    """Return median steps in ms with the lighthouse near and far, and their mean difference."""
+    blocks: list[tuple[float, float]] = []
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        job = Job(directory, random.Random(SEED), engine, 0.0)
+        stack.callback(job.stop)
+        proxy = stack.enter_context(DelayProxy(job.lighthouse_port))
+        job.reach_lighthouse_by(proxy)
+        job.start()
+        job.join()
+        for number in range(pairs):
+            of_pair: dict[bool, float] = {}
+            for is_far in (False, True) if number % 2 == 0 else (True, False):
+                proxy.delay_seconds = round_trip_ms / 2e3 if is_far else 0.0
+                of_pair[is_far] = job.block_ms()
+            blocks.append((of_pair[False], of_pair[True]))
+    differences = [far - near for near, far in blocks]
+    return {
+        "near_ms": statistics.median(near for near, _ in blocks),
+        "far_ms": statistics.median(far for _, far in blocks),
+        "difference_ms": statistics.fmean(differences),
+        "standard_error_ms": statistics.stdev(differences) / math.sqrt(pairs),
+        "pairs": pairs,
+    }
+
+
+def print_delayed(row: dict[str, float], round_trip_ms: float) -> None:
+    """Print the table of `delayed`."""
+    print(f"| step, ms | + {round_trip_ms:g} ms to the lighthouse, ms | difference, ms | pairs |")
+    print("|---|---|---|---|")
+    difference = f"{row['difference_ms']:+.3f} (standard error {row['standard_error_ms']:.3f})"
+    print(f"| {row['near_ms']:.3f} | {row['far_ms']:.3f} | {difference} | {row['pairs']} |")
+
+
 def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--state-gb", type=float, default=0.0, help="added to a state of 12 MB")
     parser.add_argument("--engine", type=Engine, choices=list(Engine), default=Engine.QUORUM)
+    parser.add_argument("--round-trip-ms", type=float, help="added on the way to the lighthouse")
+    parser.add_argument("--pairs", type=int, default=12, help="of blocks with --round-trip-ms")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    if arguments.pairs < 2 or arguments.pairs % 2:
+        parser.error(f"--pairs={arguments.pairs}: an even number from 2, for the order ABBA")
+    if arguments.round_trip_ms is not None:
+        if not 0 <= arguments.round_trip_ms < math.inf:
+            parser.error(f"--round-trip-ms={arguments.round_trip_ms:g}: at least 0, and finite")
+        row = delayed(arguments.pairs, arguments.engine, arguments.round_trip_ms)
+        print(json.dumps(row, indent=2)) if arguments.json else print_delayed(
+            row, arguments.round_trip_ms
+        )
+        return
     figures = measure(arguments.rounds, arguments.engine, arguments.state_gb)
     if arguments.json:
         print(json.dumps({what: asdict(figure) for what, figure in figures.items()}, indent=2))

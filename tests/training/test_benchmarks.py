@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import socket
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pytest
 from autoscaler.domain.goodput import BatchBounds, NoiseScale, ThroughputParameters
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
+from benchmarks.delay_proxy import DelayProxy
 from benchmarks.gpu_instances import pauses
 from benchmarks.soak import broken_passes
 from benchmarks.training_overhead import check_ratios, compared, verdict
@@ -26,6 +30,34 @@ def _run(name: str, *arguments: str) -> tuple[int, Any]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
+
+
+def _echo(listener: socket.socket) -> None:
+    connection, _ = listener.accept()
+    with connection:
+        while piece := connection.recv(100):
+            connection.sendall(piece)
+
+
+def test_a_proxy_delays_each_direction_and_keeps_the_order() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=_echo, args=(listener,), daemon=True).start()
+        with (
+            DelayProxy(listener.getsockname()[1]) as proxy,
+            socket.create_connection(("127.0.0.1", proxy.port), timeout=30) as connection,
+        ):
+            proxy.delay_seconds = 0.2
+            began = time.monotonic()
+            connection.sendall(b"first")
+            assert connection.recv(100) == b"first"
+            assert time.monotonic() - began >= 0.4
+            connection.sendall(b"second")
+            proxy.delay_seconds = 0.0
+            connection.sendall(b"third")
+            received = b""
+            while len(received) < len(b"secondthird"):
+                received += connection.recv(100)
+            assert received == b"secondthird"
 
 
 def _blocks(*step_seconds: float) -> list[dict[str, float]]:
