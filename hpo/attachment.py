@@ -159,7 +159,13 @@ class Attachment:
             "datetime_start": started.isoformat() if started else None,
             "is_finished": frozen.state.is_finished(),
             "keeps_artifacts": self.artifacts is not None,
+            "never_prunes": self._never_prunes(),
         }
+
+    def _never_prunes(self) -> bool:
+        """Return whether the pruner says no whatever was reported, and is no class of a user's."""
+        is_single = len(self._study.directions) == 1  # of several, Optuna refuses the question
+        return is_single and type(self._study.pruner) is optuna.pruners.NopPruner
 
     def _suggest(self, name: str, distribution: str) -> Any:
         return _suggested(self._trial, name, json_to_distribution(distribution))

@@ -128,7 +128,10 @@ class StudyOfTrial:
 
 @dataclass(frozen=True, slots=True)
 class TrialFacts:
-    """What the driver tells of a trial when a worker takes it up."""
+    """What the driver tells of a trial when a worker takes it up.
+
+    `never_prunes`: the study's pruner would say no to every question.
+    """
 
     number: int
     study_name: str
@@ -140,6 +143,7 @@ class TrialFacts:
     datetime_start: datetime.datetime | None
     is_finished: bool
     keeps_artifacts: bool = False
+    never_prunes: bool = False
 
 
 def read_facts(value: dict[str, Any]) -> TrialFacts:
@@ -158,6 +162,7 @@ def read_facts(value: dict[str, Any]) -> TrialFacts:
         datetime_start=datetime.datetime.fromisoformat(started) if started else None,
         is_finished=value["is_finished"],
         keeps_artifacts=value["keeps_artifacts"],
+        never_prunes=value["never_prunes"],
     )
 
 
@@ -238,7 +243,16 @@ class RemoteTrial(BaseTrial):
         self._tell(calls.REPORT, value=number, step=at)
 
     def should_prune(self) -> bool:
-        """As `optuna.trial.Trial.should_prune`. It is asked once a report, whatever happens."""
+        """As `optuna.trial.Trial.should_prune`. It is asked once a report, whatever happens.
+
+        Where the answer is known, no question leaves the process.
+        """
+        if self._facts.never_prunes and not self.is_shared:
+            if self.place is not None and self.leave is not None:
+                self.place.stepped(max(self._last_step or 0, 1))
+                if self.place.must_leave:
+                    return self.leave()
+            return False
         step = {"step": self._last_step} if self.is_shared and self._last_step is not None else {}
         question = Call(calls.SHOULD_PRUNE, step).text()
         if self.place is None or self.leave is None:

@@ -16,7 +16,16 @@ from hpo.attachment import (
     new_attachment,
     running_attachments,
 )
-from hpo.calls import Call, answer_text, failure, read_answer, read_call, refusal_text
+from hpo.calls import (
+    BEGIN,
+    SHOULD_PRUNE,
+    Call,
+    answer_text,
+    failure,
+    read_answer,
+    read_call,
+    refusal_text,
+)
 from hpo.halving import SynchronousHalvingPruner
 from hpo.worker import run_trial
 from tests.hpo.lines import Died, DirectLine, Objective, record, records, run_all
@@ -334,3 +343,24 @@ def test_attaching_is_what_optuna_lets_one_do() -> None:
     study.tell(again, 1.0)
     assert study.trials[0].values == [1.0]
     assert study.trials[0].intermediate_values == {3: 0.5}
+
+
+@pytest.mark.parametrize(("pruner", "asks"), [("none", False), ("median", True)])
+def test_only_a_pruner_that_may_say_yes_is_asked(pruner: str, asks: bool) -> None:
+    asked: list[str] = []
+
+    class NotingLine(DirectLine):
+        def ask(self, text: str) -> str:
+            asked.append(read_call(text).method)
+            return super().ask(text)
+
+    study = study_of(pruner)
+    run_trial(curve, NotingLine(new_attachment(study)))
+    assert study.trials[0].state is TrialState.COMPLETE
+    assert (SHOULD_PRUNE in asked) == asks
+
+
+def test_several_directions_are_refused_by_optuna_s_own_words() -> None:
+    study = optuna.create_study(directions=["minimize"] * 2, pruner=optuna.pruners.NopPruner())
+    attachment = new_attachment(study)
+    assert not attachment.answer(Call(BEGIN, {}))["never_prunes"]
