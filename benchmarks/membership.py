@@ -321,9 +321,10 @@ def main() -> None:
         if not 0 <= arguments.round_trip_ms < math.inf:
             parser.error(f"--round-trip-ms={arguments.round_trip_ms:g}: at least 0, and finite")
         row = delayed(arguments.pairs, arguments.engine, arguments.round_trip_ms)
-        print(json.dumps(row, indent=2)) if arguments.json else print_delayed(
-            row, arguments.round_trip_ms
-        )
+        if arguments.json:
+            print(json.dumps(row, indent=2))
+        else:
+            print_delayed(row, arguments.round_trip_ms)
         return
     figures = measure(arguments.rounds, arguments.engine, arguments.state_gb)
     if arguments.json:

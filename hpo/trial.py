@@ -247,17 +247,14 @@ class RemoteTrial(BaseTrial):
 
         Where the answer is known, no question leaves the process.
         """
-        if self._facts.never_prunes and not self.is_shared:
-            if self.place is not None and self.leave is not None:
-                self.place.stepped(max(self._last_step or 0, 1))
-                if self.place.must_leave:
-                    return self.leave()
-            return False
+        never = self._facts.never_prunes and not self.is_shared
         step = {"step": self._last_step} if self.is_shared and self._last_step is not None else {}
         question = Call(calls.SHOULD_PRUNE, step).text()
         if self.place is None or self.leave is None:
-            return bool(read_answer(self._line.ask(question)))
+            return not never and bool(read_answer(self._line.ask(question)))
         self.place.stepped(max(self._last_step or 0, 1))  # from now on it can leave by itself
+        if never:
+            return self.leave() if self.place.must_leave else False
         answer = self.place.ask_unless_leaving(question)
         return self.leave() if answer is None else bool(read_answer(answer))
 

@@ -6,20 +6,20 @@ and can't be told to stop. So the forming is done on a thread of its own, which 
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import Final
 
 import torch
 
 from autoscaler.clock import Clock
+from autoscaler.training.collectives.ports import reach
 from autoscaler.training.collectives.world import World
 
 _LOOK_SECONDS: Final = 0.05
 # Each probe is one more connection to the store, so that it is made late and seldom.
 _PROBE_SECONDS: Final = 1.0
-_REACH_SECONDS: Final = 0.5
 
 
 def formed(
@@ -38,69 +38,48 @@ def formed(
     Raises:
         RuntimeError: the forming fails, a member is lost, or nobody listens at `store` any more.
     """
-    attempt = _Attempt(form)
+    forming = _begun(form)
     probe_at_seconds = clock.monotonic() + _PROBE_SECONDS
-    while not attempt.ended.wait(_LOOK_SECONDS):
+    while not wait([forming], _LOOK_SECONDS).done:
         is_lost = has_lost_member()
         if clock.monotonic() >= probe_at_seconds:
             is_lost = is_lost or _is_refused(store)
             probe_at_seconds = clock.monotonic() + _PROBE_SECONDS
-        if is_lost and attempt.give_up():
+        if is_lost and not forming.done():
+            forming.add_done_callback(_abandon)
             raise RuntimeError("a member was lost before its world had formed")
-    return attempt.result()
+    return forming.result()
 
 
-class _Attempt:
-    """One forming, on a thread; `ended` is set at its end."""
+def _begun(form: Callable[[], World]) -> Future[World]:
+    """Begin to form a world on a thread, which does not hold up the end of the process."""
+    forming: Future[World] = Future()
+    is_on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    device = torch.cuda.current_device() if is_on_gpu else None
 
-    def __init__(self, form: Callable[[], World]) -> None:
-        self._form = form
-        self._world: World | None = None
-        self._error: Exception | None = None
-        self._is_given_up = False
-        self._deciding = threading.Lock()
-        is_on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        self._device = torch.cuda.current_device() if is_on_gpu else None
-        self.ended = threading.Event()
-        threading.Thread(target=self._run, name="castor-forming", daemon=True).start()
-
-    def give_up(self) -> bool:
-        """Return whether the attempt is given up; False if it has just ended."""
-        with self._deciding:
-            self._is_given_up = not self.ended.is_set()
-            return self._is_given_up
-
-    def result(self) -> World:
-        """Return the world, once the attempt has ended.
-
-        Raises:
-            Exception: what the forming raised.
-        """
-        if self._world is None:
-            raise self._error or RuntimeError("the world has not formed")
-        return self._world
-
-    def _run(self) -> None:
-        if self._device is not None:
-            torch.cuda.set_device(self._device)  # a thread begins with the first device
+    def run() -> None:
         try:
-            self._world = self._form()
+            if device is not None:
+                torch.cuda.set_device(device)  # a thread begins with the first device
+            forming.set_result(form())
         except Exception as error:
-            self._error = error
-        with self._deciding:
-            self.ended.set()
-            is_late = self._is_given_up
-        if is_late and self._world is not None:
-            self._world.abandon()
+            forming.set_exception(error)
+
+    threading.Thread(target=run, name="castor-forming", daemon=True).start()
+    return forming
+
+
+def _abandon(late: Future[World]) -> None:
+    if late.exception() is None:
+        late.result().abandon()
 
 
 def _is_refused(address: str) -> bool:
     """Return whether the host of an address says that nobody listens there."""
-    host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), _REACH_SECONDS).close()
+        reach(address)
     except ConnectionRefusedError:
         return True
     except OSError:
-        return False
+        pass
     return False

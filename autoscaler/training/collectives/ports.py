@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+from typing import Final
 
 import psutil
 from torch._C._distributed_c10d import TCPStore
+
+_REACH_SECONDS: Final = 0.5
 
 
 def bound_store(address: str) -> tuple[TCPStore, int]:
@@ -32,3 +35,13 @@ def use_interface_of(address: str) -> None:
         if any(entry.address == address for entry in addresses):
             os.environ["GLOO_SOCKET_IFNAME"] = interface
             os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
+
+
+def reach(address: str) -> None:
+    """Connect to `host:port`, and hang up.
+
+    Raises:
+        OSError: it can't be reached; ConnectionRefusedError where nobody listens there.
+    """
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host, int(port)), _REACH_SECONDS).close()

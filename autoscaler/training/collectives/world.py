@@ -9,7 +9,6 @@ its members tell each other through the store at which they met, and meet in ano
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from autoscaler.training.collectives.gradient_groups import (
     begin_exchange,
     begin_sum,
 )
+from autoscaler.training.collectives.ports import reach
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,6 @@ _LOOK_SECONDS: Final = 0.02
 _PATIENCE_SECONDS: Final = 0.5
 # torch looks up a name for each connection: two queries of 5 s each that nobody answers fit in.
 _STORE_TIMEOUT: Final = timedelta(seconds=11)
-_REACH_SECONDS: Final = 0.5
 # A member that evaluates is awaited while it is alive; the log says how long, at such intervals.
 _WAIT_LOG_SECONDS: Final = 600.0
 _ENDLESS: Final = timedelta(days=365)
@@ -330,8 +329,7 @@ class World:
 
         If the host is the one that is lost, torch would log a page about it: they notice as we do.
         """
-        host, _, port = self._meeting.store.rpartition(":")
-        socket.create_connection((host, int(port)), _REACH_SECONDS).close()
+        reach(self._meeting.store)
         for index in range(self._meeting.members):
             self._store.set(_end_of(index), "1")
 
