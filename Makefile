@@ -23,11 +23,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 UNFINISHED := .venv/.unfinished
 INSTALLED := .venv/.installed
 
-.PHONY: help setup demo test test-kills test-aws test-gcp test-optuna studies lint bench bench-check bench-gpu soak lock clean
+.PHONY: help setup demo test test-kills test-aws test-gcp test-optuna test-optuna-next studies lint bench bench-check bench-gpu soak lock clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands.
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
 	@echo
 	@echo "TORCH_INDEX=https://download.pytorch.org/whl/cpu takes PyTorch's small build, without CUDA."
 	@echo "PYTHON=... names the Python to set up with, ARGS=... hands arguments on."
@@ -56,6 +56,11 @@ test-gcp: $(INSTALLED) ## Run all tests of Compute Engine, on a fake one: from i
 test-optuna: $(INSTALLED) ## Run the tests of studies with the oldest Optuna that does.
 	@$(PIP) install --quiet --no-deps --upgrade --target build/optuna optuna==$(OLDEST_OPTUNA)
 	@PYTHONPATH=$(CURDIR)/build/optuna $(BIN)/python -m pytest -n 3 --dist worksteal tests/hpo $(ARGS)
+
+test-optuna-next: $(INSTALLED) ## Run the tests of studies with the newest Optuna, pre-releases too.
+	@$(PIP) install --quiet --no-deps --upgrade --pre --target build/optuna-next optuna
+	@PYTHONPATH=$(CURDIR)/build/optuna-next $(BIN)/python -c 'import optuna; print("Optuna", optuna.__version__)'
+	@PYTHONPATH=$(CURDIR)/build/optuna-next $(BIN)/python -m pytest -n 3 --dist worksteal tests/hpo $(ARGS)
 
 studies: $(INSTALLED) ## Run the studies of examples/ on this machine's cores, three trials each.
 	@cd "$$(mktemp -d)" && for study in digits chargpt; do \

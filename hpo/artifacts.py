@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, BinaryIO, Protocol
 
 import optuna
 from optuna.artifacts import get_all_artifact_meta
@@ -17,10 +17,20 @@ from autoscaler.wire.client import StudyClient
 from hpo import attributes
 from hpo.trial import RemoteTrial
 
-if TYPE_CHECKING:
-    from optuna.artifacts._protocol import ArtifactStore
-
 _CHUNK_BYTES = 1 << 20
+
+
+class ArtifactStore(Protocol):
+    """A store of Optuna's, such as `optuna.artifacts.FileSystemArtifactStore`."""
+
+    def open_reader(self, artifact_id: str) -> BinaryIO:
+        """Open a file that was uploaded."""
+
+    def write(self, artifact_id: str, content_body: BinaryIO) -> None:
+        """Upload a file."""
+
+    def remove(self, artifact_id: str) -> None:
+        """Delete a file that was uploaded."""
 
 
 def upload_artifact(

@@ -1,11 +1,4 @@
-"""A trial of an Optuna study, held by the study's driver: the one place that touches Optuna's own.
-
-Sources: Optuna 4.2 to 5.0. What is not in its public interface and is used here, and nowhere else:
-`optuna.trial.Trial(study, trial_id)`, `Study._storage`, what a cached storage has in `_backend`,
-`FrozenTrial._trial_id`; that a trial is begun by `set_trial_state_values(id, RUNNING)`, as
-`Study.ask` does it, and that `Trial.should_prune` is `pruner.prune(study, frozen trial)`; and
-what makes `Study.stop` work in callbacks, `_thread_local.in_optimize_loop` and `_stop_flag`.
-"""
+"""A trial of an Optuna study, held by the study's driver."""
 
 from __future__ import annotations
 
@@ -13,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import optuna
 from optuna.distributions import (
@@ -28,7 +21,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import SpecError, StoreError, Unavailable
-from hpo import attributes, calls, retries
+from hpo import attributes, calls, optuna_internals, retries
 from hpo.artifacts import StudyArtifacts
 from hpo.calls import Call
 from hpo.halving import SynchronousHalvingPruner
@@ -78,7 +71,7 @@ class Attachment:
 
     def frozen(self) -> FrozenTrial:
         """The trial as it stands."""
-        return self._study._storage.get_trial(self._trial._trial_id)
+        return optuna_internals.frozen_trial(self._study, self._trial)
 
     def bind(self, job: str) -> None:
         """Note which job runs the trial."""
@@ -101,7 +94,7 @@ class Attachment:
             calls.SET_USER_ATTR: self._set_user_attr,
             calls.SET_CONSTRAINT: self._set_constraint,
             calls.SET_SCORES: self._set_scores,
-            calls.STOP_STUDY: lambda: stop(self._study),
+            calls.STOP_STUDY: lambda: optuna_internals.stop(self._study),
             calls.ARTIFACT: self._keep_artifact,
             calls.END: self._end,
         }
@@ -231,8 +224,8 @@ class Attachment:
         self._trial.set_constraint(key, value)
 
     def _set_scores(self, scores: Sequence[float]) -> None:
-        storage, trial = self._study._storage, self._trial._trial_id
-        storage.set_trial_system_attr(trial, attributes.SCORES, [float(each) for each in scores])
+        values = [float(score) for score in scores]
+        optuna_internals.set_system_attribute(self._study, self._trial, attributes.SCORES, values)
 
     def _keep_artifact(self, name: str, sha256: str) -> str:
         if self.artifacts is None:
@@ -280,12 +273,8 @@ def new_attachment(study: optuna.Study) -> Attachment:
 def waiting_retry(study: optuna.Study) -> Attachment | None:
     """The next retry of a trial whose job failed, before whatever else was enqueued."""
     while (found := retries.first_waiting(study)) is not None:
-        try:
-            is_ours = study._storage.set_trial_state_values(found._trial_id, TrialState.RUNNING)
-        except RuntimeError:  # somebody else has run it already, in all versions' words
-            continue
-        if is_ours:
-            return Attachment(study, Trial(study, found._trial_id))
+        if optuna_internals.claim(study, found):
+            return Attachment(study, optuna_internals.live_trial(study, found))
     return None
 
 
@@ -295,7 +284,7 @@ def running_attachments(study: optuna.Study) -> dict[str, Attachment]:
     for frozen in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         job = frozen.user_attrs.get(attributes.JOB)
         if job is not None:
-            found[str(job)] = Attachment(study, Trial(study, frozen._trial_id))
+            found[str(job)] = Attachment(study, optuna_internals.live_trial(study, frozen))
     return found
 
 
@@ -303,7 +292,7 @@ def ended_one(study: optuna.Study, job: str) -> Attachment | None:
     """The trial that ended on a job of which an instance is still to hear that; None if none."""
     for frozen in reversed(study.get_trials(deepcopy=False)):
         if frozen.state.is_finished() and frozen.user_attrs.get(attributes.JOB) == job:
-            return Attachment(study, Trial(study, frozen._trial_id))
+            return Attachment(study, optuna_internals.live_trial(study, frozen))
     return None
 
 
@@ -315,29 +304,20 @@ def optimizing(
 
     `study.stop()` works in callbacks meanwhile, as it does in `study.optimize`.
     """
-    storage = study._storage
-    study._storage = cast(optuna.storages.BaseStorage, PatientStorage(storage, clock, on_wait))
-    study._stop_flag = False
-    study._thread_local.in_optimize_loop = True
-    try:
+    storage = PatientStorage(optuna_internals.storage_of(study), clock, on_wait)
+    with optuna_internals.optimization_loop(study, storage):
         yield
-    finally:
-        study._thread_local.in_optimize_loop = False
-        study._stop_flag = False
-        study._storage = storage
 
 
 def is_lasting(study: optuna.Study) -> bool:
     """Whether the study outlives this process."""
-    return not isinstance(study._storage, optuna.storages.InMemoryStorage)
+    storage = optuna_internals.storage_of(study)
+    return not isinstance(storage, optuna.storages.InMemoryStorage)
 
 
 def own_file(study: optuna.Study) -> Path | None:
     """The file of SQLite's that the study is in, if it is in one."""
-    storage = study._storage
-    kind, _, place = str(getattr(getattr(storage, "_backend", storage), "url", "")).partition(
-        ":///"
-    )
+    kind, _, place = optuna_internals.database_url(study).partition(":///")
     file = place.partition("?")[0].removeprefix("file:")
     return Path(file).absolute() if kind.startswith("sqlite") and file else None
 
@@ -354,16 +334,6 @@ def check_writable(study: optuna.Study) -> None:
         raise StoreError(
             f"storage: the study {study.study_name!r} can't be written: {one_line(error)}"
         ) from error
-
-
-def stop(study: optuna.Study) -> None:
-    """Let no further trial begin."""
-    study._stop_flag = True
-
-
-def is_stopped(study: optuna.Study) -> bool:
-    """Whether somebody has said so."""
-    return bool(study._stop_flag)
 
 
 def _suggested(trial: Trial, name: str, distribution: BaseDistribution) -> Any:

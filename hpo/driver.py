@@ -24,11 +24,9 @@ from hpo.attachment import (
     Attachment,
     NotYet,
     ended_one,
-    is_stopped,
     new_attachment,
     optimizing,
     running_attachments,
-    stop,
     waiting_retry,
 )
 from hpo.calls import BEGIN, answer_text, read_call, refusal_text
@@ -37,6 +35,7 @@ from hpo.endings import StudyStopped, require_money, waits_for_ever, what_is_mis
 from hpo.halving import SynchronousHalvingPruner
 from hpo.interval import Interval
 from hpo.lease import Lease
+from hpo.optuna_internals import is_stopped, stop
 from hpo.patience import patiently
 from hpo.retries import enqueue_owed
 from hpo.standing import log_default_budget

@@ -15,6 +15,7 @@ from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import StoreError, Unavailable
 from hpo.attributes import JOB, RETRY_OF
+from hpo.optuna_internals import trial_id
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class PatientStorage:
         def heard() -> int | None:
             for trial in self._storage.get_all_trials(study_id, deepcopy=False):
                 if name is not None and trial.user_attrs.get(key) == name:
-                    return int(trial._trial_id)
+                    return trial_id(trial)
             return None
 
         made: int = self._patient(self._storage.create_new_trial, heard)(study_id, template)

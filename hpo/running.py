@@ -12,7 +12,6 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import optuna
 from optuna.trial import FrozenTrial
@@ -27,7 +26,7 @@ from autoscaler.domain.trial import WORKER_COMMAND
 from autoscaler.spec.quantities import parse_duration
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token
-from hpo.artifacts import StudyArtifacts
+from hpo.artifacts import ArtifactStore, StudyArtifacts
 from hpo.attachment import check_writable, is_lasting, own_file
 from hpo.checkpoints import remove_ended
 from hpo.distributed import trial_job
@@ -36,13 +35,11 @@ from hpo.embedded import DATABASE, controller_for, embedded_state, serving
 from hpo.ended import EndedTrial, log_end
 from hpo.naming import is_known, name_at, settle_name, slug
 from hpo.objective import Objective, home_of, pack_objective
+from hpo.optuna_internals import check_release
 from hpo.patience import patiently
 from hpo.process import heard, quiet_requests
 from hpo.standing import standing_beside, trials_to_come
 from hpo.tolerance import ANY_ERROR, error_names, fatal_message
-
-if TYPE_CHECKING:
-    from optuna.artifacts._protocol import ArtifactStore
 
 _log = logging.getLogger(__name__)
 # What `budget_usd` says to have no budget, not even the default one of the deployment.
@@ -179,6 +176,7 @@ def run_study(
         TrialFailed, BudgetUsedUp, SpecError, Conflict, StoreError, StudyStopped: as
             `optimize`.
     """
+    check_release(study)
     check_writable(study)
     if (file := own_file(study)) is not None:
         _log.info("the study's storage is %s", file)

@@ -1,8 +1,4 @@
-"""What the driver of a study states of it: terms, and how its trials stand.
-
-Where pruners decide next is read off their parameters, which Optuna keeps to itself (4.2 to 5.0):
-of a pruner that does not have them nothing is stated.
-"""
+"""Statements of a study's driver to the controller: the study's terms and its trials' progress."""
 
 from __future__ import annotations
 
@@ -12,13 +8,13 @@ from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution
-from optuna.pruners import BasePruner, HyperbandPruner, SuccessiveHalvingPruner
 from optuna.trial import FrozenTrial, TrialState
 
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import LaterRung, StudyTerms, TrialProgress
 from hpo import attributes
 from hpo.halving import SynchronousHalvingPruner
+from hpo.optuna_internals import halving_terms
 
 _MOST_REPORTS = 100
 
@@ -143,20 +139,14 @@ def _are_numbers(choices: Sequence[Any]) -> bool:
 
 def _decided_at(study: optuna.Study, trial: FrozenTrial, reached: float) -> float | None:
     """The next rung beyond what a trial has reached; None where its pruner has none."""
-    pruner: BasePruner | None = study.pruner
+    pruner = study.pruner
     if isinstance(pruner, SynchronousHalvingPruner):
         return float(pruner.decided_at(study, trial))
-    if isinstance(pruner, HyperbandPruner):
-        brackets = getattr(pruner, "_pruners", [])
-        pruner = brackets[pruner._get_bracket_id(study, trial)] if brackets else None
-    if not isinstance(pruner, SuccessiveHalvingPruner):
+    halving = halving_terms(study, pruner, trial)
+    if halving is None or halving.min_resource is None:
         return None
-    first = getattr(pruner, "_min_resource", None)
-    factor = getattr(pruner, "_reduction_factor", None)
-    passed = getattr(pruner, "_min_early_stopping_rate", None)
-    if first is None or factor is None or passed is None:
-        return None
-    rung = float(first * factor**passed)
+    rung = halving.min_resource * float(halving.reduction_factor**halving.min_early_stopping_rate)
+    factor = halving.reduction_factor
     while rung <= reached:
         rung *= factor
     return rung

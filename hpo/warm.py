@@ -81,8 +81,8 @@ def run_and_leave(main: Callable[[], None]) -> NoReturn:
         traceback.print_exc()
         code = 1
     with suppress(Exception):
-        threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as at any end
-        atexit._run_exitfuncs()
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - waits for threads
+        atexit._run_exitfuncs()  # noqa: SLF001
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()

@@ -85,7 +85,7 @@ class StepTimes:
         if not self.steps or _is_same_speed(reference_seconds, new.step_seconds):
             times = replace(self._mixed(new, now_seconds), run=None)
             is_second = self.steps > 0 and self.updated_seconds < now_seconds
-            return times._settled() if is_second else times
+            return times.settled() if is_second else times
         run = _longer(self.run, new, now_seconds)
         is_second = run.since_seconds < now_seconds
         if is_second and run.steps * run.step_seconds >= SETTLED_SECONDS:
@@ -126,7 +126,7 @@ class StepTimes:
             updated_seconds=now_seconds,
         )
 
-    def _settled(self) -> StepTimes:
+    def settled(self) -> StepTimes:
         """Return these, settled if they were timed for long enough."""
         is_timed = self.steps * self.step_seconds >= SETTLED_SECONDS
         if self.settled_seconds or not is_timed:

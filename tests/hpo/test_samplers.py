@@ -15,7 +15,8 @@ from optuna.terminator import CrossValidationErrorEvaluator, report_cross_valida
 from optuna.trial import FrozenTrial
 
 from autoscaler.clock import SystemClock
-from hpo.attachment import is_stopped, new_attachment, optimizing
+from hpo.attachment import new_attachment, optimizing
+from hpo.optuna_internals import is_stopped
 from hpo.worker import run_trial
 from tests.hpo.lines import DirectLine, Objective, records, run_all
 from tests.hpo.objectives import curve, two_ends
