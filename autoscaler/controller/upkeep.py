@@ -78,10 +78,10 @@ class Upkeep:
         """
         if held.desired is Desired.PRESENT:
             is_over = job.phase.is_final or has_done_its_part(held, job)
-            if is_over and not self._lingering.stays(held, job, now_seconds):
-                self._store.instances.release(held.id, now_seconds)
-            return
-        if self._lingering.stays(held, job, now_seconds):
+            if not is_over or self._lingering.stays(held, job, now_seconds):
+                return
+            held = self._store.instances.release(held.id, now_seconds)
+        elif self._lingering.stays(held, job, now_seconds):
             return
         late_seconds = end_seconds(self._store, job, held, self._settings.drain_seconds)
         has_left = held.phase in _NOT_AT_WORK or has_done_its_part(held, job)

@@ -46,6 +46,9 @@ ENDED_KEPT_SECONDS = 24 * 3600.0
 ENDED_DISKS_KEPT = 20
 DISK_KEPT_SECONDS = 600.0
 """So long an ended instance is listed and keeps its disk; its record stays for ever."""
+# An instance that has nothing left to do ends within this time; others end after the call.
+_END_SECONDS = 0.5
+_LOOK_SECONDS = 0.02
 
 
 class LocalProvider(Provider):
@@ -102,11 +105,15 @@ class LocalProvider(Provider):
             return self._told(instance)
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
-        """Order the end of those of them that this deployment owns."""
+        """Order the end of those of them that this deployment owns, and wait for it a moment."""
         with self._host_trouble():
-            for instance in self._held():
-                if instance.record.id in instance_ids:
-                    instance.tell_to_end()
+            ending = [each for each in self._held() if each.record.id in instance_ids]
+            for instance in ending:
+                instance.tell_to_end()
+            waited_seconds = 0.0
+            while waited_seconds < _END_SECONDS and any(each.end is None for each in ending):
+                self._clock.sleep(_LOOK_SECONDS)
+                waited_seconds += _LOOK_SECONDS
 
     def instances(self) -> Sequence[CloudInstance]:
         """What this deployment owns. Lost machines and half-done launches are seen to first."""

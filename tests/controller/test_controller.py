@@ -50,6 +50,20 @@ def test_a_job_is_bought_for_trains_finishes_and_holds_nothing(world: World) -> 
     world.assert_nothing_leaked()
 
 
+def test_an_instance_that_has_done_its_part_is_terminated_as_its_job_finishes(
+    world: World,
+) -> None:
+    """Not a tick later: nothing is left on it to wait for, and it costs money."""
+    job = world.submit("alone")
+    world.wish(job, 1)
+    world.tick(6)
+    (held,) = world.training(job)
+    world.complete(held)
+    world.tick()
+    assert world.store.jobs.get(job).phase is JobPhase.FINISHED
+    assert world.cloud.running() == []
+
+
 def test_a_job_is_not_finished_while_another_replica_is_at_it(world: World) -> None:
     job = world.submit()
     world.wish(job, 2)
