@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -28,7 +29,9 @@ _NUMBER = r"([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|inf|nan))
 _REPORT = re.compile(rf"castor:\s+step\s+(\d+)\s+value\s+{_NUMBER}\s*", re.IGNORECASE)
 _RESULT = re.compile(rf"castor:\s+value((?:\s+{_NUMBER})+)\s*", re.IGNORECASE)
 _STOP_SECONDS = 30.0
-_MOST_CHARACTERS = 300
+_KEPT_LINES = 5
+_MOST_CHARACTERS = 300  # of the last line; the lines before it have so many:
+_MOST_CHARACTERS_BEFORE = 100
 ARTIFACTS_VARIABLE: Final = "CASTOR_TRIAL_ARTIFACTS"
 
 
@@ -79,7 +82,7 @@ class CommandObjective:
                 raise
         if process.returncode != 0:
             ended = f"{command[0]} ended with {process.returncode}"
-            raise CommandFailed(": ".join([ended, *complaints.last_line()]))
+            raise CommandFailed(": ".join([ended, *complaints.last_lines()]))
         if result is None:
             raise CommandFailed('the command printed no result: print "castor: value 0.93"')
         return result
@@ -104,11 +107,11 @@ class CommandObjective:
 
 
 class _Complaints:
-    """Standard error of a command: passed on as it comes, and its last line kept."""
+    """Standard error of a command: passed on as it comes, and its last lines kept."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        self._last = ""
+        self._last = deque[str](maxlen=_KEPT_LINES)
         self._thread = threading.Thread(target=self._pass_on, daemon=True)
 
     def __enter__(self) -> _Complaints:
@@ -118,15 +121,20 @@ class _Complaints:
     def __exit__(self, *error: object) -> None:
         self._thread.join()
 
-    def last_line(self) -> tuple[str, ...]:
-        """Return the last line that is not blank, shortened; empty if there was none."""
-        return (self._last[:_MOST_CHARACTERS],) if self._last else ()
+    def last_lines(self) -> tuple[str, ...]:
+        """Return the last lines that are not blank as one text; empty if there were none."""
+        if not self._last:
+            return ()
+        *before, last = self._last
+        lines = [*(line[:_MOST_CHARACTERS_BEFORE] for line in before), last[:_MOST_CHARACTERS]]
+        return (" | ".join(lines),)
 
     def _pass_on(self) -> None:
         assert self._process.stderr is not None
         for line in self._process.stderr:
             sys.stderr.write(line)
-            self._last = line.strip() or self._last
+            if line.strip():
+                self._last.append(line.strip())
 
 
 def _keep(trial: BaseTrial, files: Sequence[Path]) -> None:

@@ -14,7 +14,7 @@ import optuna
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Conflict, StoreError, Unavailable, UnknownJob
 from autoscaler.domain.job import JobPhase, JobSpec
-from autoscaler.domain.objective import Objective
+from autoscaler.domain.objective import AfterDeadline, Objective
 from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialEnd, WaitingCall
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import JobView
@@ -100,6 +100,7 @@ class Driver:
         self._race = pruner if isinstance(pruner, SynchronousHalvingPruner) else None
         self._left_open = 0  # calls that wait for other trials
         self._statements = Statements(study, objective)
+        self._ends_at_deadline = objective.after_deadline is AfterDeadline.STOP
         self._statings = Interval(_STATE_SECONDS, clock)
         self._may_retry = True
         self._is_over = self._has_warned = False
@@ -116,7 +117,7 @@ class Driver:
             Conflict: another driver has the study.
             StudyStopped: it was, with the trials that ran.
             BudgetUsedUp: it was, and the trials stay as they are.
-            NothingRan: the deadline lets no trial begin, and none has ended in this run.
+            DeadlineReached, NothingRan: the deadline lets no trial begin.
             Unavailable, StoreError: controller or storage was away for too long.
             Exception: what the sampler or `constraints_func` raised after a trial.
         """
@@ -323,7 +324,8 @@ class Driver:
                 require_money(alive[job])
             self._warn_of(what_is_missed(alive[job] for job in self._held.keys() & alive.keys()))
             views = [alive.get(job) for job in self._held]
-            self._is_over = waits_for_ever(views, has_run=self._ended_count > 0)
+            has_run = self._ended_count > 0
+            self._is_over = waits_for_ever(views, has_run, self._ends_at_deadline)
             for job in self._held.keys() - alive.keys() - silent.keys():
                 view = self._job(job)
                 if view is not None and not view.phase.is_final:

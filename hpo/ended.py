@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from autoscaler.domain.study_rules import LONGEST_CAUSE
@@ -27,18 +28,36 @@ class EndedTrial:
     is_retried: bool = False
 
 
-def log_end(ended: EndedTrial) -> None:
-    """Say how a trial ended, as Optuna says it."""
+def log_end(ended: EndedTrial, study: optuna.Study) -> None:
+    """Log how a trial of a study ended, and the best trial so far, as Optuna prints it."""
     trial = ended.frozen
     match trial.state:
         case TrialState.COMPLETE:
-            values = ", ".join(str(value) for value in trial.values)
-            _log.info("trial %d: %s with %s", trial.number, values, trial.params)
+            told = trial.values[0] if len(trial.values) == 1 else trial.values
+            noun = "value" if len(trial.values) == 1 else "values"
+            _log.info(
+                "Trial %d finished with %s: %s and parameters: %s.%s",
+                trial.number,
+                noun,
+                told,
+                trial.params,
+                _best_text(study),
+            )
         case TrialState.PRUNED:
-            _log.info("trial %d was %s", trial.number, _pruned_text(trial))
+            _log.info("Trial %d %s.", trial.number, _pruned_text(trial))
         case _:
-            again = ", and is begun again as another trial" if ended.is_retried else ""
-            _log.warning("trial %d failed: %s%s", trial.number, cause_of(trial), again)
+            _log.warning("Trial %d failed: %s", trial.number, _failed_text(ended))
+
+
+def _best_text(study: optuna.Study) -> str:
+    """Return the best trial of a study in words; nothing where there is none, or several."""
+    if len(study.directions) > 1:
+        return ""
+    try:
+        best = study.best_trial
+    except ValueError:  # no trial keeps to the constraints
+        return ""
+    return f" Best is trial {best.number} with value: {best.value}."
 
 
 def end_of(job: str, trial: FrozenTrial) -> TrialEnd:
@@ -51,6 +70,13 @@ def end_of(job: str, trial: FrozenTrial) -> TrialEnd:
         case _:
             cause = printable(" ".join(cause_of(trial).split()))
             return TrialEnd(job, TrialEnding.FAILED, cause[:LONGEST_CAUSE] or None)
+
+
+def _failed_text(ended: EndedTrial) -> str:
+    cause = cause_of(ended.frozen)
+    if not ended.is_retried:
+        return cause
+    return f"its job failed ({cause}); a new trial with its parameters takes its place"
 
 
 def _pruned_text(trial: FrozenTrial) -> str:

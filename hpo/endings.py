@@ -21,6 +21,10 @@ class NothingRan(CastorError):
     """A study can't begin any trial, and none has ended in this run."""
 
 
+class DeadlineReached(CastorError):
+    """A study whose deadline lets none of its open trials begin; they run when it is later."""
+
+
 class StudyStopped(CastorError):
     """Somebody has stopped the study, with the trials that ran; the next run goes on with them."""
 
@@ -77,15 +81,19 @@ def what_is_missed(views: Iterable[JobView]) -> str | None:
     return next((note for note in notes if note), None)
 
 
-def waits_for_ever(views: Sequence[JobView | None], has_run: bool) -> bool:
-    """Return whether the deadline keeps the trials of these jobs from ever beginning.
+def waits_for_ever(
+    views: Sequence[JobView | None], has_run: bool, ends_at_deadline: bool = False
+) -> bool:
+    """Return whether a study ends at its deadline, as it is to, with trials that never begin.
 
     Args:
         views: the jobs of all trials that have not ended.
         has_run: whether a trial has ended in this run.
+        ends_at_deadline: whether no trial is to begin after the deadline (`after_deadline: stop`).
 
     Raises:
         BudgetUsedUp: the budget keeps them from beginning.
+        DeadlineReached: the deadline does, and trials were to begin whatever it is.
         NothingRan: the deadline does, and no trial has ended in this run.
     """
     there = [view for view in views if view is not None and not view.instances]
@@ -98,5 +106,11 @@ def waits_for_ever(views: Sequence[JobView | None], has_run: bool) -> bool:
         raise BudgetUsedUp(f"{reason}: give the study more, its trials go on")
     if not has_run:
         raise NothingRan(f"no trial has run: {reason}: set a later deadline, or none")
+    if not ends_at_deadline:
+        left = "a trial" if len(views) == 1 else f"{len(views)} trials"
+        raise DeadlineReached(
+            f"{left} can't begin before the deadline: {reason}: set a later one, or none, and run "
+            "the study again"
+        )
     _log.warning("the study ends here: %s", reason)
     return True

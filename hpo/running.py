@@ -117,6 +117,7 @@ def optimize(
             `max_failures` trials failed.
         BudgetUsedUp: as it says.
         NothingRan: the deadline lets no trial begin.
+        DeadlineReached: it lets no further trial begin, and trials were left to run.
         SpecError: an argument can't be used; the message names it.
         Conflict: another driver has the study.
         StoreError: the study's storage can't be written, or was away for too long.
@@ -335,7 +336,7 @@ def _told(
     ):
 
         def tell(ended: EndedTrial) -> None:
-            log_end(ended)
+            log_end(ended, study)
             bar.update(not ended.is_retried)
             for callback in todo.callbacks:
                 callback(study, copy.deepcopy(ended.frozen))

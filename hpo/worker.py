@@ -31,6 +31,10 @@ from hpo.warm import await_order, note_imports, run_and_leave
 _LEAVES_AFTER_SECONDS = 5.0  # drivers answer within milliseconds, if there is one
 
 
+class ObjectiveExited(RuntimeError):
+    """A call of `sys.exit` with an error status in an objective."""
+
+
 def run_trial(objective: Objective, line: Asks, place: Place | None = None) -> None:
     """Run the objective on the trial at the other end of the line, and tell how it ended."""
     trial = taken_up(line, place)
@@ -89,11 +93,21 @@ def _load(path: Path) -> Objective:
 
 
 def outcome(objective: Objective, trial: RemoteTrial) -> dict[str, Any]:
-    """How an objective ends on a trial: what `Attachment` is told of it."""
+    """Return how an objective ends on a trial, as the arguments of its call `end`.
+
+    Raises:
+        SystemExit: the objective ends its process with status 0, as a worker does that leaves.
+    """
     try:
         returned = objective(trial)
     except optuna.TrialPruned:
         return _end("PRUNED")
+    except SystemExit as error:
+        if not error.code:  # the worker leaves the instance; the trial goes on elsewhere
+            raise
+        traceback.print_exc()
+        cause = f"the objective called sys.exit({error.code!r})"
+        return calls.failure(cause, ObjectiveExited(cause)).arguments
     except Exception as error:
         traceback.print_exc()
         return calls.failure(caught_words(error), error).arguments

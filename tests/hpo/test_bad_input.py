@@ -16,7 +16,8 @@ from autoscaler.clock import VirtualClock
 from autoscaler.domain.errors import StoreError, Unavailable
 from hpo import attributes
 from hpo.attachment import new_attachment, optimizing
-from tests.hpo.lines import records, run_all
+from hpo.worker import run_trial
+from tests.hpo.lines import DirectLine, records, run_all
 
 
 def returns(value: object) -> Callable[[BaseTrial], object]:
@@ -103,6 +104,30 @@ def test_the_cause_of_a_failed_trial_names_the_line_of_its_objective(
     run_all(study, objective, 1)
     cause = study.trials[0].user_attrs[attributes.CAUSE]
     assert re.search(rf" \(test_bad_input\.py:\d+, in {place}\)$", cause)
+
+
+def test_an_objective_that_ends_its_process_has_failed() -> None:
+    def objective(trial: BaseTrial) -> float:
+        raise SystemExit(3)
+
+    study = optuna.create_study()
+    attachment = new_attachment(study)
+    run_trial(objective, DirectLine(attachment))
+    assert study.trials[0].state is TrialState.FAIL
+    cause = study.trials[0].user_attrs[attributes.CAUSE]
+    assert cause == "the objective called sys.exit(3)"
+    assert "builtins.Exception" in attachment.error_kinds, "`catch: all` tolerates it"
+
+
+@pytest.mark.parametrize("status", [0, None])
+def test_a_worker_that_leaves_tells_no_end(status: int | None) -> None:
+    def objective(trial: BaseTrial) -> float:
+        raise SystemExit(status)
+
+    study = optuna.create_study()
+    with pytest.raises(SystemExit):
+        run_all(study, objective, 1)
+    assert study.trials[0].state is TrialState.RUNNING
 
 
 def test_what_no_storage_keeps_is_refused_in_memory_too() -> None:

@@ -83,7 +83,15 @@ def test_a_pruned_trial_ends_its_command(tmp_path: Path) -> None:
     ("program", "message"),
     [
         ("raise SystemExit(3)", "ended with 3$"),
-        ("raise MemoryError('CUDA out of memory')", "ended with 1: MemoryError: CUDA out of mem"),
+        ("raise MemoryError('CUDA out of memory')", r"ended with 1: Trace.* \| MemoryError: CUDA"),
+        (
+            "import sys; print(*range(9), sep='\\n\\n', file=sys.stderr); sys.exit(2)",
+            r"ended with 2: 4 \| 5 \| 6 \| 7 \| 8$",
+        ),
+        (
+            "import sys; print('a' * 900, 'b' * 900, sep='\\n', file=sys.stderr); sys.exit(2)",
+            r"ended with 2: a{100} \| b{300}$",
+        ),
         ("print('done')", "the command printed no result"),
     ],
 )

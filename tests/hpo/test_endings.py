@@ -11,10 +11,12 @@ from optuna.trial import TrialState
 
 from autoscaler.domain.plan import BEYOND_BUDGET, BEYOND_DEADLINE, Action
 from autoscaler.wire.messages import DecisionView, JobView
+from hpo import attributes
 from hpo.ended import EndedTrial, log_end
 from hpo.endings import (
     AllTrialsFailed,
     BudgetUsedUp,
+    DeadlineReached,
     NothingRan,
     ended_trials,
     require_result,
@@ -38,8 +40,9 @@ class View:
             )
 
 
-def waits(*views: View | None) -> bool:
-    return waits_for_ever(cast(list[JobView | None], cast(Any, list(views))), has_run=True)
+def waits(*views: View | None, ends_at_deadline: bool = False) -> bool:
+    jobs = cast(list[JobView | None], cast(Any, list(views)))
+    return waits_for_ever(jobs, True, ends_at_deadline)
 
 
 def test_for_want_of_money_it_is_said_so() -> None:
@@ -47,8 +50,17 @@ def test_for_want_of_money_it_is_said_so() -> None:
         waits(View(BEYOND_BUDGET), View(BEYOND_DEADLINE))
 
 
-def test_for_want_of_time_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
-    assert waits(View(BEYOND_DEADLINE))
+def test_a_run_that_leaves_trials_to_a_deadline_is_an_error() -> None:
+    with pytest.raises(
+        DeadlineReached, match=r"^a trial can't begin before the deadline: wait s-0"
+    ):
+        waits(View(BEYOND_DEADLINE))
+    with pytest.raises(DeadlineReached, match=r"^2 trials can't begin"):
+        waits(View(BEYOND_DEADLINE), View(BEYOND_DEADLINE))
+
+
+def test_a_study_that_is_to_end_at_its_deadline_does(caplog: pytest.LogCaptureFixture) -> None:
+    assert waits(View(BEYOND_DEADLINE), ends_at_deadline=True)
     assert "the study ends here: wait s-0: too dear" in caplog.text
 
 
@@ -94,16 +106,48 @@ def test_what_can_not_be_kept_is_heard_of_one_that_knows_it() -> None:
     assert what_is_missed(views[:2]) is None
 
 
-def test_ends_are_said_as_a_person_reads_them(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    for values in ([0.5], [0.5, 2.0]):
-        distributions = {"rate": optuna.distributions.FloatDistribution(0.0, 1.0)}
-        trial = optuna.trial.create_trial(
-            values=values, params={"rate": 0.25}, distributions=distributions
-        )
-        log_end(EndedTrial(trial))
-    said = [record.getMessage() for record in caplog.records]
-    assert [text.partition(": ")[2] for text in said] == [
-        "0.5 with {'rate': 0.25}",
-        "0.5, 2.0 with {'rate': 0.25}",
+def printed(caplog: pytest.LogCaptureFixture, log: str = "hpo.ended") -> list[str]:
+    """Return the lines of a log; two handlers may have recorded each."""
+    lines = [record.getMessage() for record in caplog.records if record.name == log]
+    return list(dict.fromkeys(lines))
+
+
+def test_ends_are_printed_as_optuna_prints_them(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("optuna"), "propagate", True)
+    for log in ("hpo", "optuna"):
+        caplog.set_level(logging.INFO, log)
+    study = optuna.create_study(direction="maximize")
+    study.optimize(lambda trial: trial.suggest_float("rate", 0.0, 1.0), n_trials=2)
+    here = optuna.create_study(direction="maximize")
+    for trial in study.trials:
+        here.add_trial(trial)
+        log_end(EndedTrial(trial), here)
+    expected = printed(caplog, "optuna.study.study")
+    assert len(expected) == 2 and printed(caplog) == expected
+
+
+def test_several_values_have_no_best(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "hpo")
+    study = optuna.create_study(directions=["minimize", "maximize"])
+    study.tell(study.ask(), [0.5, 2.0])
+    log_end(EndedTrial(study.trials[0]), study)
+    assert printed(caplog) == ["Trial 0 finished with values: [0.5, 2.0] and parameters: {}."]
+
+
+def test_pruned_and_failed_trials_are_printed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "hpo")
+    study = optuna.create_study()
+    pruned, failed = study.ask(), study.ask()
+    pruned.report(1.0, 3)
+    study.tell(pruned, state=TrialState.PRUNED)
+    failed.set_user_attr(attributes.CAUSE, "not retried: killed")
+    study.tell(failed, state=TrialState.FAIL)
+    for trial in study.trials:
+        log_end(EndedTrial(trial, is_retried=trial.state is TrialState.FAIL), study)
+    assert printed(caplog) == [
+        "Trial 0 pruned at step 3.",
+        "Trial 1 failed: its job failed (not retried: killed); a new trial with its parameters "
+        "takes its place",
     ]
