@@ -54,6 +54,43 @@ class Plain:
         return Orders(dict.fromkeys(view.fresh[: max(room, 0)], 0))
 
 
+@dataclass(frozen=True, eq=False)
+class Reserve:
+    """Plain trials on the quota, as many as the money left brings to their ends.
+
+    What the trials that train need to their ends, at the pace that each has shown and until the
+    deadline at most, is kept; the next trial begins if what is left beyond that is enough for all
+    of it, and the time left for its first rung.
+    """
+
+    case: SearchCase
+    terms: SearchTerms
+    size: int
+
+    def decide_search(self, view: SearchView) -> Orders:
+        """The next trials, as many as there is room and money for."""
+        left_seconds = self.terms.deadline_seconds - view.now
+        paces = {
+            number: (told[-1].seconds - told[0].seconds) / told[-1].epoch
+            for number, told in view.told.items()
+            if told and told[-1].epoch
+        }
+        usual = float(np.median(list(paces.values()))) if paces else 0.0
+        needs = [
+            min((EPOCHS - one.epoch) * paces.get(one.number, usual), left_seconds)
+            for one in view.trials
+        ]
+        price = float(self.case.market.supply.usd_per_second[0])
+        left_usd = self.terms.budget_usd - view.spent_usd - price * sum(needs)
+        each_usd = price * min(EPOCHS * usual, left_seconds)
+        room = self.size - len(view.trials)
+        if each_usd > 0:
+            room = min(room, int(left_usd / each_usd))
+        if usual * RUNGS[0] > left_seconds or left_usd <= 0:
+            room = 0
+        return Orders(dict.fromkeys(view.fresh[: max(room, 0)], 0))
+
+
 # What trials that train hold, of the pool, by trial.
 Rule = Callable[["RayPool", SearchView, list[int]], dict[int, int]]
 

@@ -8,7 +8,7 @@ have the same configurations in the same order, the same reports and the same sp
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -135,8 +135,20 @@ class SearchTrialView:
 
 
 @dataclass(frozen=True)
+class Told:
+    """One report of a trial, or its start on another size: when, how far it was, on what size."""
+
+    seconds: float
+    epoch: int
+    size: int
+
+
+@dataclass(frozen=True)
 class SearchView:
-    """What an arm may know: `reported` epochs of every trial, `fresh` ones in their order."""
+    """What an arm may know: `reported` epochs of every trial, `fresh` ones in their order.
+
+    `told` (trial -> what it has told, oldest first) has those that have ended, too.
+    """
 
     now: float
     spent_usd: float
@@ -145,6 +157,7 @@ class SearchView:
     fresh: tuple[int, ...]
     reported: dict[int, int]
     measured: frozenset[tuple[int, int]]
+    told: Mapping[int, Sequence[Told]]
 
 
 class SearchArm(Protocol):
@@ -212,6 +225,7 @@ class SearchCloud(StudyCloud):
         self.waiting = list(range(len(case.rate)))
         self.epochs: dict[int, int] = {}
         self.resized: dict[int, float] = {}
+        self.told: dict[int, list[Told]] = {}
         self.ended: set[int] = set()
         self.leader, self.best = -1, -math.inf
         self.curve: list[tuple[float, float, float]] = []
@@ -272,6 +286,7 @@ class SearchCloud(StudyCloud):
             if self.now >= trial.switches:
                 self._switch(trial)
                 self.resized[trial.number] = self.now
+                self._note_size(trial)
             news |= self._measure(trial)
             if trial.size is not None and trial.work <= _DONE:
                 news |= self._report(trial)
@@ -282,6 +297,8 @@ class SearchCloud(StudyCloud):
         number = trial.number
         epoch = self.epochs[number] = self.epochs[number] + 1
         value, asked = float(self.search.values[number, epoch - 1]), self.asked[number]
+        self._note_size(trial)
+        self.told[number].append(Told(self.now, epoch, trial.size or 0))
         if value > self.best:
             self.leader, self.best = number, value
             point = self.now, self.spent_usd, self.search.regret(number, epoch)
@@ -319,7 +336,14 @@ class SearchCloud(StudyCloud):
             if trial.number not in begun:
                 del self.epochs[trial.number]
         self.trials = [trial for trial in self.trials if trial.number in begun]
+        for trial in self.trials:
+            self._note_size(trial)
         self.waiting = [one for one in self.waiting if one not in begun]
+
+    def _note_size(self, trial: Trial) -> None:
+        told = self.told.setdefault(trial.number, [])
+        if trial.size is not None and (not told or told[-1].size != trial.size):
+            told.append(Told(trial.begins, self.epochs[trial.number], trial.size))
 
     def _go_to(self, trial: Trial, size: int) -> None:
         """As of any cloud, but nothing is launched whose least bill the budget does not bear."""
@@ -355,4 +379,5 @@ class SearchCloud(StudyCloud):
             tuple(self.waiting),
             dict(self.epochs),
             frozenset(self.measured),
+            self.told,
         )

@@ -14,6 +14,7 @@ training, or that has trained none to its end. Seeds from 100 on are held out. P
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,12 +24,24 @@ from pathlib import Path
 import numpy as np
 import optuna
 from data_folder import data_folder
-from search_arms import Breadth, HyperSched, Plain, RayPool, ray_top_job, ray_uniform
+from search_arms import (
+    Breadth,
+    HyperSched,
+    Plain,
+    RayPool,
+    Reserve,
+    ray_top_job,
+    ray_uniform,
+)
 from search_cloud import SearchArm, SearchCase, SearchCloud, SearchOutcome, SearchTerms
 from search_cloud import search_cases as cases
+from search_product import Product
 from study_cases import Array, Market, read_source
 
-OURS = "breadth with guards"
+OURS = "product"
+GROWS = "product, trials may grow"
+BREADTH = "breadth with guards"
+RESERVE = "reserve"
 PLAIN = "plain, best pool"
 # Hours and $: as much as the quota can spend where the deadline is tight, then the same budget.
 LIMITS = ((0.4, 16.0), (0.75, 30.0), (1.5, 30.0), (3.0, 30.0), (6.0, 30.0))
@@ -65,7 +78,10 @@ def families() -> dict[str, list[Maker]]:
             lambda case, terms, size=size: HyperSched(case, size, terms)  # type: ignore[misc]
             for size in POOLS
         ],
-        OURS: [Breadth],
+        RESERVE: [lambda case, terms: Reserve(case, terms, QUOTA)],
+        BREADTH: [Breadth],
+        GROWS: [lambda case, terms: Product(case, terms, most_instances=QUOTA)],
+        OURS: [Product],
     }
 
 
@@ -94,10 +110,13 @@ def course(cases_: Sequence[SearchCase], terms: SearchTerms, maker: Maker) -> Co
     )
 
 
-def courses(cases_: Sequence[SearchCase], terms: SearchTerms) -> dict[str, Course]:
-    """The best of each family: of least mean regret at the end."""
+def courses(
+    cases_: Sequence[SearchCase], terms: SearchTerms, arms: Sequence[str]
+) -> dict[str, Course]:
+    """The best of each family that is named: of least mean regret at the end."""
     best = {}
-    for name, makers in families().items():
+    for name in arms:
+        makers = families()[name]
         swept = [course(cases_, terms, maker) for maker in makers]
         best[name] = min(swept, key=lambda one: float(one.last.mean()))
     return best
@@ -129,19 +148,39 @@ def rows(found: Mapping[str, Course], title: str) -> Iterator[str]:
 
 
 def paired(found: Mapping[str, Course]) -> Iterator[str]:
-    """Ours against each: at parts of the time and of the budget."""
+    """The last arm against each: at parts of the time and of the budget."""
     heads = [f"{part:.0%} of the time" for part in FRACTIONS]
     heads += [f"{part:.0%} of the budget" for part in FRACTIONS]
-    yield "\n| regret against | " + " | ".join(heads) + " |"
+    yield f"\n| {list(found)[-1]}: regret less that of | " + " | ".join(heads) + " |"
     yield "|---|" + "---|" * len(heads)
     places = [int(np.argmin(np.abs(AXIS - part))) for part in FRACTIONS]
-    ours = found[OURS]
+    last = list(found)[-1]
+    ours = found[last]
     for name, other in found.items():
-        if name == OURS:
+        if name == last:
             continue
         cells = [difference(ours.over_time[:, p], other.over_time[:, p]) for p in places]
         cells += [difference(ours.over_spend[:, p], other.over_spend[:, p]) for p in places]
         yield f"| {name} | " + " | ".join(cells) + " |"
+
+
+def as_json(
+    found: Mapping[tuple[float, float], Mapping[str, Course]], pruner: str
+) -> list[dict[str, object]]:
+    """One entry a limit and arm, cases in their order."""
+    return [
+        {
+            "pruner": pruner,
+            "hours": hours,
+            "arm": name,
+            "regret": one.last.tolist(),
+            "late": [not outcome.leader_done for outcome in one.outcomes],
+            "usd": [outcome.spent_usd for outcome in one.outcomes],
+            "over_time": one.over_time.tolist(),
+        }
+        for (hours, _), arms in found.items()
+        for name, one in arms.items()
+    ]
 
 
 def plot(found: Mapping[tuple[float, float], Mapping[str, Course]], path: Path) -> None:
@@ -157,7 +196,7 @@ def plot(found: Mapping[tuple[float, float], Mapping[str, Course]], path: Path) 
             axis = axes[row][column]
             for name, one in arms.items():
                 mean = (one.over_spend if row else one.over_time).mean(axis=0)
-                width = 2.2 if name == OURS else 1.1
+                width = 2.2 if name == list(arms)[-1] else 1.1
                 axis.plot(AXIS * whole, mean, label=name, linewidth=width)
             axis.set_xlabel(unit)
             axis.grid(alpha=0.3)
@@ -174,7 +213,7 @@ def print_other_terms(seeds: Sequence[int], limit: tuple[float, float], pruner: 
     """Ours against plain trials on other terms, at one deadline."""
     source = read_source(data_folder("hpo and pollux/app-profiles"))
     terms = SearchTerms(limit[0] * 3600.0, limit[1], pruner)
-    print("| | plain, best pool | breadth with guards | paired | late: plain, ours |")
+    print("| | plain, best pool | product | paired | late: plain, product |")
     print("|---|---|---|---|---|")
     for name, market in TERMS.items():
         cases_ = cases(source, market, seeds)
@@ -182,7 +221,7 @@ def print_other_terms(seeds: Sequence[int], limit: tuple[float, float], pruner: 
             (course(cases_, terms, maker) for maker in families()[PLAIN]),
             key=lambda one: float(one.last.mean()),
         )
-        ours = course(cases_, terms, Breadth)
+        ours = course(cases_, terms, Product)
         late = [sum(not o.leader_done for o in one.outcomes) for one in (plain, ours)]
         print(
             f"| {name} | {plain.last.mean():.3f} | {ours.last.mean():.3f} | "
@@ -198,6 +237,8 @@ def main() -> None:
     parser.add_argument("--pruner", choices=("asha", "hyperband"), default="asha")
     parser.add_argument("--limits", type=int, nargs="+", default=list(range(len(LIMITS))))
     parser.add_argument("--terms", action="store_true", help="other terms, at the first limit")
+    parser.add_argument("--arms", nargs="+", default=list(families()), choices=list(families()))
+    parser.add_argument("--json", type=Path, help="regrets and late cases of each arm, as JSON")
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -209,11 +250,13 @@ def main() -> None:
     found = {}
     for hours, usd in (LIMITS[place] for place in options.limits):
         terms = SearchTerms(hours * 3600.0, usd, options.pruner)
-        found[hours, usd] = courses(cases_, terms)
+        found[hours, usd] = courses(cases_, terms, options.arms)
         title = f"{options.pruner}, {hours:g} h, ${usd:g}"
         for line in (*rows(found[hours, usd], title), *paired(found[hours, usd])):
             print(line)
         sys.stdout.flush()
+    if options.json:
+        options.json.write_text(json.dumps(as_json(found, options.pruner), indent=1))
     if options.plot:
         plot(found, options.plot)
 
