@@ -54,7 +54,7 @@ class CommandObjective:
             optuna.TrialPruned: it was.
             CommandFailed: it went wrong.
         """
-        values = {name: _suggested(trial, name, each) for name, each in self._space.items()}
+        values = {name: suggested(trial, name, each) for name, each in self._space.items()}
         command = [part.format(**values) for part in self._command]
         with tempfile.TemporaryDirectory(prefix="castor-artifacts-") as directory:
             result = self._run(command, {**os.environ, ARTIFACTS_VARIABLE: directory}, trial)
@@ -147,7 +147,8 @@ def _keep(trial: BaseTrial, files: Sequence[Path]) -> None:
         print(f"lost: {names}: the study's file names no directory for artifacts", file=sys.stderr)
 
 
-def _suggested(trial: BaseTrial, name: str, parameter: Parameter) -> Choice:
+def suggested(trial: BaseTrial, name: str, parameter: Parameter) -> Choice:
+    """Return the value of a parameter of a study file for a trial."""
     if isinstance(parameter, ChoiceParameter):
         return trial.suggest_categorical(name, parameter.choices)
     if parameter.is_whole:

@@ -33,6 +33,7 @@ from hpo.distributed import trial_job
 from hpo.driver import Driver, Effort
 from hpo.embedded import DATABASE, controller_for, embedded_state, serving
 from hpo.ended import EndedTrial, log_end
+from hpo.methods import require_packages
 from hpo.naming import is_known, name_at, settle_name, slug
 from hpo.objective import Objective, home_of, pack_objective
 from hpo.optuna_internals import check_release
@@ -178,6 +179,7 @@ def run_study(
             `optimize`.
     """
     check_release(study)
+    require_packages(study)
     check_writable(study)
     if (file := own_file(study)) is not None:
         _log.info("the study's storage is %s", file)

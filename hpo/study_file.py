@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import os
 import re
 import sqlite3
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,35 +19,14 @@ from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
 
 from autoscaler.domain.errors import CastorError, NotFound, SpecError, StoreError
-from autoscaler.domain.study import Method, StudySpec
+from autoscaler.domain.study import StudySpec
 from hpo.command import CommandObjective
-from hpo.halving import SynchronousHalvingPruner
+from hpo.methods import pruner_of, sampler_of
 from hpo.naming import names_of, slug
 from hpo.objective import Objective
 from hpo.patience import one_line
 
 _PASSWORD = re.compile(r"(//[^:/@]*):[^@]*@")
-_SAMPLERS = {
-    "tpe": optuna.samplers.TPESampler,
-    "random": optuna.samplers.RandomSampler,
-    "cma_es": optuna.samplers.CmaEsSampler,
-    "gp": optuna.samplers.GPSampler,
-    "qmc": optuna.samplers.QMCSampler,
-    "nsga2": optuna.samplers.NSGAIISampler,
-    "nsga3": optuna.samplers.NSGAIIISampler,
-}
-# Packages that Optuna imports when one of these samplers draws its first parameters.
-_PACKAGES_OF = {"cma_es": ("cmaes",), "gp": ("scipy", "torch")}
-_PRUNERS = {
-    "none": optuna.pruners.NopPruner,
-    "median": optuna.pruners.MedianPruner,
-    "percentile": optuna.pruners.PercentilePruner,
-    "successive_halving": optuna.pruners.SuccessiveHalvingPruner,
-    "hyperband": optuna.pruners.HyperbandPruner,
-    "synchronous_halving": SynchronousHalvingPruner,
-    "threshold": optuna.pruners.ThresholdPruner,
-    "wilcoxon": optuna.pruners.WilcoxonPruner,
-}
 
 
 def be_quiet() -> None:
@@ -70,8 +47,7 @@ def open_study(spec: StudySpec) -> optuna.Study:
         StoreError: the storage can't be opened.
     """
     storage = _storage_of(spec)
-    sampler = _made(spec.sampler, _SAMPLERS, "sampler")
-    pruner = _made(spec.pruner, _PRUNERS, "pruner")
+    sampler, pruner = sampler_of(spec.sampler), pruner_of(spec.pruner)
     with _opening(storage):
         if spec.storage is None:
             _write_ahead(Path(_own_file(spec)))
@@ -190,8 +166,8 @@ def check_methods(spec: StudySpec) -> None:
     Raises:
         SpecError: one is not known, or does not take an option.
     """
-    _made(spec.sampler, _SAMPLERS, "sampler")
-    _made(spec.pruner, _PRUNERS, "pruner")
+    sampler_of(spec.sampler)
+    pruner_of(spec.pruner)
 
 
 def objective_of(spec: StudySpec, directory: Path) -> Objective:
@@ -212,25 +188,3 @@ def objective_of(spec: StudySpec, directory: Path) -> Objective:
         raise SpecError(f"{spec.function} can't be imported: {error}", "function") from error
     objective: Objective = found
     return objective
-
-
-def _made(method: Method | None, known: dict[str, Any], field: str) -> Any:
-    """The sampler or pruner of that name, with its options; None for Optuna's own choice."""
-    if method is None:
-        return None
-    if method.name not in known:
-        raise SpecError(f"{method.name!r} is none of {', '.join(known)}", field)
-    for package in _PACKAGES_OF.get(method.name, ()):
-        if find_spec(package) is None:
-            raise SpecError(f"{method.name} needs a package: pip install {package}", field)
-    kind = known[method.name]
-    taken = inspect.signature(kind).parameters
-    for option in method.options:
-        if option not in taken:
-            raise SpecError(
-                f"{method.name} takes no {option!r}: it takes {', '.join(taken)}", field
-            )
-    try:
-        return kind(**method.options)
-    except (TypeError, ValueError) as error:
-        raise SpecError(f"{method.name}: {error}", field) from error

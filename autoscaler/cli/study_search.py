@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autoscaler.domain.errors import SpecError
-from autoscaler.domain.study import Choice, StudySpec
+from autoscaler.domain.study import MethodOption, StudySpec
 from autoscaler.simulator.searches import AsynchronousHalving, SynchronousHalving
 
 # Pruners by which none of the trials may be known to end early.
 _PRUNED_BY_VALUES = {None: "median", "median": "median"} | {
-    name: name for name in ("percentile", "threshold", "wilcoxon")
+    name: name for name in ("percentile", "threshold", "wilcoxon", "patient")
 }
 
 
@@ -54,7 +54,7 @@ def search_of_file(spec: StudySpec, trials: int, steps: int) -> PlannedSearch:
     return _to_the_end(spec, name, trials, steps)
 
 
-def _synchronous(options: Mapping[str, Choice], trials: int, steps: int) -> PlannedSearch:
+def _synchronous(options: Mapping[str, MethodOption], trials: int, steps: int) -> PlannedSearch:
     eta, first = _whole(options, "reduction_factor", 3), _whole(options, "min_resource", 1)
     group = _whole(options, "trials", trials)
     rungs = tuple(float(first * eta**n) for n in range(64) if first * eta**n < steps)
@@ -66,7 +66,7 @@ def _synchronous(options: Mapping[str, Choice], trials: int, steps: int) -> Plan
 
 
 def _successive(
-    spec: StudySpec, options: Mapping[str, Choice], trials: int, steps: int
+    spec: StudySpec, options: Mapping[str, MethodOption], trials: int, steps: int
 ) -> PlannedSearch:
     eta = _whole(options, "reduction_factor", 4)
     spared = _whole(options, "min_early_stopping_rate", 0)
@@ -84,7 +84,7 @@ def _successive(
 
 
 def _hyperband(
-    spec: StudySpec, options: Mapping[str, Choice], trials: int, steps: int
+    spec: StudySpec, options: Mapping[str, MethodOption], trials: int, steps: int
 ) -> PlannedSearch:
     """The brackets that Optuna puts the trials of a study of this name into.
 
@@ -134,6 +134,6 @@ def _rungs(rule: AsynchronousHalving, steps: int) -> tuple[float, ...]:
     return (*(rung for rung in every if rung < steps), float(steps))
 
 
-def _whole(options: Mapping[str, Choice], name: str, default: int) -> int:
+def _whole(options: Mapping[str, MethodOption], name: str, default: int) -> int:
     value = options.get(name)
     return value if isinstance(value, int) else default

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Union
 
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.objective import Objective
 
 Choice = bool | int | float | str | None
+# A plain value of a file, or a list or a mapping of plain values.
+MethodOption = Union[Choice, Sequence["MethodOption"], Mapping[str, "MethodOption"]]  # noqa: UP007
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Method:
     """A sampler or pruner by its name, with its own options."""
 
     name: str
-    options: Mapping[str, Choice] = field(default_factory=dict)
+    options: Mapping[str, MethodOption] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

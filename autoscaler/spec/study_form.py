@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import difflib
 import string
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
 import yaml
@@ -26,11 +27,30 @@ Bounds = Annotated[tuple[Bound, ...], Field(min_length=2, max_length=2)]
 
 
 def _scalar(value: object) -> object:
-    """What a text of a file stands for where any plain value may stand."""
-    return yaml.safe_load(value) if isinstance(value, str) else value
+    """Return what a text of a file stands for where any plain value may stand.
+
+    A text that YAML would read as a date, a list or a mapping stays a text.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        read = yaml.safe_load(value)
+    except (yaml.YAMLError, ValueError):  # a date, or a number, that there is not
+        return value
+    return read if isinstance(read, bool | int | float | None) else value
+
+
+def _option(value: object) -> object:
+    """Return an option of a sampler or a pruner: plain values, lists and mappings."""
+    if isinstance(value, dict):
+        return {key: _option(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_option(part) for part in value]
+    return _scalar(value)
 
 
 Scalar = Annotated[bool | int | float | str | None, BeforeValidator(_scalar)]
+Option = Annotated[Any, BeforeValidator(_option)]
 
 
 class ParameterForm(Form):
@@ -61,8 +81,17 @@ class ParameterForm(Form):
             raise ValueError(f"{low:g} is above {high:g}: write the lower one first")
         if self.log and low <= 0:
             raise ValueError(f"log: {low:g} must be more than 0")
-        if self.int is not None and any(part != round(part) for part in (low, high)):
-            raise ValueError("int: write whole numbers")
+        whole = (low, high, self.step or 1)
+        if self.int is not None and any(part != round(part) for part in whole):
+            raise ValueError("int: write whole numbers, and a whole step")
+
+    @property
+    def samples(self) -> tuple[Any, ...]:
+        """Values of each type that the parameter can have."""
+        if self.choice is not None:
+            return self.choice
+        low, _ = self.float or self.int or (0.0, 0.0)
+        return (low,) if self.int is None else (round(low),)
 
     def parameter(self) -> Parameter:
         """As the domain has it."""
@@ -76,7 +105,7 @@ class MethodForm(Form):
     """A sampler or a pruner: its name alone, or a mapping of it to its options."""
 
     name: Text
-    options: dict[Text, Scalar] = Field(default_factory=dict)
+    options: dict[Text, Option] = Field(default_factory=dict)
 
     def method(self) -> Method:
         """As the domain has it."""
@@ -180,6 +209,8 @@ class StudyForm(Form):
             raise ValueError(f"command: {{{name}}} is not in space")
         for name in sorted(self.space.keys() - named if self.command is not None else ()):
             raise ValueError(f"space: {name} is not in the command: write {{{name}}} there")
+        for part in self.command or ():
+            check_format(part, {name: form.samples for name, form in self.space.items()})
         if self.command is not None and any(name != _ANY_ERROR for name in self.catch):
             raise ValueError("catch: the error of a command has no class here: write catch: all")
         if (self.job.instances.max or 1) > 1 or self.job.instances.min > 1:
@@ -225,3 +256,20 @@ def fields_of(part: str) -> list[str]:
             f'command: the braces of "{part}" name nothing: write {{name}}, or {{{{ for a brace'
         )
     return names
+
+
+def check_format(part: str, samples: Mapping[str, Sequence[Any]]) -> None:
+    """See that values can be written into a part of a command.
+
+    Raises:
+        ValueError: one can't, as with ``{rate:d}`` where a rate is no whole number.
+    """
+    first = {name: values[0] for name, values in samples.items()}
+    for name in {name for name in fields_of(part) if name in samples}:
+        for value in samples[name]:
+            try:
+                part.format(**{**first, name: value})
+            except (ValueError, TypeError, LookupError) as error:
+                raise ValueError(
+                    f'command: {name}={value!r} can\'t be written into "{part}": {error}'
+                ) from None

@@ -66,7 +66,7 @@ def test_a_seed_does_not_draw_the_first_trials_again(spec: StudySpec) -> None:
 def test_what_is_not_so_is_refused(
     spec: StudySpec, change: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hpo.study_file.find_spec", lambda name: None)
+    monkeypatch.setattr("hpo.methods.find_spec", lambda name: None)
     open_study(spec)
     with pytest.raises(SpecError, match=message):
         open_study(replace(spec, **change))  # type: ignore[arg-type]
