@@ -1,42 +1,14 @@
-"""Arms of an asynchronous study: plain trials, Ray Tune's rules, HyperSched's, and ours."""
+"""Arms of an asynchronous study: plain trials, a reserve, Ray Tune's rules and HyperSched's."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
-from search_cloud import EPOCHS, ETA, RUNGS, SearchCase, SearchTerms, SearchTrialView, SearchView
-from study_cases import MEDIAN_SECONDS, Array
+from search_cloud import EPOCHS, ETA, RUNGS, SearchCase, SearchTerms, SearchView
 from study_cloud import Orders
 
-from autoscaler.economics.studies.async_trials import (
-    AsyncAction,
-    AsyncTerms,
-    AsyncTrial,
-)
-from autoscaler.economics.studies.breadth import plan_breadth
-from autoscaler.economics.studies.curves import Curve, Study, forecast
-from autoscaler.economics.studies.rung import FreedInstances
-from autoscaler.economics.studies.siblings import (
-    SpeedMeasurements,
-    StudySizes,
-    hyper_parameter_features,
-    sibling_speeds,
-)
-
-DRAWS = 64
-HORIZONS = np.array([1.0, *RUNGS, 32.0, EPOCHS])
-# How many of the trials measured last teach how fast others are.
-_TEACHERS = 24
-# So many fresh trials' speeds are learnt at a time.
-_AHEAD = 32
-_FRESH = -1
-# What is known of curves and speeds is renewed so often, or so many times until the deadline.
-RENEWED_SECONDS = 120.0
-_RENEWALS = 60.0
 _COOLDOWN_REPORTS = 5
 _GAIN = 1.1
 
@@ -153,11 +125,6 @@ def ray_top_job(pool: RayPool, view: SearchView, active: list[int]) -> dict[int,
     return sizes
 
 
-def _later(rung: int) -> tuple[float, ...]:
-    """Epochs from each decision after this one to the next."""
-    return tuple(float(b - a) for a, b in pairwise(RUNGS) if a >= rung)
-
-
 def _last(case: SearchCase, view: SearchView, trial: int) -> float:
     return float(case.values[trial, view.reported[trial] - 1])
 
@@ -212,146 +179,3 @@ class HyperSched:
             return {}
         self._changed[top.number] = top.epoch
         return {top.number: size}
-
-
-@dataclass(eq=False)
-class Breadth:
-    """Ours: `plan_breadth`, with speeds from siblings and values from the curve model."""
-
-    case: SearchCase
-    terms: SearchTerms
-    _known_at: float = -math.inf
-    _rates: dict[int, Array] = field(default_factory=dict)
-    _ahead: dict[int, Array] = field(default_factory=dict)
-    reasons: list[str] = field(default_factory=list)
-
-    def decide_search(self, view: SearchView) -> Orders:
-        """The plan of the product, as orders."""
-        supply = self.case.market.supply
-        most = self.case.market.most_devices // self.case.market.devices
-        fresh = view.fresh[: max(most - len(view.trials), 0)]
-        self._learn(view, [one.number for one in view.trials], fresh)
-        trials = [self._trial(view, one) for one in view.trials]
-        trials += [self._fresh(one) for one in fresh]
-        plan = plan_breadth(trials, supply, self._terms(view))
-        self.reasons += [
-            f"{view.now:7.0f} s  {one.reason}"
-            for one in plan.decisions
-            if one.action in (AsyncAction.GROW, AsyncAction.WAIT, AsyncAction.PAUSE)
-        ]
-        sizes = {
-            int(one.trial): supply.sizes.index(one.size)
-            for one in plan.decisions
-            if one.size is not None and one.action is not AsyncAction.HOLD
-        }
-        sizes |= {int(o.trial): -1 for o in plan.decisions if o.action is AsyncAction.PAUSE}
-        released = sum(count for _, count in plan.release)
-        needed = supply.instances
-        held = {o.number: 0 if o.held is None else int(needed[o.held]) for o in view.trials}
-        paused = sum(held[t] for t, s in sizes.items() if s < 0)
-        taken = sum(max(int(needed[s]) - held.get(t, 0), 0) for t, s in sizes.items() if s >= 0)
-        keep = max(len(view.free) + paused - released - taken, 0)
-        wakes = [one.paid_seconds for one in view.free if one.paid_seconds > 0]
-        return Orders(sizes, keep=keep, wake_seconds=min([RENEWED_SECONDS, *wakes]))
-
-    def _terms(self, view: SearchView) -> AsyncTerms:
-        freed = tuple(
-            FreedInstances("node", 1, one.paid_seconds, one.ready_seconds) for one in view.free
-        )
-        best = [self.case.values[t, :n].max() for t, n in view.reported.items() if n]
-        return AsyncTerms(
-            best=float(max(best, default=-math.inf)),
-            deadline_seconds=self.terms.deadline_seconds - view.now,
-            budget_usd=self.terms.budget_usd - view.spent_usd,
-            freed=freed,
-            survival=self._survival(view),
-        )
-
-    def _survival(self, view: SearchView) -> float:
-        """Of the decisions so far, how many trials passed."""
-        trains = {one.number for one in view.trials}
-        went_on = [(n, t in trains or n == EPOCHS) for t, n in view.reported.items()]
-        asked = sum(n >= rung for n, _ in went_on for rung in RUNGS)
-        passed = sum(n > rung or (n == rung and on) for n, on in went_on for rung in RUNGS)
-        return (passed + 1.0) / (asked + 2.0)
-
-    def _trial(self, view: SearchView, one: SearchTrialView) -> AsyncTrial:
-        ahead = one.work - 1.0
-        rung = next((rung for rung in (*RUNGS, EPOCHS) if rung > one.epoch), EPOCHS)
-        values, works = self._values(one.number, one.epoch)
-        return AsyncTrial(
-            str(one.number),
-            self._rates[one.number],
-            rung - one.epoch + ahead,
-            EPOCHS - one.epoch + ahead,
-            values,
-            works,
-            one.held,
-            one.rests_seconds,
-            sum(rung <= one.epoch for rung in RUNGS),
-            _later(rung),
-            one.paid_seconds,
-        )
-
-    def _fresh(self, number: int) -> AsyncTrial:
-        values, works = self._values(number, 0)
-        return AsyncTrial(
-            str(number),
-            self._rates[number],
-            RUNGS[0],
-            EPOCHS,
-            values,
-            works,
-            later=_later(RUNGS[0]),
-        )
-
-    def _values(self, number: int, epoch: int) -> tuple[Array, Array]:
-        values = self._ahead.get(number, self._ahead[_FRESH])
-        return values, np.maximum(HORIZONS - epoch, 0.0)
-
-    def _learn(self, view: SearchView, begun: list[int], fresh: tuple[int, ...]) -> None:
-        """Speeds and curves of those asked for, renewed now and then; fresh ones are alike."""
-        renews = max(RENEWED_SECONDS, self.terms.deadline_seconds / _RENEWALS)
-        is_known = all(one in self._rates for one in (*begun, *fresh))
-        if is_known and view.now < self._known_at + renews:
-            return
-        self._known_at = view.now
-        self._learn_speeds(view, begun + list(view.fresh[:_AHEAD]))
-        shown = [*sorted({t for t, n in view.reported.items() if n} | set(begun)), _FRESH]
-        curves = [self._curve(t, view.reported.get(t, 0)) for t in shown]
-        study = Study(curves, maximize=True, best=100.0)
-        asked = [*begun, _FRESH]
-        places = [shown.index(t) for t in asked]
-        found = forecast(study, places, HORIZONS, DRAWS, self.case.seed)
-        self._ahead = dict(zip(asked, found.draws, strict=True))
-
-    def _curve(self, trial: int, reports: int) -> Curve:
-        return Curve(np.arange(1.0, reports + 1), self.case.values[trial, :reports])
-
-    def _learn_speeds(self, view: SearchView, asked: list[int]) -> None:
-        known = sorted(view.measured)
-        late = sorted({t for t, _ in known})[-_TEACHERS:]
-        rows = {t: row for row, t in enumerate(sorted({*asked, *late}))}
-        kept = [(t, s) for t, s in known if t in rows]
-        case = self.case
-        trial = [rows[t] for t, _ in kept]
-        size = [s for _, s in kept]
-        rate = [math.log(case.rate[t, s]) + case.noise[t, s] for t, s in kept]
-        for pilot, speeds in enumerate(case.pilots):
-            possible = np.flatnonzero(speeds > 0).tolist()
-            trial += [len(rows) + pilot] * len(possible)
-            size += possible
-            rate += np.log(speeds[possible]).tolist()
-        every = np.vstack([case.features[list(rows)], case.pilot_features])
-        seen = SpeedMeasurements(
-            np.array(trial, dtype=np.int64), np.array(size, dtype=np.int64), np.array(rate)
-        )
-        model = sibling_speeds(hyper_parameter_features(every), self._sizes(), seen)
-        median = np.median(model.draws(16, case.seed), axis=0)
-        self._rates = {t: median[row] for t, row in rows.items()}
-
-    def _sizes(self) -> StudySizes:
-        devices = np.array([float(one.devices) for one in self.case.market.supply.sizes])
-        typical = np.log(EPOCHS / MEDIAN_SECONDS)
-        typical = typical + np.log(devices / (1.0 + 0.05 * (devices - 1.0)))
-        return StudySizes(devices, np.zeros(len(devices), dtype=np.int64), typical)

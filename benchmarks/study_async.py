@@ -25,7 +25,6 @@ import numpy as np
 import optuna
 from data_folder import data_folder
 from search_arms import (
-    Breadth,
     HyperSched,
     Plain,
     RayPool,
@@ -39,8 +38,6 @@ from search_product import Product
 from study_cases import Array, Market, read_source
 
 OURS = "product"
-GROWS = "product, trials may grow"
-BREADTH = "breadth with guards"
 RESERVE = "reserve"
 PLAIN = "plain, best pool"
 # Hours and $: as much as the quota can spend where the deadline is tight, then the same budget.
@@ -79,8 +76,6 @@ def families() -> dict[str, list[Maker]]:
             for size in POOLS
         ],
         RESERVE: [lambda case, terms: Reserve(case, terms, QUOTA)],
-        BREADTH: [Breadth],
-        GROWS: [lambda case, terms: Product(case, terms, most_instances=QUOTA)],
         OURS: [Product],
     }
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, StudySnapshot
 from autoscaler.domain.terms import TrialRecord
-from autoscaler.economics.studies.curves import Curve, Study, forecast
+from autoscaler.policies.learning_curves.forecast import Curve, Study, forecast
 
 _HORIZONS = 6
 _DRAWS = 64

@@ -13,7 +13,7 @@ from autoscaler.domain.plan import Decision, Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, StudySnapshot
 from autoscaler.economics.objectives import price_range
 from autoscaler.economics.reasons import action_of
-from autoscaler.economics.studies.breadth_planning import plan_asynchronous
+from autoscaler.economics.studies.asynchronous import plan_asynchronous
 from autoscaler.economics.studies.goal import study_goal
 from autoscaler.economics.studies.moment import StudyMoment, TrialAt, study_moment
 from autoscaler.economics.studies.over import over

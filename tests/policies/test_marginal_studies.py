@@ -219,12 +219,31 @@ class TestAsynchronous:
         running_first = moment([trial(0, 1.0, ONE)], to_begin=9, objective=worth(budget=0.05))
         assert planned(running_first)["trial-00"].note == ""
 
-    def test_a_deadline_that_binds_lets_one_grow(self) -> None:
-        """By curves that promise it more than a fresh trial."""
-        trials = [trial(0, 20.0, ONE, most=4)]
-        objective = worth(hours=0.6)
-        assert held_in(moment(trials, objective=objective, best=0.03))[0] > 1
-        assert held_in(moment(trials, objective=worth(hours=2), best=0.03)) == [1]
+    def test_what_is_kept_for_a_trial_ends_with_the_deadline(self) -> None:
+        """Nobody can pay for more: each of four that train costs at most $0.36 within 6 min."""
+        trials = [*running(4), trial(4, decided_at=5.0)]
+        tight = worth(hours=0.1, budget=1.90)
+        assert held_in(moment(trials, to_begin=9, objective=tight)) == [1, 1, 1, 1, 1]
+        poor = moment(trials, to_begin=9, objective=worth(hours=0.1, budget=1.75))
+        assert held_in(poor) == [1, 1, 1, 1, 0]
+        assert "beside those that train $0.31 is left" in planned(poor)["trial-04"].reason
+
+    def test_a_trial_begins_on_the_cheapest_size_that_is_in_time(self) -> None:
+        known = [ended(number, 100.0) for number in range(10, 13)]
+        first = trial(0, decided_at=50.0, most=4)
+        soon = moment([first], known, to_begin=None, objective=worth(hours=0.5))
+        assert held_in(soon)[0] > 1
+        later = moment([first], known, to_begin=None, objective=worth(hours=5))
+        assert held_in(later) == [1]
+        never = moment([first], known, to_begin=None, objective=worth(hours=0.1))
+        assert "its first rung takes" in planned(never)["trial-00"].reason
+
+    def test_a_free_instance_is_taken_before_the_limits_are_asked(self) -> None:
+        trials = [*running(1), trial(1), trial(2)]
+        cramped = moment(trials, quota=2, to_begin=9)
+        free = (FreeInstance(GPU.id),)
+        study = replace(cramped.studies[0], free=free)
+        assert held_in(replace(cramped, studies=(study,))) == [1, 1, 0]
 
     def test_a_trial_goes_where_there_is_room(self) -> None:
         other = offer("dear", "4", boot_seconds=120.0)

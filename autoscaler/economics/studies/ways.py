@@ -11,13 +11,17 @@ from autoscaler.goodput.throughput import FloatArray
 _LEAST_RATE = 1e-300
 
 
-def cheapest_size(goodput: FloatArray, supply: StudySupply) -> int | None:
-    """The size of least $ for a unit of work, of goodput (A,); None where none can run."""
-    if not (goodput > 0).any():
-        return None
+def sizes_by_cost(goodput: FloatArray, supply: StudySupply) -> list[int]:
+    """Return the sizes that can run, of goodput (A,), by the cost of a unit of work."""
     price = np.maximum(supply.usd_per_second, _LEAST_RATE)
-    usd = np.where(goodput > 0, price / np.maximum(goodput, _LEAST_RATE), np.inf)
-    return int(usd.argmin())
+    usd = price / np.maximum(goodput, _LEAST_RATE)
+    order: list[int] = np.argsort(usd, kind="stable").tolist()
+    return [size for size in order if goodput[size] > 0]
+
+
+def cheapest_size(goodput: FloatArray, supply: StudySupply) -> int | None:
+    """Return the size of least cost for a unit of work, of goodput (A,); None if none can run."""
+    return next(iter(sizes_by_cost(goodput, supply)), None)
 
 
 def size_of(trial: TrialAt, supply: StudySupply) -> int | None:
@@ -32,14 +36,30 @@ def start_seconds(size: int, supply: StudySupply) -> float:
     return float(supply.boot_seconds[size]) + supply.switching.start_seconds
 
 
-def way_usd(trial: TrialAt, size: int, work: float, moment: StudyMoment) -> float:
-    """What so much work costs on a size: what has to boot, start or be billed at least, too."""
+def way_usd(
+    trial: TrialAt,
+    size: int,
+    work: float,
+    moment: StudyMoment,
+    within_seconds: float | None = None,
+) -> float:
+    """Return the cost of so much work on a size: boot, start and least bill of new instances too.
+
+    Args:
+        trial: the trial.
+        size: the size.
+        work: in the unit of the trial's progress.
+        moment: the study.
+        within_seconds: from now, after which nothing is paid for any more; None: no end.
+    """
     supply = moment.supply
     rate = np.maximum(trial.goodput[:, size], _LEAST_RATE)
-    seconds = float((work / rate).mean())
+    is_held = trial.held == size
+    starts = trial.ready_seconds if is_held else start_seconds(size, supply)
+    seconds = starts + float((work / rate).mean())
+    if within_seconds is not None:
+        seconds = min(seconds, within_seconds)
     price = float(supply.usd_per_second[size])
-    if trial.held == size:
-        paid = min(trial.paid_seconds, trial.ready_seconds + seconds)
-        return (trial.ready_seconds + seconds - paid) * price
-    seconds += start_seconds(size, supply)
+    if is_held:
+        return (seconds - min(trial.paid_seconds, seconds)) * price
     return max(seconds, float(supply.minimum_billed_seconds[size])) * price

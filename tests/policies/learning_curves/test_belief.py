@@ -5,18 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autoscaler.economics.studies import curve_belief, curve_filter
-from autoscaler.economics.studies.curve_belief import Belief, Choices, learn, posterior, sample
-from autoscaler.economics.studies.curve_filter import Evidence, evidence_of
-from autoscaler.economics.studies.curve_reports import (
+from autoscaler.goodput.throughput import FloatArray
+from autoscaler.policies.learning_curves import belief as curve_belief
+from autoscaler.policies.learning_curves import filter as curve_filter
+from autoscaler.policies.learning_curves.belief import Belief, Choices, learn, posterior, sample
+from autoscaler.policies.learning_curves.filter import Evidence, evidence_of
+from autoscaler.policies.learning_curves.reports import (
     BinnedReports,
     Reports,
     Units,
     binned,
     scaled,
 )
-from autoscaler.economics.studies.curve_shapes import Shapes, shapes_of
-from autoscaler.goodput.throughput import FloatArray
+from autoscaler.policies.learning_curves.shapes import Shapes, shapes_of
 
 TRIAL = 1
 

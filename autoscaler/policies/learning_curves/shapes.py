@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaler.economics.studies.curve_reports import Axis, BinnedReports, Units
 from autoscaler.goodput.throughput import FloatArray
+from autoscaler.policies.learning_curves.reports import Axis, BinnedReports, Units
 
 POWERS = (0.25, 0.5, 1.0, 1.5, 2.5, 4.0)
 _POINTS = 96

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.domain.errors import CurveError
-from autoscaler.economics.studies.curves import Curve, Forecast, Study, forecast
 from autoscaler.goodput.throughput import FloatArray
+from autoscaler.policies.learning_curves.forecast import Curve, Forecast, Study, forecast
 
 EPOCHS = np.arange(1.0, 41.0)
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaler.economics.studies.curve_filter import ROUGH, SMOOTH, Evidence
-from autoscaler.economics.studies.curve_reports import BinnedReports
-from autoscaler.economics.studies.curve_shapes import Shapes
 from autoscaler.goodput.throughput import FloatArray
+from autoscaler.policies.learning_curves.filter import ROUGH, SMOOTH, Evidence
+from autoscaler.policies.learning_curves.reports import BinnedReports
+from autoscaler.policies.learning_curves.shapes import Shapes
 
 # Noise of a report that is tried, in scales of the study's values.
 NOISE = 0.004 * 2.6 ** np.arange(5)

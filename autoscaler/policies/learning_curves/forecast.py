@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from autoscaler.domain.errors import CurveError
-from autoscaler.economics.studies.curve_belief import learn, sample
-from autoscaler.economics.studies.curve_draws import Wanted, draw, forerunners
-from autoscaler.economics.studies.curve_filter import evidence_of
-from autoscaler.economics.studies.curve_reports import Reports, binned, scaled
-from autoscaler.economics.studies.curve_shapes import shapes_of
 from autoscaler.goodput.throughput import FloatArray
+from autoscaler.policies.learning_curves.belief import learn, sample
+from autoscaler.policies.learning_curves.draws import Wanted, draw, forerunners
+from autoscaler.policies.learning_curves.filter import evidence_of
+from autoscaler.policies.learning_curves.reports import Reports, binned, scaled
+from autoscaler.policies.learning_curves.shapes import shapes_of
 
 DRAWS = 256
 # A value beyond it is taken for no number at all.

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaler.economics.studies.curve_reports import BinnedReports, Units
-from autoscaler.economics.studies.curve_shapes import Shapes
 from autoscaler.goodput.throughput import FloatArray
+from autoscaler.policies.learning_curves.reports import BinnedReports, Units
+from autoscaler.policies.learning_curves.shapes import Shapes
 
 # Errors that are tried, as multiples of the noise of a report: (rough, smooth).
 ROUGH = np.array([0.3, 1.0, 5.0, 0.3, 0.3, 0.3])

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaler.economics.studies.curve_belief import Belief, Posterior, posterior, weights
-from autoscaler.economics.studies.curve_filter import COMMON, ROUGH, SMOOTH, Evidence, step
-from autoscaler.economics.studies.curve_reports import BinnedReports
-from autoscaler.economics.studies.curve_shapes import Shapes
 from autoscaler.goodput.throughput import FloatArray
+from autoscaler.policies.learning_curves.belief import Belief, Posterior, posterior, weights
+from autoscaler.policies.learning_curves.filter import COMMON, ROUGH, SMOOTH, Evidence, step
+from autoscaler.policies.learning_curves.reports import BinnedReports
+from autoscaler.policies.learning_curves.shapes import Shapes
 
 # How unsure a forecast is was learnt from so many curves beside the study's own; and as trials of
 # one study differ in it, it does not get surer than if they were so many.
