@@ -47,7 +47,8 @@ from autoscaler.service.studies import Studies
 from autoscaler.wire.client import Client, NodeClient, StudyClient
 from autoscaler.wire.messages import JobView
 from autoscaler.wire.study_messages import StudyAnswers, TrialCalls
-from hpo.driver import Driver, Effort
+from hpo.driver import Driver
+from hpo.effort import Effort
 from hpo.line import TrialLine
 from hpo.worker import run_trial
 

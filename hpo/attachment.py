@@ -238,6 +238,7 @@ class Attachment:
         values: Sequence[float] | None = None,
         cause: str | None = None,
         error_kinds: Sequence[str] = (),
+        takes_more: bool = False,
     ) -> None:
         """Tell the study how the trial ended, as `study.optimize` does; the first word counts.
 
@@ -288,10 +289,14 @@ def running_attachments(study: optuna.Study) -> dict[str, Attachment]:
     return found
 
 
-def ended_one(study: optuna.Study, job: str) -> Attachment | None:
-    """The trial that ended on a job of which an instance is still to hear that; None if none."""
+def ended_one(study: optuna.Study, job: str, number: int | None = None) -> Attachment | None:
+    """The trial that ended on a job of which an instance is still to hear that; None if none.
+
+    `number` is the trial's; None: the last one of the job.
+    """
     for frozen in reversed(study.get_trials(deepcopy=False)):
-        if frozen.state.is_finished() and frozen.user_attrs.get(attributes.JOB) == job:
+        is_it = number in (None, frozen.number) and frozen.user_attrs.get(attributes.JOB) == job
+        if is_it and frozen.state.is_finished():
             return Attachment(study, optuna_internals.live_trial(study, frozen))
     return None
 

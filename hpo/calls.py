@@ -27,10 +27,15 @@ END: Final = "end"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A method and its arguments, which JSON can say."""
+    """A method and its arguments, which JSON can say.
+
+    `trial` is the number of the trial that the call is about; None where a worker does not know it
+    yet, as it begins the trial of its job.
+    """
 
     method: str
     arguments: dict[str, Any]
+    trial: int | None = None
 
     def text(self) -> str:
         """As it travels.
@@ -38,7 +43,7 @@ class Call:
         Raises:
             TypeError: an argument is nothing that JSON can say.
         """
-        return json.dumps([self.method, self.arguments])
+        return json.dumps([self.method, self.arguments, self.trial])
 
 
 def failure(cause: str, error: Exception | None = None) -> Call:
@@ -55,8 +60,8 @@ def read_call(text: str) -> Call:
     Raises:
         ValueError: it is none.
     """
-    method, arguments = json.loads(text)
-    return Call(str(method), dict(arguments))
+    method, arguments, *trial = json.loads(text)
+    return Call(str(method), dict(arguments), trial[0] if trial else None)
 
 
 def answer_text(value: object) -> str:

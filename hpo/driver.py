@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 
 import optuna
 
 from autoscaler.clock import Clock
-from autoscaler.domain.errors import CastorError, Conflict, StoreError, Unavailable, UnknownJob
+from autoscaler.domain.errors import StoreError, Unavailable
 from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.objective import AfterDeadline, Objective
 from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialEnd, WaitingCall
@@ -23,13 +22,12 @@ from hpo.artifacts import StudyArtifacts
 from hpo.attachment import (
     Attachment,
     NotYet,
-    ended_one,
     new_attachment,
     optimizing,
-    running_attachments,
     waiting_retry,
 )
-from hpo.calls import BEGIN, answer_text, read_call, refusal_text
+from hpo.calls import BEGIN, Call, answer_text, read_call, refusal_text
+from hpo.effort import Effort
 from hpo.ended import EndedTrial, end_of
 from hpo.endings import StudyStopped, require_money, waits_for_ever, what_is_missed
 from hpo.halving import SynchronousHalvingPruner
@@ -41,30 +39,13 @@ from hpo.retries import enqueue_owed
 from hpo.standing import log_default_budget
 from hpo.stating import Statements
 from hpo.tolerance import counts_as_failure, ends_study
+from hpo.trial_jobs import TrialJobs
 
 _log = logging.getLogger(__name__)
 
 _WAIT_SECONDS = 1.0
 _LOOK_SECONDS = 1.0
 _STATE_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How much a study is to do: trials that begin in this run, how many at once, how long.
-
-    `trials` None: until it is stopped. `at_once` None: as many as get an instance. After
-    `timeout_seconds` none begins any more, and those that run go on to their ends. So it is after
-    an error of an objective that is not in `catch`, and after more than `max_failures` failed
-    trials. A trial whose job fails is retried up to `retries` times beyond the `trials`.
-    """
-
-    trials: int | None = None
-    at_once: int | None = None
-    timeout_seconds: float | None = None
-    catch: frozenset[str] = frozenset()
-    retries: int = 1
-    max_failures: int | None = None
 
 
 class Driver:
@@ -90,15 +71,17 @@ class Driver:
         self._line = line
         self._lease = Lease(line, holder, clock)
         self._clock = clock
-        self._held: dict[str, Attachment] = {}
+        self._jobs = TrialJobs(study, template, client)
         self._asked: Attachment | None = None
-        self._stopping: set[str] = set()
-        # By the jobs that ran them before: what those have said still counts, and a worker that is
-        # started again hears that its trial is over.
-        self._left: dict[str, Attachment] = {}
         pruner = study.pruner
         self._race = pruner if isinstance(pruner, SynchronousHalvingPruner) else None
         self._left_open = 0  # calls that wait for other trials
+        # By their jobs: the last words of workers whose short trial has ended. The answer is the
+        # next trial, or that there is none.
+        self._free: dict[str, WaitingCall] = {}
+        self._shares_processes = True
+        self._until_seconds = float("inf")
+        self._deadline_seconds = objective.deadline_seconds or float("inf")
         self._statements = Statements(study, objective)
         self._ends_at_deadline = objective.after_deadline is AfterDeadline.STOP
         self._statings = Interval(_STATE_SECONDS, clock)
@@ -127,14 +110,15 @@ class Driver:
                 # An earlier budget is not to end jobs that this driver hands in.
                 self._patiently(lambda: self._state(effort))
                 self._patiently(lambda: log_default_budget(self._line.view()))
-                self._patiently(self._take_up)
+                self._patiently(self._jobs.take_up)
                 return self._run(effort)
         finally:
-            self._stop_jobs()
+            self._jobs.stop(self._free)
             self._lease.leave()
 
     def _run(self, effort: Effort) -> EndedTrial | None:
-        until_seconds = self._clock.monotonic() + (effort.timeout_seconds or float("inf"))
+        self._until_seconds = self._clock.monotonic() + (effort.timeout_seconds or float("inf"))
+        self._shares_processes = effort.shares_processes
         fatal: EndedTrial | None = None
         while True:
             self._patiently(self._lease.renew)
@@ -142,14 +126,13 @@ class Driver:
                 raise StudyStopped("the study was stopped: the next run goes on with its trials")
             if self._lease.stop is StudyStop.WITH_ITS_TRIALS:
                 stop(self._study)
-            is_late = self._clock.monotonic() >= until_seconds
             looks = self._looks.is_due()
-            begins = not (is_late or is_stopped(self._study)) and self._is_to_begin(effort)
+            begins = self._may_begin(effort)
             self._note_full(not begins)
             if begins:
-                if looks or not self._held or self._is_filling():
+                if looks or not self._jobs.held or self._is_filling():
                     self._patiently(lambda: self._begin_trial(effort))
-            elif not self._held:
+            elif not self._jobs.held:
                 self._patiently(lambda: self._state(effort))  # how the last one ended
                 return fatal
             if self._is_over:
@@ -164,6 +147,12 @@ class Driver:
                 if ends_study(each, effort.catch, self._failures, effort.max_failures):
                     fatal = fatal or each
                     stop(self._study)
+            self._go_on(effort)
+
+    def _may_begin(self, effort: Effort) -> bool:
+        """Return whether a trial is to begin now."""
+        is_late = self._clock.monotonic() >= self._until_seconds
+        return not (is_late or is_stopped(self._study)) and self._is_to_begin(effort)
 
     def _is_to_begin(self, effort: Effort) -> bool:
         """Whether a trial is to begin, or to be begun again."""
@@ -173,44 +162,20 @@ class Driver:
         """Act, and again as long as the controller is away."""
         patiently(act, self._clock, lambda: self.keep_alive())
 
-    def _take_up(self) -> None:
-        """Hold the trials that an earlier driver left: their jobs run on, or are begun again.
-
-        One that is being stopped, as by that driver's end, is begun again when it has ended.
-        """
-        for job, attachment in running_attachments(self._study).items():
-            if job not in self._held:
-                view = self._job(job)
-                if view is None or view.phase.is_final:
-                    self._left[job] = attachment
-                    self._hand_in(attachment)
-                    continue
-                self._held[job] = attachment
-                if view.phase is JobPhase.STOPPING:
-                    self._stopping.add(job)
-
-    def _job(self, job: str) -> JobView | None:
-        """The job of a trial of this study; None if there is none of that id."""
-        try:
-            view = self._client.job(job)
-        except UnknownJob:
-            return None
-        return view if view.study == self._template.study else None
-
     def _begin_trial(self, effort: Effort) -> None:
         """Begin a trial if none waits for an instance: one that is asked later knows more."""
-        at_work = sum(not each.waits for each in self._held.values())
+        at_work = sum(not each.waits for each in self._jobs.held.values())
         if effort.at_once is not None and at_work >= effort.at_once:
             return
         views = {view.id: view for view in self._client.jobs(include_ended=False)}
         waits = any(
             views[job].phase is JobPhase.PENDING and not views[job].instances
-            for job in self._held.keys() & views.keys()
+            for job in self._jobs.held.keys() & views.keys()
         )
         if self._is_filling() or not waits:
             self._asked = self._asked or self._next(effort)
             if self._asked is not None:
-                self._hand_in(self._asked)
+                self._jobs.hand_in(self._asked)
                 self._asked = None  # until then this very trial comes again
 
     def _is_filling(self) -> bool:
@@ -240,26 +205,12 @@ class Driver:
     def _state(self, effort: Effort) -> None:
         """State what is new of the study."""
         to_begin = None if effort.trials is None else max(effort.trials - self._begun, 0)
-        under_way = {job: each.frozen() for job, each in self._held.items()}
+        under_way = {job: each.frozen() for job, each in self._jobs.held.items()}
         news = self._statements.news(under_way, to_begin)
         if news is not None:
             statement = StudyStatement(self._lease.holder, *news)
             self._lease.holding(lambda: self._line.state(statement))
             self._statements.were_heard(*news)
-
-    def _hand_in(self, attachment: Attachment) -> None:
-        """Submit the job of a trial. Its name is noted first, so that it is found again."""
-        name = f"{self._template.name}-{attachment.number}"
-        attachment.bind(name)
-        try:
-            view: JobView | None = self._client.submit(replace(self._template, name=name))
-        except Conflict:  # it was submitted, and whoever did so died before it was written down
-            view = self._job(name)
-            if view is None:
-                raise
-        assert view is not None
-        attachment.bind(view.id)
-        self._held[view.id] = attachment
 
     def _answer_calls(self) -> list[EndedTrial]:
         """Answer what waits; returns the trials that ended by it."""
@@ -267,6 +218,7 @@ class Driver:
 
         def answer() -> None:
             nonlocal waiting
+            self._free = {}
             holder, known = self._lease.holder, self._left_open
             waiting = self._lease.holding(
                 lambda: self._line.calls(holder, _WAIT_SECONDS, beyond=known)
@@ -276,43 +228,81 @@ class Driver:
                 answers = StudyAnswers(holder, tuple(given), self._ends(waiting))
                 self._lease.holding(lambda: self._line.answer(answers))
             if waiting:
-                self._left_open = len(waiting) - len(given)
+                self._left_open = len(waiting) - len(given) - len(self._free)
 
         self._patiently(answer)
         return [self._close(job) for job in self._ended(waiting)]
 
     def _ends(self, waiting: Iterable[WaitingCall]) -> tuple[TrialEnd, ...]:
         """The ends of the trials that have asked, and ended by it."""
-        return tuple(end_of(job, self._held[job].frozen()) for job in self._ended(waiting))
+        ended = [job for job in self._ended(waiting) if job not in self._free]
+        return tuple(end_of(job, self._jobs.held[job].frozen()) for job in ended)
 
     def _ended(self, waiting: Iterable[WaitingCall]) -> tuple[str, ...]:
         """The jobs that have asked, and whose trials have ended by it."""
-        asking = sorted({each.job for each in waiting} & self._held.keys())
-        return tuple(job for job in asking if self._held[job].has_ended)
+        asking = sorted({each.job for each in waiting} & self._jobs.held.keys())
+        return tuple(job for job in asking if self._jobs.held[job].has_ended)
 
     def _answered(self, waiting: WaitingCall) -> GivenAnswer | None:
-        """The answer to a call; None while it waits for other trials."""
+        """The answer to a call; None while it waits for other trials, or for its next one."""
         try:
             answer = TrialAnswer(waiting.call.number, self._answer(waiting))
         except NotYet:
+            return None
+        if waiting.job in self._free:
             return None
         return GivenAnswer(waiting.job, waiting.incarnation, answer)
 
     def _answer(self, waiting: WaitingCall) -> str:
         job = waiting.job
-        attachment = self._held.get(job) or self._left.get(job) or ended_one(self._study, job)
-        if attachment is None:
-            return refusal_text(RuntimeError(f"job {job} is no trial that is under way"))
         try:
-            attachment.artifacts = self.artifacts
             call = read_call(waiting.call.text)
+            attachment = self._jobs.trial(job, call.trial)
+            attachment.artifacts = self.artifacts
             if call.method == BEGIN:  # another may begin
                 self._looks.end()
-            return answer_text(attachment.answer(call))
+            value = attachment.answer(call)
+            if call.arguments.get("takes_more"):
+                present = self._jobs.held.get(job)
+                if present is attachment and self._may_follow(attachment):
+                    self._free[job] = waiting
+                elif present is not None and present is not attachment:  # its answer was lost
+                    value = self._facts(present)
+            return answer_text(value)
         except (StoreError, Unavailable, NotYet):
             raise
         except Exception as error:  # the objective's to see, as if it ran beside the study
             return refusal_text(error)
+
+    def _may_follow(self, ended: Attachment) -> bool:
+        """Return whether the process of a short trial may run another one."""
+        is_late = self._clock.now() >= self._deadline_seconds
+        return ended.has_ended and self._race is None and self._shares_processes and not is_late
+
+    def _facts(self, trial: Attachment) -> object:
+        """Return what a worker is told of its trial."""
+        trial.artifacts = self.artifacts
+        return trial.answer(Call(BEGIN, {}))
+
+    def _go_on(self, effort: Effort) -> None:
+        """Give workers whose short trials have ended the next ones, or tell that there is none."""
+        answers: list[GivenAnswer] = []
+        ends: list[TrialEnd] = []
+        for job, waiting in list(self._free.items()):
+            following = self._asked or self._next(effort) if self._may_begin(effort) else None
+            self._asked = None
+            if following is None:
+                ends.append(end_of(job, self._jobs.left[job].frozen()))
+                self._looks.end()
+            else:
+                self._jobs.hold(job, following)
+            text = answer_text(None if following is None else self._facts(following))
+            answer = TrialAnswer(waiting.call.number, text)
+            answers.append(GivenAnswer(job, waiting.incarnation, answer))
+            del self._free[job]
+        if answers:
+            given = StudyAnswers(self._lease.holder, tuple(answers), tuple(ends))
+            self._patiently(lambda: self._lease.holding(lambda: self._line.answer(given)))
 
     def _see_ends(self, effort: Effort) -> list[EndedTrial]:
         """Let the trials fail whose jobs have ended without a word; returns them."""
@@ -320,20 +310,22 @@ class Driver:
 
         def see() -> None:
             alive = {view.id: view for view in self._client.jobs(include_ended=False)}
-            for job in self._held.keys() & alive.keys() - self._stopping:
+            for job in self._jobs.held.keys() & alive.keys() - self._jobs.stopping:
                 require_money(alive[job])
-            self._warn_of(what_is_missed(alive[job] for job in self._held.keys() & alive.keys()))
-            views = [alive.get(job) for job in self._held]
+            self._warn_of(
+                what_is_missed(alive[job] for job in self._jobs.held.keys() & alive.keys())
+            )
+            views = [alive.get(job) for job in self._jobs.held]
             has_run = self._ended_count > 0
             self._is_over = waits_for_ever(views, has_run, self._ends_at_deadline)
-            for job in self._held.keys() - alive.keys() - silent.keys():
-                view = self._job(job)
+            for job in self._jobs.held.keys() - alive.keys() - silent.keys():
+                view = self._jobs.view(job)
                 if view is not None and not view.phase.is_final:
                     continue
-                if job in self._stopping and not self._held[job].is_finished:
-                    self._hand_in(self._held[job])
-                    self._stopping.remove(job)
-                    self._left[job] = self._held.pop(job)
+                if job in self._jobs.stopping and not self._jobs.held[job].is_finished:
+                    self._jobs.hand_in(self._jobs.held[job])
+                    self._jobs.stopping.remove(job)
+                    self._jobs.let_go(job)
                     continue
                 require_money(view)
                 silent[job] = self._fail(job, view, effort)
@@ -350,8 +342,8 @@ class Driver:
 
     def _end_paused(self) -> None:
         """End those that go no further and hold nothing: no worker is there to hear of it."""
-        for job, attachment in self._held.items():
-            view = self._job(job) if attachment.is_out else None
+        for job, attachment in self._jobs.held.items():
+            view = self._jobs.view(job) if attachment.is_out else None
             if view is not None and not view.instances:
                 attachment.prune()
                 end = end_of(job, attachment.frozen())
@@ -364,26 +356,17 @@ class Driver:
         """
         has_failed = view is None or view.phase is JobPhase.FAILED
         cause = (view.cause if view is not None else None) or "its job has ended without a result"
-        is_retried = self._held[job].fail(cause, effort.retries if has_failed else 0)
+        is_retried = self._jobs.held[job].fail(cause, effort.retries if has_failed else 0)
         self._may_retry = self._may_retry or is_retried
         return is_retried
 
     def _close(self, job: str, is_retried: bool = False) -> EndedTrial:
-        attachment = self._left[job] = self._held.pop(job)
+        attachment = self._jobs.let_go(job)
         self._left_open = 0  # who waited for it may be answered
-        self._looks.end()
+        if job not in self._free:
+            self._looks.end()
         ended = attachment.frozen()
         self._statements.note_end(job, ended)
         if attachment.study_error is not None:
             raise attachment.study_error
         return EndedTrial(ended, attachment.error_kinds, is_retried)
-
-    def _stop_jobs(self) -> None:
-        """End what still runs; its trials stay as they are, and the next driver takes them up."""
-        for job in self._held:
-            try:
-                self._client.stop(job)
-            except Conflict:
-                continue
-            except CastorError as error:
-                _log.error("job %s may still run: %s", job, error)

@@ -56,7 +56,7 @@ def epochs(trial: BaseTrial, count: int, state: Mapping[str, Any] | None = None)
     if state is None or not isinstance(trial, RemoteTrial) or trial.place is None:
         yield from range(count)
         return
-    place = trial.place
+    place, trial.keeps_states = trial.place, True
     file = place.checkpoint_directory() / f"{lasting_name(trial)}.checkpoint"
     depot = place.depot()
 

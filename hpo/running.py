@@ -30,7 +30,8 @@ from hpo.artifacts import ArtifactStore, StudyArtifacts
 from hpo.attachment import check_writable, is_lasting, own_file
 from hpo.checkpoints import remove_ended
 from hpo.distributed import trial_job
-from hpo.driver import Driver, Effort
+from hpo.driver import Driver
+from hpo.effort import Effort
 from hpo.embedded import DATABASE, controller_for, embedded_state, serving
 from hpo.ended import EndedTrial, log_end
 from hpo.methods import require_packages
@@ -92,7 +93,8 @@ def optimize(
         n_jobs: the most trials at once; None for as many as get an instance.
         catch: errors of the objective that fail their trial only.
         callbacks: called here with the study and each trial that has ended.
-        gc_after_trial: no effect: each trial has a process of its own.
+        gc_after_trial: let each trial have a process of its own. Else a process may run short
+            trials one after the other.
         show_progress_bar: show one.
         budget_usd: what the whole study may cost. Before it costs more its jobs are ended, and
             its trials go on when it is called with a larger one. None is the default budget of
@@ -135,6 +137,7 @@ def optimize(
     )
     directory = Path(files) if files is not None else home_of(objective)
     effort = _effort(n_trials, n_jobs, timeout, expected, retries)
+    effort = replace(effort, shares_processes=not gc_after_trial)
     effort = tolerating(effort, max_failures)
     whole = replace(
         goal,

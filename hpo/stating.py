@@ -30,8 +30,12 @@ class Statements:
         self._ended: dict[str, TrialProgress] = {}
 
     def note_end(self, job: str, trial: FrozenTrial) -> None:
-        """A trial has ended: that is to be stated once."""
-        self._ended[job] = progress(self._study, job, trial)
+        """A trial has ended: that is to be stated once.
+
+        Of the short trials of one job only the first is stated: its record stands for the job.
+        """
+        if not self._has_ended(job):
+            self._ended[job] = progress(self._study, job, trial)
 
     def news(
         self, under_way: Mapping[str, FrozenTrial], to_begin: int | None
@@ -41,11 +45,19 @@ class Statements:
         `under_way` are the trials of the jobs that have not ended; `to_begin` more are to begin.
         """
         current = terms(self._study, self._objective, to_begin)
-        stands = [progress(self._study, job, trial) for job, trial in under_way.items()]
+        stands = [
+            progress(self._study, job, trial)
+            for job, trial in under_way.items()
+            if not self._has_ended(job)
+        ]
         changed = [each for each in stands if self._heard.get(each.job) != each]
         if not (changed or self._ended) and current == self._terms:
             return None
         return current, (*self._ended.values(), *changed)
+
+    def _has_ended(self, job: str) -> bool:
+        heard = self._heard.get(job)
+        return job in self._ended or (heard is not None and heard.has_ended)
 
     def were_heard(self, current: StudyTerms, told: Sequence[TrialProgress]) -> None:
         """The controller has heard these."""

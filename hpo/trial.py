@@ -80,15 +80,16 @@ class OwnStorage:
     `optuna.terminator.report_cross_validation_scores` looks for it.
     """
 
-    def __init__(self, line: Asks) -> None:
+    def __init__(self, line: Asks, trial: int) -> None:
         self._line = line
+        self._trial = trial
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Sequence[float]) -> None:
         """As a storage of Optuna's, for this one attribute of this trial."""
         if key != attributes.SCORES:
             raise _no_storage(f"trial.storage: {key}")
         scores = [float(each) for each in value]
-        self._line.tell(Call(calls.SET_SCORES, {"scores": scores}).text())
+        self._line.tell(Call(calls.SET_SCORES, {"scores": scores}, self._trial).text())
 
     def __getattr__(self, name: str) -> Any:
         raise _no_storage(f"trial.storage.{name}")
@@ -97,10 +98,11 @@ class OwnStorage:
 class StudyOfTrial:
     """What a trial's objective can know of its study, without a way to the storage."""
 
-    def __init__(self, name: str, directions: Sequence[StudyDirection], line: Asks) -> None:
-        self.study_name = name
-        self.directions = list(directions)
+    def __init__(self, facts: TrialFacts, line: Asks) -> None:
+        self.study_name = facts.study_name
+        self.directions = list(facts.directions)
         self._line = line
+        self._trial = facts.number
 
     @property
     def direction(self) -> StudyDirection:
@@ -115,7 +117,7 @@ class StudyOfTrial:
 
     def stop(self) -> None:
         """Let no further trial begin."""
-        self._line.tell(Call(calls.STOP_STUDY, {}).text())
+        self._line.tell(Call(calls.STOP_STUDY, {}, self._trial).text())
 
     def __getattr__(self, name: str) -> Any:
         if name in _OF_STORAGE:
@@ -187,11 +189,12 @@ class RemoteTrial(BaseTrial):
         self.is_shared = is_shared
         self._last_step: int | None = None
         self.leave: Callable[[], NoReturn] | None = None
+        self.keeps_states = False
         self._params = dict(facts.params)
         self._distributions = dict(facts.distributions)
         self._user_attrs = dict(facts.user_attrs)
         self._constraints = dict(facts.constraints)
-        self.study = StudyOfTrial(facts.study_name, facts.directions, line)
+        self.study = StudyOfTrial(facts, line)
 
     def suggest_float(
         self,
@@ -249,7 +252,7 @@ class RemoteTrial(BaseTrial):
         """
         never = self._facts.never_prunes and not self.is_shared
         step = {"step": self._last_step} if self.is_shared and self._last_step is not None else {}
-        question = Call(calls.SHOULD_PRUNE, step).text()
+        question = Call(calls.SHOULD_PRUNE, step, self.number).text()
         if self.place is None or self.leave is None:
             return not never and bool(read_answer(self._line.ask(question)))
         self.place.stepped(max(self._last_step or 0, 1))  # from now on it can leave by itself
@@ -275,8 +278,8 @@ class RemoteTrial(BaseTrial):
 
     def keep_artifact(self, name: str, file: TrialFile) -> str:
         """Have a file of the checkpoint directory kept as the trial's; returns its id there."""
-        text = Call(calls.ARTIFACT, {"name": name, "sha256": file.sha256}).text()
-        return str(read_answer(self._line.ask(text, file)))
+        call = Call(calls.ARTIFACT, {"name": name, "sha256": file.sha256}, self.number)
+        return str(read_answer(self._line.ask(call.text(), file)))
 
     def set_system_attr(self, key: str, value: Any) -> None:
         """Refused: Optuna 4 deprecates it, 5 has it no more.
@@ -294,7 +297,7 @@ class RemoteTrial(BaseTrial):
     @property
     def storage(self) -> OwnStorage:
         """Not the study's, whose driver alone has that."""
-        return OwnStorage(self._line)
+        return OwnStorage(self._line, self.number)
 
     @property
     def _trial_id(self) -> int:
@@ -345,10 +348,10 @@ class RemoteTrial(BaseTrial):
         return value
 
     def _tell(self, method: str, **arguments: Any) -> None:
-        self._line.tell(Call(method, arguments).text())
+        self._line.tell(Call(method, arguments, self.number).text())
 
     def _ask(self, method: str, **arguments: Any) -> Any:
-        return read_answer(self._line.ask(Call(method, arguments).text()))
+        return read_answer(self._line.ask(Call(method, arguments, self.number).text()))
 
 
 def _number(kind: Callable[[Any], Value], given: Any, name: str) -> Value:

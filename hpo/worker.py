@@ -1,4 +1,9 @@
-"""The process that runs one trial's objective on an instance: ``python -P -m hpo.worker``.
+"""The process that runs a trial's objective on an instance: ``python -P -m hpo.worker``.
+
+A job of its own for each trial costs half a second. So where a trial took less than
+`SHORT_SECONDS`, its worker asks for another one as it reports the end, and the driver's answer is
+the study's next trial. The job and the instance stay what they are: the next trials are run under
+them, for at most `HOLD_SECONDS`. Then the job ends, and the controller plans the next one anew.
 
 Its directory holds the packed objective. `-P` keeps a job's own modules from shadowing ours; they
 are found after ours are imported.
@@ -13,11 +18,12 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import optuna
+from optuna.trial import TrialState
 
-from autoscaler.clock import SystemClock
+from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.training import SOCKET_VARIABLE
 from autoscaler.failures.classify import caught_words
 from hpo import calls
@@ -28,31 +34,84 @@ from hpo.objective import OBJECTIVE_FILE, Objective
 from hpo.trial import Asks, Place, RemoteTrial, read_facts
 from hpo.warm import await_order, note_imports, run_and_leave
 
+SHORT_SECONDS: Final = 2.0
+HOLD_SECONDS: Final = 20.0
 _LEAVES_AFTER_SECONDS = 5.0  # drivers answer within milliseconds, if there is one
+
+
+_CLOCK = SystemClock()
 
 
 class ObjectiveExited(RuntimeError):
     """A call of `sys.exit` with an error status in an objective."""
 
 
-def run_trial(objective: Objective, line: Asks, place: Place | None = None) -> None:
-    """Run the objective on the trial at the other end of the line, and tell how it ended."""
+def run_trial(
+    objective: Objective, line: Asks, place: Place | None = None, clock: Clock = _CLOCK
+) -> None:
+    """Run the objective on the trial at the other end of the line, and tell how it ended.
+
+    After a short trial, run the next ones that the driver gives.
+    """
+    turns = _Turns(clock)
     trial = taken_up(line, place)
-    if trial is not None:
-        tell_end(line, outcome(objective, trial))
+    while trial is not None:
+        turns.begin()
+        end = outcome(objective, trial)
+        if turns.takes_more(trial) and end["state"] != TrialState.FAIL.name:
+            end = {**end, "takes_more": True}
+        following = tell_end(line, end, trial.number)
+        trial = None if following is None else _trial_of(following, line, place)
+
+
+class _Turns:
+    """Decides whether a worker asks for another trial after one."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._hold_begun = self._trial_begun = clock.monotonic()
+
+    def begin(self) -> None:
+        """Note that a trial begins now."""
+        self._trial_begun = self._clock.monotonic()
+
+    def takes_more(self, trial: RemoteTrial) -> bool:
+        """Return whether to ask for another trial, as the objective of this one has returned.
+
+        A process that kept states of its trial, or is to leave its instance, runs no other.
+        """
+        now = self._clock.monotonic()
+        is_short = now - self._trial_begun < SHORT_SECONDS
+        is_free = trial.place is not None and not trial.place.must_leave
+        return (
+            is_short
+            and is_free
+            and not trial.keeps_states
+            and now - self._hold_begun < HOLD_SECONDS
+        )
 
 
 def taken_up(
     line: Asks, place: Place | None = None, is_shared: bool = False
 ) -> RemoteTrial | None:
     """The trial at the other end of the line; None if it has ended."""
-    facts = read_facts(read_answer(line.ask(Call(calls.BEGIN, {}).text())))
+    facts = read_answer(line.ask(Call(calls.BEGIN, {}).text()))
+    return _trial_of(facts, line, place, is_shared)
+
+
+def _trial_of(
+    value: dict[str, Any], line: Asks, place: Place | None, is_shared: bool = False
+) -> RemoteTrial | None:
+    facts = read_facts(value)
     return None if facts.is_finished else RemoteTrial(facts, line, place, is_shared)
 
 
-def tell_end(line: Asks, end: dict[str, Any]) -> None:
-    """Tell how the trial ended; returns when the driver has it."""
-    read_answer(line.ask(Call(calls.END, end).text()))
+def tell_end(line: Asks, end: dict[str, Any], trial: int | None = None) -> Any:
+    """Tell how the trial ended, and return the answer once the driver has it.
+
+    The answer is None, or what the driver tells of the next trial that this process is to run.
+    """
+    return read_answer(line.ask(Call(calls.END, end, trial).text()))
 
 
 def main() -> None:

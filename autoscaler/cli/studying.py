@@ -33,7 +33,7 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
     logging.getLogger("hpo").setLevel(logging.INFO)
     logging.getLogger("hpo.ended").setLevel(logging.WARNING if is_quiet else logging.INFO)
     from hpo.catching import catch_of
-    from hpo.driver import Effort
+    from hpo.effort import Effort
     from hpo.endings import ended_trials, require_result
     from hpo.running import Todo, run_study, tolerating
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import optuna
 import pytest
@@ -52,14 +53,39 @@ class NodeLine:
         raise Died
 
 
+class NodePlace(NodeLine):
+    """A line of a worker that runs short trials one after the other in one process."""
+
+    must_leave = False
+
+    def checkpoint_directory(self) -> Path:
+        raise NotImplementedError
+
+    def depot(self) -> None:
+        raise NotImplementedError
+
+    def stepped(self, steps: int) -> None:
+        raise NotImplementedError
+
+    def left(self) -> None:
+        raise NotImplementedError
+
+    def ask_unless_leaving(self, text: str) -> str | None:
+        return self.ask(text)
+
+
 class Site:
-    """Gives each job an instance as soon as it is there, and runs its objective in a thread."""
+    """Gives each job an instance as soon as it is there, and runs its objective in a thread.
+
+    Workers with a `worker_clock` go on with other trials after those that are short by it.
+    """
 
     def __init__(self, api: Api, objective: Objective) -> None:
         self.api = api
         self.objective = objective
         self.deaths: dict[str, list[int]] = {}
         self.failing: dict[str, str] = {}  # jobs that fail after their deaths, and of what
+        self.worker_clock: Clock | None = None
         self.most_at_once = 0
         self._seen: set[str] = set()
         self._lines: list[NodeLine] = []
@@ -119,13 +145,17 @@ class Site:
         last = [] if job in self.failing else [None]
         for start, calls in enumerate([*self.deaths.get(job, []), *last]):
             try:
-                line = NodeLine(node, float(start), calls)
+                shares = self.worker_clock is not None
+                line = (NodePlace if shares else NodeLine)(node, float(start), calls)
             except NotAllowed:  # its job was stopped as it joined
                 return
             self._lines.append(line)
             line.is_over = self._is_over  # also where that was said just before
             try:
-                run_trial(self.objective, line)
+                if isinstance(line, NodePlace) and self.worker_clock is not None:
+                    run_trial(self.objective, line, line, self.worker_clock)
+                else:
+                    run_trial(self.objective, line)
             except Died:
                 continue
             except SystemExit:  # it left as a process does

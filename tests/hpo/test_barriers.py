@@ -9,7 +9,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from hpo.driver import Effort
+from hpo.effort import Effort
 from hpo.halving import SynchronousHalvingPruner
 from tests.hpo.lines import Objective
 from tests.hpo.site import Site, driver_of

@@ -11,7 +11,8 @@ from autoscaler.clock import SystemClock
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.objective import Objective
 from autoscaler.wire.client import StudyClient
-from hpo.driver import Driver, Effort
+from hpo.driver import Driver
+from hpo.effort import Effort
 from tests.controller.world import World
 from tests.hpo.site import TEMPLATE, study_of
 from tests.service.conftest import TOKEN, served

@@ -18,7 +18,8 @@ from hpo.attachment import (
     running_attachments,
     waiting_retry,
 )
-from hpo.driver import Effort, EndedTrial
+from hpo.effort import Effort
+from hpo.ended import EndedTrial
 from hpo.retries import enqueue_owed
 from hpo.worker import run_trial
 from tests.hpo.lines import Died, DirectLine, Objective

@@ -12,7 +12,8 @@ import pytest
 from autoscaler.clock import SystemClock
 from autoscaler.wire.client import StudyClient
 from autoscaler.wire.messages import JoinRequest
-from hpo.driver import Driver, Effort
+from hpo.driver import Driver
+from hpo.effort import Effort
 from hpo.trial import RemoteTrial
 from hpo.worker import outcome, taken_up, tell_end
 from tests.hpo.lines import Died, Objective, record

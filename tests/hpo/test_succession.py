@@ -18,7 +18,8 @@ from autoscaler.wire.messages import JoinRequest
 from autoscaler.wire.study_messages import StudyLease
 from hpo.attachment import new_attachment
 from hpo.calls import Call
-from hpo.driver import Driver, Effort
+from hpo.driver import Driver
+from hpo.effort import Effort
 from hpo.ended import EndedTrial
 from tests.hpo.lines import Objective
 from tests.hpo.objectives import curve
