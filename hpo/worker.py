@@ -83,12 +83,8 @@ class _Turns:
         now = self._clock.monotonic()
         is_short = now - self._trial_begun < SHORT_SECONDS
         is_free = trial.place is not None and not trial.place.must_leave
-        return (
-            is_short
-            and is_free
-            and not trial.keeps_states
-            and now - self._hold_begun < HOLD_SECONDS
-        )
+        is_held_long = now - self._hold_begun >= HOLD_SECONDS
+        return is_short and is_free and not (trial.keeps_states or is_held_long)
 
 
 def taken_up(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 
 import optuna
 import pytest
@@ -151,7 +152,7 @@ def test_a_failed_trial_ends_its_process(site_of: Callable[[Objective], Site]) -
     )
     trials = study.trials
     assert len(trials) == 8 and TrialState.FAIL in {trial.state for trial in trials}
-    for trial, after in zip(trials[:-1], trials[1:], strict=True):
+    for trial, after in pairwise(trials):
         is_shared = trial.user_attrs["castor:job"] == after.user_attrs["castor:job"]
         assert is_shared == (trial.state is not TrialState.FAIL)
 
