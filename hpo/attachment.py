@@ -23,9 +23,11 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import SpecError, StoreError, Unavailable
 from hpo import attributes, calls, optuna_internals, retries
 from hpo.artifacts import StudyArtifacts
+from hpo.blame import origin_of
 from hpo.calls import Call
 from hpo.halving import SynchronousHalvingPruner
 from hpo.patience import PatientStorage, one_line
+from hpo.study_facts import read_study
 
 # What these decide changes nothing in the storage: to be asked twice is to be told the same.
 _WRITES_NOTHING = (
@@ -46,7 +48,8 @@ class Attachment:
     Every call may come again, from this driver's life or from an earlier one's: nothing in the
     study's record counts twice. `has_ended` once its worker has said how it ended; `error_kinds`
     are the classes of the error that its objective raised then, by name, the class itself first;
-    `study_error` is what the sampler or `constraints_func` raised then.
+    `study_error` is what the sampler or `constraints_func` raised then. `asked_error` is what the
+    sampler or pruner raised in answer to the objective, and the objective has failed by.
     `artifacts` takes files in; None if the study has no store for them.
     """
 
@@ -58,6 +61,7 @@ class Attachment:
         self.has_ended = False
         self.error_kinds: tuple[str, ...] = ()
         self.study_error: Exception | None = None
+        self.asked_error: Exception | None = None
 
     @property
     def number(self) -> int:
@@ -95,10 +99,20 @@ class Attachment:
             calls.SET_CONSTRAINT: self._set_constraint,
             calls.SET_SCORES: self._set_scores,
             calls.STOP_STUDY: lambda: optuna_internals.stop(self._study),
+            calls.READ_STUDY: lambda what: read_study(self._study, what),
             calls.ARTIFACT: self._keep_artifact,
             calls.END: self._end,
         }
-        return methods[call.method](**call.arguments)
+        if call.method != calls.END:  # the objective has gone on since
+            self.asked_error = None
+        try:
+            return methods[call.method](**call.arguments)
+        except (NotYet, StoreError, Unavailable):
+            raise
+        except Exception as error:
+            if origin_of(error, self._study) is not None:
+                self.asked_error = error
+            raise
 
     @property
     def waits(self) -> bool:
@@ -253,6 +267,8 @@ class Attachment:
             return
         if cause is not None:
             self._trial.set_user_attr(attributes.CAUSE, cause)
+        if state != TrialState.FAIL.name:  # the objective went on without the answer
+            self.asked_error = None
         told = values if state == TrialState.COMPLETE.name else None
         other = None if state == TrialState.COMPLETE.name else TrialState[state]
         try:

@@ -21,6 +21,7 @@ SET_USER_ATTR: Final = "set_user_attr"
 SET_CONSTRAINT: Final = "set_constraint"
 SET_SCORES: Final = "set_scores"
 STOP_STUDY: Final = "stop_study"
+READ_STUDY: Final = "read_study"
 ARTIFACT: Final = "artifact"
 END: Final = "end"
 

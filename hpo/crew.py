@@ -19,13 +19,13 @@ from autoscaler.domain.trial import TrialFile
 from autoscaler.unix_socket import connect, listen
 from hpo import calls
 from hpo.calls import Call, answer_text, read_call, refusal_text
-from hpo.trial import Asks
+from hpo.study_of_trial import Asks
 
 PATIENCE_SECONDS: Final = 1800.0
 FAREWELL_SECONDS: Final = 10.0
 _CONNECT_SECONDS = 60.0
 _RECONNECT_SECONDS = 0.05
-_LONGEST_TEXT = 1 << 20
+_LONGEST_TEXT = 64 << 20  # all trials of a study
 
 
 class LeadingRank:
@@ -191,7 +191,7 @@ def _out_of_step(rank: int, text: str, leading: str) -> str | None:
 
 def _what(call: Call) -> tuple[object, ...]:
     """What a call is about: the ranks may have come to different values."""
-    known = ("name", "distribution", "step", "key")
+    known = ("name", "distribution", "step", "key", "what")
     return call.method, *(call.arguments.get(name) for name in known)
 
 

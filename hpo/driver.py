@@ -102,7 +102,7 @@ class Driver:
             BudgetUsedUp: it was, and the trials stay as they are.
             DeadlineReached, NothingRan: the deadline lets no trial begin.
             Unavailable, StoreError: controller or storage was away for too long.
-            Exception: what the sampler or `constraints_func` raised after a trial.
+            Exception: what the sampler, the pruner or `constraints_func` raised.
         """
         self._patiently(self._lease.renew)
         try:
@@ -141,10 +141,7 @@ class Driver:
                 self._patiently(lambda: self._state(effort))
             ended = [*self._answer_calls(), *(self._see_ends(effort) if looks else ())]
             for each in ended:
-                self.on_end(each)
-                self._ended_count += 1
-                self._failures += counts_as_failure(each)
-                if ends_study(each, effort.catch, self._failures, effort.max_failures):
+                if self._ends_study(each, effort):
                     fatal = fatal or each
                     stop(self._study)
             self._go_on(effort)
@@ -153,6 +150,17 @@ class Driver:
         """Return whether a trial is to begin now."""
         is_late = self._clock.monotonic() >= self._until_seconds
         return not (is_late or is_stopped(self._study)) and self._is_to_begin(effort)
+
+    def _ends_study(self, ended: EndedTrial, effort: Effort) -> bool:
+        """Count a trial that has ended; returns whether no further one is to begin after it."""
+        self.on_end(ended)
+        self._ended_count += 1
+        self._failures += counts_as_failure(ended)
+        if not ends_study(ended, effort.catch, self._failures, effort.max_failures):
+            return False
+        if ended.asked_error is not None:
+            raise ended.asked_error
+        return True
 
     def _is_to_begin(self, effort: Effort) -> bool:
         """Whether a trial is to begin, or to be begun again."""
@@ -369,4 +377,4 @@ class Driver:
         self._statements.note_end(job, ended)
         if attachment.study_error is not None:
             raise attachment.study_error
-        return EndedTrial(ended, attachment.error_kinds, is_retried)
+        return EndedTrial(ended, attachment.error_kinds, is_retried, attachment.asked_error)

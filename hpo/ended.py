@@ -20,12 +20,14 @@ _log = logging.getLogger(__name__)
 class EndedTrial:
     """A trial that has ended, and the kinds of the error that its objective raised, if any.
 
-    `is_retried`: its job failed, and another trial takes its place.
+    `is_retried`: its job failed, and another trial takes its place. `asked_error` is what the
+    study's sampler or pruner raised, if the trial failed by that.
     """
 
     frozen: FrozenTrial
     error_kinds: tuple[str, ...] = ()
     is_retried: bool = False
+    asked_error: Exception | None = None
 
 
 def log_end(ended: EndedTrial, study: optuna.Study) -> None:

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-import cloudpickle
+import optuna
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.spec.bundle import Bundle, pack
 from autoscaler.spec.tree import list_tree
+from hpo.closure import pickled
 
 OBJECTIVE_FILE: Final = ".castor-objective"
 
@@ -27,6 +28,7 @@ def pack_objective(
     directory: Path | None,
     destination: Path,
     leave_out: Path | None = None,
+    study: optuna.Study | None = None,
 ) -> Bundle:
     """Pack an objective, and the files that it needs, as a bundle.
 
@@ -38,6 +40,7 @@ def pack_objective(
         directory: where it finds its own modules and data; None for nowhere.
         destination: the archive to write.
         leave_out: a file of the directory that stays here, such as the study's own.
+        study: the study that is optimized; the objective may refer to it, and to no other.
 
     Raises:
         SpecError: something of it can't travel, or the files are too many.
@@ -48,7 +51,7 @@ def pack_objective(
         stage = Path(scratch)
         if directory is not None:
             _copy(directory, stage, leave_out)
-        (stage / OBJECTIVE_FILE).write_bytes(_pickled(objective))
+        (stage / OBJECTIVE_FILE).write_bytes(_pickled(objective, study))
         return pack(stage, destination)
 
 
@@ -89,13 +92,12 @@ def _copy(directory: Path, stage: Path, leave_out: Path | None) -> None:
             shutil.copy(file.path, target)
 
 
-def _pickled(objective: Objective) -> bytes:
+def _pickled(objective: Objective, study: optuna.Study | None) -> bytes:
     try:
-        pickled: bytes = cloudpickle.dumps(objective)
+        return pickled(objective, study)
     except (pickle.PicklingError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise SpecError(
             f"something that it refers to can't travel to another machine ({error}): make open "
             "files, locks, connections and the like inside the objective",
             "objective",
         ) from error
-    return pickled

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tqdm.contrib.logging import logging_redirect_tqdm
+
 
 @contextmanager
 def terminated_in_order() -> Iterator[None]:
@@ -37,11 +39,21 @@ def heard() -> Iterator[None]:
     handler.setFormatter(logging.Formatter("[%(levelname).1s %(asctime)s] %(message)s"))
     log.addHandler(handler)
     log.setLevel(logging.INFO)
+    propagates, log.propagate = log.propagate, False  # a bar gives the root a handler
     try:
         yield
     finally:
+        log.propagate = propagates
         log.setLevel(logging.NOTSET)
         log.removeHandler(handler)
+
+
+@contextmanager
+def lines_above_bar() -> Iterator[None]:
+    """Print the log of `hpo` above a progress bar, each line once."""
+    log = logging.getLogger("hpo")
+    with logging_redirect_tqdm([log] if log.handlers else None):
+        yield
 
 
 @contextmanager

@@ -16,7 +16,6 @@ from pathlib import Path
 import optuna
 from optuna.trial import FrozenTrial
 from tqdm.auto import tqdm
-from tqdm.contrib.logging import logging_redirect_tqdm
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import CastorError, SpecError, Unavailable
@@ -28,6 +27,7 @@ from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token
 from hpo.artifacts import ArtifactStore, StudyArtifacts
 from hpo.attachment import check_writable, is_lasting, own_file
+from hpo.blame import origin_of
 from hpo.checkpoints import remove_ended
 from hpo.distributed import trial_job
 from hpo.driver import Driver
@@ -39,7 +39,7 @@ from hpo.naming import is_known, name_at, settle_name, slug
 from hpo.objective import Objective, home_of, pack_objective
 from hpo.optuna_internals import check_release
 from hpo.patience import patiently
-from hpo.process import heard, quiet_requests
+from hpo.process import heard, lines_above_bar, quiet_requests
 from hpo.standing import standing_beside, trials_to_come
 from hpo.tolerance import ANY_ERROR, error_names, fatal_message
 
@@ -116,6 +116,7 @@ def optimize(
             `catch`, any error of the objective counts. None: no limit to those in `catch`.
 
     Raises:
+        Exception: what the study's sampler, its pruner or `constraints_func` raised.
         TrialFailed: an objective raised an error that is not in `catch`, or more than
             `max_failures` trials failed.
         BudgetUsedUp: as it says.
@@ -191,7 +192,7 @@ def run_study(
     template = trial_job(objective, template)
     with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "bundle.tar.gz"
-        bundle = pack_objective(objective, directory, archive, own_file(study))
+        bundle = pack_objective(objective, directory, archive, own_file(study), study)
         with (
             heard(),
             quiet_requests(),
@@ -215,13 +216,24 @@ def run_study(
                 driver.artifacts = StudyArtifacts(todo.artifact_store, line)
             with _told(study, todo, StudyClient(*address, name)) as tell:
                 driver.on_end = tell
-                fatal = driver.run(todo.effort)
+                fatal = _driven(driver, study, todo.effort)
             if not todo.keeps_checkpoints:
                 remove_ended(study, line)
             client.close()
             line.close()
     if fatal is not None:
         raise TrialFailed(fatal_message(fatal, todo.effort.catch, todo.effort.max_failures))
+
+
+def _driven(driver: Driver, study: optuna.Study, effort: Effort) -> EndedTrial | None:
+    """Run the driver; errors of the study's sampler or pruner name it in a note."""
+    try:
+        return driver.run(effort)
+    except Exception as error:
+        origin = origin_of(error, study)
+        if origin is not None:
+            error.add_note(f"raised by {origin}")
+        raise
 
 
 def _settled_name(study: optuna.Study, client: Client, address: tuple[str, str]) -> str:
@@ -332,7 +344,7 @@ def _told(
     study: optuna.Study, todo: Todo, line: StudyClient
 ) -> Iterator[Callable[[EndedTrial], None]]:
     """What is done with each trial that has ended: it is logged, counted and called back for."""
-    lines_above = logging_redirect_tqdm if todo.shows_bar else nullcontext
+    lines_above = lines_above_bar if todo.shows_bar else nullcontext
     total = trials_to_come(study, todo.effort.trials)
     with (
         tqdm(total=total, unit="trial", disable=not todo.shows_bar) as bar,

@@ -22,20 +22,11 @@ from optuna.trial import BaseTrial
 
 from autoscaler.domain.trial import TrialFile
 from autoscaler.objects import Objects
-from hpo import attributes, calls
+from hpo import calls
 from hpo.calls import Call, read_answer
+from hpo.study_of_trial import OF_STORAGE, Asks, OwnStorage, StudyOfTrial, no_storage
 
 Value = TypeVar("Value")
-
-
-class Asks(Protocol):
-    """What a trial speaks through; `hpo.line.TrialLine` is one."""
-
-    def tell(self, text: str) -> None:
-        """Say something."""
-
-    def ask(self, text: str, file: TrialFile | None = None) -> str:
-        """Ask something, and send a file with it; returns its answer."""
 
 
 class Place(Protocol):
@@ -60,72 +51,6 @@ class Place(Protocol):
 
     def ask_unless_leaving(self, text: str) -> str | None:
         """Ask the driver something; None if the worker is to leave before it has answered."""
-
-
-# What integrations that write to a study's storage by themselves look for.
-_OF_STORAGE = ("storage", "_storage", "_study_id", "_cached_frozen_trial")
-
-
-def _no_storage(wanted: str) -> AttributeError:
-    return AttributeError(
-        f"{wanted}: the study's storage is not here, and needs not be, of whatever kind it is: in "
-        "place of a callback that asks for it call trial.report and trial.should_prune, on every "
-        "rank"
-    )
-
-
-class OwnStorage:
-    """As much of a storage as an objective may write: its scores, for terminators.
-
-    `optuna.terminator.report_cross_validation_scores` looks for it.
-    """
-
-    def __init__(self, line: Asks, trial: int) -> None:
-        self._line = line
-        self._trial = trial
-
-    def set_trial_system_attr(self, trial_id: int, key: str, value: Sequence[float]) -> None:
-        """As a storage of Optuna's, for this one attribute of this trial."""
-        if key != attributes.SCORES:
-            raise _no_storage(f"trial.storage: {key}")
-        scores = [float(each) for each in value]
-        self._line.tell(Call(calls.SET_SCORES, {"scores": scores}, self._trial).text())
-
-    def __getattr__(self, name: str) -> Any:
-        raise _no_storage(f"trial.storage.{name}")
-
-
-class StudyOfTrial:
-    """What a trial's objective can know of its study, without a way to the storage."""
-
-    def __init__(self, facts: TrialFacts, line: Asks) -> None:
-        self.study_name = facts.study_name
-        self.directions = list(facts.directions)
-        self._line = line
-        self._trial = facts.number
-
-    @property
-    def direction(self) -> StudyDirection:
-        """The one direction.
-
-        Raises:
-            RuntimeError: there are several.
-        """
-        if len(self.directions) > 1:
-            raise RuntimeError("this study has several objectives: ask for its directions")
-        return self.directions[0]
-
-    def stop(self) -> None:
-        """Let no further trial begin."""
-        self._line.tell(Call(calls.STOP_STUDY, {}, self._trial).text())
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _OF_STORAGE:
-            raise _no_storage(f"study.{name}")
-        raise AttributeError(
-            f"study.{name}: the objective runs away from the study's storage and knows its name "
-            "and directions only; use a callback, which runs beside the study"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +119,7 @@ class RemoteTrial(BaseTrial):
         self._distributions = dict(facts.distributions)
         self._user_attrs = dict(facts.user_attrs)
         self._constraints = dict(facts.constraints)
-        self.study = StudyOfTrial(facts, line)
+        self.study = StudyOfTrial(facts.study_name, facts.directions, line, facts.number)
 
     def suggest_float(
         self,
@@ -329,8 +254,8 @@ class RemoteTrial(BaseTrial):
         return dict(self._constraints)
 
     def __getattr__(self, name: str) -> Any:
-        if name in _OF_STORAGE:
-            raise _no_storage(f"trial.{name}")
+        if name in OF_STORAGE:
+            raise no_storage(f"trial.{name}")
         raise AttributeError(f"a trial has no {name!r}")
 
     @property

@@ -28,10 +28,12 @@ from autoscaler.domain.training import SOCKET_VARIABLE
 from autoscaler.failures.classify import caught_words
 from hpo import calls
 from hpo.calls import Call, read_answer
+from hpo.closure import closure_study
 from hpo.distributed import terms_of
 from hpo.line import TrialLine
 from hpo.objective import OBJECTIVE_FILE, Objective
-from hpo.trial import Asks, Place, RemoteTrial, read_facts
+from hpo.study_of_trial import Asks
+from hpo.trial import Place, RemoteTrial, read_facts
 from hpo.warm import await_order, note_imports, run_and_leave
 
 SHORT_SECONDS: Final = 2.0
@@ -153,6 +155,7 @@ def outcome(objective: Objective, trial: RemoteTrial) -> dict[str, Any]:
     Raises:
         SystemExit: the objective ends its process with status 0, as a worker does that leaves.
     """
+    closure_study().bind(trial.study)
     try:
         returned = objective(trial)
     except optuna.TrialPruned:

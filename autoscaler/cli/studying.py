@@ -13,11 +13,15 @@ from rich.table import Table
 from autoscaler.cli.live import print_whole
 from autoscaler.cli.tables import money, print_decisions
 from autoscaler.clock import SystemClock
-from autoscaler.domain.errors import NotFound, SpecError, Unavailable
+from autoscaler.domain.errors import CastorError, NotFound, SpecError, Unavailable
 from autoscaler.domain.study import StudySpec
 from autoscaler.spec.quantities import parse_money
 from autoscaler.spec.study_file import load_study
 from autoscaler.wire.study_messages import StudyView
+
+
+class StudyMethodFailed(CastorError):
+    """An error that a study's sampler or pruner raised."""
 
 
 def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
@@ -32,6 +36,7 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("hpo").setLevel(logging.INFO)
     logging.getLogger("hpo.ended").setLevel(logging.WARNING if is_quiet else logging.INFO)
+    from hpo.blame import origin_of
     from hpo.catching import catch_of
     from hpo.effort import Effort
     from hpo.endings import ended_trials, require_result
@@ -52,7 +57,16 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
         keeps_checkpoints=spec.keep_checkpoints,
     )
     ended_before = ended_trials(study)
-    run_study(study, catch.checking(objective), directory, spec.job, todo)
+    try:
+        run_study(study, catch.checking(objective), directory, spec.job, todo)
+    except CastorError:
+        raise
+    except Exception as error:
+        origin = origin_of(error, study)
+        if origin is None:
+            raise
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise StudyMethodFailed(f"{origin}, failed: {said}") from error
     print(_summary(spec, study))
     require_result(study, ended_before)
 

@@ -65,6 +65,6 @@ def located(problems: Sequence[Problem], document: LocatedYaml) -> SpecError:
         depth, line = document.locate(problem.path)
         path = problem.path if problem.is_absence else problem.path[:depth]
         told.append(Problem(path, problem.message))
-        key = f"{told[-1].field}: " if told[-1].path else ""
+        key = f"{told[-1].field}: " if told[-1].field.strip() else ""
         lines.append(f"{document.origin}:{line}: {key}{problem.message}")
     return refusal(told, lines)

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+import optuna
 import pytest
 
-from autoscaler.cli.studying import run_file
+from autoscaler.cli.studying import StudyMethodFailed, run_file
 from autoscaler.domain.errors import SpecError, Unavailable
 
 STUDY = """
@@ -77,3 +78,15 @@ def test_a_refused_study_leaves_no_storage(
         run_file(study_file(tmp_path, wrong), None)
     assert refused.value.field is not None and field in refused.value.field
     assert not list(tmp_path.glob("*.db*"))
+
+
+def test_an_error_of_the_sampler_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_study(study: optuna.Study, *arguments: object) -> None:
+        study.optimize(lambda trial: trial.suggest_float("y", 0.0, 1.0), n_trials=1)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("hpo.running.run_study", run_study)
+    file = study_file(tmp_path, f"{STUDY}sampler: {{grid: {{search_space: {{x: [1]}}}}}}\n")
+    with pytest.raises(StudyMethodFailed, match=r"^the study's sampler, GridSampler, failed: Val"):
+        run_file(file, None)

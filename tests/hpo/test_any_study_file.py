@@ -76,6 +76,7 @@ ANY = st.recursive(
 
 # Of errors that are of no key: of the whole document, or of several keys together.
 OF_THE_WHOLE = (
+    'unknown key ""',
     "must be a mapping",
     "not valid YAML",
     "UTF-8",
@@ -146,6 +147,7 @@ SETTINGS = settings(max_examples=300, deadline=None, suppress_health_check=[Heal
 @given(st.one_of(changed(), ANY))
 @example({**WHOLE, "space": {**WHOLE["space"], "kind": {"choice": ["2024-99-99"]}}})
 @example({**WHOLE, "space": {**WHOLE["space"], "kind": {"choice": ["["]}}})
+@example({**WHOLE, "": 3})
 @example({**WHOLE, "command": "train {lr:d} {width} {kind}"})
 def test_any_document_is_a_study_or_one_error(document: object) -> None:
     spec = studied(yaml.safe_dump(document, allow_unicode=True))

@@ -289,8 +289,8 @@ def test_what_a_trial_knows_of_its_study() -> None:
     def look(trial: optuna.trial.BaseTrial) -> float:
         assert trial.study.direction is optuna.study.StudyDirection.MAXIMIZE  # type: ignore[attr-defined]
         assert trial.study.study_name == "sweep"  # type: ignore[attr-defined]
-        with pytest.raises(AttributeError, match=r"study\.best_value: .* use a callback"):
-            _ = trial.study.best_value  # type: ignore[attr-defined]
+        with pytest.raises(AttributeError, match=r"study\.sampler: .* use a callback"):
+            _ = trial.study.sampler  # type: ignore[attr-defined]
         assert trial.number == 0 and trial.datetime_start is not None
         if hasattr(optuna.trial.Trial, "set_constraint"):  # from 5.0 on
             trial.set_constraint("memory", -1.0)

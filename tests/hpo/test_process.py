@@ -5,8 +5,9 @@ import os
 import signal
 
 import pytest
+from tqdm import tqdm
 
-from hpo.process import heard, quiet_requests, terminated_in_order
+from hpo.process import heard, lines_above_bar, quiet_requests, terminated_in_order
 
 
 def test_requests_are_not_told_unless_that_was_asked_for() -> None:
@@ -40,6 +41,19 @@ def test_the_log_is_printed_only_where_logging_is_not_configured(
     log.removeHandler(configured)
     assert log.handlers == [] and log.level == logging.NOTSET
     assert "trial 1" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_configured", [False, True])
+def test_a_line_above_a_progress_bar_is_printed_once(
+    is_configured: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, log = logging.getLogger(), logging.getLogger("hpo")
+    monkeypatch.setattr(root, "handlers", [logging.StreamHandler()] if is_configured else [])
+    monkeypatch.setattr(log, "level", logging.INFO if is_configured else logging.NOTSET)
+    with heard(), tqdm(total=1), lines_above_bar():
+        log.info("trial 0: 0.5")
+    out, err = capsys.readouterr()
+    assert (out + err).count("trial 0: 0.5") == 1
 
 
 def test_sigterm_unwinds_the_process() -> None:
