@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import shutil
+import sqlite3
+import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -27,19 +30,20 @@ _EMBEDDED_OPTIONS: Final = ("--boot-seconds", "0")
 
 @contextmanager
 def controller_for(
-    study: str, template: JobSpec
+    study: str, template: JobSpec, is_lasting: bool
 ) -> Iterator[tuple[tuple[str, str], Callable[[], None]]]:
     """Yield the address of a controller for a study, and a function that keeps it alive.
 
     The controller is the one that serves here, or else one of the study's own. That one serves
     nobody else, so it may read the secrets that `template` names. Its state stays if the study is
-    cut short, so that the trials can go on; its record of decisions and costs stays always.
+    cut short, so that the trials can go on; its record of decisions and costs stays always. Of a
+    study that is in memory (`is_lasting` false) both go with this process.
     """
     address = serving()
     if address is not None:
         yield address, lambda: None
         return
-    state = embedded_state(study)
+    state = embedded_state(study) if is_lasting else _passing_state(study)
     state.mkdir(parents=True, exist_ok=True)
     options = (*_EMBEDDED_OPTIONS, *secret_options(template.secrets))
     controller = SupervisedController(state, cores_here(), SystemClock(), options)
@@ -53,6 +57,8 @@ def controller_for(
         finally:
             if not controller.give_everything_back():
                 _log.error("instances may still run: castor serve --state %s takes them up", state)
+            elif not is_lasting:
+                _remove_at_exit(state)
             elif is_done:
                 _keep_record(state)
 
@@ -62,6 +68,8 @@ def _keep_record(state: Path) -> None:
 
     The caller holds the state directory, so no other controller claims the database meanwhile.
     """
+    with closing(sqlite3.connect(state / DATABASE)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     kept = {DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"}
     for path in state.iterdir():
         if path.name == CHECKPOINTS:
@@ -70,6 +78,22 @@ def _keep_record(state: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         elif path.name not in kept:
             path.unlink(missing_ok=True)
+
+
+def _passing_state(study: str) -> Path:
+    """Return the state directory for a study that is in this process's memory."""
+    return state_directory() / "studies" / f"memory-{os.getpid()}-{zlib.crc32(study.encode()):08x}"
+
+
+def _remove_at_exit(state: Path) -> None:
+    """Remove a state directory, in which nothing is held, when this process ends."""
+    process = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == process:
+            shutil.rmtree(state, ignore_errors=True)
+
+    atexit.register(remove)
 
 
 def embedded_state(study: str) -> Path:

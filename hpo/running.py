@@ -196,7 +196,10 @@ def run_study(
         with (
             heard(),
             quiet_requests(),
-            controller_for(slug(study.study_name), template) as (address, keep_alive),
+            controller_for(slug(study.study_name), template, is_lasting(study)) as (
+                address,
+                keep_alive,
+            ),
         ):
             clock, client = SystemClock(), Client(*address)
             patiently(lambda: client.upload(bundle.sha256, archive), clock, keep_alive)

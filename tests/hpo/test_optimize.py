@@ -83,6 +83,7 @@ def test_a_study_whose_worker_is_killed_is_what_it_is_alone(
         artifact_store=(store := FileSystemArtifactStore(tmp_path / "kept")),
     )
     killer.join()
+    assert not [file for file in tmp_path.glob("no controller/**/*-wal") if file.stat().st_size]
     assert records(study) == records(expected)
     assert ended == [0, 1]
     for trial in study.trials:
