@@ -78,7 +78,12 @@ class Attachment:
         return optuna_internals.frozen_trial(self._study, self._trial)
 
     def bind(self, job: str) -> None:
-        """Note which job runs the trial."""
+        """Note which job runs the trial, and which have run it before."""
+        known = self.frozen().user_attrs
+        before = str(known.get(attributes.JOB, job))
+        earlier = known.get(attributes.EARLIER_JOBS, [])
+        if before not in (job, *earlier) and not attributes.NO_JOB.fullmatch(before):
+            self._trial.set_user_attr(attributes.EARLIER_JOBS, [*earlier, before])
         self._trial.set_user_attr(attributes.JOB, job)
 
     def answer(self, call: Call) -> Any:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 PREFIX: Final = "castor:"
 JOB: Final = "castor:job"
+# A job's name that a trial has from its start until its job is submitted.
+NO_JOB: Final = re.compile("new-[0-9a-f]{16}")
+# The jobs that ran the trial in earlier runs of the study, the first one first.
+EARLIER_JOBS: Final = "castor:earlier_jobs"
 JUDGING: Final = "castor:judging"
 # Of a distributed trial: the step that was judged last, and how.
 VERDICT: Final = "castor:verdict"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from autoscaler.cli.pictures.canvas import require_plots
 from autoscaler.cli.pictures.study import PicturedStudy, PicturedTrial, Span, draw_study
 from autoscaler.cli.study_records import stays_of, view_of
-from autoscaler.cli.studying import open_recorded, require_optuna, trial_row
+from autoscaler.cli.studying import open_recorded, require_optuna
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import NotFound
 from autoscaler.domain.study_stay import StudyStay
@@ -21,6 +21,8 @@ from autoscaler.simulator.study_results import Level
 from autoscaler.wire.study_messages import StudyView
 
 _WORDS = {"fail": "failed"}
+# An instance that is free for no longer than this between two trials was not released.
+_HAND_OVER_SECONDS = 60.0
 
 
 def draw_history(file: Path, plot: Path) -> None:
@@ -37,33 +39,46 @@ def draw_history(file: Path, plot: Path) -> None:
     stays = () if view is None else stays_of(spec.name, names)
     if view is None or not stays:
         raise NotFound(f"{spec.name}: no controller knows what its trials held")
-    ends = {trial_row(trial)["job"]: trial for trial in study.trials}
-    draw_study(pictured(view, stays, ends, now_seconds, spec.directions[0]), plot)
+    trials = {job: trial for trial in study.trials for job in jobs_of(trial)}
+    draw_study(pictured(view, stays, trials, now_seconds, spec.directions[0]), plot)
+
+
+def jobs_of(trial: Any) -> tuple[str, ...]:
+    """Return the jobs that have run a trial, in all runs of its study."""
+    from hpo import attributes
+
+    jobs = [
+        *trial.user_attrs.get(attributes.EARLIER_JOBS, ()),
+        trial.user_attrs.get(attributes.JOB),
+    ]
+    return tuple(job for job in jobs if job is not None)
 
 
 def pictured(
     view: StudyView,
     stays: Sequence[StudyStay],
-    trials: dict[str, Any],
+    trials: Mapping[str, Any],
     now_seconds: float,
     direction: str,
 ) -> PicturedStudy:
-    """A study to be drawn; `trials` are Optuna's records of them, by the jobs that ran them."""
+    """Return a study to be drawn; `trials` has Optuna's records of trials by their jobs."""
     start = stays[0].from_seconds
     closed = [replace(stay, to_seconds=stay.to_seconds or now_seconds) for stay in stays]
     by_job: dict[str, list[StudyStay]] = defaultdict(list)
     for stay in closed:
         by_job[stay.job].append(stay)
-    pictured = [
-        _trial(record, trials[record.stands.job], by_job[record.stands.job], start)
-        for record in view.trials
-        if record.stands.job in trials
-    ]
+    records: dict[int, list[TrialRecord]] = defaultdict(list)
+    for record in view.trials:
+        if record.stands.job in trials:
+            records[trials[record.stands.job].number].append(record)
+    by_number = {trial.number: trial for trial in trials.values()}
     terms = view.terms
     deadline = None if terms is None else terms.objective.deadline_seconds
     return PicturedStudy(
-        heading=f"{view.name}: {len(pictured)} trials",
-        trials=tuple(pictured),
+        heading=f"{view.name}: {len(records)} trials",
+        trials=tuple(
+            _trial(by_number[number], records[number], by_job, start) for number in sorted(records)
+        ),
         held=tuple(_levels(closed, start)),
         finished_s=max(stay.to_seconds or start for stay in closed) - start,
         deadline_s=None if deadline is None else deadline - start,
@@ -74,16 +89,31 @@ def pictured(
 
 
 def _trial(
-    record: TrialRecord, trial: Any, stays: Iterable[StudyStay], start: float
+    trial: Any,
+    records: Sequence[TrialRecord],
+    stays: Mapping[str, Sequence[StudyStay]],
+    start: float,
 ) -> PicturedTrial:
+    """Return a trial with what all its jobs held; a report counts when it was heard first."""
     end = trial.state.name.lower()
-    ended = record.told_seconds if record.stands.has_ended else float("inf")
-    values = dict(record.stands.reports)
+    spans: list[Span] = []
+    heard: dict[float, tuple[float, float]] = {}
+    for record in records:
+        ended = record.told_seconds if record.stands.has_ended else float("inf")
+        for stay in stays.get(record.stands.job, ()):
+            spans.extend(_spans(stay, ended, start))
+        values = dict(record.stands.reports)
+        for progress, at_seconds in record.heard:
+            first = min(at_seconds, heard[progress][0]) if progress in heard else at_seconds
+            heard[progress] = first, values[progress]
     return PicturedTrial(
         number=trial.number,
         end=_WORDS.get(end, end),
-        spans=tuple(span for stay in stays for span in _spans(stay, ended, start)),
-        reports=tuple(Report(at - start, done, values[done]) for done, at in record.heard),
+        spans=tuple(sorted(spans, key=lambda span: span.from_s)),
+        reports=tuple(
+            Report(at_seconds - start, progress, value)
+            for progress, (at_seconds, value) in sorted(heard.items())
+        ),
     )
 
 
@@ -97,14 +127,32 @@ def _spans(stay: StudyStay, ended: float, start: float) -> Iterator[Span]:
 
 
 def _levels(stays: Iterable[StudyStay], start: float) -> Iterator[Level]:
-    """How many instances were held from when on, and what they cost together."""
+    """Yield how many instances were held from when on, and what they cost together.
+
+    An instance that one trial hands to another within seconds is held in between.
+    """
     changes: dict[float, list[tuple[int, float]]] = defaultdict(list)
-    for stay in stays:
-        price = float(stay.usd_per_hour)
-        changes[stay.from_seconds].append((1, price))
-        changes[stay.to_seconds or start].append((-1, -price))
+    for opened, closed, price in _holdings(stays):
+        changes[opened].append((1, price))
+        changes[closed].append((-1, -price))
     count, price = 0, 0.0
     for at_seconds, changed in sorted(changes.items()):
         count += sum(more for more, _ in changed)
         price += sum(more for _, more in changed)
         yield Level(at_seconds - start, count, price)
+
+
+def _holdings(stays: Iterable[StudyStay]) -> Iterator[tuple[float, float, float]]:
+    """Yield from when to when each instance was held, and its price in US dollars an hour."""
+    by_instance: dict[str, list[StudyStay]] = defaultdict(list)
+    for stay in stays:
+        by_instance[stay.instance].append(stay)
+    for held in by_instance.values():
+        held.sort(key=lambda stay: stay.from_seconds)
+        opened, closed = held[0].from_seconds, held[0].to_seconds or held[0].from_seconds
+        for stay in held[1:]:
+            if stay.from_seconds > closed + _HAND_OVER_SECONDS:
+                yield opened, closed, float(stay.usd_per_hour)
+                opened = stay.from_seconds
+            closed = max(closed, stay.to_seconds or closed)
+        yield opened, closed, float(held[0].usd_per_hour)

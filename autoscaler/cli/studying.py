@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from autoscaler.cli.live import print_whole
+from autoscaler.cli.study_facts import (
+    money_line,
+    shortened,
+    spent_words,
+    study_facts,
+    summary,
+    trial_facts,
+)
 from autoscaler.cli.tables import money, print_decisions
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import CastorError, NotFound, SpecError, Unavailable
 from autoscaler.domain.study import StudySpec
 from autoscaler.spec.quantities import parse_money
 from autoscaler.spec.study_file import load_study
-from autoscaler.wire.study_messages import StudyView
 
 
 class StudyMethodFailed(CastorError):
@@ -67,26 +73,30 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
             raise
         said = " ".join(f"{type(error).__name__}: {error}".split())
         raise StudyMethodFailed(f"{origin}, failed: {said}") from error
-    print(_summary(spec, study))
+    print(summary(spec, study))
     require_result(study, ended_before)
 
 
 def print_status(file: Path, as_json: bool) -> None:
-    """Print the trials of a file's study."""
+    """Print the trials of a file's study, its money and its driver."""
+    from autoscaler.cli.study_records import view_of
+
     spec, study = open_recorded(file)
+    view = view_of(spec.name, require_optuna().names_of(study))
     if as_json:
-        print(json.dumps([trial_row(trial) for trial in study.trials], indent=2))
+        print(json.dumps(study_facts(spec, study, view), indent=2))
         return
-    print(_summary(spec, study))
-    money = _money(spec, require_optuna().names_of(study))
-    if money:
-        print(money)
+    print(summary(spec, study))
+    if view is not None:
+        print(money_line(view))
     table = Table("trial", "state", "value", "step", "parameters", "job", box=None)
     for trial in study.trials:
-        row = trial_row(trial)
-        values = " ".join(f"{value:.6g}" for value in row["values"] or [])
-        parameters = ", ".join(f"{name}={_short(value)}" for name, value in row["params"].items())
-        words = (row["number"], row["state"], values, row["step"], parameters, row["job"])
+        facts = trial_facts(trial)
+        values = " ".join(f"{value:.6g}" for value in facts["values"] or [])
+        parameters = ", ".join(
+            f"{name}={shortened(value)}" for name, value in facts["params"].items()
+        )
+        words = (facts["number"], facts["state"], values, facts["step"], parameters, facts["job"])
         table.add_row(*("" if word is None else str(word) for word in words))
     print_whole(table)
 
@@ -101,7 +111,7 @@ def explain(file: Path, trial: int, number: int, as_json: bool) -> None:
     spec, study = open_recorded(file)
     if not 0 <= trial < len(study.trials):
         raise NotFound(f"trial {trial}: {spec.name} has {len(study.trials)}, counted from 0")
-    job = trial_row(study.trials[trial])["job"]
+    job = trial_facts(study.trials[trial])["job"]
     if job is None:
         raise NotFound(f"trial {trial} of {spec.name} was not run by Castor")
     from autoscaler.cli.study_records import decisions_of
@@ -126,7 +136,7 @@ def set_budget(file: Path, budget: str) -> None:
     with line_to(spec.name, names) as (_, line):
         line.set_budget(budget_usd)
         view = line.view()
-    print(f"{spec.name} may cost {money(budget_usd)}; it has cost {_spent(view)}")
+    print(f"{spec.name} may cost {money(budget_usd)}; it has cost {spent_words(view)}")
 
 
 def stop_file(file: Path, now: bool) -> None:
@@ -169,51 +179,3 @@ def require_optuna() -> Any:
         ) from None
     study_file.be_quiet()
     return study_file
-
-
-def _money(spec: StudySpec, names: Mapping[str, str]) -> str | None:
-    """What the study has cost of what it may, and who drives it; None if nobody knows."""
-    from autoscaler.cli.study_records import view_of
-
-    view = view_of(spec.name, names)
-    if view is None:
-        return None
-    budget_usd = None if view.terms is None else view.terms.objective.most_usd
-    of = "" if budget_usd is None else f" of {money(budget_usd)}"
-    rate = f", {money(view.usd_per_hour)}/h now" if view.usd_per_hour else ""
-    told = f"{_spent(view)}{of} spent{rate}; driven by {view.driver or 'nobody'}"
-    return told if view.trouble is None else f"{told}\ntrouble: {view.trouble}"
-
-
-def _spent(view: StudyView) -> str:
-    return "?" if view.spent_usd is None else money(view.spent_usd)
-
-
-def _summary(spec: StudySpec, study: Any) -> str:
-    states = [trial.state.name.lower() for trial in study.trials]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    told = f"{spec.name}: {len(states)} trials" + (f" ({counts})" if counts else "")
-    if len(study.directions) > 1 or "complete" not in states:
-        return told
-    best = study.best_trial
-    parameters = ", ".join(f"{name}={_short(value)}" for name, value in best.params.items())
-    return f"{told}; best is {best.value:.6g}, trial {best.number} with {parameters}"
-
-
-def trial_row(trial: Any) -> dict[str, Any]:
-    """What a trial's record in the storage says."""
-    from hpo import attributes
-
-    return {
-        "number": trial.number,
-        "state": trial.state.name.lower(),
-        "values": trial.values,
-        "step": trial.last_step,
-        "params": trial.params,
-        "job": trial.user_attrs.get(attributes.JOB),
-        "cause": trial.user_attrs.get(attributes.CAUSE),
-    }
-
-
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -7,13 +7,14 @@ from pathlib import Path
 import optuna
 import pytest
 
-from autoscaler.cli.pictures.study import PicturedStudy, Span, draw_study
-from autoscaler.cli.study_history import pictured
+from autoscaler.cli.pictures.study import PicturedStudy, Span, TimeAxis, draw_study
+from autoscaler.cli.study_history import jobs_of, pictured
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
 from autoscaler.simulator.study_driver import Report
 from autoscaler.wire.study_messages import StudyView
+from hpo.attachment import new_attachment
 
 FIRST, LATER = 1000.0, 1060.0
 
@@ -55,9 +56,8 @@ def test_what_was_kept_of_a_study_is_what_is_drawn() -> None:
     assert first.reports == (Report(20.0, 1.0, 5.0), Report(30.0, 2.0, 4.0))
     assert [(level.at_s, level.instances) for level in drawn.held] == [
         (0.0, 1),
-        (45.0, 1),
         (60.0, 0),
-    ]
+    ], "the instance was handed on, not released"
     assert (drawn.deadline_s, drawn.cost_usd) == (500.0, 0.06)
 
 
@@ -65,3 +65,59 @@ def test_the_picture_of_a_study_that_runs(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     draw_study(history(), tmp_path / "study.png")
     assert (tmp_path / "study.png").stat().st_size > 20_000
+
+
+def test_a_trial_that_was_resumed_has_what_all_its_jobs_held() -> None:
+    stays = (
+        StudyStay("s-0", "i", "small", 1, Decimal("3.6"), FIRST, FIRST + 40),
+        StudyStay("s-0-2", "k", "small", 2, Decimal("3.6"), FIRST + 200, FIRST + 260),
+    )
+    first = told("s-0", (1.0, 5.0), (2.0, 4.0), at=FIRST + 40, has_ended=False)
+    again = TrialRecord.first(
+        TrialProgress("s-0-2", 3.0, reports=((1.0, 5.0), (2.0, 4.0), (3.0, 3.0))),
+        None,
+        FIRST + 230,
+    )
+    view = StudyView("s", None, None, (first, again), None, Decimal(0))
+    study = optuna.create_study()
+    trial = new_attachment(study)
+    for job in ("s-0", "s-0-2"):
+        trial.bind(job)
+    trials = {job: trial.frozen() for job in jobs_of(trial.frozen())}
+    drawn = pictured(view, stays, trials, FIRST + 300, "minimize")
+    assert [one.number for one in drawn.trials] == [0]
+    assert drawn.trials[0].spans == (Span(0.0, 40.0, 1), Span(200.0, 260.0, 2))
+    assert drawn.trials[0].reports == (
+        Report(20.0, 1.0, 5.0),
+        Report(30.0, 2.0, 4.0),
+        Report(230.0, 3.0, 3.0),
+    )
+    assert [level.instances for level in drawn.held] == [1, 0, 1, 0]
+
+
+def test_an_instance_that_is_free_for_seconds_is_not_released() -> None:
+    stays = [
+        StudyStay("s-0", "i", "small", 1, Decimal("3.6"), FIRST, FIRST + 10),
+        StudyStay("s-1", "i", "small", 1, Decimal("3.6"), FIRST + 11, FIRST + 20),
+        StudyStay("s-2", "i", "small", 1, Decimal("3.6"), FIRST + 200, FIRST + 210),
+        StudyStay("s-3", "k", "small", 1, Decimal("7.2"), FIRST + 5, FIRST + 30),
+    ]
+    drawn = pictured(
+        StudyView("s", None, None, (), None, Decimal(0)), stays, {}, FIRST + 300, "minimize"
+    )
+    assert [(level.at_s, level.instances, level.usd_per_hour) for level in drawn.held] == [
+        (0.0, 1, pytest.approx(3.6)),
+        (5.0, 2, pytest.approx(10.8)),
+        (20.0, 1, pytest.approx(7.2)),
+        (30.0, 0, pytest.approx(0.0)),
+        (200.0, 1, pytest.approx(3.6)),
+        (210.0, 0, pytest.approx(0.0)),
+    ]
+
+
+@pytest.mark.parametrize(("deadline_s", "last"), [(80.0, 80.0), (500.0, 60.0), (None, 60.0)])
+def test_the_axis_ends_with_the_study_where_its_deadline_is_far(
+    deadline_s: float | None, last: float
+) -> None:
+    axis = TimeAxis(replace(history(), deadline_s=deadline_s))
+    assert axis.last == pytest.approx(last)

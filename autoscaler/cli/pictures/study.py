@@ -12,11 +12,14 @@ from autoscaler.cli.pictures.canvas import COLOURS, GREY, RED, new_figure, save
 from autoscaler.simulator.results import Result
 from autoscaler.simulator.study_driver import Report
 from autoscaler.simulator.study_results import Level, StudyResult
+from autoscaler.spec.quantities import format_duration
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _SHORT_SECONDS = 7200.0
+# The axis reaches to a deadline of at most so many times what the study took.
+_MOST_STRETCH = 2.0
 # So many trials have a line of this height each, in inches; of more they are thinner.
 _MOST_INCHES, _LINE_INCHES = 9.0, 0.16
 _ENDS = {"complete": "*", "pruned": "x", "stopped": "s", "failed": "X"}
@@ -99,18 +102,22 @@ def draw_study(study: PicturedStudy, path: Path) -> None:
     figure = new_figure(lines + 5.5)
     figure.suptitle(study.heading, x=0.01, ha="left", fontsize=13)
     trials, held, best = figure.subplots(3, height_ratios=[lines, 2.0, 2.5])
-    time = _Time(study)
+    time = TimeAxis(study)
     _trials(trials, study, time)
     _held(held, study, time)
     _best(best, study)
     save(figure, path)
 
 
-class _Time:
-    """The time of a study, in the unit that suits it."""
+class TimeAxis:
+    """The horizontal axis of a study: its time, in the unit that suits it."""
 
     def __init__(self, study: PicturedStudy) -> None:
-        last = max(study.finished_s, study.deadline_s or 0.0)
+        deadline = study.deadline_s
+        self.deadline_s = (
+            deadline if (deadline or 0.0) <= _MOST_STRETCH * study.finished_s else None
+        )
+        last = max(study.finished_s, self.deadline_s or 0.0)
         units = {180.0: (1.0, "seconds"), _SHORT_SECONDS: (60.0, "minutes")}
         fitting = (unit for most, unit in units.items() if last < most)
         self.unit, self.word = next(fitting, (3600.0, "hours"))
@@ -120,13 +127,18 @@ class _Time:
         """Let it be the horizontal axis, with the rungs and the deadline on it."""
         for at_seconds in study.barriers_s:
             axes.axvline(at_seconds / self.unit, color=GREY, linewidth=0.8, linestyle=":")
-        if study.deadline_s is not None:
-            axes.axvline(study.deadline_s / self.unit, color=RED, linewidth=1.0, linestyle="--")
+        if self.deadline_s is not None:
+            axes.axvline(self.deadline_s / self.unit, color=RED, linewidth=1.0, linestyle="--")
+        elif study.deadline_s is not None:
+            words = f"deadline after {format_duration(study.deadline_s)} "
+            axes.text(
+                1.0, 1.0, words, color=RED, ha="right", va="bottom", transform=axes.transAxes
+            )
         axes.set_xlim(0, self.last * 1.02)
         axes.set_xlabel(f"{self.word} since the start")
 
 
-def _trials(axes: Axes, study: PicturedStudy, time: _Time) -> None:
+def _trials(axes: Axes, study: PicturedStudy, time: TimeAxis) -> None:
     used: set[int] = set()
     for trial in study.trials:
         for span in trial.spans:
@@ -158,7 +170,7 @@ def _trials(axes: Axes, study: PicturedStudy, time: _Time) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=9)
 
 
-def _held(axes: Axes, study: PicturedStudy, time: _Time) -> None:
+def _held(axes: Axes, study: PicturedStudy, time: TimeAxis) -> None:
     at = [level.at_s / time.unit for level in study.held]
     axes.step(at, [level.instances for level in study.held], where="post", color=COLOURS[0])
     released = [
@@ -171,6 +183,7 @@ def _held(axes: Axes, study: PicturedStudy, time: _Time) -> None:
     axes.set_title("instances held, of all trials; triangles: some were released")
     axes.set_ylabel("instances")
     axes.set_ylim(bottom=0)
+    axes.yaxis.get_major_locator().set_params(integer=True)
     time.along(axes, study)
 
 

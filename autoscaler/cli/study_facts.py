@@ -1,0 +1,95 @@
+"""The facts of a recorded study: as JSON for scripts, as a line for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autoscaler.cli.tables import money
+from autoscaler.domain.study import StudySpec
+from autoscaler.wire.study_messages import StudyView
+
+
+def study_facts(spec: StudySpec, study: Any, view: StudyView | None) -> dict[str, Any]:
+    """Return what `castor study status --json` prints.
+
+    Amounts are decimal numbers in strings, times are seconds since the epoch. What only a
+    controller knows is null where no controller here knows the study (`view` None).
+    """
+    terms = None if view is None else view.terms
+    goal = None if terms is None else terms.objective
+    budget_usd = None if goal is None else goal.most_usd
+    return {
+        "name": spec.name,
+        "directions": [direction.name.lower() for direction in study.directions],
+        "driver": None if view is None else view.driver,
+        "spent_usd": None if view is None or view.spent_usd is None else str(view.spent_usd),
+        "budget_usd": None if budget_usd is None else str(budget_usd),
+        "usd_per_hour": None if view is None else str(view.usd_per_hour),
+        "deadline_seconds": None if goal is None else goal.deadline_seconds,
+        "trouble": None if view is None else view.trouble,
+        "counts": state_counts(study),
+        "best_trials": [trial_facts(trial) for trial in best_trials(study)],
+        "trials": [trial_facts(trial) for trial in study.trials],
+    }
+
+
+def trial_facts(trial: Any) -> dict[str, Any]:
+    """Return what a trial's record in the storage says."""
+    from hpo import attributes
+
+    return {
+        "number": trial.number,
+        "state": trial.state.name.lower(),
+        "values": trial.values,
+        "step": trial.last_step,
+        "params": trial.params,
+        "job": trial.user_attrs.get(attributes.JOB),
+        "cause": trial.user_attrs.get(attributes.CAUSE),
+    }
+
+
+def best_trials(study: Any) -> list[Any]:
+    """Return the best trial, or those of the Pareto front; none if no trial is feasible."""
+    if len(study.directions) > 1:
+        return list(study.best_trials)
+    try:
+        return [study.best_trial]
+    except ValueError:  # none is complete and keeps to the constraints
+        return []
+
+
+def state_counts(study: Any) -> dict[str, int]:
+    """Return how many trials are in each state."""
+    states = [trial.state.name.lower() for trial in study.trials]
+    return {state: states.count(state) for state in dict.fromkeys(states)}
+
+
+def summary(spec: StudySpec, study: Any) -> str:
+    """Return one line on a study: its trials by state, and the best."""
+    counts = state_counts(study)
+    words = ", ".join(f"{count} {state}" for state, count in counts.items())
+    line = f"{spec.name}: {sum(counts.values())} trials" + (f" ({words})" if words else "")
+    best = best_trials(study)
+    if len(study.directions) > 1 or not best:
+        return line
+    parameters = ", ".join(f"{name}={shortened(value)}" for name, value in best[0].params.items())
+    return f"{line}; best is {best[0].value:.6g}, trial {best[0].number} with {parameters}"
+
+
+def money_line(view: StudyView) -> str:
+    """Return one line on a study's money and driver, and its trouble below."""
+    budget_usd = None if view.terms is None else view.terms.objective.most_usd
+    of = "" if budget_usd is None else f" of {money(budget_usd)}"
+    rate = f", {money(view.usd_per_hour)}/h now" if view.usd_per_hour else ""
+    line = f"{spent_words(view)}{of} spent{rate}; driven by {view.driver or 'nobody'}"
+    return line if view.trouble is None else f"{line}\ntrouble: {view.trouble}"
+
+
+def spent_words(view: StudyView) -> str:
+    """Return what a study has cost; a question mark if the ledger can't tell."""
+    return "?" if view.spent_usd is None else money(view.spent_usd)
+
+
+def shortened(value: object) -> str:
+    """Return a parameter's value with at most four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
