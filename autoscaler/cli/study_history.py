@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,7 @@ def draw_history(file: Path, plot: Path) -> None:
     stays = () if view is None else stays_of(spec.name, names)
     if view is None or not stays:
         raise NotFound(f"{spec.name}: no controller knows what its trials held")
-    trials = {job: trial for trial in study.trials for job in jobs_of(trial)}
-    draw_study(pictured(view, stays, trials, now_seconds, spec.directions[0]), plot)
+    draw_study(pictured(view, stays, study.trials, now_seconds, spec.directions[0]), plot)
 
 
 def jobs_of(trial: Any) -> tuple[str, ...]:
@@ -57,28 +57,36 @@ def jobs_of(trial: Any) -> tuple[str, ...]:
 def pictured(
     view: StudyView,
     stays: Sequence[StudyStay],
-    trials: Mapping[str, Any],
+    trials: Sequence[Any],
     now_seconds: float,
     direction: str,
 ) -> PicturedStudy:
-    """Return a study to be drawn; `trials` has Optuna's records of trials by their jobs."""
+    """Return a study to be drawn; `trials` are Optuna's records."""
     start = stays[0].from_seconds
     closed = [replace(stay, to_seconds=stay.to_seconds or now_seconds) for stay in stays]
     by_job: dict[str, list[StudyStay]] = defaultdict(list)
     for stay in closed:
         by_job[stay.job].append(stay)
-    records: dict[int, list[TrialRecord]] = defaultdict(list)
-    for record in view.trials:
-        if record.stands.job in trials:
-            records[trials[record.stands.job].number].append(record)
-    by_number = {trial.number: trial for trial in trials.values()}
+    records = {record.stands.job: record for record in view.trials}
+    shared = Counter(job for trial in trials for job in jobs_of(trial))
+    drawn = [
+        _trial(
+            trial,
+            [
+                _JobOfTrial(records[job], by_job[job], shared[job] > 1)
+                for job in jobs_of(trial)
+                if job in records
+            ],
+            start,
+        )
+        for trial in trials
+        if not records.keys().isdisjoint(jobs_of(trial))
+    ]
     terms = view.terms
     deadline = None if terms is None else terms.objective.deadline_seconds
     return PicturedStudy(
-        heading=f"{view.name}: {len(records)} trials",
-        trials=tuple(
-            _trial(by_number[number], records[number], by_job, start) for number in sorted(records)
-        ),
+        heading=f"{view.name}: {len(drawn)} trials",
+        trials=tuple(drawn),
         held=tuple(_levels(closed, start)),
         finished_s=max(stay.to_seconds or start for stay in closed) - start,
         deadline_s=None if deadline is None else deadline - start,
@@ -88,33 +96,59 @@ def pictured(
     )
 
 
-def _trial(
-    trial: Any,
-    records: Sequence[TrialRecord],
-    stays: Mapping[str, Sequence[StudyStay]],
-    start: float,
-) -> PicturedTrial:
+@dataclass(frozen=True, slots=True)
+class _JobOfTrial:
+    """A job that ran a trial, and what it held; `is_shared` with other, short trials."""
+
+    record: TrialRecord
+    stays: Sequence[StudyStay]
+    is_shared: bool
+
+
+def _trial(trial: Any, jobs: Sequence[_JobOfTrial], start: float) -> PicturedTrial:
     """Return a trial with what all its jobs held; a report counts when it was heard first."""
     end = trial.state.name.lower()
     spans: list[Span] = []
-    heard: dict[float, tuple[float, float]] = {}
-    for record in records:
-        ended = record.told_seconds if record.stands.has_ended else float("inf")
-        for stay in stays.get(record.stands.job, ()):
+    heard: dict[float, Report] = {}
+    for job in jobs:
+        if job.is_shared:
+            spans.extend(_own_spans(trial, job.stays, start))
+            continue
+        ended = job.record.told_seconds if job.record.stands.has_ended else float("inf")
+        for stay in job.stays:
             spans.extend(_spans(stay, ended, start))
-        values = dict(record.stands.reports)
-        for progress, at_seconds in record.heard:
-            first = min(at_seconds, heard[progress][0]) if progress in heard else at_seconds
-            heard[progress] = first, values[progress]
+        values = dict(job.record.stands.reports)
+        for progress, at_seconds in job.record.heard:
+            report = Report(at_seconds - start, progress, values[progress])
+            heard[progress] = min(report, heard.get(progress, report), key=lambda one: one.at_s)
     return PicturedTrial(
         number=trial.number,
         end=_WORDS.get(end, end),
         spans=tuple(sorted(spans, key=lambda span: span.from_s)),
-        reports=tuple(
-            Report(at_seconds - start, progress, value)
-            for progress, (at_seconds, value) in sorted(heard.items())
-        ),
+        reports=tuple(heard[progress] for progress in sorted(heard)) or _result(trial, start),
     )
+
+
+def _own_spans(trial: Any, stays: Iterable[StudyStay], start: float) -> Iterator[Span]:
+    """Yield what a short trial held, which ran between others under one job."""
+    begun, ended = _seconds(trial.datetime_start), _seconds(trial.datetime_complete)
+    for stay in stays:
+        opened = max(stay.from_seconds, begun or stay.from_seconds)
+        closed = min(stay.to_seconds or float("inf"), ended or float("inf"))
+        if opened < closed < float("inf"):
+            yield Span(opened - start, closed - start, stay.devices)
+
+
+def _result(trial: Any, start: float) -> tuple[Report, ...]:
+    """Return the result of a trial that reported nothing as its one report."""
+    at_seconds = _seconds(trial.datetime_complete)
+    if at_seconds is None or not trial.values:
+        return ()
+    return (Report(at_seconds - start, 0.0, trial.values[0]),)
+
+
+def _seconds(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()
 
 
 def _spans(stay: StudyStay, ended: float, start: float) -> Iterator[Span]:

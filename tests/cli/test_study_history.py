@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import optuna
 import pytest
 
 from autoscaler.cli.pictures.study import PicturedStudy, Span, TimeAxis, draw_study
-from autoscaler.cli.study_history import jobs_of, pictured
+from autoscaler.cli.study_history import pictured
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
@@ -40,11 +41,41 @@ def history() -> PicturedStudy:
     terms = StudyTerms(Objective(deadline_seconds=FIRST + 500))
     view = StudyView("s", None, terms, records, Decimal("0.06"), Decimal("3.6"))
     study = optuna.create_study()
-    for _ in records:
-        study.ask()
+    for record in records:
+        new_attachment(study).bind(record.stands.job)
     study.tell(0, 4.0)
-    trials = {f"s-{trial.number}": trial for trial in study.trials}
-    return pictured(view, stays, trials, LATER, "minimize")
+    return pictured(view, stays, study.trials, LATER, "minimize")
+
+
+def test_short_trials_of_one_job_have_their_parts_of_its_time() -> None:
+    stays = (StudyStay("s-0", "i", "small", 1, Decimal("3.6"), FIRST, FIRST + 40),)
+    first = TrialRecord.first(TrialProgress("s-0", has_ended=True), None, FIRST + 2)
+    view = StudyView("s", None, None, (first,), None, Decimal(0))
+    trials = [
+        optuna.trial.FrozenTrial(
+            number=number,
+            state=optuna.trial.TrialState.COMPLETE,
+            value=float(number),
+            datetime_start=datetime.fromtimestamp(FIRST + begun),
+            datetime_complete=datetime.fromtimestamp(FIRST + ended),
+            params={},
+            distributions={},
+            user_attrs={"castor:job": "s-0"},
+            system_attrs={},
+            intermediate_values={},
+            trial_id=number,
+        )
+        for number, begun, ended in ((0, -5.0, 10.0), (1, 10.0, 12.0))
+    ]
+    drawn = pictured(view, stays, trials, FIRST + 50, "minimize")
+    assert [trial.spans for trial in drawn.trials] == [
+        (Span(0.0, 10.0, 1),),
+        (Span(10.0, 12.0, 1),),
+    ]
+    assert [trial.reports for trial in drawn.trials] == [
+        (Report(10.0, 0.0, 0.0),),
+        (Report(12.0, 0.0, 1.0),),
+    ]
 
 
 def test_what_was_kept_of_a_study_is_what_is_drawn() -> None:
@@ -83,8 +114,7 @@ def test_a_trial_that_was_resumed_has_what_all_its_jobs_held() -> None:
     trial = new_attachment(study)
     for job in ("s-0", "s-0-2"):
         trial.bind(job)
-    trials = {job: trial.frozen() for job in jobs_of(trial.frozen())}
-    drawn = pictured(view, stays, trials, FIRST + 300, "minimize")
+    drawn = pictured(view, stays, study.trials, FIRST + 300, "minimize")
     assert [one.number for one in drawn.trials] == [0]
     assert drawn.trials[0].spans == (Span(0.0, 40.0, 1), Span(200.0, 260.0, 2))
     assert drawn.trials[0].reports == (
@@ -103,7 +133,7 @@ def test_an_instance_that_is_free_for_seconds_is_not_released() -> None:
         StudyStay("s-3", "k", "small", 1, Decimal("7.2"), FIRST + 5, FIRST + 30),
     ]
     drawn = pictured(
-        StudyView("s", None, None, (), None, Decimal(0)), stays, {}, FIRST + 300, "minimize"
+        StudyView("s", None, None, (), None, Decimal(0)), stays, [], FIRST + 300, "minimize"
     )
     assert [(level.at_s, level.instances, level.usd_per_hour) for level in drawn.held] == [
         (0.0, 1, pytest.approx(3.6)),

@@ -131,9 +131,8 @@ class TimeAxis:
             axes.axvline(self.deadline_s / self.unit, color=RED, linewidth=1.0, linestyle="--")
         elif study.deadline_s is not None:
             words = f"deadline after {format_duration(study.deadline_s)} "
-            axes.text(
-                1.0, 1.0, words, color=RED, ha="right", va="bottom", transform=axes.transAxes
-            )
+            place = axes.transAxes
+            axes.text(1.0, 0.98, words, color=RED, ha="right", va="top", transform=place)
         axes.set_xlim(0, self.last * 1.02)
         axes.set_xlabel(f"{self.word} since the start")
 
@@ -171,6 +170,8 @@ def _trials(axes: Axes, study: PicturedStudy, time: TimeAxis) -> None:
 
 
 def _held(axes: Axes, study: PicturedStudy, time: TimeAxis) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     at = [level.at_s / time.unit for level in study.held]
     axes.step(at, [level.instances for level in study.held], where="post", color=COLOURS[0])
     released = [
@@ -183,7 +184,7 @@ def _held(axes: Axes, study: PicturedStudy, time: TimeAxis) -> None:
     axes.set_title("instances held, of all trials; triangles: some were released")
     axes.set_ylabel("instances")
     axes.set_ylim(bottom=0)
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     time.along(axes, study)
 
 
