@@ -48,6 +48,15 @@ def trial_facts(trial: Any) -> dict[str, Any]:
     }
 
 
+def jobs_of(trial: Any) -> tuple[str, ...]:
+    """Return the jobs that have run a trial, in all runs of its study."""
+    from hpo import attributes
+
+    earlier = trial.user_attrs.get(attributes.EARLIER_JOBS, ())
+    job = trial.user_attrs.get(attributes.JOB)
+    return (*earlier, job) if job is not None else tuple(earlier)
+
+
 def best_trials(study: Any) -> list[Any]:
     """Return the best trial, or those of the Pareto front; none if no trial is feasible."""
     if len(study.directions) > 1:

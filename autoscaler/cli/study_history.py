@@ -11,6 +11,7 @@ from typing import Any
 
 from autoscaler.cli.pictures.canvas import require_plots
 from autoscaler.cli.pictures.study import PicturedStudy, PicturedTrial, Span, draw_study
+from autoscaler.cli.study_facts import jobs_of
 from autoscaler.cli.study_records import stays_of, view_of
 from autoscaler.cli.studying import open_recorded, require_optuna
 from autoscaler.clock import SystemClock
@@ -41,17 +42,6 @@ def draw_history(file: Path, plot: Path) -> None:
     if view is None or not stays:
         raise NotFound(f"{spec.name}: no controller knows what its trials held")
     draw_study(pictured(view, stays, study.trials, now_seconds, spec.directions[0]), plot)
-
-
-def jobs_of(trial: Any) -> tuple[str, ...]:
-    """Return the jobs that have run a trial, in all runs of its study."""
-    from hpo import attributes
-
-    jobs = [
-        *trial.user_attrs.get(attributes.EARLIER_JOBS, ()),
-        trial.user_attrs.get(attributes.JOB),
-    ]
-    return tuple(job for job in jobs if job is not None)
 
 
 def pictured(
