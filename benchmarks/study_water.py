@@ -10,12 +10,13 @@ import numpy as np
 from study_cases import MEDIAN_SECONDS, PILOTS, RUNG_ENDS, RUNG_TRIALS, Array, Case
 from study_cloud import Orders, View
 
+from autoscaler.economics.studies.constraints import StudyConstraints
 from autoscaler.economics.studies.rung import (
     FreedInstances,
     FutureRung,
     Rung,
-    RungTrial,
     SurvivorDraws,
+    TrialState,
     future_rungs,
     settled,
 )
@@ -26,7 +27,7 @@ from autoscaler.economics.studies.siblings import (
     hyper_parameter_features,
     sibling_speeds,
 )
-from autoscaler.economics.studies.study_plan import StudyAim, StudyPlan, TrialAction
+from autoscaler.economics.studies.study_plan import StudyPlan, TrialAction
 from autoscaler.economics.studies.synchronous import plan_rung
 
 _ALREADY = 1.0
@@ -149,7 +150,7 @@ class WaterArm:
         is_known = np.isin(np.arange(len(self.case.rate)), list(known))
         rates = settled(self.knowledge.rates(view), is_known)
         trials = tuple(
-            RungTrial(
+            TrialState(
                 str(t.trial),
                 t.work,
                 rates[:, t.trial],
@@ -164,13 +165,15 @@ class WaterArm:
             FreedInstances("node", 1, one.paid_seconds, one.ready_seconds) for one in view.free
         )
         rung = Rung(trials, freed, self.knowledge.future(view, rates))
-        aim = StudyAim(deadline_seconds=max(self.deadline_seconds - view.now, _ALREADY))
-        plan = plan_rung(rung, supply, aim)
+        constraints = StudyConstraints(
+            deadline_seconds=max(self.deadline_seconds - view.now, _ALREADY)
+        )
+        plan = plan_rung(rung, supply, constraints)
         self.plans.append(plan)
         sizes = {
-            int(one.trial): supply.sizes.index(one.size)
+            int(one.trial): supply.sizes.index(one.target)
             for one in plan.decisions
-            if one.action is not TrialAction.WAIT
+            if one.target is not None
         }
         sizes |= {int(one.trial): -1 for one in plan.decisions if one.action is TrialAction.PAUSE}
         standby = plan.standby

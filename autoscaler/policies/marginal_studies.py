@@ -14,12 +14,13 @@ from autoscaler.domain.snapshot import JobSnapshot, Snapshot, StudySnapshot
 from autoscaler.economics.objectives import price_range
 from autoscaler.economics.reasons import action_of
 from autoscaler.economics.studies.asynchronous import plan_asynchronous
-from autoscaler.economics.studies.goal import study_goal
-from autoscaler.economics.studies.moment import StudyMoment, TrialAt, study_moment
+from autoscaler.economics.studies.constraints import study_constraints
 from autoscaler.economics.studies.over import over
 from autoscaler.economics.studies.room import Room
+from autoscaler.economics.studies.rung import TrialState
 from autoscaler.economics.studies.rung_planning import plan_synchronous
-from autoscaler.economics.studies.verdicts import StudyVerdict, TrialVerdict
+from autoscaler.economics.studies.study_plan import StudyPlan, TrialDecision
+from autoscaler.economics.studies.study_state import StudyState, study_state
 from autoscaler.economics.supply import SECONDS_PER_HOUR, Supply
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.transition import releases_first
@@ -43,7 +44,7 @@ class StudyPart:
     """What was decided for a study, by its jobs' decisions, and what it bids."""
 
     decisions: tuple[Decision, ...]
-    verdict: StudyVerdict | None
+    plan: StudyPlan | None
 
 
 def studies_of(snapshot: Snapshot, supply: Supply) -> tuple[StudyWork, ...]:
@@ -81,25 +82,25 @@ def plan_study(
     if not work.jobs:
         return StudyPart(tuple(aside), None)
     own = taken + supply.uses(job.held for job in work.set_aside)
-    moment = study_moment(work.study, work.jobs, supply, own)
-    if moment is None:
+    state = study_state(work.study, work.jobs, supply, own)
+    if state is None:
         waits = [_nothing(job) for job in work.jobs]
         return StudyPart(tuple(aside + waits), None)
     if most_instances is not None:
         share = Limit("share of the study", LimitUnit.INSTANCES, float(most_instances))
-        limits = (*moment.supply.limits, share)
-        moment = replace(moment, supply=replace(moment.supply, limits=limits))
-    moment = _within_limits(moment)
+        limits = (*state.supply.limits, share)
+        state = replace(state, supply=replace(state.supply, limits=limits))
+    state = _within_limits(state)
     prices = price_range(work.jobs[0], supply, most_times)
-    goal = study_goal(work.study, supply.now_seconds, prices)
+    constraints = study_constraints(work.study, supply.now_seconds, prices)
     planned = plan_synchronous if work.study.terms.synchronous else plan_asynchronous
-    verdict = planned(moment, goal).noted(goal.note)
-    ground = over(moment, goal, verdict) or "study"
+    plan = planned(state, constraints).with_note(constraints.note)
+    ground = over(state, constraints, plan) or "study"
     decisions = [
-        replace(_decision(trial, own, verdict, moment), ground=ground)
-        for trial, own in zip(moment.trials, verdict.trials, strict=True)
+        replace(_decision(trial, decision, plan, state), ground=ground)
+        for trial, decision in zip(state.trials, plan.decisions, strict=True)
     ]
-    return StudyPart(tuple(aside + decisions), verdict)
+    return StudyPart(tuple(aside + decisions), plan)
 
 
 def targets(parts: Sequence[StudyPart]) -> Mapping[str, Allocation | None]:
@@ -113,9 +114,9 @@ def together(rest: Plan, parts: Sequence[StudyPart], supply: Supply) -> Plan:
     decided.sort(key=lambda one: one.job)
     first = releases_first([(one.current, one.target) for one in decided], supply)
     again = [
-        part.verdict.again_seconds
+        part.plan.replan_seconds
         for part in parts
-        if part.verdict is not None and part.verdict.again_seconds is not None
+        if part.plan is not None and part.plan.replan_seconds is not None
     ]
     return replace(
         rest,
@@ -127,75 +128,82 @@ def together(rest: Plan, parts: Sequence[StudyPart], supply: Supply) -> Plan:
     )
 
 
-def _within_limits(moment: StudyMoment) -> StudyMoment:
-    """The moment with what its trials hold beyond the limits taken from them.
+def _within_limits(state: StudyState) -> StudyState:
+    """Return the study without what its trials hold beyond the limits.
 
-    Who has come furthest keeps what it holds, and so does not what has bounds that have changed.
+    The most advanced trials keep what they hold until a limit is reached. A size outside its
+    job's present bounds is not kept.
     """
-    room, kept = Room(moment.supply), {}
-    order = sorted(moment.trials, key=lambda one: (-one.stands.progress, one.id))
+    room, kept = Room(state.supply), set[str]()
+    order = sorted(state.trials, key=lambda one: (-one.progress.progress, one.id))
     for trial in order:
         held = trial.held
         if held is None or not (trial.goodput[:, held] > 0).any():
             continue
-        offer, count = int(moment.supply.offer_of[held]), int(moment.supply.instances[held])
+        offer, count = int(state.supply.offer_of[held]), int(state.supply.instances[held])
         if room.bears(offer, count):
             room.take(offer, count)
-            kept[trial.id] = held
+            kept.add(trial.id)
     free = []
-    for one in moment.free:
-        place = moment.supply.place_of[one.offer]
+    for one in state.free:
+        place = state.supply.place_of[one.offer]
         if room.bears(place, one.instances):
             room.take(place, one.instances)
             free.append(one)
-    trials = tuple(replace(one, held=kept.get(one.id)) for one in moment.trials)
-    return replace(moment, trials=trials, free=tuple(free))
+    trials = tuple(
+        one
+        if one.held is None or one.id in kept
+        else replace(one, held=None, ready_seconds=0.0, paid_seconds=0.0)
+        for one in state.trials
+    )
+    return replace(state, trials=trials, free=tuple(free))
 
 
 def _decision(
-    trial: TrialAt, own: TrialVerdict, verdict: StudyVerdict, moment: StudyMoment
+    trial: TrialState, decided: TrialDecision, plan: StudyPlan, state: StudyState
 ) -> Decision:
-    job = trial.job
-    action = action_of(job.held, own.target, stops=False)
-    reason = own.reason
-    if not reason.startswith(action.value):
+    job = state.jobs[trial.id]
+    action = action_of(job.held, decided.target, stops=False)
+    planned_from = None if trial.held is None else state.supply.sizes[trial.held]
+    reason = decided.reason
+    if action is not action_of(planned_from, decided.target, stops=False):
         reason = (
-            f"{action.value} {job.id} {job.held} -> {own.target}: its bounds or limits changed"
+            f"{action.value} {job.id} {job.held} -> {decided.target}: its bounds or limits changed"
         )
-    if verdict.note is not None:
-        reason = f"{reason}; study {moment.study.name}: {verdict.note}"
+    if plan.shortfall is not None:
+        reason = f"{reason}; study {state.study.name}: {plan.shortfall}"
     return Decision(
         job=job.id,
         action=action,
         current=job.held,
-        target=own.target,
+        target=decided.target,
         reason=reason,
-        figures=_figures(trial, own, verdict, moment),
-        note=verdict.note or "",
+        figures=_figures(trial, decided, plan, state),
+        note=plan.shortfall or "",
     )
 
 
 def _figures(
-    trial: TrialAt, own: TrialVerdict, verdict: StudyVerdict, moment: StudyMoment
+    trial: TrialState, decided: TrialDecision, plan: StudyPlan, state: StudyState
 ) -> dict[str, float]:
-    """What a person may want to know of it: of those that are not known nothing."""
+    """Return the figures of a decision; what is not known is left out."""
     figures = {
-        "study_usd_per_hour": verdict.usd_per_second * SECONDS_PER_HOUR,
-        "bid_usd_per_hour": verdict.bid * SECONDS_PER_HOUR,
-        "weight": trial.job.weight,
-        "progress": trial.stands.progress,
+        "study_usd_per_hour": plan.usd_per_second * SECONDS_PER_HOUR,
+        "bid_usd_per_hour": plan.bid * SECONDS_PER_HOUR,
+        "weight": state.jobs[trial.id].weight,
+        "progress": trial.progress.progress,
         "work_to_decision": trial.to_decision,
         "work_to_end": trial.to_end,
     }
-    if own.target in moment.supply.sizes:
-        rate = np.median(trial.goodput[:, moment.supply.sizes.index(own.target)])
+    if decided.target in state.supply.sizes:
+        rate = np.median(trial.goodput[:, state.supply.sizes.index(decided.target)])
         figures["work_per_hour"] = float(rate) * SECONDS_PER_HOUR
-    if verdict.barrier_seconds is not None:
-        figures["barrier_seconds"] = verdict.barrier_seconds
-    if verdict.seconds is not None:
-        figures["study_seconds"] = verdict.seconds
-    if verdict.chance is not None:
-        figures["chance"] = verdict.chance
+    if plan.barrier_seconds is not None:
+        figures["barrier_seconds"] = plan.barrier_seconds.median
+    if plan.seconds is not None:
+        figures["study_seconds"] = plan.seconds.median
+    if plan.chance is not None:
+        figures["chance"] = plan.chance
     return figures
 
 

@@ -2,7 +2,7 @@
 
 How many instances the study may hold in all is looked for by halving: as many as are worth to it
 what the others lose by them. To the study an instance more is worth its part of what its time is
-worth (`StudyVerdict.bid`). A job that goes without anything loses what its waiting costs, and one
+worth (`StudyPlan.bid`). A job that goes without anything loses what its waiting costs, and one
 that gets less that share of it. A job that loses what it holds also loses what `displacing` says:
 a boot of its own later, and one of the trial now. All count by their weights, in $ a second. What
 trials hold is not taken from a study; what jobs hold may be.
@@ -60,7 +60,7 @@ def contested(work: StudyWork, market: StudyMarket) -> StudyPart:
         taken = taken + supply.uses(job.held for job in market.others)
     wanted = plan_study(work, supply, taken, most_times)
     is_alone = not market.others or not supply.limits
-    if is_alone or len(market.others) > FLEET_JOBS or wanted.verdict is None:
+    if is_alone or len(market.others) > FLEET_JOBS or wanted.plan is None:
         return wanted
     least = sum(job.held.instances for job in work.jobs if job.held is not None)
     best = first = plan_study(work, supply, taken, most_times, least)
@@ -78,7 +78,7 @@ def contested(work: StudyWork, market: StudyMarket) -> StudyPart:
 def _gain(work: StudyWork, part: StudyPart, first: StudyPart) -> float:
     """What the instances beyond the first are worth to the study, $ a second."""
     weight = float(np.mean([job.weight for job in work.jobs]))
-    bid = 0.0 if part.verdict is None else part.verdict.bid
+    bid = 0.0 if part.plan is None else part.plan.bid
     return weight * bid * max(_instances(part) - _instances(first), 0)
 
 

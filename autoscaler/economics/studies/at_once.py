@@ -8,6 +8,9 @@ costs the same on many as on few; what one more costs is its boot. So
 - for a deadline as few as are done by then;
 - else as many as make boots and the worth of the time, ``n boot + v T/n``, least: about the root
   of ``v T / boot``. What more at once loses, that each knows less of the others, is not in it.
+
+Trials without
+number begin as limits, budget and deadline allow.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from autoscaler.economics.studies.goal import StudyGoal
-from autoscaler.economics.studies.moment import StudyMoment
+from autoscaler.economics.studies.constraints import StudyConstraints
+from autoscaler.economics.studies.study_state import StudyState
 from autoscaler.economics.studies.ways import cheapest_size, size_of, start_seconds
 from autoscaler.economics.wording import duration, money, per_hour
 
@@ -31,7 +34,7 @@ class AtOnce:
     """How many trials are to train at once, and why.
 
     Attributes:
-        trials: None: as many as the limits bear.
+        trials: None: as many as limits and budget bear.
         why: in words, for one that waits.
         seconds: when all is likely to be done; None: not known.
         bid: $ a second that one more of them is worth, beyond its price.
@@ -65,52 +68,51 @@ class _Stage:
         return self.start_seconds + each + (1.0 - 1.0 / at_once) * self.longest_seconds
 
 
-def trials_at_once(moment: StudyMoment, goal: StudyGoal, room: int) -> AtOnce:
+def trials_at_once(state: StudyState, constraints: StudyConstraints, room: int) -> AtOnce:
     """How many trials are to train at once.
 
     Args:
-        moment: the study.
-        goal: what it is to come to.
+        state: the study.
+        constraints: what it is to come to.
         room: how many more than train now the limits bear.
     """
-    training = sum(one.held is not None for one in moment.trials)
-    if goal.begins_none:
-        return AtOnce(training, goal.note or "", None, 0.0)
-    stage = _stage(moment, goal)
+    training = sum(one.held is not None for one in state.trials)
+    if constraints.begins_none:
+        return AtOnce(training, constraints.note or "", None, 0.0)
+    stage = _stage(state, constraints)
     if stage is None:
-        return _without_an_end(moment, goal)
+        return AtOnce(None, "", None, constraints.bid / (training + 1))
     most = min(stage.trials, max(training + room, 1))
-    if goal.deadline_seconds is not None:
-        return _for_deadline(stage, goal, most)
-    return _for_time(stage, goal, most, max(training + len(moment.free), 1))
+    if constraints.deadline_seconds is not None:
+        return _for_deadline(stage, constraints, most)
+    return _for_time(stage, constraints, most, max(training + len(state.free), 1))
 
 
-def _for_deadline(stage: _Stage, goal: StudyGoal, most: int) -> AtOnce:
-    assert goal.deadline_seconds is not None
+def _for_deadline(stage: _Stage, constraints: StudyConstraints, most: int) -> AtOnce:
+    assert constraints.deadline_seconds is not None
     for count in range(1, most + 1):
-        if stage.seconds(count) <= goal.deadline_seconds:
-            text = (
-                f"{count} at once are enough for the deadline in {duration(goal.deadline_seconds)}"
-            )
-            return AtOnce(count, text, stage.seconds(count, surely=False), goal.bid / count)
+        if stage.seconds(count) <= constraints.deadline_seconds:
+            due = duration(constraints.deadline_seconds)
+            text = f"{count} at once are enough for the deadline in {due}"
+            return AtOnce(count, text, stage.seconds(count, surely=False), constraints.bid / count)
     takes = stage.seconds(most)
     shortfall = None
-    if takes > goal.deadline_seconds:
+    if takes > constraints.deadline_seconds:
         shortfall = (
-            f"a deadline in {duration(goal.deadline_seconds)} is out of reach: "
+            f"a deadline in {duration(constraints.deadline_seconds)} is out of reach: "
             f"{most} at once are done in {duration(takes)}"
         )
     return AtOnce(
         most,
         f"there is room for {most} at a time",
         stage.seconds(most, surely=False),
-        goal.bid / most,
+        constraints.bid / most,
         shortfall,
     )
 
 
-def _for_time(stage: _Stage, goal: StudyGoal, most: int, at_hand: int) -> AtOnce:
-    worth = goal.value_of_time
+def _for_time(stage: _Stage, constraints: StudyConstraints, most: int, at_hand: int) -> AtOnce:
+    worth = constraints.usd_per_second
     counts = np.arange(1, most + 1)
     boots = stage.boot_usd * np.maximum(counts - at_hand, 0)
     time = np.maximum(stage.mean_seconds / counts, stage.longest_seconds)
@@ -128,49 +130,35 @@ def _for_time(stage: _Stage, goal: StudyGoal, most: int, at_hand: int) -> AtOnce
     return AtOnce(count, text, stage.start_seconds + float(time[best]), worth / count)
 
 
-def _without_an_end(moment: StudyMoment, goal: StudyGoal) -> AtOnce:
-    """Trials without number: a budget lasts to the deadline, else the limits decide."""
-    if goal.deadline_seconds is None or goal.left_usd is None:
-        training = sum(one.held is not None for one in moment.trials)
-        bid = goal.bid / (training + 1)
-        return AtOnce(None, "the limits leave no room for one more", None, bid)
-    size = cheapest_size(moment.fresh, moment.supply)
-    price = 0.0 if size is None else float(moment.supply.usd_per_second[size])
-    costs = price * goal.deadline_seconds
-    count = max(int(goal.left_usd / costs), 1) if costs > 0 else None
-    text = f"{count} at once spend the {money(goal.left_usd)} left by the deadline"
-    return AtOnce(count, text, goal.deadline_seconds, goal.bid / (count or 1))
-
-
-def _stage(moment: StudyMoment, goal: StudyGoal) -> _Stage | None:
+def _stage(state: StudyState, constraints: StudyConstraints) -> _Stage | None:
     """All that is left to do as one stage; None: there is no end to it, or nothing can run."""
-    supply, to_begin = moment.supply, moment.study.terms.to_begin
-    size = cheapest_size(moment.fresh, supply)
+    supply, to_begin = state.supply, state.study.terms.to_begin
+    size = cheapest_size(state.fresh, supply)
     if to_begin is None or size is None:
         return None
     to_begin = min(to_begin, _MOST_TO_BEGIN)
     lefts: list[tuple[float, float]] = []
-    for trial in moment.trials:
+    for trial in state.trials:
         own = size_of(trial, supply)
         if own is None:
             continue
-        rate = float(np.median(trial.goodput[:, own])) or float(moment.fresh[own]) or math.inf
-        mean, spread = moment.lengths.left(trial.stands.progress)
+        rate = float(np.median(trial.goodput[:, own])) or float(state.fresh[own]) or math.inf
+        mean, spread = state.lengths.left(trial.progress.progress)
         starts = 0.0 if trial.held is not None else supply.switching.handover_seconds
         lefts.append((starts + min(mean, trial.to_end) / rate, spread / rate))
     begins = supply.switching.handover_seconds
-    mean, spread = moment.lengths.left(0.0)
-    rate = float(moment.fresh[size])
+    mean, spread = state.lengths.left(0.0)
+    rate = float(state.fresh[size])
     fresh = begins + mean / rate, spread / rate
     together = sum(each for each, _ in lefts) + to_begin * fresh[0]
     variance = sum(each**2 for _, each in lefts) + to_begin * fresh[1] ** 2
-    sureness = NormalDist().inv_cdf(goal.confidence)
+    sureness = NormalDist().inv_cdf(constraints.confidence)
     longest = max(
         (each + sureness * sd for each, sd in [*lefts, *([fresh] if to_begin else [])]),
         default=0.0,
     )
-    longest = min(longest, begins + moment.full_work / rate) if to_begin else longest
-    is_held = any(trial.held is not None for trial in moment.trials)
+    longest = min(longest, begins + state.full_work / rate) if to_begin else longest
+    is_held = any(trial.held is not None for trial in state.trials)
     boot = start_seconds(size, supply)
     billed = max(boot, float(supply.minimum_billed_seconds[size]))
     return _Stage(

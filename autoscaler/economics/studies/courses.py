@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.economics.studies.rung import RungTrial, StudySupply
+from autoscaler.economics.studies.rung import StudySupply, TrialState
 from autoscaler.goodput.throughput import FloatArray
 
 # What stands for never: finite, so that sums and differences of it are numbers.
@@ -35,7 +35,7 @@ class Courses:
 
 
 def running_courses(
-    trials: tuple[RungTrial, ...],
+    trials: tuple[TrialState, ...],
     supply: StudySupply,
     caution: float,
     freed: FloatArray | None = None,
@@ -53,17 +53,19 @@ def running_courses(
     return _stacked(seconds, usd, supply, caution)
 
 
-def waiting_courses(trials: tuple[RungTrial, ...], supply: StudySupply, caution: float) -> Courses:
+def waiting_courses(
+    trials: tuple[TrialState, ...], supply: StudySupply, caution: float
+) -> Courses:
     """Trials that hold nothing: from the first step on an instance that is ready."""
     seconds = [work_seconds(trial, supply) for trial in trials]
     usd = [took.mean(axis=0) * supply.usd_per_second for took in seconds]
     return _stacked(seconds, usd, supply, caution)
 
 
-def work_seconds(trial: RungTrial, supply: StudySupply) -> FloatArray:
+def work_seconds(trial: TrialState, supply: StudySupply) -> FloatArray:
     """Seconds of what is left on every size without any change, (K, A)."""
     rate = supply.with_reclaims(trial.goodput)
-    took: FloatArray = np.where(rate > 0, trial.work / np.maximum(rate, 1e-300), NEVER)
+    took: FloatArray = np.where(rate > 0, trial.to_decision / np.maximum(rate, 1e-300), NEVER)
     return np.minimum(took, NEVER)
 
 
@@ -78,7 +80,7 @@ def _stacked(
     return Courses(every, every.mean(axis=0), cautious, np.stack(usd))
 
 
-def _seconds(trial: RungTrial, supply: StudySupply, freed: bool) -> FloatArray:
+def _seconds(trial: TrialState, supply: StudySupply, freed: bool) -> FloatArray:
     """Seconds to the barrier on every size, (K, A)."""
     held = _held(trial)
     left = work_seconds(trial, supply)
@@ -95,7 +97,7 @@ def _seconds(trial: RungTrial, supply: StudySupply, freed: bool) -> FloatArray:
 
 
 def _usd(
-    trial: RungTrial, supply: StudySupply, seconds: FloatArray, freed: FloatArray | None
+    trial: TrialState, supply: StudySupply, seconds: FloatArray, freed: FloatArray | None
 ) -> FloatArray:
     """What every size costs from now to the barrier, (K, A)."""
     held = _held(trial)
@@ -120,7 +122,7 @@ def _kept(held: int, supply: StudySupply) -> FloatArray:
     return kept
 
 
-def _held(trial: RungTrial) -> int:
+def _held(trial: TrialState) -> int:
     if trial.held is None:
         raise ValueError(f"trial {trial.id} holds nothing")
     return trial.held

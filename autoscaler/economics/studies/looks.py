@@ -14,8 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from autoscaler.economics.stages import quantile
-from autoscaler.economics.studies.rung import Rung, RungTrial, StudySupply
-from autoscaler.economics.studies.study_plan import StudyAim, TrialAction, TrialDecision
+from autoscaler.economics.studies.constraints import StudyConstraints
+from autoscaler.economics.studies.rung import Rung, StudySupply, TrialState
+from autoscaler.economics.studies.study_plan import TrialAction, TrialDecision
 from autoscaler.economics.studies.water_filling import Prospects
 from autoscaler.economics.wording import duration, money
 
@@ -30,7 +31,7 @@ def looks(
     decisions: tuple[TrialDecision, ...],
     rung: Rung,
     supply: StudySupply,
-    aim: StudyAim,
+    aim: StudyConstraints,
     prospects: Prospects,
 ) -> tuple[TrialDecision, ...] | None:
     """The decisions while looks are worth it; None if they are not, or all have been looked at.
@@ -95,7 +96,7 @@ def _rooms(rung: Rung, supply: StudySupply, hosts: list[int]) -> list[tuple[int 
     return rooms + [(host, rung.trials[host].held or 0) for host in hosts]
 
 
-def _as_it_is(trial: RungTrial, decision: TrialDecision, supply: StudySupply) -> TrialDecision:
+def _as_it_is(trial: TrialState, decision: TrialDecision, supply: StudySupply) -> TrialDecision:
     """Nothing else is changed while there are looks: in a minute more will be known."""
     if trial.held is None:
         reason = f"wait {trial.id} until all have been looked at"
@@ -109,7 +110,7 @@ def _why(
     unknown: list[int],
     hosts: int,
     of: tuple[Rung, StudySupply],
-    aim: StudyAim,
+    aim: StudyConstraints,
     prospects: Prospects,
 ) -> str | None:
     """Why looks are worth what they cost; None if they are not."""
@@ -142,4 +143,4 @@ def _why(
 def _seconds(rung: Rung, supply: StudySupply, place: int) -> float:
     """The work of a trial where it is fastest."""
     rate = supply.with_reclaims(rung.trials[place].goodput)
-    return quantile(rung.trials[place].work / rate.max(axis=1), 0.5)
+    return quantile(rung.trials[place].to_decision / rate.max(axis=1), 0.5)

@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 from autoscaler.domain.plan import BEYOND_BUDGET, BEYOND_DEADLINE
-from autoscaler.economics.studies.goal import StudyGoal
-from autoscaler.economics.studies.moment import StudyMoment
+from autoscaler.economics.studies.constraints import StudyConstraints
 from autoscaler.economics.studies.room import Room
 from autoscaler.economics.studies.rung_planning import trials_to_begin
-from autoscaler.economics.studies.verdicts import StudyVerdict
-from autoscaler.economics.studies.ways import size_of, way_usd
+from autoscaler.economics.studies.study_plan import StudyPlan, WaitCause
+from autoscaler.economics.studies.study_state import StudyState
+from autoscaler.economics.studies.ways import size_of
 
 
-def over(moment: StudyMoment, goal: StudyGoal, verdict: StudyVerdict) -> str | None:
-    """The ground on which no trial begins, where time will not change it; None: there is none.
+def over(state: StudyState, constraints: StudyConstraints, plan: StudyPlan) -> str | None:
+    """Return why no trial will ever begin; None where time may change that, or one is to train.
 
-    Nothing trains, nothing is to, and it is not for want of room. While the study holds
-    instances that no trial has, they may be what leaves no room.
+    Nothing trains, nothing is to, and not for want of room. While the study holds instances that
+    no trial has, they may be what leaves no room.
     """
-    if moment.free:
+    if state.free or any(job.held is not None for job in state.jobs.values()):
         return None
-    holds = any(one.held is not None or one.job.held is not None for one in moment.trials)
-    if holds or any(one.target is not None for one in verdict.trials):
+    if any(one.target is not None for one in plan.decisions):
         return None
-    waiting = [one for one in moment.trials if one.can_train and not one.waits_for_decision]
-    sizes = [size for one in waiting if (size := size_of(one, moment.supply)) is not None]
-    room = Room(moment.supply)
+    waiting = [one for one in state.trials if one.can_train and not one.waits_for_decision]
+    sizes = [size for one in waiting if (size := size_of(one, state.supply)) is not None]
+    room = Room(state.supply)
     if not any(
-        room.bears(int(moment.supply.offer_of[size]), int(moment.supply.instances[size]))
+        room.bears(int(state.supply.offer_of[size]), int(state.supply.instances[size]))
         for size in sizes
     ):
         return None
-    if goal.left_usd is not None and all(
-        way_usd(one, size, one.to_decision, moment) > goal.left_usd
-        for one, size in zip(waiting, sizes, strict=True)
-    ):
+    if any(one.cause is WaitCause.BUDGET for one in plan.decisions):
         return BEYOND_BUDGET
-    if goal.begins_none:
+    if constraints.begins_none:
         return BEYOND_DEADLINE
-    if moment.study.terms.synchronous and trials_to_begin(moment):
+    if state.study.terms.synchronous and trials_to_begin(state):
         return None  # those of the rung that are there wait for instances of those to come
-    if goal.deadline_seconds is not None:
+    if constraints.deadline_seconds is not None:
         return BEYOND_DEADLINE
-    return BEYOND_BUDGET if goal.left_usd is not None else None
+    return BEYOND_BUDGET if constraints.budget_usd is not None else None

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autoscaler.domain.allocation import Allocation
-from autoscaler.economics.studies.moment import TrialAt
+from autoscaler.economics.studies.rung import TrialState
 from autoscaler.economics.studies.study_plan import StudyPlan, TrialAction, TrialDecision
 
 _BEGINS = (TrialAction.START, TrialAction.TAKE_OVER)
 
 
 def with_present_first(
-    plan: StudyPlan, present: Sequence[TrialAt], sizes: Sequence[Allocation]
+    plan: StudyPlan, present: Sequence[TrialState], sizes: Sequence[Allocation]
 ) -> StudyPlan:
     """The plan, in which those that are `present` have changed places with others that begin now.
 
@@ -33,7 +33,13 @@ def with_present_first(
             continue
         goodput = there[waits.trial].goodput
         other = next(
-            (one for one in coming if (goodput[:, places[decided[one].size]] > 0).all()), None
+            (
+                one
+                for one in coming
+                if (size := decided[one].target) is not None
+                and (goodput[:, places[size]] > 0).all()
+            ),
+            None,
         )
         if other is not None:
             coming.remove(other)

@@ -8,13 +8,14 @@ holds until then is decided here. Arrays are of K equally likely draws of what i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, Offer
+from autoscaler.domain.terms import TrialProgress
 from autoscaler.economics.spot import goodput_with_reclaims, price_with_refills
 from autoscaler.economics.supply import SECONDS_PER_HOUR, BoolArray, IntArray
 from autoscaler.goodput.throughput import FloatArray
@@ -147,33 +148,53 @@ class StudySupply:
         return goodput_with_reclaims(goodput, less, self.reclaims_per_second, refill, pause)
 
 
+_NO_DRAWS = np.zeros((0, 0))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class RungTrial:
-    """A trial on its way to the barrier.
+class TrialState:
+    """A trial that has not ended, or one of those that are to begin.
 
     Attributes:
         id: its name in reasons.
-        work: what it has left to the barrier; above 0, in any unit.
-        goodput: units of work a second on each size in each draw, (K, A); 0: can't run there.
-        held: which size it holds; None: it waits.
+        to_decision: work to its next decision, in any unit; 0: it waits for that.
+        goodput: units of work a second on each size in each draw, (K, A); 0: not for it now.
+        held: which of the sizes it holds; None: none.
         ready_seconds: until what it holds trains: a boot or a start that goes on.
-        paid_seconds: of what it holds that are paid for already (the billing minimum).
-        is_measured: its own speed was measured, on whatever size.
+        paid_seconds: of what it holds that are paid for in any case (the billing minimum).
+        is_measured: whether its own speed was measured, on whatever size.
+        to_end: work to the end of its training.
+        later_goodput: goodput once what was decided for it has come about, with all that is not
+            known of it now.
+        progress: what was told of it last.
+        can_pause: whether it resumes where it was after giving back what it holds.
+        ordered_seconds: when the last of what it holds was ordered; None: not known.
+        is_changing: whether it does not yet train on what it holds.
     """
 
     id: str
-    work: float
+    to_decision: float
     goodput: FloatArray
     held: int | None = None
     ready_seconds: float = 0.0
     paid_seconds: float = 0.0
     is_measured: bool = True
+    to_end: float = 0.0
+    later_goodput: FloatArray = field(default_factory=lambda: _NO_DRAWS)
+    progress: TrialProgress = field(default_factory=lambda: TrialProgress(""))
+    can_pause: bool = False
+    ordered_seconds: float | None = None
+    is_changing: bool = False
 
-    def __post_init__(self) -> None:
-        if not self.work > 0:
-            raise ValueError(f"trial {self.id}: work={self.work}: what is done is no trial here")
-        if not (self.goodput > 0).any(axis=1).all():
-            raise ValueError(f"trial {self.id}: no size can run it")
+    @property
+    def waits_for_decision(self) -> bool:
+        """Whether it has come to where its pruner decides next."""
+        return self.to_decision <= 0
+
+    @property
+    def can_train(self) -> bool:
+        """Whether there is a size for it."""
+        return bool((self.goodput > 0).any(axis=1).all())
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +229,19 @@ class Rung:
     Where it `is_reluctant`, sizes are kept while some wait, too, unless a margin is saved.
     """
 
-    trials: tuple[RungTrial, ...]
+    trials: tuple[TrialState, ...]
     freed: tuple[FreedInstances, ...] = ()
     future: tuple[FutureRung, ...] = ()
     may_pause: bool = True
     may_swap: bool = True
     is_reluctant: bool = False
+
+    def __post_init__(self) -> None:
+        for trial in self.trials:
+            if trial.waits_for_decision:
+                raise ValueError(f"trial {trial.id} is at its barrier: it is none of the rung")
+            if not trial.can_train:
+                raise ValueError(f"trial {trial.id}: no size can run it")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,35 +1,35 @@
-"""The plan of a synchronous search at a moment: its trials up to their barrier."""
+"""The plan of a synchronous search: its trials up to their barrier."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from autoscaler.domain.allocation import Allocation
-from autoscaler.economics.studies.goal import Purse, StudyGoal
-from autoscaler.economics.studies.moment import StudyMoment, TrialAt
+from autoscaler.economics.forecast import Range
+from autoscaler.economics.studies.constraints import BudgetTracker, StudyConstraints
 from autoscaler.economics.studies.present_first import with_present_first
 from autoscaler.economics.studies.rung import (
     FreedInstances,
     FutureRung,
     Rung,
-    RungTrial,
     SurvivorDraws,
+    TrialState,
     future_rungs,
 )
 from autoscaler.economics.studies.scaling_looks import with_scaling_looks
 from autoscaler.economics.studies.study_plan import (
-    StudyAim,
     StudyPlan,
     TrialAction,
     TrialDecision,
+    WaitCause,
+    holds,
+    waits,
 )
+from autoscaler.economics.studies.study_state import StudyState
 from autoscaler.economics.studies.synchronous import plan_rung
-from autoscaler.economics.studies.verdicts import StudyVerdict, TrialVerdict
-from autoscaler.economics.studies.ways import size_of, way_usd
-from autoscaler.economics.supply import SECONDS_PER_HOUR
+from autoscaler.economics.studies.ways import way_usd
 from autoscaler.economics.wording import duration
 from autoscaler.goodput.throughput import FloatArray
 
@@ -39,114 +39,100 @@ _ROUNDING = 1e-9
 _RESERVE = 0.03
 # Of the trials that are to begin with the others, so many are planned for.
 _MOST_TO_BEGIN = 60
-_HOLDS = (TrialAction.HOLD, TrialAction.RESIZE, TrialAction.START, TrialAction.TAKE_OVER)
 
 
-def plan_synchronous(moment: StudyMoment, goal: StudyGoal) -> StudyVerdict:
+def plan_synchronous(state: StudyState, constraints: StudyConstraints) -> StudyPlan:
     """What each trial holds until the next news; at its barrier only what the next rung wants."""
-    racing = [one for one in moment.trials if not one.waits_for_decision and one.can_train]
+    racing = [one for one in state.trials if not one.waits_for_decision and one.can_train]
     if not racing:
-        return _at_the_barrier(moment)
-    moment = _with_room_to_race(moment, racing)
-    rung = _rung(moment, racing)
-    aim = StudyAim(
-        deadline_seconds=_at_least(goal.deadline_seconds),
-        budget_usd=goal.left_usd,
-        usd_per_hour=_hourly_worth(goal),
-        confidence=goal.confidence,
-    )
+        return _at_the_barrier(state)
+    state = _with_room_to_race(state, racing)
+    rung = _rung(state, racing)
     try:
-        plan = plan_rung(rung, moment.supply, aim)
+        plan = plan_rung(rung, state.supply, _with_margin(constraints))
     except ValueError as error:
-        return _as_it_is(moment, str(error))
-    plan = with_present_first(plan, racing, moment.supply.sizes)
-    plan = with_scaling_looks(plan, moment)
+        return _as_it_is(state, str(error))
+    plan = with_present_first(plan, racing, state.supply.sizes)
+    plan = with_scaling_looks(plan, state)
     decided = {one.trial: one for one in plan.decisions}
-    paid = _Paid(moment, goal)
-    verdicts = {one.id: paid.verdict(one, decided[one.id]) for one in _holders_first(racing)}
-    verdicts |= _kept(moment, plan, decided) | _readied(moment, plan, paid.purse)
+    payer = _Payer(state, constraints)
+    settled = {one.id: payer.settle(one, decided[one.id]) for one in _holders_first(racing)}
+    settled |= _kept(state, plan, decided) | _readied(state, plan, payer.budget)
+    assert plan.barrier_seconds is not None
+    barrier_seconds = plan.barrier_seconds.median
     trials = tuple(
-        verdicts.get(one.id) or _rests(one, plan.barrier_seconds.median) for one in moment.trials
+        settled.get(one.id) or _rests(one, state, barrier_seconds) for one in state.trials
     )
     held = sum(one.target.instances for one in trials if one.target is not None)
-    worth = plan.usd_per_hour / SECONDS_PER_HOUR
+    worth = plan.usd_per_second
     standby = plan.standby
     is_later = standby is not None and standby.order and standby.order_in_seconds > _LEAST_SECONDS
-    return StudyVerdict(
-        trials=trials,
-        usd_per_second=worth,
-        bid=max(worth, goal.bid if goal.deadline_seconds is not None else 0.0) / max(held, 1),
-        seconds=plan.seconds.median,
-        barrier_seconds=plan.barrier_seconds.median,
-        chance=plan.chance,
-        note=None if moment.is_blind else plan.shortfall,
-        again_seconds=standby.order_in_seconds if standby is not None and is_later else None,
+    return replace(
+        plan,
+        decisions=trials,
+        bid=max(worth, constraints.bid if constraints.deadline_seconds is not None else 0.0)
+        / max(held, 1),
+        shortfall=None if state.is_blind else plan.shortfall,
+        replan_seconds=standby.order_in_seconds if standby is not None and is_later else None,
     )
 
 
-@dataclass(slots=True)
-class _Paid:
-    """Turns decisions into verdicts as far as the budget bears them, one after the other."""
+class _Payer:
+    """Carries decisions out as far as the budget pays for them, one after the other."""
 
-    moment: StudyMoment
-    purse: Purse
-    is_begun: bool
-    begins_none: bool
-
-    def __init__(self, moment: StudyMoment, goal: StudyGoal) -> None:
-        self.moment, self.purse = moment, Purse(goal.left_usd)
-        self.begins_none = goal.begins_none
-        for one in moment.trials:
+    def __init__(self, state: StudyState, constraints: StudyConstraints) -> None:
+        self._state, self.budget = state, BudgetTracker(constraints.budget_usd)
+        self._begins_none = constraints.begins_none
+        for one in state.trials:
             if one.held is not None:
-                self.purse.promise(way_usd(one, one.held, one.to_decision, moment))
-        self.is_begun = any(one.held is not None for one in moment.trials)
+                self.budget.reserve(way_usd(one, one.held, one.to_decision, state))
+        self._is_begun = any(one.held is not None for one in state.trials)
 
     @property
-    def _is_first_look(self) -> bool:
-        """Of what nobody knows, one may begin: what it costs is not known either."""
-        return self.moment.is_blind and not self.is_begun and self.purse.is_open
+    def _is_first_measurement(self) -> bool:
+        """Whether nothing was measured yet and nothing trains: then no cost is known either."""
+        return self._state.is_blind and not self._is_begun and self.budget.is_open
 
-    def verdict(self, trial: TrialAt, decision: TrialDecision) -> TrialVerdict:
-        """The decision, unless it takes more money than there is beside those that train."""
-        if decision.action not in _HOLDS:
-            return TrialVerdict(trial.id, None, decision.reason)
-        if trial.held is None and self.begins_none:
-            return self._stays(trial, "after the deadline no trial begins")
-        size = self.moment.supply.sizes.index(decision.size)
+    def settle(self, trial: TrialState, decision: TrialDecision) -> TrialDecision:
+        """Return the decision, unless it takes money that the trials that train need."""
+        if decision.target is None:
+            return decision
+        if trial.held is None and self._begins_none:
+            return self._stays(trial, WaitCause.DEADLINE, "after the deadline no trial begins")
+        size = self._state.supply.sizes.index(decision.target)
         if not (trial.goodput[:, size] > 0).all():
-            return self._stays(trial, "what it would go to is not for it")
+            return self._stays(trial, WaitCause.NO_OFFER, f"it may not use {decision.target}")
         if size == trial.held:
-            return TrialVerdict(trial.id, decision.size, decision.reason)
-        usd = way_usd(trial, size, trial.to_decision, self.moment)
+            return decision
+        usd = way_usd(trial, size, trial.to_decision, self._state)
         if trial.held is not None:
-            usd -= way_usd(trial, trial.held, trial.to_decision, self.moment)
-        if not self.purse.bears(usd) and not self._is_first_look:
-            return self._stays(trial, self.purse.refusal(usd))
-        self.is_begun = True
-        self.purse.promise(max(usd, 0.0))
-        return TrialVerdict(trial.id, decision.size, decision.reason)
+            usd -= way_usd(trial, trial.held, trial.to_decision, self._state)
+        if not self.budget.pays(usd) and not self._is_first_measurement:
+            return self._stays(trial, WaitCause.BUDGET, self.budget.refusal(usd))
+        self._is_begun = True
+        self.budget.reserve(max(usd, 0.0))
+        return decision
 
-    def _stays(self, trial: TrialAt, why: str) -> TrialVerdict:
+    def _stays(self, trial: TrialState, cause: WaitCause, why: str) -> TrialDecision:
         if trial.held is None:
-            return TrialVerdict(trial.id, None, f"wait {trial.id}: {why}")
-        size = self.moment.supply.sizes[trial.held]
-        return TrialVerdict(trial.id, size, f"hold {trial.id} at {size}: {why}")
+            return waits(trial.id, cause, f": {why}")
+        return holds(trial.id, self._state.supply.sizes[trial.held], f": {why}")
 
 
-def _with_room_to_race(moment: StudyMoment, racing: list[TrialAt]) -> StudyMoment:
-    """The moment without the room that trials at their barrier hold and can't give back.
+def _with_room_to_race(state: StudyState, racing: list[TrialState]) -> StudyState:
+    """The state without the room that trials at their barrier hold and can't give back.
 
     Where that leaves none and nobody races, they give way and begin anew later: or none of those
     that they wait for would ever come.
     """
     stuck = [
         one
-        for one in moment.trials
-        if one.waits_for_decision and one.held is not None and not one.frees
+        for one in state.trials
+        if one.waits_for_decision and one.held is not None and not one.can_pause
     ]
     if not stuck:
-        return moment
-    supply, held = moment.supply, Counter[int]()
+        return state
+    supply, held = state.supply, Counter[int]()
     for one in stuck:
         held[int(supply.offer_of[one.held])] += int(supply.instances[one.held])
     left = supply.maximum - sum(supply.uses[:, at] * held[at] for at in held)
@@ -157,107 +143,95 @@ def _with_room_to_race(moment: StudyMoment, racing: list[TrialAt]) -> StudyMomen
             replace(limit, maximum=max(float(most), 0.0))
             for limit, most in zip(supply.limits, left, strict=True)
         )
-        return replace(moment, supply=replace(supply, limits=tuple(limits)))
+        return replace(state, supply=replace(supply, limits=tuple(limits)))
     gives_way = {one.id for one in stuck}
     return replace(
-        moment,
+        state,
         trials=tuple(
-            replace(one, stands=replace(one.stands, pauses=True)) if one.id in gives_way else one
-            for one in moment.trials
+            replace(one, can_pause=True) if one.id in gives_way else one for one in state.trials
         ),
     )
 
 
-def _rung(moment: StudyMoment, racing: list[TrialAt]) -> Rung:
-    trials = [
-        RungTrial(
-            one.id,
-            one.to_decision,
-            one.goodput,
-            one.held,
-            one.ready_seconds if one.held is not None else 0.0,
-            one.paid_seconds if one.held is not None else 0.0,
-            one.is_measured,
-        )
-        for one in racing
-    ]
+def _rung(state: StudyState, racing: list[TrialState]) -> Rung:
+    trials = list(racing)
     draws = len(racing[0].goodput)
-    to_begin = trials_to_begin(moment)
-    fresh = np.tile(moment.fresh, (draws, 1))
-    if not (moment.fresh > 0).any():
+    to_begin = trials_to_begin(state)
+    fresh = np.tile(state.fresh, (draws, 1))
+    if not (state.fresh > 0).any():
         to_begin = 0
     trials += [
-        RungTrial(
-            f"trial {number + 1} of those to begin", moment.first_work, fresh, is_measured=False
+        TrialState(
+            f"trial {number + 1} of those to begin", state.first_work, fresh, is_measured=False
         )
         for number in range(to_begin)
     ]
-    freed = moment.free + tuple(
+    freed = state.free + tuple(
         FreedInstances(size.offer, size.instances, one.paid_seconds, one.ready_seconds)
-        for one in moment.trials
-        if one.waits_for_decision and one.held is not None and one.frees
-        for size in (moment.supply.sizes[one.held],)
+        for one in state.trials
+        if one.waits_for_decision and one.held is not None and one.can_pause
+        for size in (state.supply.sizes[one.held],)
     )
     return Rung(
         tuple(trials),
         freed,
-        _future(moment, to_begin),
-        may_pause=moment.keeps_progress,
-        may_swap=moment.keeps_progress and _is_settled(moment),
+        _future(state, to_begin),
+        may_pause=state.keeps_progress,
+        may_swap=state.keeps_progress and _is_settled(state),
         is_reluctant=True,
     )
 
 
-def _is_settled(moment: StudyMoment) -> bool:
+def _is_settled(state: StudyState) -> bool:
     """Whether what was decided has come about, and has lasted for as long as it took to.
 
     Until then nobody changes places: each plan finds another order that is as good.
     """
-    if moment.free:
+    if state.free:
         return False
-    for one in moment.trials:
+    for one in state.trials:
         if one.held is None:
             continue
-        begun = one.job.ordered_seconds
-        took = float(moment.supply.boot_seconds[one.held]) + moment.supply.switching.start_seconds
-        lasts = moment.now_seconds - (moment.now_seconds if begun is None else begun)
-        if one.job.trained != one.job.held or lasts < 2.0 * took:
+        begun = one.ordered_seconds
+        took = float(state.supply.boot_seconds[one.held]) + state.supply.switching.start_seconds
+        lasts = state.now_seconds - (state.now_seconds if begun is None else begun)
+        if one.is_changing or lasts < 2.0 * took:
             return False
     return True
 
 
-def trials_to_begin(moment: StudyMoment) -> int:
+def trials_to_begin(state: StudyState) -> int:
     """How many trials that have not begun belong to this rung.
 
     A search in groups has more to begin than that. How large a group is follows from the next
     rung: trials go from `decided_at` as far as one in eta goes on to.
     """
-    terms = moment.study.terms
+    terms = state.study.terms
     if not terms.to_begin or not terms.later:
         return 0
-    eta = 1.0 + terms.later[0].work / moment.first_work
-    missing = round(terms.later[0].trials * eta) - len(moment.trials)
+    eta = 1.0 + terms.later[0].work / state.first_work
+    missing = round(terms.later[0].trials * eta) - len(state.trials)
     return min(max(missing, 0), terms.to_begin, _MOST_TO_BEGIN)
 
 
-def _future(moment: StudyMoment, to_begin: int) -> tuple[FutureRung, ...]:
-    later = moment.study.terms.later
-    able = [one for one in moment.trials if one.can_train]
-    rates = np.stack([one.later_goodput for one in able] + [moment.later_fresh] * to_begin, axis=1)
-    weights = None if to_begin else _weights(moment, able)
+def _future(state: StudyState, to_begin: int) -> tuple[FutureRung, ...]:
+    later = state.study.terms.later
+    able = [one for one in state.trials if one.can_train]
+    rates = np.stack([one.later_goodput for one in able] + [state.later_fresh] * to_begin, axis=1)
+    weights = None if to_begin else _weights(state, able)
     counts, works = [rung.trials for rung in later], [rung.work for rung in later]
     return future_rungs(rates, counts, works, SurvivorDraws(weights))
 
 
-def _weights(moment: StudyMoment, trials: list[TrialAt]) -> FloatArray | None:
+def _weights(state: StudyState, trials: list[TrialState]) -> FloatArray | None:
     """How likely each is to survive: by its place at the last progress that all have told of."""
-    if not trials or any(not one.stands.reports for one in trials):
+    if not trials or any(not one.progress.reports for one in trials):
         return None
-    sign = -1.0 if moment.study.terms.directions[:1] == ("maximize",) else 1.0
-    common = min(max(at for at, _ in one.stands.reports) for one in trials)
+    sign = -1.0 if state.study.terms.directions[:1] == ("maximize",) else 1.0
+    common = min(max(at for at, _ in one.progress.reports) for one in trials)
     values = []
     for one in trials:
-        told = [(at, value) for at, value in one.stands.reports if at <= common]
+        told = [(at, value) for at, value in one.progress.reports if at <= common]
         values.append(sign * max(told)[1] if told else np.inf)
     place = np.argsort(np.argsort(np.nan_to_num(values, nan=np.inf), kind="stable"), kind="stable")
     weights: FloatArray = 1.0 / (1.0 + place.astype(np.float64))
@@ -265,31 +239,38 @@ def _weights(moment: StudyMoment, trials: list[TrialAt]) -> FloatArray | None:
 
 
 def _kept(
-    moment: StudyMoment, plan: StudyPlan, decided: dict[str, TrialDecision]
-) -> dict[str, TrialVerdict]:
+    state: StudyState, plan: StudyPlan, decided: dict[str, TrialDecision]
+) -> dict[str, TrialDecision]:
     """Trials at their barrier that keep what they hold: a boot for the next rung takes longer."""
     standby = plan.standby
     if standby is None or not standby.keep:
         return {}
-    free = Counter(one.offer for one in moment.free)[standby.offer]
+    free = Counter(one.offer for one in state.free)[standby.offer]
     free -= sum(
-        one.size.instances
+        one.target.instances
         for one in decided.values()
-        if one.action is TrialAction.TAKE_OVER and one.size.offer == standby.offer
+        if one.action is TrialAction.TAKE_OVER
+        and one.target is not None
+        and one.target.offer == standby.offer
     )
     kept, left = {}, standby.keep - max(free, 0)
-    for one in _by_promise(moment):
-        held = None if one.held is None else moment.supply.sizes[one.held]
-        if held is None or not one.frees or held.offer != standby.offer or held.instances > left:
+    for one in _by_promise(state):
+        held = None if one.held is None else state.supply.sizes[one.held]
+        if (
+            held is None
+            or not one.can_pause
+            or held.offer != standby.offer
+            or held.instances > left
+        ):
             continue
         left -= held.instances
-        kept[one.id] = TrialVerdict(
-            one.id, held, f"hold {one.id} at {held}, at its barrier: {standby.reason}"
-        )
+        kept[one.id] = holds(one.id, held, f", at its barrier: {standby.reason}")
     return kept
 
 
-def _readied(moment: StudyMoment, plan: StudyPlan, purse: Purse) -> dict[str, TrialVerdict]:
+def _readied(
+    state: StudyState, plan: StudyPlan, budget: BudgetTracker
+) -> dict[str, TrialDecision]:
     """Trials at their barrier that are given something a boot before it, the most promising first.
 
     What is ordered ahead is so ordered for those that are likely to want it.
@@ -298,95 +279,96 @@ def _readied(moment: StudyMoment, plan: StudyPlan, purse: Purse) -> dict[str, Tr
     if standby is None or not standby.order or standby.order_in_seconds > _LEAST_SECONDS:
         return {}
     readied, left = {}, standby.order
-    for one in _by_promise(moment):
+    for one in _by_promise(state):
         sizes = [
             size
-            for place, size in enumerate(moment.supply.sizes)
+            for place, size in enumerate(state.supply.sizes)
             if size.offer == standby.offer and (one.goodput[:, place] > 0).all()
         ]
         least = min(sizes, key=lambda size: size.instances, default=None)
         if one.held is not None or least is None or least.instances > left:
             continue
-        usd = way_usd(one, moment.supply.sizes.index(least), 0.0, moment)
-        if not purse.bears(usd):
+        usd = way_usd(one, state.supply.sizes.index(least), 0.0, state)
+        if not budget.pays(usd):
             continue
-        purse.promise(usd)
+        budget.reserve(usd)
         left -= least.instances
-        readied[one.id] = TrialVerdict(
-            one.id, least, f"start {one.id} on {least}, ahead: {standby.reason}"
-        )
+        reason = f"start {one.id} on {least}, ahead: {standby.reason}"
+        readied[one.id] = TrialDecision(one.id, TrialAction.START, least, reason)
     return readied
 
 
-def _by_promise(moment: StudyMoment) -> list[TrialAt]:
+def _by_promise(state: StudyState) -> list[TrialState]:
     """Those that wait at their barrier, who is likeliest to survive first."""
-    there = [one for one in moment.trials if one.waits_for_decision]
-    weights = _weights(moment, there)
+    there = [one for one in state.trials if one.waits_for_decision]
+    weights = _weights(state, there)
     if weights is None:
         return there
     order = np.argsort(-weights, kind="stable")
     return [there[place] for place in order.tolist()]
 
 
-def _rests(trial: TrialAt, barrier_seconds: float) -> TrialVerdict:
-    """A trial that has come to its barrier, or for which there is no size."""
-    held = trial.job.held
+def _rests(trial: TrialState, state: StudyState, barrier_seconds: float) -> TrialDecision:
+    """Return what becomes of a trial at its barrier, or of one for which there is no size."""
     if not trial.waits_for_decision:
-        return TrialVerdict(trial.id, None, f"wait {trial.id}: nothing that it may use is offered")
-    if trial.held is not None and held is not None and not trial.frees:
-        reason = f"hold {trial.id} at {held}, at its barrier: it would begin anew elsewhere"
-        return TrialVerdict(trial.id, held, reason)
-    soon = f"the barrier is in {duration(barrier_seconds)}"
-    return TrialVerdict(trial.id, None, f"wait {trial.id} for the barrier: {soon}")
+        return waits(trial.id, WaitCause.NO_OFFER, ": nothing that it may use is offered")
+    if trial.held is not None and not trial.can_pause:
+        held = state.supply.sizes[trial.held]
+        return holds(trial.id, held, ", at its barrier: it would begin anew elsewhere")
+    soon = f" for the barrier: the barrier is in {duration(barrier_seconds)}"
+    return waits(trial.id, WaitCause.BARRIER, soon)
 
 
-def _at_the_barrier(moment: StudyMoment) -> StudyVerdict:
-    """All wait for their pruner: what the next rung wants is kept for as long as a boot takes."""
-    supply, later = moment.supply, moment.study.terms.later
+def _at_the_barrier(state: StudyState) -> StudyPlan:
+    """Return the plan where all wait for their pruner: what the next rung wants is kept a while.
+
+    That is as long as a boot takes.
+    """
+    supply, later = state.supply, state.study.terms.later
     wanted = later[0].trials if later else 0
-    told = max((one.told_seconds for one in moment.study.trials), default=-np.inf)
+    told = max((one.told_seconds for one in state.study.trials), default=-np.inf)
     trials = []
-    for one in moment.trials:
+    for one in state.trials:
         held = None if one.held is None else supply.sizes[one.held]
         boots = 0.0 if one.held is None else float(supply.boot_seconds[one.held])
-        if held is not None and not one.frees:
-            trials.append(_rests(one, 0.0))
+        if held is not None and not one.can_pause:
+            trials.append(_rests(one, state, 0.0))
             continue
-        if held is None or not wanted or moment.now_seconds - told > boots:
-            trials.append(TrialVerdict(one.id, None, f"wait {one.id} for its pruner"))
+        if held is None or not wanted or state.now_seconds - told > boots:
+            trials.append(waits(one.id, WaitCause.BARRIER, " for its pruner"))
             continue
         wanted -= 1
-        reason = f"hold {one.id} at {held}: its pruner decides now, and the next rung wants it"
-        trials.append(TrialVerdict(one.id, held, reason))
-    return StudyVerdict(tuple(trials), barrier_seconds=0.0)
+        trials.append(holds(one.id, held, ": its pruner decides now, and the next rung wants it"))
+    return StudyPlan(tuple(trials), barrier_seconds=Range(0.0, 0.0, 0.0, 0.0))
 
 
-def _as_it_is(moment: StudyMoment, why: str) -> StudyVerdict:
-    """No plan was found: who trains goes on."""
-    trials = []
-    for one in moment.trials:
-        size = size_of(one, moment.supply) if one.held is not None else None
-        target: Allocation | None = None
-        reason = f"wait {one.id}: {why}"
-        if size is not None and not one.waits_for_decision:
-            target = moment.supply.sizes[size]
-            reason = f"hold {one.id} at {target}: {why}"
-        trials.append(TrialVerdict(one.id, target, reason))
-    return StudyVerdict(tuple(trials))
+def _as_it_is(state: StudyState, why: str) -> StudyPlan:
+    """Return the plan where none was found: trials that train go on."""
+    return StudyPlan(
+        tuple(
+            waits(one.id, WaitCause.LIMITS, f": {why}")
+            if one.held is None or one.waits_for_decision
+            else holds(one.id, state.supply.sizes[one.held], f": {why}")
+            for one in state.trials
+        )
+    )
 
 
-def _holders_first(trials: list[TrialAt]) -> list[TrialAt]:
+def _holders_first(trials: list[TrialState]) -> list[TrialState]:
     return sorted(trials, key=lambda one: one.held is None)
 
 
-def _hourly_worth(goal: StudyGoal) -> float:
-    if goal.deadline_seconds is not None or goal.left_usd is not None:
-        return 0.0
-    return goal.value_of_time * SECONDS_PER_HOUR
+def _with_margin(constraints: StudyConstraints) -> StudyConstraints:
+    """Return what is planned for: less time than there is, by what measurements are off.
 
-
-def _at_least(deadline_seconds: float | None) -> float | None:
-    """What is planned for: less than there is, by what measurements are off."""
-    if deadline_seconds is None:
-        return None
-    return max((1.0 - _RESERVE) * deadline_seconds, _LEAST_SECONDS)
+    Where a deadline or a budget is to be kept, time has no other value.
+    """
+    is_bound = constraints.deadline_seconds is not None or constraints.budget_usd is not None
+    seconds = constraints.deadline_seconds
+    if seconds is not None:
+        seconds = max((1.0 - _RESERVE) * seconds, _LEAST_SECONDS)
+    return replace(
+        constraints,
+        deadline_seconds=seconds,
+        usd_per_second=0.0 if is_bound else constraints.usd_per_second,
+    )

@@ -1,37 +1,13 @@
-"""What is decided for a study's rung, as data that can be printed, stored and replayed."""
+"""Decisions for the trials of a study, as data that can be printed, stored and replayed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.economics.forecast import Range
-
-
-@dataclass(frozen=True, slots=True)
-class StudyAim:
-    """What the owner of a study wants, from now on.
-
-    Attributes:
-        deadline_seconds: by when all rungs are to be done.
-        budget_usd: what all rungs may cost.
-        usd_per_hour: what an hour of the study is worth, beside those; 0: the cheapest.
-        confidence: in how many of the draws in which they can be kept they are to be.
-    """
-
-    deadline_seconds: float | None = None
-    budget_usd: float | None = None
-    usd_per_hour: float = 0.0
-    confidence: float = 0.95
-
-    def __post_init__(self) -> None:
-        if not 0 < self.confidence <= 1:
-            raise ValueError(f"confidence={self.confidence}: it is above 0 and at most 1")
-        for name in ("deadline_seconds", "budget_usd", "usd_per_hour"):
-            value = getattr(self, name)
-            if value is not None and not value >= 0:
-                raise ValueError(f"{name}={value}: it is at least 0")
 
 
 class TrialAction(StrEnum):
@@ -45,19 +21,59 @@ class TrialAction(StrEnum):
     PAUSE = "pause"
 
 
+class WaitCause(StrEnum):
+    """Why a trial holds nothing."""
+
+    NO_OFFER = "no offer"
+    ENOUGH_TRAIN = "enough train"
+    BUDGET = "budget"
+    DEADLINE = "deadline"
+    LIMITS = "limits"
+    BARRIER = "barrier"
+    OTHER_TRIAL = "other trial"
+
+
+_HOLDING: Final = frozenset(
+    (TrialAction.HOLD, TrialAction.RESIZE, TrialAction.START, TrialAction.TAKE_OVER)
+)
+
+
 @dataclass(frozen=True, slots=True)
 class TrialDecision:
-    """One trial's part: it goes to `size` now, or, waiting, after the trial `after` is done.
+    """One trial's part of a plan.
 
-    One that pauses leaves what it holds to another and waits.
+    Attributes:
+        trial: its id.
+        action: what becomes of it now.
+        size: what it holds now, or, where it waits for another trial's instances, will hold then.
+        reason: one line; it begins with what changes, as the reasons of decisions on jobs do.
+        after: the trial whose instances it waits for; None: it waits for none.
+        seconds: until it reaches its barrier; None: not known.
+        cause: why it waits; None: it holds something.
     """
 
     trial: str
     action: TrialAction
-    size: Allocation
-    after: str | None
-    seconds: Range
+    size: Allocation | None
     reason: str
+    after: str | None = None
+    seconds: Range | None = None
+    cause: WaitCause | None = None
+
+    @property
+    def target(self) -> Allocation | None:
+        """What it is to hold now; None: nothing."""
+        return self.size if self.action in _HOLDING else None
+
+
+def holds(trial: str, size: Allocation, why: str) -> TrialDecision:
+    """Return the decision that a trial keeps what it holds."""
+    return TrialDecision(trial, TrialAction.HOLD, size, f"hold {trial} at {size}{why}")
+
+
+def waits(trial: str, cause: WaitCause, why: str) -> TrialDecision:
+    """Return the decision that a trial holds nothing."""
+    return TrialDecision(trial, TrialAction.WAIT, None, f"wait {trial}{why}", cause=cause)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +89,35 @@ class Standby:
 
 @dataclass(frozen=True, slots=True)
 class StudyPlan:
-    """The plan of a rung until the next news.
+    """The plan of a study until the next news.
 
     Attributes:
         decisions: one a trial, in the order given.
-        release: (offer, instances) that nobody needs: to be let go at once.
+        usd_per_second: what a second of the study is worth to it, at the margin.
+        bid: what an instance more is worth to it, $ a second beyond its price.
+        seconds: until the study is done; None: not known.
+        barrier_seconds: until its trials no longer wait for each other; None: they don't.
+        usd: what the study still costs; None: not known.
+        chance: that deadline and budget are kept; None: not known.
+        shortfall: what can't be kept and what can, for the study's owner; None: all can.
         standby: what is kept or ordered ahead for the next rung.
-        usd_per_hour: the multiplier: what an hour of study time is worth, at the margin.
-        barrier_seconds: when this rung is done.
-        seconds: when the study is done, all rungs.
-        usd: what the study still costs.
-        chance: that deadline and budget are kept.
-        shortfall: why they are not, and what could be; None if they are.
-        is_pressed: on sizes of least $ for their work later rungs may well be too late.
+        replan_seconds: when to plan again at the latest; None: whenever others are planned.
+        is_pressed: on sizes of least cost for their work later rungs may well be too late.
     """
 
     decisions: tuple[TrialDecision, ...]
-    release: tuple[tuple[str, int], ...]
-    standby: Standby | None
-    usd_per_hour: float
-    barrier_seconds: Range
-    seconds: Range
-    usd: Range
-    chance: float
+    usd_per_second: float = 0.0
+    bid: float = 0.0
+    seconds: Range | None = None
+    barrier_seconds: Range | None = None
+    usd: Range | None = None
+    chance: float | None = None
     shortfall: str | None = None
+    standby: Standby | None = None
+    replan_seconds: float | None = None
     is_pressed: bool = False
+
+    def with_note(self, note: str | None) -> StudyPlan:
+        """Return the plan with a note more for the owner."""
+        notes = [each for each in (self.shortfall, note) if each]
+        return replace(self, shortfall="; ".join(notes) or None)

@@ -10,18 +10,18 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Offer
 from autoscaler.economics.forecast import range_of
 from autoscaler.economics.stages import quantile
+from autoscaler.economics.studies.constraints import StudyConstraints
 from autoscaler.economics.studies.looks import looks
 from autoscaler.economics.studies.packing import Beginning, Place
 from autoscaler.economics.studies.rung import Rung, StudySupply
 from autoscaler.economics.studies.study_plan import (
     Standby,
-    StudyAim,
     StudyPlan,
     TrialAction,
     TrialDecision,
+    WaitCause,
 )
 from autoscaler.economics.studies.water_filling import Filling, Prospects, water_fill
-from autoscaler.economics.supply import SECONDS_PER_HOUR
 from autoscaler.economics.wording import duration, money, per_hour, percent
 from autoscaler.goodput.throughput import FloatArray
 
@@ -37,11 +37,11 @@ _ACTIONS = {
 }
 
 
-def plan_rung(rung: Rung, supply: StudySupply, aim: StudyAim) -> StudyPlan:
+def plan_rung(rung: Rung, supply: StudySupply, aim: StudyConstraints) -> StudyPlan:
     """What each trial of the present rung holds, what is let go and what is got ready.
 
-    A trial that is done is no trial of the rung: its instances come in as `freed`, and what
-    nobody takes over, and the next rung would not wait for, is released.
+    A trial that is done is no trial of the rung: its instances come in as `freed`. What no trial
+    takes over, and standby does not keep, is released.
 
     Raises:
         ValueError: the rung has no trial, or the limits leave no room for one.
@@ -49,26 +49,16 @@ def plan_rung(rung: Rung, supply: StudySupply, aim: StudyAim) -> StudyPlan:
     prospects = water_fill(rung, supply, aim)
     chosen = prospects.chosen
     decisions = tuple(_decision(index, rung, supply, chosen) for index in range(len(rung.trials)))
-    standby, unused = _standby(rung, supply, chosen), dict(chosen.packing.unused)
+    standby = _standby(rung, supply, chosen)
     looked = looks(decisions, rung, supply, aim, prospects)
     if looked is not None:
-        standby, unused = _kept_meanwhile(rung, looked, standby), {}
-    kept = {offer: min(_paid_for(rung, offer), count) for offer, count in unused.items()}
-    paid = kept.get(standby.offer, 0)
-    if paid > standby.keep:
-        reason = f"{standby.reason}; {paid} of them are paid for and kept until that ends"
-        standby = replace(standby, keep=paid, reason=reason)
-    kept[standby.offer] = standby.keep
-    release = tuple(
-        (offer, count - kept[offer])
-        for offer, count in sorted(unused.items())
-        if count > kept[offer]
-    )
+        standby = _kept_meanwhile(rung, looked, standby)
+    else:
+        standby = _with_paid(rung, chosen, standby)
     return StudyPlan(
         decisions=looked or decisions,
-        release=release,
         standby=standby if standby.keep or standby.order else None,
-        usd_per_hour=chosen.usd_per_second * SECONDS_PER_HOUR,
+        usd_per_second=chosen.usd_per_second,
         barrier_seconds=range_of(chosen.packing.seconds),
         seconds=range_of(chosen.seconds),
         usd=range_of(chosen.usd),
@@ -83,13 +73,15 @@ def _decision(index: int, rung: Rung, supply: StudySupply, chosen: Filling) -> T
     after = None if place.after is None else rung.trials[place.after].id
     ends = chosen.packing.ends[:, index]
     what = _what(trial.id, trial.held, place, supply, after)
+    action = _action(trial.held, place)
     return TrialDecision(
         trial.id,
-        _action(trial.held, place),
+        action,
         supply.sizes[place.size],
+        f"{what}: {_why(index, rung, supply, chosen)}",
         after,
         range_of(ends),
-        f"{what}: {_why(index, rung, supply, chosen)}",
+        WaitCause.OTHER_TRIAL if action in (TrialAction.WAIT, TrialAction.PAUSE) else None,
     )
 
 
@@ -140,8 +132,8 @@ def _why(index: int, rung: Rung, supply: StudySupply, chosen: Filling) -> str:
     cheapest = int(progress.argmin())
     if cheapest == place.size or place.beginning is Beginning.AFTER:
         return text
-    alone = float(np.median(trial.work / rate[:, cheapest]))
-    extra = float(trial.work * (progress[place.size] - progress[cheapest]))
+    alone = float(np.median(trial.to_decision / rate[:, cheapest]))
+    extra = float(trial.to_decision * (progress[place.size] - progress[cheapest]))
     late = alone - barrier
     if late <= 0:
         return f"{text}; changing to {supply.sizes[cheapest]} would not pay"
@@ -192,6 +184,15 @@ def _needed(instances: FloatArray, chosen: Filling, offer: Offer) -> int:
     return int(np.quantile(instances, share, method="nearest"))
 
 
+def _with_paid(rung: Rung, chosen: Filling, standby: Standby) -> Standby:
+    """Return the standby that also keeps what is free and paid for already."""
+    paid = min(_paid_for(rung, standby.offer), chosen.packing.unused.get(standby.offer, 0))
+    if paid <= standby.keep:
+        return standby
+    reason = f"{standby.reason}; {paid} of them are paid for and kept until that ends"
+    return replace(standby, keep=paid, reason=reason)
+
+
 def _kept_meanwhile(rung: Rung, looked: tuple[TrialDecision, ...], standby: Standby) -> Standby:
     """What is free stays as it is until all have been looked at."""
     pauses = sum(one.action is TrialAction.PAUSE for one in looked)
@@ -239,13 +240,13 @@ def _room(offer: Offer, supply: StudySupply, lanes: list[tuple[str, int, float]]
     return max(room, 0)
 
 
-def _is_pressed(prospects: Prospects, aim: StudyAim) -> bool:
+def _is_pressed(prospects: Prospects, aim: StudyConstraints) -> bool:
     if aim.deadline_seconds is None:
         return False
     return float((prospects.slowest <= aim.deadline_seconds).mean()) < aim.confidence
 
 
-def _shortfall(prospects: Prospects, aim: StudyAim) -> str | None:
+def _shortfall(prospects: Prospects, aim: StudyConstraints) -> str | None:
     """What breaks, by how much, and what would be in reach."""
     if prospects.possible >= aim.confidence:
         return None

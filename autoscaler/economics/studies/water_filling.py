@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autoscaler.economics.studies.constraints import StudyConstraints
 from autoscaler.economics.studies.future import Hereafter, hereafter
 from autoscaler.economics.studies.packing import Packing, keep, pack
 from autoscaler.economics.studies.packing_task import PackingTask, packing_task
 from autoscaler.economics.studies.rung import FreedInstances, Rung, StudySupply
-from autoscaler.economics.studies.study_plan import StudyAim
-from autoscaler.economics.supply import SECONDS_PER_HOUR, BoolArray
+from autoscaler.economics.supply import BoolArray
 from autoscaler.goodput.throughput import FloatArray
 
 # What a trial passes in one of five draws stands for its time when it is packed.
@@ -89,7 +89,7 @@ class Prospects:
     slowest: FloatArray
 
 
-def water_fill(rung: Rung, supply: StudySupply, aim: StudyAim) -> Prospects:
+def water_fill(rung: Rung, supply: StudySupply, aim: StudyConstraints) -> Prospects:
     """The packing of the present rung that is best for the whole study.
 
     While some wait, trials may also change places: the rung that is packed is then one in which
@@ -124,7 +124,7 @@ def _loosened(rung: Rung, supply: StudySupply) -> Rung:
     return replace(rung, trials=waiting, freed=rung.freed + freed)
 
 
-def _water_fill(rung: Rung, supply: StudySupply, aim: StudyAim) -> Prospects:
+def _water_fill(rung: Rung, supply: StudySupply, aim: StudyConstraints) -> Prospects:
     if not rung.trials:
         raise ValueError("a rung without trials has nothing to plan")
     task = packing_task(rung, supply, _CAUTION)
@@ -164,7 +164,9 @@ def _water_fill(rung: Rung, supply: StudySupply, aim: StudyAim) -> Prospects:
     )
 
 
-def _within_reach(fillings: list[Filling], later: Hereafter, aim: StudyAim) -> StudyAim:
+def _within_reach(
+    fillings: list[Filling], later: Hereafter, aim: StudyConstraints
+) -> StudyConstraints:
     """The aim, its deadline put off to where half of the draws can keep one.
 
     What seems out of reach may not be: the draws are few. And the later the dearer it is to most.
@@ -225,7 +227,7 @@ def _barriers(task: PackingTask) -> FloatArray:
     return np.geomspace(least, most + one_by_one + handovers + starts.max(), _BARRIERS)
 
 
-def _just_in_time(later: Hereafter, aim: StudyAim) -> FloatArray:
+def _just_in_time(later: Hereafter, aim: StudyConstraints) -> FloatArray:
     """Barriers that leave later rungs just the time they take, at some of their multipliers."""
     if aim.deadline_seconds is None:
         return np.zeros(0)
@@ -235,7 +237,7 @@ def _just_in_time(later: Hereafter, aim: StudyAim) -> FloatArray:
 
 
 def _fillings(
-    task: PackingTask, barriers: FloatArray, later: Hereafter, aim: StudyAim
+    task: PackingTask, barriers: FloatArray, later: Hereafter, aim: StudyConstraints
 ) -> list[Filling]:
     packings: dict[object, Packing] = {}
     for barrier in barriers.tolist():
@@ -245,14 +247,14 @@ def _fillings(
     return [_filling(packing, later, aim) for packing in packings.values()]
 
 
-def _filling(packing: Packing, later: Hereafter, aim: StudyAim) -> Filling:
+def _filling(packing: Packing, later: Hereafter, aim: StudyConstraints) -> Filling:
     """The study after this packing: later rungs as fast as aim and deadline ask, draw by draw."""
     present = packing.seconds
     if aim.deadline_seconds is None and aim.budget_usd is not None:
         money = np.maximum(aim.budget_usd - packing.usd, 0.0)
         then = later.seconds_within(money[:, None])[:, 0]
     else:
-        then = later.seconds[:, later.at(aim.usd_per_hour / SECONDS_PER_HOUR)]
+        then = later.seconds[:, later.at(aim.usd_per_second)]
     if aim.deadline_seconds is not None:
         then = np.minimum(then, aim.deadline_seconds - present)
     then = np.maximum(then, later.seconds[:, 0])
@@ -262,7 +264,7 @@ def _filling(packing: Packing, later: Hereafter, aim: StudyAim) -> Filling:
     return Filling(packing, seconds, usd, kept, later.instances_within(then))
 
 
-def _kept(seconds: FloatArray, usd: FloatArray, aim: StudyAim) -> BoolArray:
+def _kept(seconds: FloatArray, usd: FloatArray, aim: StudyConstraints) -> BoolArray:
     """In which draws deadline and budget are kept, (K,)."""
     kept = np.ones(len(seconds), dtype=np.bool_)
     if aim.deadline_seconds is not None:
@@ -291,7 +293,7 @@ def _passed_on(packing: Packing, later: Hereafter, then: FloatArray) -> FloatArr
     return saved
 
 
-def _best(fillings: list[Filling], aim: StudyAim, usd_per_second: float) -> Filling:
+def _best(fillings: list[Filling], aim: StudyConstraints, usd_per_second: float) -> Filling:
     """The best, where a draw less than the aim asks, of those that can be kept, has its price.
 
     Where none can be kept, a second is worth what the study pays for one. Both are no less than
@@ -302,7 +304,7 @@ def _best(fillings: list[Filling], aim: StudyAim, usd_per_second: float) -> Fill
     if max(chances) == 0.0:
         cheapest = min(fillings, key=lambda one: float(one.usd.mean()))
         late = max(float(cheapest.usd.mean() / cheapest.seconds.mean()), usd_per_second)
-        aim = StudyAim(usd_per_hour=max(late * SECONDS_PER_HOUR, aim.usd_per_hour))
+        aim = StudyConstraints(usd_per_second=max(late, aim.usd_per_second))
     least = min(_score(one, aim) for one in fillings)
     least = max(least, usd_per_second * min(float(one.seconds.mean()) for one in fillings))
 
@@ -312,15 +314,15 @@ def _best(fillings: list[Filling], aim: StudyAim, usd_per_second: float) -> Fill
     return min(fillings, key=cost)
 
 
-def _score(filling: Filling, aim: StudyAim) -> float:
+def _score(filling: Filling, aim: StudyConstraints) -> float:
     """What is to be small: money and time's worth; seconds where money alone is the bound."""
     seconds, usd = float(filling.seconds.mean()), float(filling.usd.mean())
     if aim.budget_usd is not None and aim.deadline_seconds is None:
         return seconds
-    return usd + aim.usd_per_hour / SECONDS_PER_HOUR * seconds
+    return usd + aim.usd_per_second * seconds
 
 
-def _kept_if_as_good(held: Filling, best: Filling, aim: StudyAim) -> Filling:
+def _kept_if_as_good(held: Filling, best: Filling, aim: StudyConstraints) -> Filling:
     """What is held, unless the best keeps the aim more surely or is better by a margin."""
     enough = min(aim.confidence, float(best.kept.mean())) - _NO_SURER
     if float(held.kept.mean()) < enough:
@@ -329,10 +331,10 @@ def _kept_if_as_good(held: Filling, best: Filling, aim: StudyAim) -> Filling:
 
 
 def _value_of_time(
-    chosen: Filling, fillings: list[Filling], later: Hereafter, aim: StudyAim
+    chosen: Filling, fillings: list[Filling], later: Hereafter, aim: StudyConstraints
 ) -> float:
     """$ that one second more would save later, or in the last rung by a slower packing."""
-    asked = aim.usd_per_hour / SECONDS_PER_HOUR
+    asked = aim.usd_per_second
     if aim.deadline_seconds is None and aim.budget_usd is None:
         return asked
     if later.seconds[:, -1].any():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from autoscaler.economics.studies.moment import StudyMoment, TrialAt
-from autoscaler.economics.studies.rung import StudySupply
+from autoscaler.economics.studies.rung import StudySupply, TrialState
+from autoscaler.economics.studies.study_state import StudyState
 from autoscaler.goodput.throughput import FloatArray
 
 _LEAST_RATE = 1e-300
@@ -24,7 +24,7 @@ def cheapest_size(goodput: FloatArray, supply: StudySupply) -> int | None:
     return next(iter(sizes_by_cost(goodput, supply)), None)
 
 
-def size_of(trial: TrialAt, supply: StudySupply) -> int | None:
+def size_of(trial: TrialState, supply: StudySupply) -> int | None:
     """What it holds, or would begin on."""
     if trial.held is not None:
         return trial.held
@@ -37,10 +37,10 @@ def start_seconds(size: int, supply: StudySupply) -> float:
 
 
 def way_usd(
-    trial: TrialAt,
+    trial: TrialState,
     size: int,
     work: float,
-    moment: StudyMoment,
+    state: StudyState,
     within_seconds: float | None = None,
 ) -> float:
     """Return the cost of so much work on a size: boot, start and least bill of new instances too.
@@ -49,10 +49,10 @@ def way_usd(
         trial: the trial.
         size: the size.
         work: in the unit of the trial's progress.
-        moment: the study.
+        state: the study.
         within_seconds: from now, after which nothing is paid for any more; None: no end.
     """
-    supply = moment.supply
+    supply = state.supply
     rate = np.maximum(trial.goodput[:, size], _LEAST_RATE)
     is_held = trial.held == size
     starts = trial.ready_seconds if is_held else start_seconds(size, supply)

@@ -11,8 +11,8 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, LimitUnit, Offer, Purchase
 from autoscaler.economics.studies.rung import (
     FutureRung,
-    RungTrial,
     StudySupply,
+    TrialState,
     TrialSwitching,
 )
 from autoscaler.goodput.throughput import FloatArray
@@ -64,8 +64,8 @@ def trial(
     held: int | None = None,
     serial: float = 0.1,
     sizes: Sequence[int] = DEVICES,
-) -> RungTrial:
-    return RungTrial(name, work, rates(1.0, serial, sizes=sizes), held)
+) -> TrialState:
+    return TrialState(name, work, rates(1.0, serial, sizes=sizes), held)
 
 
 def later(*works: float, trials: int = 1, serial: float = 0.1) -> tuple[FutureRung, ...]:

@@ -7,10 +7,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoscaler.economics.studies.constraints import StudyConstraints
 from autoscaler.economics.studies.packing import Beginning, keep, pack
 from autoscaler.economics.studies.packing_task import packing_task
-from autoscaler.economics.studies.rung import FreedInstances, Rung, RungTrial
-from autoscaler.economics.studies.study_plan import StudyAim
+from autoscaler.economics.studies.rung import FreedInstances, Rung, TrialState
 from autoscaler.economics.studies.water_filling import water_fill
 from tests.economics.studies.cases import USD_PER_SECOND, rates, supply, trial
 
@@ -43,8 +43,8 @@ def test_waiting_trials_share_lanes_about_as_well_as_can_be(
 ) -> None:
     """A rule of thumb: a fifth above the best of all ways at most, on small rungs."""
     trials = tuple(trial(f"t{i}", work, sizes=SIZES) for i, work in enumerate(works))
-    aim = StudyAim(deadline_seconds=hours * 3600.0)
-    prospects = water_fill(Rung(trials), supply(sizes=SIZES), aim)
+    constraints = StudyConstraints(deadline_seconds=hours * 3600.0)
+    prospects = water_fill(Rung(trials), supply(sizes=SIZES), constraints)
     found, best = prospects.chosen, cheapest(works, hours * 3600.0)
     if prospects.chance == 1.0:
         assert best * (1 - 1e-9) <= found.usd[0] <= best * 1.2
@@ -79,7 +79,7 @@ def test_free_instances_are_taken_once() -> None:
 def test_a_late_draw_is_rescued_once_it_is_seen() -> None:
     """In half of the draws the trial is four times slower; grown, it is there much sooner."""
     goodput = np.concatenate([rates(1.0, 0.0), rates(0.25, 0.0)])
-    one = RungTrial("t", 2000.0, goodput, held=0)
+    one = TrialState("t", 2000.0, goodput, held=0)
     task = packing_task(Rung((one,)), supply(), 0.0)
     packing = pack(task, 2500.0)
     assert packing is not None

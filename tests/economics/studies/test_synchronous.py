@@ -10,17 +10,18 @@ from hypothesis import strategies as st
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, LimitUnit
+from autoscaler.economics.studies.constraints import StudyConstraints
 from autoscaler.economics.studies.future import hereafter
 from autoscaler.economics.studies.rung import (
     FreedInstances,
     Rung,
-    RungTrial,
     StudySupply,
+    TrialState,
     TrialSwitching,
     future_rungs,
     settled,
 )
-from autoscaler.economics.studies.study_plan import StudyAim, StudyPlan, TrialAction
+from autoscaler.economics.studies.study_plan import StudyPlan, TrialAction
 from autoscaler.economics.studies.synchronous import plan_rung
 from autoscaler.economics.studies.water_filling import water_fill
 from tests.economics.studies.cases import (
@@ -36,8 +37,8 @@ from tests.economics.studies.cases import (
 works = st.lists(st.floats(100.0, 5000.0), min_size=1, max_size=5)
 
 
-def within(hours: float, confidence: float = 0.9) -> StudyAim:
-    return StudyAim(deadline_seconds=hours * 3600.0, confidence=confidence)
+def within(hours: float, confidence: float = 0.9) -> StudyConstraints:
+    return StudyConstraints(deadline_seconds=hours * 3600.0, confidence=confidence)
 
 
 def sizes_of(plan: StudyPlan) -> list[int]:
@@ -51,21 +52,22 @@ def test_with_time_to_spare_all_trials_run_one_after_the_other_on_one_instance()
     actions = [one.action for one in plan.decisions]
     assert actions.count(TrialAction.START) == 1
     assert actions.count(TrialAction.WAIT) == 3
-    assert plan.usd_per_hour == 0.0
+    assert plan.usd_per_second == 0.0
 
 
 def test_the_slow_trial_gets_more_and_the_fast_one_less() -> None:
     trials = (trial("slow", 8000.0, held=0), trial("fast", 1000.0, held=0))
     plan = plan_rung(Rung(trials), supply(), within(1.0))
     assert sizes_of(plan)[0] > sizes_of(plan)[1] == 1
-    assert plan.usd_per_hour > 0
+    assert plan.usd_per_second > 0
     assert plan.seconds.high <= 3600.0
 
 
 def test_of_a_trial_that_is_done_its_instances_are_released() -> None:
     freed = (FreedInstances("gpu", 3),)
     plan = plan_rung(Rung((trial("rest", 5000.0, held=0),), freed), supply(), within(100.0))
-    assert plan.release == (("gpu", 3),)
+    assert plan.standby is None
+    assert sizes_of(plan) == [1]
 
 
 def test_what_is_freed_is_taken_over_by_one_that_waits() -> None:
@@ -84,8 +86,6 @@ def test_a_barrier_nearer_than_a_boot_keeps_what_the_next_rung_needs() -> None:
     plan = plan_rung(rung, supply(), within(1.3))
     assert plan.standby is not None
     assert 1 <= plan.standby.keep <= 3
-    released = dict(plan.release).get("gpu", 0)
-    assert plan.standby.keep + released == 3
 
 
 def test_what_the_next_rung_needs_more_is_ordered_a_boot_ahead() -> None:
@@ -107,7 +107,8 @@ def test_an_impossible_deadline_says_what_would_be_possible() -> None:
 def test_a_budget_buys_as_much_time_as_it_can() -> None:
     rung = Rung((trial("t", 8000.0, held=0),), (), later(8000.0))
     cheap, dear = (
-        plan_rung(rung, supply(), StudyAim(budget_usd=usd, confidence=0.9)) for usd in (17.5, 25.0)
+        plan_rung(rung, supply(), StudyConstraints(budget_usd=usd, confidence=0.9))
+        for usd in (17.5, 25.0)
     )
     assert dear.seconds.median < cheap.seconds.median
     assert cheap.usd.high <= 17.5
@@ -116,17 +117,17 @@ def test_a_budget_buys_as_much_time_as_it_can() -> None:
 
 def test_a_budget_that_cannot_pay_says_so() -> None:
     rung = Rung((trial("t", 8000.0, held=0),))
-    plan = plan_rung(rung, supply(), StudyAim(budget_usd=1.0))
+    plan = plan_rung(rung, supply(), StudyConstraints(budget_usd=1.0))
     assert plan.shortfall is not None
     assert "a budget of $1: needed is $8" in plan.shortfall
 
 
 def test_the_value_of_time_is_the_multiplier() -> None:
     rung = Rung((trial("t", 8000.0, held=0),))
-    slow = plan_rung(rung, supply(), StudyAim(usd_per_hour=0.0))
-    fast = plan_rung(rung, supply(), StudyAim(usd_per_hour=50.0))
-    assert slow.usd_per_hour == 0.0
-    assert fast.usd_per_hour == 50.0
+    slow = plan_rung(rung, supply(), StudyConstraints(usd_per_second=0.0))
+    fast = plan_rung(rung, supply(), StudyConstraints(usd_per_second=50.0 / 3600.0))
+    assert slow.usd_per_second == 0.0
+    assert fast.usd_per_second == pytest.approx(50.0 / 3600.0)
     assert sizes_of(slow) == [1]
     assert sizes_of(fast)[0] > 1
 
@@ -137,7 +138,7 @@ def test_instances_of_several_devices_are_paid_whole() -> None:
         (Allocation("node", 1, 1), Allocation("node", 1, 4)),
         TrialSwitching(60.0, 30.0, 10.0),
     )
-    one = RungTrial("t", 1000.0, np.array([[1.0, 3.0]]))
+    one = TrialState("t", 1000.0, np.array([[1.0, 3.0]]))
     (decision,) = plan_rung(Rung((one,)), nodes, within(100.0)).decisions
     assert decision.size.devices == 4
 
@@ -152,12 +153,11 @@ def test_a_billing_minimum_is_used_up_by_the_next_trial() -> None:
 def test_what_is_paid_for_is_kept_until_it_no_longer_is() -> None:
     rung = Rung((trial("t", 4000.0, held=0),), (FreedInstances("gpu", 2, 100.0),))
     kept = plan_rung(rung, supply(minimum_billed_seconds=3600), within(100.0))
-    assert kept.release == ()
     assert kept.standby is not None
     assert kept.standby.keep == 2
     assert "2 of them are paid for" in kept.standby.reason
     over = replace(rung, freed=(FreedInstances("gpu", 2),))
-    assert plan_rung(over, supply(), within(100.0)).release == (("gpu", 2),)
+    assert plan_rung(over, supply(), within(100.0)).standby is None
 
 
 def test_what_is_billed_at_least_makes_later_rungs_hold_fewer() -> None:
@@ -215,24 +215,21 @@ def test_a_rung_needs_a_trial_and_room() -> None:
     with pytest.raises(ValueError, match="goodput of"):
         plan_rung(Rung((trial("t", 10.0),)), supply(sizes=(1,)), within(1.0))
     with pytest.raises(ValueError, match="deadline_seconds=-1"):
-        StudyAim(deadline_seconds=-1)
+        StudyConstraints(deadline_seconds=-1)
     with pytest.raises(ValueError, match="confidence=2"):
-        StudyAim(confidence=2)
+        StudyConstraints(confidence=2)
     with pytest.raises(ValueError, match="no size can run it"):
-        RungTrial("t", 1.0, np.zeros((1, 4)))
+        Rung((TrialState("t", 1.0, np.zeros((1, 4))),))
 
 
 @settings(max_examples=40, deadline=None)
 @given(works, st.integers(0, 4), st.floats(0.1, 5.0))
-def test_what_is_free_is_taken_or_released(amounts: list[float], free: int, hours: float) -> None:
+def test_what_is_free_is_taken_or_not_kept(amounts: list[float], free: int, hours: float) -> None:
     """In the last rung nothing is kept: nobody comes after it."""
     trials = tuple(trial(f"t{i}", work, held=0) for i, work in enumerate(amounts))
     freed = (FreedInstances("gpu", free),) if free else ()
     plan = plan_rung(Rung(trials, freed), supply(), within(hours))
-    grown = sum(one.size.instances - 1 for one in plan.decisions)
-    released = dict(plan.release).get("gpu", 0)
     assert plan.standby is None
-    assert max(free - grown, 0) <= released <= free
 
 
 @settings(max_examples=40, deadline=None)
@@ -282,12 +279,12 @@ def test_no_choice_of_sizes_is_cheaper(amounts: list[float], hours: float) -> No
         assert plan.chance == 0.0
 
 
-def _seconds(one: RungTrial, size: int) -> float:
+def _seconds(one: TrialState, size: int) -> float:
     """Old instances work on for a boot of 120 s, then a pause of 60 s."""
     rate = one.goodput[0]
-    if size == 0 or one.work <= 120.0 * rate[0]:
-        return float(one.work / rate[0])
-    return float(180.0 + (one.work - 120.0 * rate[0]) / rate[size])
+    if size == 0 or one.to_decision <= 120.0 * rate[0]:
+        return float(one.to_decision / rate[0])
+    return float(180.0 + (one.to_decision - 120.0 * rate[0]) / rate[size])
 
 
 @settings(max_examples=20, deadline=None)
@@ -306,7 +303,7 @@ def test_a_limit_on_devices_counts_those_of_whole_instances() -> None:
         (Limit("devices", LimitUnit.DEVICES, 8.0),),
     )
     row = np.array([[1.0, 1.8]])
-    trials = tuple(RungTrial(f"t{i}", 1000.0, row) for i in range(3))
+    trials = tuple(TrialState(f"t{i}", 1000.0, row) for i in range(3))
     plan = plan_rung(Rung(trials), nodes, within(0.1))
     begins = [one for one in plan.decisions if one.action is TrialAction.START]
     assert sum(one.size.instances for one in begins) <= 2
@@ -337,10 +334,10 @@ def test_a_deadline_out_of_reach_is_bid_for_as_the_last_that_is_in_reach(
     """Time does not become worthless because there is too little of it."""
     trials = tuple(trial(f"t{i}", work, held=0) for i, work in enumerate(amounts))
     rung = Rung(trials, future=later(500.0))
-    fastest = float(water_fill(rung, supply(), StudyAim(deadline_seconds=1.0)).earliest[0])
-    barely = plan_rung(rung, supply(), StudyAim(deadline_seconds=1.1 * fastest))
-    beyond = plan_rung(rung, supply(), StudyAim(deadline_seconds=share * fastest))
+    fastest = float(water_fill(rung, supply(), StudyConstraints(deadline_seconds=1.0)).earliest[0])
+    barely = plan_rung(rung, supply(), StudyConstraints(deadline_seconds=1.1 * fastest))
+    beyond = plan_rung(rung, supply(), StudyConstraints(deadline_seconds=share * fastest))
     assert beyond.chance == 0.0
     assert beyond.shortfall is not None
     assert beyond.seconds.median <= barely.seconds.median * (1 + 1e-6)
-    assert beyond.usd_per_hour >= barely.usd_per_hour * (1 - 1e-6)
+    assert beyond.usd_per_second >= barely.usd_per_second * (1 - 1e-6)

@@ -1,4 +1,4 @@
-"""A study at a moment: what its trials have left to do, hold, may hold, and how fast they are."""
+"""A study at a state: what its trials have left to do, hold, may hold, and how fast they are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from autoscaler.economics.studies.known_speeds import (
 from autoscaler.economics.studies.lengths import TrialLengths, trial_lengths
 from autoscaler.economics.studies.menu import permitted_sizes, trial_supply
 from autoscaler.economics.studies.pace import Pace, no_faster_than
-from autoscaler.economics.studies.rung import FreedInstances, StudySupply
+from autoscaler.economics.studies.rung import FreedInstances, StudySupply, TrialState
 from autoscaler.economics.supply import BoolArray, Supply
 from autoscaler.goodput.throughput import FloatArray
 
@@ -33,57 +33,7 @@ _STEPS_TO_TELL = 3.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TrialAt:
-    """A trial that has not ended, at a moment.
-
-    Attributes:
-        job: its job.
-        stands: what was told of it last.
-        held: which of the sizes it holds; None: none.
-        to_decision: work to its next decision; 0: it waits for that.
-        to_end: work to the end of its training.
-        goodput: units of work a second on each size in each draw, (K, A); 0: not for it now.
-        later_goodput: the same, once what was decided for it has come about, and with all that
-            is not known of it now.
-        is_measured: whether its own speed was measured.
-        ready_seconds: until what it holds trains.
-        paid_seconds: of what it holds that are paid for in any case.
-    """
-
-    job: JobSnapshot
-    stands: TrialProgress
-    held: int | None
-    to_decision: float
-    to_end: float
-    goodput: FloatArray
-    later_goodput: FloatArray
-    is_measured: bool
-    ready_seconds: float
-    paid_seconds: float
-
-    @property
-    def id(self) -> str:
-        """Its name in reasons."""
-        return self.job.id
-
-    @property
-    def waits_for_decision(self) -> bool:
-        """Whether it has come to where its pruner decides next."""
-        return self.to_decision <= 0
-
-    @property
-    def frees(self) -> bool:
-        """Whether it can give back what it holds while it waits."""
-        return self.stands.pauses or self.job.progress_examples > 0
-
-    @property
-    def can_train(self) -> bool:
-        """Whether there is a size for it."""
-        return bool((self.goodput > 0).any(axis=1).all())
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StudyMoment:
+class StudyState:
     """A study as it is planned for.
 
     Attributes:
@@ -91,6 +41,7 @@ class StudyMoment:
         now_seconds: since the Unix epoch.
         supply: what its trials may hold, within what others leave of the limits.
         trials: those that have not ended, the first submitted first.
+        jobs: their jobs, by their ids.
         fresh: units of work a second of one that has not begun, (A,).
         later_fresh: the same with all that is not known of it, (K, A).
         first_work: what one that has not begun does to its first decision.
@@ -105,7 +56,8 @@ class StudyMoment:
     study: StudySnapshot
     now_seconds: float
     supply: StudySupply
-    trials: tuple[TrialAt, ...]
+    trials: tuple[TrialState, ...]
+    jobs: Mapping[str, JobSnapshot]
     fresh: FloatArray
     later_fresh: FloatArray
     first_work: float
@@ -117,10 +69,10 @@ class StudyMoment:
     teaching: frozenset[str] = frozenset()
 
 
-def study_moment(
+def study_state(
     study: StudySnapshot, jobs: Sequence[JobSnapshot], supply: Supply, taken: FloatArray
-) -> StudyMoment | None:
-    """The moment of a study; None where nothing is offered to its trials.
+) -> StudyState | None:
+    """The state of a study; None where nothing is offered to its trials.
 
     Args:
         study: with the records of all its trials.
@@ -165,11 +117,12 @@ def study_moment(
         full_work,
     )
     bounds = permitted_sizes(replace(jobs[0], held=None), menu.sizes, supply)
-    return StudyMoment(
+    return StudyState(
         study=study,
         now_seconds=supply.now_seconds,
         supply=menu,
         trials=trials,
+        jobs={job.id: job for job in jobs},
         fresh=speeds.fresh * bounds,
         later_fresh=speeds.unsettled_fresh * bounds,
         first_work=min(_first_work(study.trials) or full_work, full_work),
@@ -192,7 +145,7 @@ def _free(study: StudySnapshot, menu: StudySupply) -> tuple[FreedInstances, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Around:
-    """What the trials of a moment have in common.
+    """What the trials of a state have in common.
 
     `spacing` is work between two reports, `step_seconds` the longest steps of those that time
     them, `example_work` the progress that an example is; None: not known.
@@ -208,7 +161,7 @@ class _Around:
     example_work: float | None
 
 
-def _trial(place: int, job: JobSnapshot, record: TrialRecord, around: _Around) -> TrialAt:
+def _trial(place: int, job: JobSnapshot, record: TrialRecord, around: _Around) -> TrialState:
     menu, stands = around.menu, record.stands
     held = menu.sizes.index(job.held) if job.held in menu.sizes else None
     bounds = permitted_sizes(job, menu.sizes, around.supply)
@@ -224,17 +177,20 @@ def _trial(place: int, job: JobSnapshot, record: TrialRecord, around: _Around) -
     least = _SHORT * around.spacing if around.spacing else _NOTHING * around.full_work
     to_decision = max(decided_at - reached, least) if stands.progress < decided_at else 0.0
     offer = None if job.held is None else around.supply.offer(job.held.offer)
-    return TrialAt(
-        job=job,
-        stands=stands,
-        held=held,
+    return TrialState(
+        id=job.id,
         to_decision=to_decision,
-        to_end=max(around.full_work - reached, least),
         goodput=goodput * _allowed(job, held, record, around),
-        later_goodput=later,
-        is_measured=bool(around.speeds.is_measured[place]),
+        held=held,
         ready_seconds=0.0 if offer is None else _ready_seconds(job, offer, around),
         paid_seconds=0.0 if offer is None else _paid_seconds(job, offer, around.supply),
+        is_measured=bool(around.speeds.is_measured[place]),
+        to_end=max(around.full_work - reached, least),
+        later_goodput=later,
+        progress=stands,
+        can_pause=stands.pauses or job.progress_examples > 0,
+        ordered_seconds=job.ordered_seconds,
+        is_changing=job.trained != job.held,
     )
 
 

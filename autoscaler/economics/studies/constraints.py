@@ -1,0 +1,117 @@
+"""What a study is to keep to from now on, and the money there is for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autoscaler.domain.objective import AfterDeadline
+from autoscaler.domain.snapshot import StudySnapshot
+from autoscaler.economics.objectives import PriceRange, value_of_time, value_of_time_when_late
+from autoscaler.economics.wording import duration, money
+
+
+@dataclass(frozen=True, slots=True)
+class StudyConstraints:
+    """Deadline, budget and value of time of a study, from now on.
+
+    Attributes:
+        deadline_seconds: from now; None: there is none, or it has passed.
+        budget_usd: what is left of the budget; None: there is none.
+        usd_per_second: value of a second of the study beside those; 0: the cheapest plan.
+        highest_usd_per_second: the most that a second may be worth, for a deadline.
+        confidence: share of cases in which deadline and budget are to be kept.
+        note: what the owner of the study should know of them.
+        begins_none: whether no trial is to begin any more.
+    """
+
+    deadline_seconds: float | None = None
+    budget_usd: float | None = None
+    usd_per_second: float = 0.0
+    highest_usd_per_second: float = 0.0
+    confidence: float = 0.95
+    note: str | None = None
+    begins_none: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.confidence <= 1:
+            raise ValueError(f"confidence={self.confidence}: it is above 0 and at most 1")
+        for name in ("deadline_seconds", "budget_usd", "usd_per_second"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise ValueError(f"{name}={value}: it is at least 0")
+
+    @property
+    def bid(self) -> float:
+        """$ a second that the study offers for its time: the most for a deadline."""
+        if self.deadline_seconds is None:
+            return self.usd_per_second
+        return self.highest_usd_per_second
+
+
+def study_constraints(
+    study: StudySnapshot, now_seconds: float, prices: PriceRange
+) -> StudyConstraints:
+    """Return the constraints of a study; values of time are those of docs/economics.md.
+
+    `balanced` says: an hour of the whole study is worth what the cheapest size of a trial costs.
+    A trial that trains is not stopped at a deadline: after one that says `stop` no trial begins.
+
+    Args:
+        study: the study.
+        now_seconds: since the Unix epoch.
+        prices: of what one trial may hold.
+    """
+    objective = study.terms.objective
+    seconds = left = note = None
+    if objective.deadline_seconds is not None:
+        seconds = objective.deadline_seconds - now_seconds
+    if objective.budget_usd is not None:
+        left = max(float(objective.budget_usd) - study.spent_usd, 0.0)
+    worth = value_of_time(objective, prices)
+    stops = False
+    if seconds is not None and seconds <= 0:
+        after = objective.after_deadline
+        stops = after is AfterDeadline.STOP
+        worth = value_of_time_when_late(objective, prices)
+        ends = "no trial begins any more" if stops else f"now {after.value}"
+        note, seconds = f"deadline missed by {duration(-seconds)}, {ends}", None
+    return StudyConstraints(
+        deadline_seconds=seconds,
+        budget_usd=left,
+        usd_per_second=worth,
+        highest_usd_per_second=prices.most,
+        confidence=objective.confidence,
+        note=note,
+        begins_none=stops,
+    )
+
+
+class BudgetTracker:
+    """What is left of a budget beyond what is reserved from it."""
+
+    def __init__(self, budget_usd: float | None) -> None:
+        self._left_usd = budget_usd
+
+    @property
+    def left_usd(self) -> float | None:
+        """Not reserved for any trial; None: there is no budget."""
+        return self._left_usd
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something is left."""
+        return self._left_usd is None or self._left_usd > 0
+
+    def reserve(self, usd: float) -> None:
+        """Reserve so much for one trial."""
+        if self._left_usd is not None:
+            self._left_usd -= usd
+
+    def pays(self, usd: float) -> bool:
+        """Return whether so much is left."""
+        return self._left_usd is None or usd <= self._left_usd
+
+    def refusal(self, usd: float) -> str:
+        """Return why a trial that costs so much can't be paid."""
+        left = money(max(self._left_usd or 0.0, 0.0))
+        return f"its way costs {money(usd)}, and beside those that train {left} is left"
