@@ -36,7 +36,7 @@ from hpo.lease import Lease
 from hpo.optuna_internals import is_stopped, stop
 from hpo.patience import patiently
 from hpo.retries import enqueue_owed
-from hpo.standing import log_default_budget
+from hpo.standing import log_default_budget, settle_budget
 from hpo.stating import Statements
 from hpo.tolerance import counts_as_failure, ends_study
 from hpo.trial_jobs import TrialJobs
@@ -82,6 +82,7 @@ class Driver:
         self._shares_processes = True
         self._until_seconds = float("inf")
         self._deadline_seconds = objective.deadline_seconds or float("inf")
+        self._objective = objective
         self._statements = Statements(study, objective)
         self._ends_at_deadline = objective.after_deadline is AfterDeadline.STOP
         self._statings = Interval(_STATE_SECONDS, clock)
@@ -108,6 +109,7 @@ class Driver:
         try:
             with optimizing(self._study, self._clock, self._lease.keep):
                 # An earlier budget is not to end jobs that this driver hands in.
+                self._patiently(lambda: settle_budget(self._line, self._objective))
                 self._patiently(lambda: self._state(effort))
                 self._patiently(lambda: log_default_budget(self._line.view()))
                 self._patiently(self._jobs.take_up)

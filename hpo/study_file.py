@@ -25,6 +25,7 @@ from hpo.methods import pruner_of, sampler_of
 from hpo.naming import names_of, slug
 from hpo.objective import Objective
 from hpo.patience import one_line
+from hpo.totals import totals_of
 
 _PASSWORD = re.compile(r"(//[^:/@]*):[^@]*@")
 
@@ -95,6 +96,19 @@ def recorded_study(spec: StudySpec) -> optuna.Study:
             return optuna.load_study(study_name=spec.name, storage=backend)
         except KeyError:
             raise missing from None
+
+
+def trials_left(spec: StudySpec) -> int | None:
+    """Return how many trials of a file's total have not ended; None if it has no total.
+
+    All of them where the study has not begun, or its storage can't be read.
+    """
+    if spec.trials is None:
+        return None
+    try:
+        return max(spec.trials - totals_of(recorded_study(spec)).ended, 0)
+    except CastorError:
+        return spec.trials
 
 
 def recorded_names(spec: StudySpec) -> Mapping[str, str]:

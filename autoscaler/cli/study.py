@@ -19,7 +19,8 @@ File = Annotated[Path, Argument(help="A study file; see docs/study-file.md.")]
 def run(
     file: File,
     trials: Annotated[
-        int | None, Option(help="Begin so many trials, whatever the file says.", min=1)
+        int | None,
+        Option(help="Begin so many more trials, whatever total the file says.", min=1),
     ] = None,
     quiet: Annotated[
         bool, Option("--quiet", "-q", help="No bar, and no line for each trial.")
@@ -126,7 +127,10 @@ def budget(
     file: File,
     usd: Annotated[str, Argument(help="What the whole study may cost, such as 60 or $0.50.")],
 ) -> None:
-    """Let a study that runs cost so much, until its file says otherwise."""
+    """Let a study cost so much, until its file says otherwise; it need not run.
+
+    The next run goes by the larger of this budget and the file's.
+    """
     from autoscaler.cli.studying import set_budget
 
     set_budget(file, usd)

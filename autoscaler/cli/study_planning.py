@@ -309,9 +309,13 @@ def _size(
     options: StudyPlanOptions, spec: StudySpec, known: StudyView | None
 ) -> tuple[int, int, tuple[str, ...]]:
     """Trials, steps of one that goes all the way, and what is to be said of them."""
-    trials = options.trials or spec.trials
+    from hpo.study_file import trials_left
+
+    trials = options.trials or trials_left(spec)
     if trials is None:
         raise SpecError("the file sets no end: say how many with --trials", "trials")
+    if trials == 0:
+        raise SpecError(f"all {spec.trials} have ended: raise it, or say --trials", "trials")
     steps = options.steps or steps_by_pruner(spec)
     if steps is not None:
         return trials, steps, ()

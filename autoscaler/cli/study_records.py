@@ -10,6 +10,7 @@ from typing import TypeVar
 from autoscaler.clock import SystemClock
 from autoscaler.controller.study_spending import StudySpending
 from autoscaler.domain.errors import NotFound, Unavailable
+from autoscaler.domain.rules import require_amount
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.service.study_stays import stays_of_study
 from autoscaler.service.views import decision_view
@@ -44,15 +45,36 @@ def view_of(study_name: str, names: Mapping[str, str]) -> StudyView | None:
     """
 
     def read(store: Store) -> StudyView:
-        name = _name_in(store, study_name, names)
-        spent_usd = StudySpending(store).spent(name, (), SystemClock().now())
-        terms, trials = store.studies.terms(name), store.studies.trials(name)
-        return StudyView(name, None, terms, trials, spent_usd, Decimal(0))
+        return _view_in(store, study_name, names)
 
     try:
         return _told(study_name, names, lambda _, line: line.view(), read)
     except (NotFound, Unavailable):
         return None
+
+
+def command_budget(study_name: str, names: Mapping[str, str], budget_usd: Decimal) -> StudyView:
+    """Let a study cost so much from now on, and return it; where it does not run, from then on.
+
+    Raises:
+        Unavailable: there is neither a controller nor the database of one of ours, or the one
+            that CASTOR_URL names does not answer.
+        NotFound: nobody has run it there.
+        SpecError: it is no amount.
+    """
+
+    def tell(_: Client, line: StudyClient) -> StudyView:
+        line.set_budget(budget_usd)
+        return line.view()
+
+    def write(store: Store) -> StudyView:
+        if "CASTOR_URL" in os.environ:
+            raise Unavailable("the controller that CASTOR_URL names does not answer")
+        require_amount(budget_usd, "budget_usd")
+        store.studies.set_budget(_name_in(store, study_name, names), budget_usd)
+        return _view_in(store, study_name, names)
+
+    return _told(study_name, names, tell, write)
 
 
 def name_of(study_name: str) -> str:
@@ -90,6 +112,14 @@ def fleet_of(study_name: str) -> FleetView | None:
         if "CASTOR_URL" in os.environ:
             raise
         return None
+
+
+def _view_in(store: Store, study_name: str, names: Mapping[str, str]) -> StudyView:
+    """Return a study as the controller that had this store knew it at its end."""
+    name = _name_in(store, study_name, names)
+    spent_usd = StudySpending(store).spent(name, (), SystemClock().now())
+    terms, trials = store.studies.terms(name), store.studies.trials(name)
+    return StudyView(name, None, terms, trials, spent_usd, Decimal(0))
 
 
 def _name_in(store: Store, study_name: str, names: Mapping[str, str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +48,23 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
     from hpo.effort import Effort
     from hpo.endings import ended_trials, require_result
     from hpo.running import Todo, run_study, tolerating
+    from hpo.totals import totals_of
 
     objective = optuna_side.objective_of(spec, directory)
     catch = catch_of(spec.catch)
-    effort = Effort(
-        trials or spec.trials, spec.at_once, spec.timeout_seconds, catch.names, spec.retries
-    )
+    effort = Effort(trials, spec.at_once, spec.timeout_seconds, catch.names, spec.retries)
     effort = tolerating(effort, spec.max_failures)
     study = optuna_side.open_study(spec)  # after the checks: it makes a storage
+    if trials is None and spec.trials is not None:
+        totals = totals_of(study)
+        effort = replace(effort, trials=totals.to_begin(spec.trials))
+        if not (effort.trials or totals.open):
+            print(summary(spec, study))
+            print(
+                f"nothing is left to run: trials is {spec.trials} in {file}; raise it, or begin "
+                "more with --trials"
+            )
+            return
     todo = Todo(
         effort,
         spec.objective,
@@ -120,10 +130,10 @@ def explain(file: Path, trial: int, number: int, as_json: bool) -> None:
 
 
 def set_budget(file: Path, budget: str) -> None:
-    """Let the study of a file cost so much.
+    """Let the study of a file cost so much, whether it runs or not.
 
     Raises:
-        CastorError: the file or the amount can't be used, or nobody runs the study.
+        CastorError: the file or the amount can't be used, or the study has never been run here.
     """
     try:
         budget_usd = parse_money(budget)
@@ -131,12 +141,13 @@ def set_budget(file: Path, budget: str) -> None:
         raise SpecError(str(error), "budget") from None
     spec, _ = load_study(file, SystemClock().now())
     names = require_optuna().recorded_names(spec)
-    from hpo.running import line_to
+    from autoscaler.cli.study_records import command_budget
 
-    with line_to(spec.name, names) as (_, line):
-        line.set_budget(budget_usd)
-        view = line.view()
+    view = command_budget(spec.name, names, budget_usd)
     print(f"{spec.name} may cost {money(budget_usd)}; it has cost {spent_words(view)}")
+    own_usd = spec.objective.budget_usd
+    if view.driver is None and own_usd is not None and own_usd > budget_usd:
+        print(f"its next run has the {money(own_usd)} of {file}: write the smaller budget there")
 
 
 def stop_file(file: Path, now: bool) -> None:

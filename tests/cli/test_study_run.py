@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
 
-from autoscaler.cli.studying import StudyMethodFailed, run_file
+from autoscaler.cli.studying import StudyMethodFailed, run_file, set_budget
 from autoscaler.domain.errors import SpecError, Unavailable
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.terms import StudyTerms
+from autoscaler.store.opening import open_store
+from hpo.running import database_of
 
 STUDY = """
 name: fails
@@ -90,3 +96,77 @@ def test_an_error_of_the_sampler_names_it(tmp_path: Path, monkeypatch: pytest.Mo
     file = study_file(tmp_path, f"{STUDY}sampler: {{grid: {{search_space: {{x: [1]}}}}}}\n")
     with pytest.raises(StudyMethodFailed, match=r"^the study's sampler, GridSampler, failed: Val"):
         run_file(file, None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "ended", "begun"),
+    [(None, 0, 4), (None, 3, 1), (2, 3, 2), (1, 4, 1)],
+    ids=["first", "again", "more", "beyond"],
+)
+def test_trials_of_a_file_are_a_total(
+    asked: int | None,
+    ended: int,
+    begun: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    efforts: list[int | None] = []
+
+    def run_study(study: optuna.Study, *arguments: Any) -> None:
+        effort = arguments[-1].effort
+        efforts.append(effort.trials)
+        study.tell(study.ask(), 1.0)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("hpo.running.run_study", run_study)
+    file = study_file(tmp_path, STUDY.replace("trials: 1", "trials: 4"))
+    study = optuna.create_study(study_name="fails", storage=f"sqlite:///{tmp_path}/fails.db")
+    for _ in range(ended):
+        study.tell(study.ask(), 1.0)
+    run_file(file, asked)
+    assert efforts == [begun]
+
+
+def test_a_study_that_has_its_trials_is_not_run_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run_study(*arguments: object) -> None:
+        raise AssertionError("there is nothing to run")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("hpo.running.run_study", run_study)
+    study = optuna.create_study(study_name="fails", storage=f"sqlite:///{tmp_path}/fails.db")
+    study.tell(study.ask(), 1.0)
+    file = study_file(tmp_path)
+    run_file(file, None)
+    printed = capsys.readouterr().out
+    assert "fails: 1 trials (1 complete); best is 1" in printed
+    assert f"nothing is left to run: trials is 1 in {file}" in printed
+
+
+def test_a_budget_is_set_while_nobody_runs_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("CASTOR_URL", raising=False)
+    monkeypatch.setenv("CASTOR_STATE", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    file = study_file(tmp_path, f"{STUDY}objective: {{budget: 0.05}}\n")
+    with pytest.raises(Unavailable, match="nobody runs study fails"):
+        set_budget(file, "$0.10")
+    database = database_of("fails")
+    database.parent.mkdir(parents=True)
+    store = open_store(f"sqlite:///{database}")
+    store.studies.state("fails", StudyTerms(Objective(budget_usd=Decimal("0.05"))))
+    set_budget(file, "$0.10")
+    assert "fails may cost $0.1000; it has cost $0.0000" in capsys.readouterr().out
+    terms = store.studies.terms("fails")
+    assert terms is not None and terms.objective.budget_usd == Decimal("0.10")
+    set_budget(file, "0.01")
+    assert f"its next run has the $0.0500 of {file}" in capsys.readouterr().out
+    monkeypatch.setenv("CASTOR_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("CASTOR_TOKEN", "token")
+    with pytest.raises(Unavailable, match="CASTOR_URL"):
+        set_budget(file, "1")
+    store.close()
