@@ -149,7 +149,7 @@ class TrialLine:
 
     def _say(self, text: str, is_question: bool, file: TrialFile | None = None) -> int:
         self._last_number += 1
-        call = TrialCall(self._last_number, text, file)
+        call = TrialCall(self._last_number, text, file, is_question)
         self._not_kept[call.number] = call
         if is_question:
             self._not_answered[call.number] = call

@@ -29,12 +29,14 @@ class TrialFile:
 class TrialCall:
     """One thing that a worker tells or asks, the `number`-th of its incarnation, from 1.
 
-    A `file` goes to the controller before the call, whose text names it to the driver.
+    A `file` goes to the controller before the call, whose text names it to the driver. The worker
+    waits for the answer of a call that `is_question`.
     """
 
     number: int
     text: str
     file: TrialFile | None = None
+    is_question: bool = False
 
 
 @dataclass(frozen=True, slots=True)

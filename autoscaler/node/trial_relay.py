@@ -22,7 +22,7 @@ from autoscaler.wire.study_messages import TrialCalls
 _log = logging.getLogger(__name__)
 
 _WAIT_SECONDS = 20.0
-# So long the first call waits for the next: a report goes with the question that follows it.
+# So long a report waits for the question that follows it, to go with it.
 _TOGETHER_SECONDS = 0.003
 
 
@@ -161,13 +161,18 @@ class _Start:
     def _answered(self) -> int:
         return max(self._answers, default=0)
 
+    def _untold(self) -> tuple[TrialCall, ...]:
+        with self._changed:
+            return tuple(self._calls.after(self._told))
+
     def _tell(self) -> None:
         """Tell the controller what it has not heard, as soon as there is something."""
 
         def tell() -> None:
-            self._clock.sleep(_TOGETHER_SECONDS)
-            with self._changed:
-                calls = tuple(self._calls.after(self._told))
+            calls = self._untold()
+            if not calls[-1].is_question:
+                self._clock.sleep(_TOGETHER_SECONDS)
+                calls = self._untold()
             if self._incarnation is None:
                 self._incarnation = self._line.begin()
             self._line.tell(self._incarnation, calls)

@@ -120,6 +120,23 @@ class Authentication:
         else:
             self.person(token)
 
+    def recognises(self, path: str, token: str | None) -> bool:
+        """Return whether a token goes with a path, as far as memory and signatures tell.
+
+        The store is not asked, so that this may be called where nothing may block.
+        """
+        if token is None or not path.startswith(_NODE_PATHS):
+            return token is not None and self.known_person(token) is not None
+        try:
+            self._subject(token, _NODE)
+        except NotAllowed:
+            return False
+        return True
+
+    def known_person(self, token: str) -> str | None:
+        """Return the person whose token was seen before; None if the store is to be asked."""
+        return self._known.get(digest(token))
+
     def join_token(self, held: HeldInstance) -> str:
         """The token with which this instance may join, once.
 

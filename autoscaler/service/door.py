@@ -7,12 +7,11 @@ their own and keep nothing in memory.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
 from fastapi import Response
-from fastapi.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -40,7 +39,7 @@ class Door:
     """
 
     app: ASGIApp
-    check: Callable[[str, str | None], None]
+    check: Callable[[str, str | None], Awaitable[None]]
     refuse: Callable[[CastorError], Response]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,7 +50,7 @@ class Door:
         path = str(scope["path"])
         try:
             if path.startswith(_PATHS) and path != _JOIN:
-                await run_in_threadpool(self.check, path, _token(scope))
+                await self.check(path, _token(scope))
             if has_controls(path) or len(path) > _LONGEST_PATH:
                 raise NotFound(f"{printable(path[:100])} is no path of the API")
         except CastorError as error:

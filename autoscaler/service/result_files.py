@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import StreamingResponse
@@ -13,7 +14,7 @@ from autoscaler.store.store import Store
 from autoscaler.wire.results import CheckpointView, OutputsView
 
 
-def results_router(store: Store, results: Results, person: Callable[..., str]) -> APIRouter:
+def results_router(store: Store, results: Results, person: Callable[..., Any]) -> APIRouter:
     """Return the routes to lists and contents of outputs and checkpoints."""
     router = APIRouter(prefix="/v1/jobs/{name}", dependencies=[Depends(person)])
 

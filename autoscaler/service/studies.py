@@ -7,6 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -300,7 +301,7 @@ def require_held(held: HeldInstance, job: str | None) -> None:
         raise Conflict(f"{held.id} works for {held.job} by now, not for {job}")
 
 
-def drivers_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
+def drivers_router(studies: Studies, person: Callable[..., Any]) -> APIRouter:
     """What drivers of studies do."""
     router = APIRouter(prefix="/v1/studies/{study}", dependencies=[Depends(person)])
 

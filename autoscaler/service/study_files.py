@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import FileResponse
@@ -11,7 +12,7 @@ from autoscaler.service.answers import Body, answer
 from autoscaler.service.studies import Studies
 
 
-def study_files_router(studies: Studies, person: Callable[..., str]) -> APIRouter:
+def study_files_router(studies: Studies, person: Callable[..., Any]) -> APIRouter:
     """Files on their way to the driver, and checkpoints."""
     router = APIRouter(prefix="/v1/studies/{study}", dependencies=[Depends(person)])
 

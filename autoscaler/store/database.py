@@ -51,6 +51,8 @@ class Database:
         self.name = parsed.render_as_string(hide_password=True)
         self._engine = _sqlite(parsed) if is_sqlite(parsed) else _postgresql(parsed)
         self._writer = self._engine.execution_options(**{_WRITES: True})
+        hasty = _sqlite(parsed, "NORMAL") if is_sqlite(parsed) else self._engine
+        self._hasty_writer = hasty.execution_options(**{_WRITES: True})
         self._turn = threading.Lock()
 
     @contextmanager
@@ -64,19 +66,24 @@ class Database:
             yield session
 
     @contextmanager
-    def write(self) -> Iterator[Session]:
+    def write(self, may_be_lost: bool = False) -> Iterator[Session]:
         """A transaction that commits at its end, or not at all. It must be short, and not nested.
+
+        One that `may_be_lost` is not synced in SQLite: a power cut may undo it with all after it
+        that were not synced either, as if it had never been.
 
         Raises:
             StoreError: the database refused, or did not answer; nothing was changed, except
                 perhaps where the connection broke during the commit itself.
         """
-        with self._turn, self._errors(), Session(self._writer) as session, session.begin():
+        writer = self._hasty_writer if may_be_lost else self._writer
+        with self._turn, self._errors(), Session(writer) as session, session.begin():
             yield session
 
     def close(self) -> None:
         """Close all connections that are not in use."""
         self._engine.dispose()
+        self._hasty_writer.dispose()
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -111,7 +118,7 @@ def is_sqlite(url: URL) -> bool:
     return url.get_backend_name() == "sqlite"
 
 
-def _sqlite(url: URL) -> Engine:
+def _sqlite(url: URL, synchronous: str = "FULL") -> Engine:
     path = Path(url.database or "").absolute()
     engine = create_engine(
         url.set(database=str(path)), connect_args={"timeout": _PATIENCE_SECONDS}
@@ -131,8 +138,8 @@ def _sqlite(url: URL) -> Engine:
         # Transactions are begun below, not by the driver, which begins them too late.
         connection.isolation_level = None
         connection.execute("PRAGMA journal_mode = WAL")
-        # An intent must outlive a power cut before its call is made, so every commit is synced.
-        connection.execute("PRAGMA synchronous = FULL")
+        # An intent must outlive a power cut before its call is made, so commits are synced.
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute("PRAGMA foreign_keys = ON")
 
     @event.listens_for(engine, "begin")

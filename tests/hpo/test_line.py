@@ -46,7 +46,7 @@ def test_what_is_told_is_kept_and_what_is_asked_is_answered(tmp_path: Path) -> N
 
     def answer() -> None:
         wait_until(lambda: len(agent.calls) == 2)
-        assert agent.calls[1] == TrialCall(2, "a question", file)
+        assert agent.calls[1] == TrialCall(2, "a question", file, is_question=True)
         agent.line.answer(TrialAnswer(1, "nobody asked"))
         agent.line.answer(TrialAnswer(2, "an answer"))
 
@@ -70,7 +70,7 @@ def test_the_agent_may_come_later_and_come_again(tmp_path: Path) -> None:
     for connection in list(first.line._connections):
         connection.shutdown(2)
     wait_until(lambda: second.calls)
-    assert second.calls == first.calls == [TrialCall(1, "a question")]
+    assert second.calls == first.calls == [TrialCall(1, "a question", is_question=True)]
     second.line.answer(TrialAnswer(1, "at last"))
     asking.join(10.0)
     assert answers == ["at last"]

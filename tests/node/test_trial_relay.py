@@ -107,6 +107,29 @@ def test_calls_go_on_and_answers_come_back(tmp_path: Path, assignment: Assignmen
     assert heard[before:] == [TrialAnswer(2, "re: call 2")]
 
 
+class NotingClock(SystemClock):
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+def test_a_report_waits_for_its_question_and_a_question_for_nothing(
+    tmp_path: Path, assignment: Assignment
+) -> None:
+    clock = NotingClock()
+    relay, heard = TrialRelay(Controller(), tmp_path / "calls", clock), Heard()  # type: ignore[arg-type]
+    relay.on_answer = heard.append
+    relay.serve(assignment, START)
+    relay.take(replace(calls(1)[0], is_question=True))
+    wait_until(lambda: heard.numbers() == [1], "the answer to the question")
+    assert clock.slept == []
+    relay.take(calls(2)[0])
+    wait_until(lambda: heard.numbers() == [1, 2], "the answer to the report")
+    assert len(clock.slept) == 1
+
+
 def test_a_file_goes_before_its_call_and_only_from_where_checkpoints_are(
     tmp_path: Path, assignment: Assignment
 ) -> None:

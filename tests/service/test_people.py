@@ -9,7 +9,7 @@ import pytest
 from autoscaler.domain.errors import NotAllowed, SpecError
 from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.wire.messages import Change
-from tests.service.conftest import Api
+from tests.service.conftest import TOKEN, Api
 
 SPEC = JobSpec("job", ("python", "train.py"), instances=InstanceBounds(maximum=2))
 
@@ -54,3 +54,21 @@ def test_bounds_of_an_offer_that_nobody_has_are_refused(api: Api) -> None:
     bounded = replace(SPEC, instances=InstanceBounds(maximum=2, maxima=(("smal", 1),)))
     with pytest.raises(SpecError, match=r"instances\.max_of: .*did you mean 'small'"):
         api.client.submit(bounded)
+
+
+def test_whose_token_is_known_or_signed_is_let_in_without_the_store(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that no thread is taken to check it; of another token the store is asked."""
+    authentication = api.authentication
+    api.client.jobs()
+    api.world.wish(api.client.submit(SPEC).id, 1)
+    api.world.tick(2, agents=False)
+    (held,) = api.world.store.instances.alive()
+    authentication.issue(held)
+    node = authentication.join(authentication.join_token(held), held.id)
+    monkeypatch.setattr(authentication, "_store", None)
+    assert authentication.recognises("/v1/fleet", TOKEN)
+    assert authentication.recognises("/v1/node/heartbeat", node)
+    for path, token in (("/v1/fleet", node), ("/v1/node/heartbeat", TOKEN), ("/v1/fleet", None)):
+        assert not authentication.recognises(path, token)

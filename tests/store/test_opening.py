@@ -21,7 +21,9 @@ from autoscaler.domain.errors import StoreError
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.report import ReportOrigin
 from autoscaler.domain.transfer import Transfer, TransferCount
+from autoscaler.store import database as database_module
 from autoscaler.store import migrations
+from autoscaler.store.database import Database
 from autoscaler.store.opening import open_store
 from autoscaler.store.schema import Table
 from tests.conformance.store_examples import (
@@ -284,3 +286,15 @@ def test_what_is_written_outlives_another_process_that_closed_the_store(tmp_path
     store = open_store(url)
     assert [job.id for job in store.jobs.alive()] == ["kept"]
     store.close()
+
+
+def test_only_what_may_be_lost_is_not_synced(
+    tmp_path: Path, synced_engine: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "_sqlite", synced_engine)
+    database = Database(f"sqlite:///{tmp_path}/castor.db")
+    for may_be_lost, level in ((True, 1), (False, 2)):  # NORMAL, FULL
+        with database.write(may_be_lost) as session:
+            found = session.connection().exec_driver_sql("PRAGMA synchronous")
+            assert found.scalar() == level
+    database.close()

@@ -99,8 +99,8 @@ class SqlTrials(Trials):
             }
             for each in answers
         ]
-        if given:
-            with self._database.write() as session:
+        if given:  # a question whose answer is lost waits on, and is answered again
+            with self._database.write(may_be_lost=True) as session:
                 session.connection().execute(_ANSWER, given)
 
     def answers(self, job: str, incarnation: int, after: int) -> tuple[TrialAnswer, ...]:
