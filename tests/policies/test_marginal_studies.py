@@ -190,6 +190,14 @@ class TestAsynchronous:
         assert held_in(found) == [0, 1, 1]
         assert "goes on when there is more" in planned(found)["trial-00"].reason
 
+    def test_no_trial_pauses_that_the_budget_brings_to_its_next_decision(self) -> None:
+        """Most are pruned there: $3.24 for the end of each is kept from trials to begin only."""
+        trials = [*(trial(number, 10.0, ONE, decided_at=20.0) for number in range(4)), trial(4)]
+        found = moment(trials, to_begin=9, objective=worth(budget=20), spent_usd=18.0)
+        assert held_in(found) == [1, 1, 1, 1, 0]
+        poor = moment(trials, to_begin=9, objective=worth(budget=20), spent_usd=19.0)
+        assert sum(held_in(poor)) == 2
+
     def test_after_a_deadline_that_was_missed_it_goes_on_as_stated(self) -> None:
         trials = [*running(2), trial(2)]
         stops = worth(hours=-1, after_deadline=AfterDeadline.STOP)

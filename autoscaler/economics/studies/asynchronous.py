@@ -9,9 +9,9 @@ trains on its cheapest size, and what is decided is which trials begin. One begi
 - it can reach its first decision by the deadline;
 - the limits leave room on one of the offers that it may use.
 
-A trial that trains goes on until its pruner stops it. Only where the budget no longer pays for all
-of them do those with most to do pause. Growth for a deadline, chosen by learning curves, was tried
-and did not improve the models found (docs/studies-economics.md).
+A trial that trains goes on until its pruner stops it. Only where the budget no longer brings all
+of them to their next decisions do those with most to do pause. Growth for a deadline, chosen by
+learning curves, was tried and did not improve the models found (docs/studies-economics.md).
 """
 
 from __future__ import annotations
@@ -80,29 +80,40 @@ class _Reserve:
 
 
 def _reserve(state: StudyState, constraints: StudyConstraints) -> _Reserve:
-    """Return what is left once each trial that trains is paid for, the shortest first.
+    """Return what is left of the budget once the trials that train are paid for.
 
-    A trial that could not resume, or of unknown speed, does not pause; nor does the shortest.
+    A trial pauses if the budget does not pay for its way to its next decision, beside those of
+    trials with less to do. The money for its end is kept only while it trains: most are pruned
+    before. A trial that could not resume, or of unknown speed, does not pause, nor does the one
+    with least to do.
     """
+    within = constraints.deadline_seconds
     budget = BudgetTracker(constraints.budget_usd)
-    needs = sorted(
-        (way_usd(one, one.held, one.to_end, state, constraints.deadline_seconds), one.id, one)
+    ways = sorted(
+        (way_usd(one, one.held, one.to_end, state, within), one.id, one)
         for one in state.trials
         if one.held is not None
     )
+    soon = {
+        one.id: way_usd(one, one.held, one.to_decision or one.to_end, state, within)
+        for _, _, one in ways
+        if one.held is not None
+    }
     paused: dict[str, TrialDecision] = {}
     shortfall = None
-    for place, (usd, name, trial) in enumerate(needs):
-        bears = budget.pays(usd)
-        if not bears:
-            needed = money(sum(each for each, _, _ in needs))
-            left = money(constraints.budget_usd or 0.0)
-            shortfall = f"{needed} bring all that train to their ends, {left} is left"
-        if bears or place == 0 or not trial.is_measured or not state.keeps_progress:
-            budget.reserve(usd)
+    for place, (_, name, trial) in enumerate(ways):
+        pays = budget.pays(soon[name])
+        if not pays:
+            needed, left = money(sum(soon.values())), money(constraints.budget_usd or 0.0)
+            shortfall = f"{needed} bring all that train to their next decisions, {left} is left"
+        if pays or place == 0 or not trial.is_measured or not state.keeps_progress:
+            budget.reserve(soon[name])
         else:
-            why = f": {budget.refusal(usd)}; it goes on when there is more"
+            why = f": {budget.refusal(soon[name])}; it goes on when there is more"
             paused[name] = waits(name, WaitCause.BUDGET, why)
+    for usd, name, _ in ways:
+        if name not in paused:
+            budget.reserve(usd - soon[name])
     return _Reserve(budget, paused, shortfall)
 
 
