@@ -11,7 +11,6 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import AfterDeadline, Objective, Preference
 from autoscaler.domain.plan import BEYOND_BUDGET, BEYOND_DEADLINE, Action
-from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import FreeInstance
 from autoscaler.domain.terms import LaterRung
 from autoscaler.policies.base import Policy
@@ -27,12 +26,6 @@ class TestMarginalConforms(StudiesConformance):
     @pytest.fixture
     def policy(self) -> Policy:
         return MarginalPolicy()
-
-
-def _timed(*devices: int) -> tuple[StepObservation, ...]:
-    return tuple(
-        StepObservation(GPU.device_kind, each, each, 8, 0, 1.0, 0.0, 20) for each in devices
-    )
 
 
 def running(count: int, progress: float = 10.0) -> list[object]:
@@ -116,20 +109,6 @@ class TestSynchronous:
         early = trial(0, 30.0, ONE, decided_at=50.0)
         terms["objective"] = worth(hours=0.9)
         assert held_in(moment([early, *there], **terms)) == [1, 0, 0, 0]
-
-    def test_a_few_grow_early_for_a_look_at_what_more_would_bring(self) -> None:
-        """While nobody knows how they scale, and the last rung may have to grow to be in time."""
-        trials = [trial(number, 5.0, ONE, decided_at=50.0, most=8) for number in range(9)]
-        later = (LaterRung(3, 100.0), LaterRung(1, 600.0))
-        search = {"synchronous": True, "later": later, "full_work": 750.0}
-        pressed = moment(trials, objective=worth(hours=7), **search)
-        found = planned(pressed)
-        looks = [one for one in found.values() if "a look at what more would bring" in one.reason]
-        assert [one.target.instances for one in looks if one.target] == [4]
-        assert sum(held_in(moment(trials, objective=worth(hours=90), **search))) == 9
-        steps = {f"trial-{number:02d}": _timed(1, 4) for number in range(2)}
-        known = replace(pressed, studies=(replace(pressed.studies[0], steps=steps),))
-        assert not any("a look" in one.reason for one in planned(known).values())
 
     def test_one_that_is_silent_for_long_is_slow(self) -> None:
         """It grows, or another does, though it has told of nothing yet."""

@@ -61,10 +61,6 @@ class Pace:
         """The same by what each has reported itself: where it took no pause that is all of it."""
         return [self._paced(record, self._work_of_a_step(record)) for record in records]
 
-    def sizes(self, job: str) -> int:
-        """On how many sizes of instances it has timed steps."""
-        return len({size.devices for size in self._timed.get(job, {})})
-
     def step_seconds(self) -> dict[str, float]:
         """The longest steps of each trial that has timed some."""
         return {

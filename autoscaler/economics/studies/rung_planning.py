@@ -18,7 +18,6 @@ from autoscaler.economics.studies.rung import (
     TrialState,
     future_rungs,
 )
-from autoscaler.economics.studies.scaling_looks import with_scaling_looks
 from autoscaler.economics.studies.study_plan import (
     StudyPlan,
     TrialAction,
@@ -53,7 +52,6 @@ def plan_synchronous(state: StudyState, constraints: StudyConstraints) -> StudyP
     except ValueError as error:
         return _as_it_is(state, str(error))
     plan = with_present_first(plan, racing, state.supply.sizes)
-    plan = with_scaling_looks(plan, state)
     decided = {one.trial: one for one in plan.decisions}
     payer = _Payer(state, constraints)
     settled = {one.id: payer.settle(one, decided[one.id]) for one in _holders_first(racing)}

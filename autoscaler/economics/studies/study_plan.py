@@ -102,7 +102,6 @@ class StudyPlan:
         shortfall: what can't be kept and what can, for the study's owner; None: all can.
         standby: what is kept or ordered ahead for the next rung.
         replan_seconds: when to plan again at the latest; None: whenever others are planned.
-        is_pressed: on sizes of least cost for their work later rungs may well be too late.
     """
 
     decisions: tuple[TrialDecision, ...]
@@ -115,7 +114,6 @@ class StudyPlan:
     shortfall: str | None = None
     standby: Standby | None = None
     replan_seconds: float | None = None
-    is_pressed: bool = False
 
     def with_note(self, note: str | None) -> StudyPlan:
         """Return the plan with a note more for the owner."""

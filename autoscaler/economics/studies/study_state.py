@@ -50,7 +50,6 @@ class StudyState:
         keeps_progress: whether a trial that holds nothing for a while goes on where it was.
         free: what the study holds and no trial does.
         is_blind: nobody has measured yet how fast its trials are.
-        teaching: those of its trials, ended or not, that have timed steps on several sizes.
     """
 
     study: StudySnapshot
@@ -66,7 +65,6 @@ class StudyState:
     keeps_progress: bool
     free: tuple[FreedInstances, ...]
     is_blind: bool = False
-    teaching: frozenset[str] = frozenset()
 
 
 def study_state(
@@ -131,7 +129,6 @@ def study_state(
         keeps_progress=keeps_progress,
         free=_free(study, menu),
         is_blind=per_unit is None,
-        teaching=frozenset(job for job in study.steps if pace.sizes(job) > 1),
     )
 
 

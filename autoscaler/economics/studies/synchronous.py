@@ -64,7 +64,6 @@ def plan_rung(rung: Rung, supply: StudySupply, aim: StudyConstraints) -> StudyPl
         usd=range_of(chosen.usd),
         chance=prospects.chance,
         shortfall=_shortfall(prospects, aim),
-        is_pressed=_is_pressed(prospects, aim),
     )
 
 
@@ -238,12 +237,6 @@ def _room(offer: Offer, supply: StudySupply, lanes: list[tuple[str, int, float]]
             used = sum(count * uses[index[name]] for name, count, _ in lanes)
             room = min(room, int((most - used) / unit + 1e-9))
     return max(room, 0)
-
-
-def _is_pressed(prospects: Prospects, aim: StudyConstraints) -> bool:
-    if aim.deadline_seconds is None:
-        return False
-    return float((prospects.slowest <= aim.deadline_seconds).mean()) < aim.confidence
 
 
 def _shortfall(prospects: Prospects, aim: StudyConstraints) -> str | None:

@@ -77,7 +77,6 @@ class Prospects:
         earliest: when the study is done if nothing is too dear, (K,).
         least_usd: what it costs if nothing is too late, (K,).
         possible: the share of draws in which deadline and budget can be kept at all.
-        slowest: when the study is done if only money counts, (K,).
     """
 
     chosen: Filling
@@ -86,7 +85,6 @@ class Prospects:
     earliest: FloatArray
     least_usd: FloatArray
     possible: float
-    slowest: FloatArray
 
 
 def water_fill(rung: Rung, supply: StudySupply, aim: StudyConstraints) -> Prospects:
@@ -160,7 +158,6 @@ def _water_fill(rung: Rung, supply: StudySupply, aim: StudyConstraints) -> Prosp
         _earliest(fillings, later),
         np.min([one.packing.usd for one in fillings], axis=0) + later.usd[:, -1],
         max(possible, *(float(one.kept.mean()) for one in asked)),
-        chosen.packing.seconds + later.seconds[:, -1],
     )
 
 
