@@ -11,6 +11,9 @@ OLDEST_OPTUNA := 4.2.0
 # PyTorch looks up a name for each connection to a store: a name server that drops a query holds
 # a connection up for 1 s, not 5.
 export RES_OPTIONS ?= timeout:1 attempts:3
+# What objectives of examples/frameworks and their tests need beside castor.
+FRAMEWORKS := lightning==2.6.6 transformers==5.23.0 accelerate==1.15.0 \
+	optuna-integration==5.0.0 mlflow-skinny==3.17.2 wandb==0.31.0
 # Arguments for the command behind demo, test, test-kills, soak or lock.
 ARGS ?=
 
@@ -23,7 +26,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 UNFINISHED := .venv/.unfinished
 INSTALLED := .venv/.installed
 
-.PHONY: help setup demo test test-kills test-aws test-gcp test-optuna test-optuna-next studies lint bench bench-check bench-gpu soak lock clean
+.PHONY: help setup demo test test-kills test-aws test-gcp test-optuna test-optuna-next test-frameworks studies lint bench bench-check bench-gpu soak lock clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands.
@@ -61,6 +64,18 @@ test-optuna-next: $(INSTALLED) ## Run the tests of studies with the newest Optun
 	@$(PIP) install --quiet --no-deps --upgrade --pre --target build/optuna-next optuna
 	@PYTHONPATH=$(CURDIR)/build/optuna-next $(BIN)/python -c 'import optuna; print("Optuna", optuna.__version__)'
 	@PYTHONPATH=$(CURDIR)/build/optuna-next $(BIN)/python -m pytest -n 3 --dist worksteal tests/hpo $(ARGS)
+
+test-frameworks: build/frameworks/.installed ## Run objectives with Lightning and Transformers, and callbacks of MLflow and W&B.
+	@PYTHONPATH=$(CURDIR) build/frameworks/bin/python -m pytest -rs tests/hpo/test_frameworks.py $(ARGS)
+
+# An environment of its own, on top of .venv's packages: most users need none of these.
+build/frameworks/.installed: $(INSTALLED) Makefile
+	@rm -rf build/frameworks && $(BIN)/python -m venv build/frameworks
+	@$(BIN)/python -c 'import sysconfig; p = sysconfig.get_path("purelib"); \
+		print(f"import site; site.addsitedir({p!r})")' > \
+		"$$(build/frameworks/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth"
+	@build/frameworks/bin/python -m pip --disable-pip-version-check install --quiet $(FRAMEWORKS)
+	@touch $@
 
 studies: $(INSTALLED) ## Run the studies of examples/ on this machine's cores, three trials each.
 	@cd "$$(mktemp -d)" && for study in digits chargpt; do \

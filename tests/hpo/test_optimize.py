@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import signal
 import threading
 import time
 from pathlib import Path
 
 import optuna
-import psutil
 import pytest
 from optuna.artifacts import FileSystemArtifactStore, get_all_artifact_meta
 
@@ -18,6 +16,7 @@ from autoscaler.cli.study_records import decisions_of, view_of
 from autoscaler.domain.errors import SpecError, Unavailable
 from hpo.naming import names_of
 from hpo.running import line_to
+from tests.hpo.kills import kill_workers
 from tests.hpo.lines import records
 
 STEPS = 6
@@ -26,7 +25,6 @@ STEPS = 6
 def objective(trial: optuna.trial.BaseTrial) -> float:
     """A trial that takes long enough to be killed in."""
     import json
-    import time
 
     start = trial.suggest_float("start", 0.0, 1.0)
     counts = {"sum": start}
@@ -46,21 +44,6 @@ def study_of(storage: str | None = None) -> optuna.Study:
     )
 
 
-def kill_worker(study: optuna.Study, state: Path) -> None:
-    """Kill the worker of the first trial, on an instance below `state`, once it has reported."""
-    while not (study.trials and len(study.trials[0].intermediate_values) >= 2):
-        time.sleep(0.05)
-    workers = [
-        process
-        for process in psutil.process_iter(["cmdline", "cwd"])
-        if (process.info["cmdline"] or [])[-2:] == ["-m", "hpo.worker"]
-        and Path(process.info["cwd"] or "/").is_relative_to(state)
-    ]
-    assert workers
-    for process in workers:
-        process.send_signal(signal.SIGKILL)
-
-
 @pytest.mark.timeout(240)
 def test_a_study_whose_worker_is_killed_is_what_it_is_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -72,7 +55,7 @@ def test_a_study_whose_worker_is_killed_is_what_it_is_alone(
     study, expected = study_of(f"sqlite:///{tmp_path}/study.db"), study_of()
     expected.optimize(objective, n_trials=2)
     ended: list[int] = []
-    killer = threading.Thread(target=kill_worker, args=(study, tmp_path))
+    killer = threading.Thread(target=kill_workers, args=(study, tmp_path, 2))
     killer.start()
     hpo.optimize(
         study,
