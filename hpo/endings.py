@@ -70,9 +70,9 @@ def require_result(study: optuna.Study, ended_before: frozenset[int]) -> None:
     if not trials:
         raise NothingRan("no trial has ended in this run: see its log, deadline and timeout")
     if all(trial.state is TrialState.FAIL for trial in trials):
-        raise AllTrialsFailed(
-            f"all {len(trials)} trials of this run failed; the last: {cause_of(trials[-1])}"
-        )
+        which = "the only trial" if len(trials) == 1 else f"all {len(trials)} trials"
+        last = "" if len(trials) == 1 else "; the last"
+        raise AllTrialsFailed(f"{which} of this run failed{last}: {cause_of(trials[-1])}")
 
 
 def what_is_missed(views: Iterable[JobView]) -> str | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -113,7 +114,9 @@ def _made(method: Method | None, known: Mapping[str, Any], field: str) -> Any:
     if method is None:
         return None
     if method.name not in known:
-        raise SpecError(f"{method.name!r} is none of {', '.join(known)}", field)
+        raise SpecError(
+            f"{method.name!r}{_meant(method.name, known)} is none of {', '.join(known)}", field
+        )
     kind = known[method.name]
     _require_packages(kind, method.name, field)
     taken = inspect.signature(kind).parameters
@@ -121,7 +124,9 @@ def _made(method: Method | None, known: Mapping[str, Any], field: str) -> Any:
     for option, value in method.options.items():
         if option not in taken:
             raise SpecError(
-                f"{method.name} takes no {option!r}: it takes {', '.join(taken)}", field
+                f"{method.name} takes no {option!r}{_meant(option, taken)}: it takes "
+                f"{', '.join(taken) or 'no options'}",
+                field,
             )
         place = f"{field}.{method.name}.{option}"
         options[option] = _option(taken[option], value, place)
@@ -170,6 +175,11 @@ def _nested(value: MethodOption, place: str) -> Method:
         if options is None or isinstance(options, Mapping):
             return Method(str(name), options or {})
     raise SpecError("must be a name, or a mapping of a name to its options", place)
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _shown(value: MethodOption) -> str:

@@ -137,7 +137,7 @@ def _given_up(error: Exception) -> StoreError:
     )
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     """What an error says, without what databases say beside it."""
     cause = error.__cause__ or error
     return next(iter(str(cause).splitlines()), type(cause).__name__)

@@ -10,21 +10,29 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 
 import optuna
-from optuna.trial import FrozenTrial
 from tqdm.auto import tqdm
 
 from autoscaler.clock import SystemClock
-from autoscaler.domain.errors import CastorError, SpecError, Unavailable
-from autoscaler.domain.job import InstanceBounds, JobSpec
+from autoscaler.domain.errors import CastorError, Unavailable
+from autoscaler.domain.job import JobSpec
 from autoscaler.domain.objective import Objective as Goal
 from autoscaler.domain.trial import WORKER_COMMAND
-from autoscaler.spec.quantities import parse_duration
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.connection import address_and_token
+from hpo.arguments import (
+    Callback,
+    callbacks_of,
+    classes_of,
+    directory_of,
+    effort_of,
+    goal_of,
+    template_of,
+    tolerating,
+)
 from hpo.artifacts import ArtifactStore, StudyArtifacts
 from hpo.attachment import check_writable, is_lasting, own_file
 from hpo.blame import origin_of
@@ -41,13 +49,9 @@ from hpo.optuna_internals import check_release
 from hpo.patience import patiently
 from hpo.process import heard, lines_above_bar, quiet_requests
 from hpo.standing import standing_beside, trials_to_come
-from hpo.tolerance import ANY_ERROR, error_names, fatal_message
+from hpo.tolerance import fatal_message
 
 _log = logging.getLogger(__name__)
-# What `budget_usd` says to have no budget, not even the default one of the deployment.
-_NO_BUDGET = "none"
-
-Callback = Callable[[optuna.Study, FrozenTrial], None]
 
 
 class TrialFailed(CastorError):
@@ -128,32 +132,18 @@ def optimize(
         StudyStopped: somebody has said `castor study stop --now`.
         Unavailable: the controller that CASTOR_URL names was away for too long.
     """
-    expected = (catch,) if isinstance(catch, type) else tuple(catch)
-    template = JobSpec(
-        name="trial",
-        command=(),
-        environment=dict(environment or {}),
-        instances=InstanceBounds(1, 1, tuple(offers) if offers is not None else None, spot),
-        objective=replace(goal, budget_usd=None, deadline_seconds=None),
-    )
-    directory = Path(files) if files is not None else home_of(objective)
-    effort = _effort(n_trials, n_jobs, timeout, expected, retries)
+    template = template_of(environment, offers, spot, goal)
+    effort = effort_of(n_trials, n_jobs, timeout, classes_of(catch), retries)
     effort = replace(effort, shares_processes=not gc_after_trial)
-    effort = tolerating(effort, max_failures)
-    whole = replace(
-        goal,
-        budget_usd=_budget(budget_usd, goal),
-        is_uncapped=budget_usd == _NO_BUDGET or (goal.is_uncapped and budget_usd is None),
-        deadline_seconds=goal.deadline_seconds if deadline is None else _deadline(deadline),
-    )
     todo = Todo(
-        effort,
-        whole,
-        tuple(callbacks or ()),
+        tolerating(effort, max_failures),
+        goal_of(goal, budget_usd, deadline),
+        callbacks_of(callbacks),
         show_progress_bar,
         artifact_store,
         keep_checkpoints,
     )
+    directory = home_of(objective) if files is None else directory_of(files)
     run_study(study, objective, directory, template, todo)
 
 
@@ -281,61 +271,6 @@ def line_to(study_name: str, names: Mapping[str, str]) -> Iterator[tuple[Client,
 def database_of(study_name: str) -> Path:
     """What a controller of our own remembers of a study, also after its end."""
     return embedded_state(slug(study_name)) / DATABASE
-
-
-def _effort(
-    n_trials: int | None,
-    n_jobs: int | None,
-    timeout: float | None,
-    catch: tuple[type[Exception], ...],
-    retries: int,
-) -> Effort:
-    if n_jobs is not None and n_jobs < 1:
-        n_jobs = None  # Optuna's -1 is as many as there are
-    if n_trials is not None and n_trials < 0:
-        raise SpecError(f"{n_trials} is less than 0", "n_trials")
-    if timeout is not None and not timeout > 0:
-        raise SpecError(f"{timeout} must be more than 0 seconds", "timeout")
-    if retries < 0:
-        raise SpecError(f"{retries} is less than 0", "retries")
-    kinds = frozenset(name for kind in catch for name in error_names(kind))
-    return Effort(n_trials, n_jobs, timeout, kinds, retries)
-
-
-def tolerating(effort: Effort, max_failures: int | None) -> Effort:
-    """Return the effort with so many failed trials tolerated, of any error if `catch` is empty.
-
-    Raises:
-        SpecError: the number is negative.
-    """
-    if max_failures is None:
-        return effort
-    if max_failures < 0:
-        raise SpecError(f"{max_failures} is less than 0", "max_failures")
-    return replace(effort, max_failures=max_failures, catch=effort.catch or frozenset({ANY_ERROR}))
-
-
-def _budget(usd: Decimal | float | str | None, goal: Goal) -> Decimal | None:
-    """Return the budget of the whole study; that of `goal` unless `usd` is given."""
-    if usd is None or usd == _NO_BUDGET:
-        return goal.budget_usd if usd is None else None
-    try:
-        budget = Decimal(str(usd))
-    except InvalidOperation:
-        budget = Decimal(0)
-    if not budget > 0:
-        raise SpecError(f'{usd} is no amount above $0, nor "{_NO_BUDGET}"', "budget_usd")
-    return budget
-
-
-def _deadline(wanted: str | float) -> float:
-    try:
-        seconds = parse_duration(wanted) if isinstance(wanted, str) else float(wanted)
-    except ValueError as error:
-        raise SpecError(str(error), "deadline") from None
-    if not seconds > 0:
-        raise SpecError(f"{wanted} is no time from now", "deadline")
-    return SystemClock().now() + seconds
 
 
 def _holder() -> str:

@@ -120,7 +120,13 @@ def recorded_names(spec: StudySpec) -> Mapping[str, str]:
 
 
 def _storage_of(spec: StudySpec) -> str:
-    return os.path.expandvars(spec.storage or f"sqlite:///{_own_file(spec)}")
+    storage = os.path.expandvars(spec.storage or f"sqlite:///{_own_file(spec)}")
+    if "://" not in storage:
+        raise StoreError(
+            f"storage: {storage} can't be opened: it is no URL of a database, such as "
+            f"sqlite:///{_own_file(spec)}"
+        )
+    return storage
 
 
 def _own_file(spec: StudySpec) -> str:
@@ -188,7 +194,7 @@ def objective_of(spec: StudySpec, directory: Path) -> Objective:
     """What each trial runs; a function is imported from the directory.
 
     Raises:
-        SpecError: there is no such function there.
+        SpecError: there is no such function there, or its module fails or ends as it is imported.
     """
     if spec.function is None:
         return CommandObjective(spec.command, spec.space)
@@ -198,7 +204,12 @@ def objective_of(spec: StudySpec, directory: Path) -> Objective:
         found: Any = importlib.import_module(module_name)
         for part in name.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise SpecError(f"{spec.function} can't be imported: {error}", "function") from error
+    except (Exception, SystemExit) as error:  # whatever the user's module does
+        said = one_line(error)
+        if not isinstance(error, ImportError | AttributeError):
+            said = f"{type(error).__name__}: {said}".rstrip(": ")
+        raise SpecError(f"{spec.function} can't be imported: {said}", "function") from error
+    if not callable(found):
+        raise SpecError(f"{spec.function} is {found!r:.60}, which no trial can call", "function")
     objective: Objective = found
     return objective

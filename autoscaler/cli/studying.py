@@ -43,11 +43,12 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("hpo").setLevel(logging.INFO)
     logging.getLogger("hpo.ended").setLevel(logging.WARNING if is_quiet else logging.INFO)
+    from hpo.arguments import tolerating
     from hpo.blame import origin_of
     from hpo.catching import catch_of
     from hpo.effort import Effort
     from hpo.endings import ended_trials, require_result
-    from hpo.running import Todo, run_study, tolerating
+    from hpo.running import Todo, run_study
     from hpo.totals import totals_of
 
     objective = optuna_side.objective_of(spec, directory)

@@ -118,7 +118,11 @@ def _method(value: object) -> object:
     if isinstance(value, dict) and len(value) == 1 and "name" not in value:
         ((name, options),) = value.items()
         return {"name": name, "options": options if options is not None else {}}
-    return value
+    if isinstance(value, dict) and set(value) <= {"name", "options"}:
+        return value
+    raise ValueError(
+        "write one name, or one with its options, such as {median: {interval_steps: 2}}"
+    )
 
 
 class TrialJobForm(JobForm):

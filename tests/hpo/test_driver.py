@@ -19,11 +19,11 @@ from autoscaler.domain.objective import Objective as Goal
 from autoscaler.domain.terms import StudyTerms, budget_used_up
 from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import JobView
+from hpo.arguments import tolerating
 from hpo.driver import Driver
 from hpo.effort import Effort
 from hpo.ended import EndedTrial
 from hpo.endings import BudgetUsedUp, StudyStopped
-from hpo.running import tolerating
 from hpo.tolerance import fatal_message
 from tests.hpo.lines import Objective, records
 from tests.hpo.objectives import curve, failing

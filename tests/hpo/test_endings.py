@@ -75,10 +75,13 @@ def test_a_run_without_a_result_is_an_error() -> None:
     with pytest.raises(NothingRan, match="no trial has ended in this run"):
         require_result(study, ended_trials(study))
     study.tell(study.ask(), state=TrialState.FAIL)
-    with pytest.raises(AllTrialsFailed, match="all 1 trials of this run failed; the last: its"):
+    with pytest.raises(AllTrialsFailed, match="the only trial of this run failed: its"):
         require_result(study, frozenset())
     with pytest.raises(NothingRan):
         require_result(study, ended_trials(study))
+    study.tell(study.ask(), state=TrialState.FAIL)
+    with pytest.raises(AllTrialsFailed, match="all 2 trials of this run failed; the last: its"):
+        require_result(study, frozenset())
     study.tell(study.ask(), 0.5)
     require_result(study, frozenset())
 

@@ -56,6 +56,9 @@ def test_a_seed_does_not_draw_the_first_trials_again(spec: StudySpec) -> None:
     ("change", "message"),
     [
         ({"sampler": Method("magic")}, "sampler: 'magic' is none of tpe, random"),
+        ({"pruner": Method("medain")}, r"pruner: 'medain' \(did you mean 'median'\?\) is none"),
+        ({"sampler": Method("tpe", {"sed": 1})}, r"tpe takes no 'sed' \(did you mean 'seed'\?\)"),
+        ({"pruner": Method("none", {"x": 1})}, "none takes no 'x': it takes no options"),
         ({"sampler": Method("cma_es")}, "sampler: cma_es needs a package: pip install cmaes"),
         ({"pruner": Method("median", {"patience": 3})}, "pruner: median takes no 'patience'"),
         ({"pruner": Method("percentile", {"percentile": 400})}, "pruner: percentile: Percentile"),
@@ -88,7 +91,9 @@ def test_a_refused_method_leaves_no_storage(
 
 
 def test_a_storage_that_can_not_be_opened_is_named(spec: StudySpec, tmp_path: Path) -> None:
-    for storage in (f"sqlite:///{tmp_path}/no/where.db", "nonsense"):
+    with pytest.raises(StoreError, match=r"is no URL of a database, such as sqlite:///sweep\.db"):
+        open_study(replace(spec, storage="journal.log"))
+    for storage in (f"sqlite:///{tmp_path}/no/where.db", "nonsense", "no://where"):
         with pytest.raises(StoreError, match=r"storage: .* can't be opened"):
             open_study(replace(spec, storage=storage))
 
@@ -167,5 +172,17 @@ def test_a_function_is_found_in_the_working_directory(
     for wrong in ("module_of_a_study:none", "no_such_module:first"):
         with pytest.raises(SpecError, match=f"function: {wrong} can't be imported"):
             objective_of(replace(spec, function=wrong), tmp_path)
+    faults = {
+        "raise KeyError('no\\nkey')": r"can't be imported: KeyError: .*no.*key",
+        "raise SystemExit(2)": "can't be imported: SystemExit: 2",
+        "objective = 3": "fails_0:objective is 3, which no trial can call",
+    }
+    for number, (text, message) in enumerate(faults.items()):
+        (tmp_path / f"fails_{number}.py").write_text(text)
+        with pytest.raises(
+            SpecError, match=message.replace("fails_0", f"fails_{number}")
+        ) as refused:
+            objective_of(replace(spec, function=f"fails_{number}:objective"), tmp_path)
+        assert "\n" not in str(refused.value) and refused.value.field == "function"
     command = replace(spec, function=None, command=("run",))
     assert isinstance(objective_of(command, tmp_path), CommandObjective)
