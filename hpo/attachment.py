@@ -25,6 +25,7 @@ from hpo import attributes, calls, optuna_internals, retries
 from hpo.artifacts import StudyArtifacts
 from hpo.blame import origin_of
 from hpo.calls import Call
+from hpo.foreseen import fixed_values, sampled_values
 from hpo.halving import SynchronousHalvingPruner
 from hpo.patience import PatientStorage, one_line
 from hpo.study_facts import read_study
@@ -172,6 +173,7 @@ class Attachment:
             "is_finished": frozen.state.is_finished(),
             "keeps_artifacts": self.artifacts is not None,
             "never_prunes": self._never_prunes(),
+            "fixed": fixed_values(frozen.system_attrs),
         }
 
     def _never_prunes(self) -> bool:
@@ -179,8 +181,13 @@ class Attachment:
         is_single = len(self._study.directions) == 1  # of several, Optuna refuses the question
         return is_single and type(self._study.pruner) is optuna.pruners.NopPruner
 
-    def _suggest(self, name: str, distribution: str) -> Any:
-        return _suggested(self._trial, name, json_to_distribution(distribution))
+    def _suggest(self, name: str, distribution: str) -> dict[str, Any]:
+        """Return the value, and what the sampler has sampled together with it."""
+        wanted, before = json_to_distribution(distribution), self.frozen()
+        fixed = before.system_attrs.get(optuna_internals.FIXED_PARAMETERS, {})
+        is_sampled = not (name in fixed or name in before.distributions or wanted.single())
+        value = _suggested(self._trial, name, wanted)
+        return {"value": value, "sampled": sampled_values(self._trial) if is_sampled else {}}
 
     def _report(self, value: float, step: int) -> None:
         if step not in self.frozen().intermediate_values:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import optuna
+from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.pruners import BasePruner, HyperbandPruner, SuccessiveHalvingPruner
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
@@ -30,6 +31,9 @@ _OF_TRIAL = ("_trial_id",)
 _OF_HALVING = ("_min_resource", "_reduction_factor", "_min_early_stopping_rate")
 _OF_HYPERBAND = ("_pruners", "_get_bracket_id")
 _OF_CACHE = ("_backend",)
+_OF_DISTRIBUTION = ("_contains",)
+# The system attribute of a trial that was enqueued: its parameters.
+FIXED_PARAMETERS: Final = "fixed_params"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ def check_release(study: optuna.Study) -> None:
         (create_trial(value=0.0), _OF_TRIAL),
         (SuccessiveHalvingPruner(min_resource=1), _OF_HALVING),
         (HyperbandPruner(min_resource=1, max_resource=2), _OF_HYPERBAND),
+        (IntDistribution(0, 1), _OF_DISTRIBUTION),
     ]
     storage = getattr(study, "_storage", None)
     if type(storage).__name__ == "_CachedStorage":
@@ -127,6 +132,15 @@ def claim(study: optuna.Study, waiting: FrozenTrial) -> bool:
         return study._storage.set_trial_state_values(waiting._trial_id, TrialState.RUNNING)
     except RuntimeError:  # it has ended already, in the words of every release
         return False
+
+
+def holds(distribution: BaseDistribution, value: Any) -> bool:
+    """Return whether a value, as an objective sees it, is one of a distribution.
+
+    Raises:
+        ValueError: it is no choice of it, or no number.
+    """
+    return distribution._contains(distribution.to_internal_repr(value))
 
 
 def set_system_attribute(study: optuna.Study, trial: Trial, key: str, value: Any) -> None:

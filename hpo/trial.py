@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -24,6 +24,7 @@ from autoscaler.domain.trial import TrialFile
 from autoscaler.objects import Objects
 from hpo import calls
 from hpo.calls import Call, read_answer
+from hpo.foreseen import Foreseen, NotForeseen
 from hpo.study_of_trial import OF_STORAGE, Asks, OwnStorage, StudyOfTrial, no_storage
 
 Value = TypeVar("Value")
@@ -57,7 +58,8 @@ class Place(Protocol):
 class TrialFacts:
     """What the driver tells of a trial when a worker takes it up.
 
-    `never_prunes`: the study's pruner would say no to every question.
+    `never_prunes`: the study's pruner would say no to every question. `fixed`: parameters that
+    were enqueued with the trial.
     """
 
     number: int
@@ -71,6 +73,7 @@ class TrialFacts:
     is_finished: bool
     keeps_artifacts: bool = False
     never_prunes: bool = False
+    fixed: dict[str, Any] = field(default_factory=dict)
 
 
 def read_facts(value: dict[str, Any]) -> TrialFacts:
@@ -90,6 +93,7 @@ def read_facts(value: dict[str, Any]) -> TrialFacts:
         is_finished=value["is_finished"],
         keeps_artifacts=value["keeps_artifacts"],
         never_prunes=value["never_prunes"],
+        fixed=value["fixed"],
     )
 
 
@@ -115,6 +119,7 @@ class RemoteTrial(BaseTrial):
         self._last_step: int | None = None
         self.leave: Callable[[], NoReturn] | None = None
         self.keeps_states = False
+        self._foreseen = Foreseen(facts.fixed)
         self._params = dict(facts.params)
         self._distributions = dict(facts.distributions)
         self._user_attrs = dict(facts.user_attrs)
@@ -266,8 +271,16 @@ class RemoteTrial(BaseTrial):
     def _suggest(self, name: str, distribution: BaseDistribution) -> Any:
         if self._distributions.get(name) == distribution:
             return self._params[name]
-        text = distribution_to_json(distribution)
-        value = self._ask(calls.SUGGEST, name=name, distribution=text)
+        arguments = {"name": name, "distribution": distribution_to_json(distribution)}
+        try:
+            if self.is_shared or name in self._distributions:
+                raise NotForeseen
+            value = self._foreseen.value(name, distribution)
+            self._tell(calls.SUGGEST, **arguments)
+        except NotForeseen:
+            suggested = self._ask(calls.SUGGEST, **arguments)
+            self._foreseen.learn(suggested["sampled"])
+            value = suggested["value"]
         self._params.setdefault(name, value)
         self._distributions.setdefault(name, distribution)
         return value
