@@ -13,7 +13,7 @@ OLDEST_OPTUNA := 4.2.0
 export RES_OPTIONS ?= timeout:1 attempts:3
 # What objectives of examples/frameworks and their tests need beside castor.
 FRAMEWORKS := lightning==2.6.6 transformers==5.23.0 accelerate==1.15.0 \
-	optuna-integration==5.0.0 mlflow-skinny==3.17.2 wandb==0.31.0
+	optuna-integration==5.0.0 mlflow-skinny==3.17.2 wandb==0.31.0 optunahub==0.5.0
 # Arguments for the command behind demo, test, test-kills, soak or lock.
 ARGS ?=
 
@@ -66,7 +66,7 @@ test-optuna-next: $(INSTALLED) ## Run the tests of studies with the newest Optun
 	@PYTHONPATH=$(CURDIR)/build/optuna-next $(BIN)/python -m pytest -n 3 --dist worksteal tests/hpo $(ARGS)
 
 test-frameworks: build/frameworks/.installed ## Run objectives with Lightning and Transformers, and callbacks of MLflow and W&B.
-	@PYTHONPATH=$(CURDIR) build/frameworks/bin/python -m pytest -rs tests/hpo/test_frameworks.py $(ARGS)
+	@PYTHONPATH=$(CURDIR) build/frameworks/bin/python -m pytest -rs tests/hpo/test_frameworks.py tests/hpo/test_optunahub.py $(ARGS)
 
 # An environment of its own, on top of .venv's packages: most users need none of these.
 build/frameworks/.installed: $(INSTALLED) Makefile

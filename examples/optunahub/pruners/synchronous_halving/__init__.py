@@ -1,0 +1,7 @@
+"""Successive halving whose trials wait for each other, for studies that Castor runs."""
+
+from __future__ import annotations
+
+from hpo.halving import SynchronousHalvingPruner
+
+__all__ = ["SynchronousHalvingPruner"]
