@@ -225,6 +225,19 @@ class TestAsynchronous:
         never = moment([first], known, to_begin=None, objective=worth(hours=0.1))
         assert "its first rung takes" in planned(never)["trial-00"].reason
 
+    def test_a_reason_says_what_changes_also_where_bounds_have_changed(self) -> None:
+        """What it holds is no longer allowed: it moves, and does not start."""
+        other = offer("dear", "4", boot_seconds=120.0)
+        own, record = trial(0, 20.0, ONE)
+        bounds = replace(own.instances, offers=("dear",))
+        found = planned(
+            moment([(replace(own, instances=bounds), record)], offers=(GPU, other), to_begin=9)
+        )
+        decision = found["trial-00"]
+        assert decision.action is Action.MOVE
+        assert decision.reason.startswith("move trial-00")
+        assert "bounds or limits changed" in decision.reason
+
     def test_a_free_instance_is_taken_before_the_limits_are_asked(self) -> None:
         trials = [*running(1), trial(1), trial(2)]
         cramped = moment(trials, quota=2, to_begin=9)
@@ -342,6 +355,13 @@ class TestOver:
             found = planned(moment([trial(0)], known, objective=worth(budget=budget)))
             assert (found["trial-00"].target is None) == (ground == BEYOND_BUDGET)
             assert found["trial-00"].ground == ground
+
+    def test_what_the_budget_refuses_is_not_called_too_late(self) -> None:
+        """The way to the first decision could be paid, that to the end can't."""
+        both = worth(hours=20, budget=1.0)
+        known = [ended(5, 100.0)]
+        found = planned(moment([trial(0, decided_at=5.0)], known, to_begin=9, objective=both))
+        assert (found["trial-00"].target, found["trial-00"].ground) == (None, BEYOND_BUDGET)
 
     def test_while_another_trains_or_there_is_no_room_it_is_not_over(self) -> None:
         trains = [trial(0, 10.0, ONE), trial(1)]
