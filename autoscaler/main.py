@@ -53,7 +53,9 @@ from providers.local.settings import LocalSettings
 
 _log = logging.getLogger(__name__)
 
-_LEAST_TICK_SECONDS = 0.2
+# After a tick the loop rests four times as long as the tick took, but no longer than this.
+_LONGEST_REST_SECONDS = 0.2
+_REST = 4.0
 _WORKERS = 8
 _END_SECONDS = 2  # of a study's own controller, at whose end somebody may wait for news still
 
@@ -129,13 +131,15 @@ class Deployment:
         """
         while not stopped.is_set():
             self.wake.clear()
+            begun_seconds = self._clock.monotonic()
             try:
                 if not is_claimed():
                     return
                 self.tick()
             except Exception:  # the loop's edge: the next tick makes good what this one missed
                 _log.exception("a tick failed")
-            self._clock.sleep(_LEAST_TICK_SECONDS)
+            took_seconds = self._clock.monotonic() - begun_seconds
+            self._clock.sleep(min(_REST * took_seconds, _LONGEST_REST_SECONDS))
             self.wake.wait(self._settings.tick_seconds)
 
     def close(self) -> None:
