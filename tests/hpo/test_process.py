@@ -68,7 +68,7 @@ def test_sigterm_unwinds_the_process() -> None:
 
 
 def test_a_worker_imports_nothing_that_runs_beside_the_study() -> None:
-    """Each trial on a new instance would wait for it; and all public names are there all the same."""
+    """Each trial on a new instance would wait for it. All public names are there all the same."""
     program = (
         "import sys, hpo.worker\n"
         "late = ('autoscaler.wire.client', 'httpx', 'hpo.running', 'optuna.artifacts')\n"
