@@ -125,7 +125,7 @@ class Snapshots:
             crowds=Crowds(self._store.jobs.all() if is_shared else (), now_seconds),
             weights=weights(jobs, self._shares),
         )
-        studies = self._studies.take(jobs, alive, now_seconds)
+        studies = self._studies.take(jobs, alive, offers, now_seconds)
         in_trouble = self._studies.in_trouble
         taken = self._taken_of(
             [job for job in jobs if job.spec.study not in in_trouble], grouped, around

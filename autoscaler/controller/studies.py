@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -12,6 +12,7 @@ from autoscaler.controller.study_spending import StudySpending
 from autoscaler.controller.troubles import Troubles
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
+from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import FreeInstance, StudySnapshot
 from autoscaler.domain.terms import TrialRecord
@@ -38,17 +39,24 @@ class StudySnapshots:
         self._steps_of_ended: dict[str, tuple[StepObservation, ...]] = {}
 
     def take(
-        self, jobs: Sequence[JobRecord], alive: Sequence[HeldInstance], now_seconds: float
+        self,
+        jobs: Sequence[JobRecord],
+        alive: Sequence[HeldInstance],
+        offers: Sequence[Offer],
+        now_seconds: float,
     ) -> tuple[StudySnapshot, ...]:
-        """The studies of these jobs whose terms were stated; `alive` are all instances.
+        """Return the studies of these jobs whose terms were stated; `alive` are all instances.
 
         One that can't be told of is left out, and is in trouble.
         """
         names = sorted({job.spec.study for job in jobs if job.spec.study is not None})
         of_all = self._store.jobs.alive() if names else ()
+        least_billed = {offer.id: float(offer.minimum_billed_seconds) for offer in offers}
         taken = (
             self._troubles.attempt(
-                name, "record", partial(self._taken, name, of_all, alive, now_seconds)
+                name,
+                "record",
+                partial(self._taken, name, of_all, alive, least_billed, now_seconds),
             )
             for name in names
         )
@@ -64,6 +72,7 @@ class StudySnapshots:
         name: str,
         jobs: Sequence[JobRecord],
         alive: Sequence[HeldInstance],
+        least_billed: Mapping[str, float],
         now_seconds: float,
     ) -> StudySnapshot | None:
         """One study; None before its terms were stated. `jobs` are all that have not ended."""
@@ -76,7 +85,7 @@ class StudySnapshots:
             name=name,
             terms=terms,
             trials=tuple(_as_it_is(record, not_ended) for record in records),
-            free=self._free(name, alive, now_seconds),
+            free=self._free(name, alive, least_billed, now_seconds),
             spent_usd=float(self._spending.spent(name, jobs, now_seconds)),
             steps=self._steps(records, not_ended),
         )
@@ -97,11 +106,19 @@ class StudySnapshots:
         return found
 
     def _free(
-        self, study: str, alive: Sequence[HeldInstance], now_seconds: float
+        self,
+        study: str,
+        alive: Sequence[HeldInstance],
+        least_billed: Mapping[str, float],
+        now_seconds: float,
     ) -> tuple[FreeInstance, ...]:
-        """What trials have left and others may take."""
+        """Return what trials have left and others may take, paid to the end of its least bill."""
         return tuple(
-            FreeInstance(held.offer) for held in self._lingering.free(alive, now_seconds, study)
+            FreeInstance(
+                held.offer,
+                max(held.requested_seconds + least_billed.get(held.offer, 0.0) - now_seconds, 0.0),
+            )
+            for held in self._lingering.free(alive, now_seconds, study)
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -51,6 +52,25 @@ def test_the_next_trial_has_the_instance_of_the_last_one(world: World) -> None:
     world.tick(20)
     assert world.cloud.running() == []
     world.assert_nothing_leaked()
+
+
+def test_what_a_trial_left_is_known_to_be_paid_for_until_its_least_bill_ends(
+    world: World,
+) -> None:
+    trial_that_ends(world)
+    world.tick()
+    other = world.submit("s-1", study="s")
+    world.store.studies.state("s", StudyTerms(to_begin=0))
+    now_seconds, instances = world.clock.now(), world.store.instances.alive()
+    (held,) = instances
+    hourly = [replace(offer, minimum_billed_seconds=3600) for offer in world.cloud.offers()]
+    studies = world.controller._snapshots._studies
+    (study,) = studies.take([world.store.jobs.get(other)], instances, hourly, now_seconds)
+    (free,) = study.free
+    assert free.paid_seconds == pytest.approx(held.requested_seconds + 3600 - now_seconds)
+    brief = [replace(offer, minimum_billed_seconds=1) for offer in hourly]
+    (study,) = studies.take([world.store.jobs.get(other)], instances, brief, now_seconds)
+    assert [free.paid_seconds for free in study.free] == [0.0]
 
 
 def test_what_nobody_wants_is_given_back_after_as_long_as_it_took_to_start(world: World) -> None:
