@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autoscaler.cli.tables import money
+from autoscaler.cli.tables import counted, money
 from autoscaler.domain.study import StudySpec
 from autoscaler.wire.study_messages import StudyView
 
@@ -77,7 +77,9 @@ def summary(spec: StudySpec, study: Any) -> str:
     """Return one line on a study: its trials by state, and the best."""
     counts = state_counts(study)
     words = ", ".join(f"{count} {state}" for state, count in counts.items())
-    line = f"{spec.name}: {sum(counts.values())} trials" + (f" ({words})" if words else "")
+    line = f"{spec.name}: {counted(sum(counts.values()), 'trial')}" + (
+        f" ({words})" if words else ""
+    )
     best = best_trials(study)
     if len(study.directions) > 1 or not best:
         return line

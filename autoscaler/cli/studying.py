@@ -77,6 +77,8 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
     try:
         run_study(study, catch.checking(objective), directory, spec.job, todo)
     except CastorError:
+        if ended_trials(study) != ended_before:
+            print(summary(spec, study))
         raise
     except Exception as error:
         origin = origin_of(error, study)

@@ -68,7 +68,7 @@ def test_a_study_without_a_feasible_trial_has_no_best(spec: StudySpec) -> None:
     study = optuna.create_study()
     study.add_trial(optuna.trial.create_trial(value=1.0, system_attrs={"constraints": [1.0]}))
     assert study_facts(spec, study, None)["best_trials"] == []
-    assert summary(spec, study) == "s: 1 trials (1 complete)"
+    assert summary(spec, study) == "s: 1 trial (1 complete)"
 
 
 def test_people_are_told_in_a_line(spec: StudySpec) -> None:

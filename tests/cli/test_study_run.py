@@ -16,6 +16,7 @@ from autoscaler.domain.errors import SpecError, Unavailable
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import StudyTerms
 from autoscaler.store.opening import open_store
+from hpo.endings import BudgetUsedUp
 from hpo.running import database_of
 
 STUDY = """
@@ -86,6 +87,26 @@ def test_a_refused_study_leaves_no_storage(
     assert not list(tmp_path.glob("*.db*"))
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_run_that_ends_early_prints_what_it_has_found(
+    ends: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def run_study(study: optuna.Study, *others: object) -> None:
+        if ends:
+            study.tell(study.ask(), 0.5)
+        raise BudgetUsedUp("the budget is used up")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("hpo.running.run_study", run_study)
+    with pytest.raises(BudgetUsedUp):
+        run_file(study_file(tmp_path), None)
+    assert ("fails: 1 trial (1 complete); best is 0.5" in capsys.readouterr().out) == ends
+
+
 def test_an_error_of_the_sampler_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run_study(study: optuna.Study, *arguments: object) -> None:
         study.optimize(lambda trial: trial.suggest_float("y", 0.0, 1.0), n_trials=1)
@@ -142,7 +163,7 @@ def test_a_study_that_has_its_trials_is_not_run_and_says_so(
     file = study_file(tmp_path)
     run_file(file, None)
     printed = capsys.readouterr().out
-    assert "fails: 1 trials (1 complete); best is 1" in printed
+    assert "fails: 1 trial (1 complete); best is 1" in printed
     assert f"nothing is left to run: trials is 1 in {file}" in printed
 
 
