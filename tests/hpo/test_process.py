@@ -3,8 +3,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 from tqdm import tqdm
@@ -65,16 +63,3 @@ def test_sigterm_unwinds_the_process() -> None:
         signal.pause()
     assert ended.value.code == 143
     assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_a_worker_imports_nothing_that_runs_beside_the_study() -> None:
-    """Each trial on a new instance would wait for it. All public names are there all the same."""
-    program = (
-        "import sys, hpo.worker\n"
-        "late = ('autoscaler.wire.client', 'httpx', 'hpo.running', 'optuna.artifacts')\n"
-        "assert not [name for name in late if name in sys.modules], sys.modules.keys()\n"
-        "import hpo\n"
-        "assert all(getattr(hpo, name) for name in hpo.__all__)\n"
-        "assert set(hpo.__all__) <= set(dir(hpo))\n"
-    )
-    subprocess.run([sys.executable, "-P", "-c", program], check=True)
