@@ -136,6 +136,10 @@ class Case:
         """Epochs of each rung."""
         return tuple(float(n) for n in np.diff((0, *RUNG_ENDS)))
 
+    def work_of(self, rung: int, trial: int) -> float:
+        """Epochs that a trial trains in a rung."""
+        return self.work[rung]
+
 
 @dataclass(frozen=True, eq=False)
 class Source:

@@ -65,7 +65,7 @@ def lane_seconds(case: Case, rung: int, size: int, lanes: int) -> list[float]:
 def durations(case: Case, rung: int, size: int) -> list[float]:
     """Seconds of each trial of a rung on a size, from a ready instance."""
     start = case.market.handover_seconds
-    return [start + case.work[rung] / case.rate[t, size] for t in case.survivors[rung]]
+    return [start + case.work_of(rung, t) / case.rate[t, size] for t in case.survivors[rung]]
 
 
 def longest_first(case: Case, view: View, size: int) -> list[int]:

@@ -9,9 +9,9 @@ fastest there can be for a case: one boot, then every trial of every rung at its
 
 Arms that know everything: the best pool of fixed size (`study_pools.py`), per-stage elastic and
 uniform with release (`study_stages.py`), water-filling (`study_water.py`: the oracle). Arms that
-learn: uniform with release, and water-filling, from `PILOTS` trials of an earlier study and from
-what they measure on the way; who survives they do not know. Seeds 0 to 99 are for development,
-those from 100 on held out. Prints Markdown.
+learn, from `PILOTS` trials of an earlier study and from what they measure on the way, and do not
+know who survives: water-filling, which is the product's plan, and per-stage elastic in waves.
+Seeds 0 to 99 are for development, those from 100 on held out. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from study_pools import RULES, pools
 from study_stages import LearntStages, best_stages, courses
 from study_water import Learnt, Truth, WaterArm
 
+from autoscaler.economics.studies.rung_planning import RESERVE
+
 MULTIPLES = (1.1, 1.25, 1.5, 2.0, 4.0)
 ORACLE = "water-filling, knows all (oracle)"
 OURS = "water-filling, learns"
@@ -36,7 +38,7 @@ PER_STAGE_AT_ONCE = "per-stage elastic, all trials at once"
 PER_STAGE = "per-stage elastic, in waves"
 UNIFORM_AT_ONCE = "uniform + release, all trials at once"
 UNIFORM = "uniform + release, in waves"
-UNIFORM_LEARNS = "uniform + release, learns"
+STAGES_LEARN = "per-stage in waves, learns"
 STATIC = "best static pool"
 _LATE = 1.0005
 
@@ -91,8 +93,8 @@ def results(case: Case, multiples: Sequence[float]) -> Iterator[tuple[str, float
             yield name, multiple, _best([found] if found else [])
         arms: dict[str, Arm] = {
             ORACLE: WaterArm(case, Truth(case), deadline),
-            OURS: WaterArm(case, Learnt(case), deadline),
-            UNIFORM_LEARNS: LearntStages(case, Learnt(case), deadline),
+            OURS: WaterArm(case, Learnt(case), deadline, RESERVE),
+            STAGES_LEARN: LearntStages(case, Learnt(case), deadline),
         }
         for name, arm in arms.items():
             outcome = StudyCloud(case, arm).run()
@@ -186,7 +188,7 @@ _PAIRS = (
     (OURS, UNIFORM_AT_ONCE),
     (OURS, UNIFORM),
     (OURS, ORACLE),
-    (OURS, UNIFORM_LEARNS),
+    (OURS, STAGES_LEARN),
 )
 
 

@@ -1,10 +1,10 @@
-"""Arms that plan stage by stage with the true speeds: per-stage elastic, uniform with release."""
+"""Arms that plan stage by stage: per-stage elastic, uniform with release, and one that learns."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +12,13 @@ from study_cases import RUNG_TRIALS, Case
 from study_cloud import Orders, Outcome, StudyCloud, View
 from study_pools import lane_seconds, longest_first
 from study_water import Learnt
+
+from autoscaler.economics.studies.rung import settled
+from autoscaler.economics.studies.rung_planning import RESERVE
+
+# Share of the draws of a trial's speed that are at least as fast as what is planned with.
+_CAUTION = 0.5
+_STAGE_MARGIN = 0.02
 
 
 @dataclass(frozen=True)
@@ -91,36 +98,82 @@ class StageArm:
         return max(wait + least, self._seconds_left(view))
 
 
+@dataclass(frozen=True, eq=False)
+class Guess(Case):
+    """A study as it is believed to be: trials `left` in the rung `now`, with their epochs."""
+
+    now: int
+    left: Mapping[int, float]
+
+    @cached_property
+    def survivors(self) -> tuple[tuple[int, ...], ...]:
+        """Who trains in each rung: in the present one those that are not done."""
+        every = super().survivors
+        return (*every[: self.now], tuple(self.left), *every[self.now + 1 :])
+
+    def work_of(self, rung: int, trial: int) -> float:
+        """Epochs that a trial has to train in a rung."""
+        return self.left[trial] if rung == self.now else self.work[rung]
+
+
 @dataclass(eq=False)
 class LearntStages:
-    """Uniform with release, planned anew at each barrier by what was learnt until then.
+    """Per-stage elastic in waves, planned anew at each event by what was learnt until then.
 
-    Survivors of later rungs are guessed to be the best so far; a tenth of the time is kept.
+    All trials of a rung have one size, so many at a time, longest first; an instance is released
+    when no trial waits for it. A stage is changed where it is no longer in time, or where another
+    saves `_STAGE_MARGIN`. Survivors of later rungs are guessed to be the best so far. A trial's
+    rate is its median; a fifth of the draws below it, as in the product's packings, cost more.
     """
 
     case: Case
     knowledge: Learnt
     deadline_seconds: float
-    arm: StageArm | None = None
+    stage: Stage | None = None
     rung: int = -1
 
     def decide(self, view: View) -> Orders:
-        """As the plan of this rung has it."""
-        if self.arm is None or view.rung != self.rung:
-            self.rung, self.arm = view.rung, self._planned(view)
-        return self.arm.decide(view)
+        """Plan the stages, and put the trials of this rung on the present one."""
+        guess = self._guess(view)
+        needs = self.case.market.supply.instances
+        held = sum(int(needs[t.held]) for t in view.trials if t.held is not None) + len(view.free)
+        possible = courses(guess, True, view.rung, held=held)
+        left = (self.deadline_seconds - view.now) * (1.0 - RESERVE)
+        in_time = [one for one in possible if one.seconds <= left]
+        best = in_time[0] if in_time else min(possible, key=lambda one: one.seconds)
+        if self.rung == view.rung:
+            same = [one for one in in_time if one.stages[0] == self.stage]
+            if same and same[0].usd <= best.usd * (1.0 + _STAGE_MARGIN):
+                best = same[0]
+        self.rung, self.stage = view.rung, best.stages[0]
+        stages = (best.stages[0],) * view.rung + best.stages
+        orders = StageArm(guess, stages, True).decide(view)
+        return replace(orders, sizes={**orders.sizes, **self._grown(view, guess)})
 
-    def _planned(self, view: View) -> StageArm:
-        rate = np.median(self.knowledge.rates(view), axis=0)
+    def _grown(self, view: View, guess: Guess) -> dict[int, int]:
+        """The size of the stage, for trials that train and are done sooner on it."""
+        assert self.stage is not None
+        size, market = self.stage.size, self.case.market
+        change = market.boot_seconds + market.pause_seconds
+        return {
+            trial.trial: size
+            for trial in view.trials
+            if trial.held is not None
+            and not trial.is_changing
+            and trial.held < size
+            and change + trial.work / guess.rate[trial.trial, size]
+            < trial.work / guess.rate[trial.trial, trial.held]
+        }
+
+    def _guess(self, view: View) -> Guess:
+        draws = self.knowledge.rates(view)
+        is_known = np.isin(np.arange(draws.shape[1]), list(self.knowledge.known(view)))
         values = self.case.values.copy()
         values[view.rung :] = values[view.rung - 1] if view.rung else 0.0
-        guess = replace(self.case, rate=rate, values=values)
-        left = (self.deadline_seconds - view.now) * 0.9
-        possible = courses(guess, True, view.rung)
-        in_time = [one for one in possible if one.seconds <= left]
-        chosen = in_time[0] if in_time else min(possible, key=lambda one: one.seconds)
-        unused = (chosen.stages[0],) * view.rung
-        return StageArm(guess, unused + chosen.stages, True)
+        terms = {field.name: getattr(self.case, field.name) for field in fields(Case)}
+        terms["rate"] = np.quantile(settled(draws, is_known), 1.0 - _CAUTION, axis=0)
+        terms["values"] = values
+        return Guess(**terms, now=view.rung, left={t.trial: t.work for t in view.trials})
 
 
 def best_stages(
@@ -136,15 +189,17 @@ def best_stages(
     return None
 
 
-def courses(case: Case, releases: bool, first: int = 0, waves: bool = True) -> list[Course]:
+def courses(
+    case: Case, releases: bool, first: int = 0, waves: bool = True, held: int = 0
+) -> list[Course]:
     """All courses from a rung on that are best at some deadline, the cheapest first.
 
-    Without `waves` all trials of a stage train at once.
+    Without `waves` all trials of a stage train at once. `held` instances are there already.
     """
     best = [Course(0.0, 0.0, ())]
     for rung in range(first, len(RUNG_TRIALS)):
         options = list(_options(case, rung, releases, waves))
-        best = _pareto(_after(case, one, option) for one in best for option in options)
+        best = _pareto(_after(case, one, option, held) for one in best for option in options)
     return sorted(best, key=lambda one: one.usd)
 
 
@@ -153,8 +208,9 @@ def _options(case: Case, rung: int, releases: bool, waves: bool) -> Iterator[Cou
     quota = market.most_devices // market.devices
     found = []
     for size, instances in enumerate(supply.instances):
-        most = min(quota // int(instances), RUNG_TRIALS[rung])
-        least = 1 if waves else RUNG_TRIALS[rung]
+        trials = len(case.survivors[rung])
+        most = min(quota // int(instances), trials)
+        least = 1 if waves else trials
         for lanes in range(least, most + 1):
             ends = lane_seconds(case, rung, size, lanes)
             paid = sum(ends) if releases else lanes * max(ends)
@@ -163,17 +219,16 @@ def _options(case: Case, rung: int, releases: bool, waves: bool) -> Iterator[Cou
     yield from _pareto(iter(found))
 
 
-def _after(case: Case, before: Course, option: Course) -> Course:
+def _after(case: Case, before: Course, option: Course, held: int) -> Course:
     """One stage more: the first boots all, a later one what the stage before has not got."""
     market, supply = case.market, case.market.supply
     stage = option.stages[0]
-    held = 0
     if before.stages:
         last = before.stages[-1]
         held = last.lanes * int(supply.instances[last.size])
     new = max(stage.lanes * int(supply.instances[stage.size]) - held, 0)
     usd = new * market.boot_seconds * supply.offers[0].usd_per_second
-    wait = 0.0 if before.stages else market.boot_seconds
+    wait = 0.0 if before.stages or not new else market.boot_seconds
     return Course(
         before.seconds + option.seconds + wait,
         before.usd + option.usd + usd,

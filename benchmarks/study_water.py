@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-from study_cases import MEDIAN_SECONDS, PILOTS, RUNG_ENDS, RUNG_TRIALS, Array, Case
+from study_cases import (
+    HYPER_PARAMETERS,
+    MEDIAN_SECONDS,
+    PILOTS,
+    RUNG_ENDS,
+    RUNG_TRIALS,
+    Array,
+    Case,
+)
 from study_cloud import Orders, View
 
 from autoscaler.economics.studies.constraints import StudyConstraints
@@ -22,6 +30,7 @@ from autoscaler.economics.studies.rung import (
 )
 from autoscaler.economics.studies.siblings import (
     SiblingPrior,
+    Siblings,
     SpeedMeasurements,
     StudySizes,
     hyper_parameter_features,
@@ -31,6 +40,7 @@ from autoscaler.economics.studies.study_plan import StudyPlan, TrialAction
 from autoscaler.economics.studies.synchronous import plan_rung
 
 _ALREADY = 1.0
+_SEEDS = 1000
 
 
 class Knowledge(Protocol):
@@ -109,7 +119,7 @@ class Learnt:
         )
 
     def _rates(self, measured: frozenset[tuple[int, int]]) -> Array:
-        case, sizes = self.case, self._sizes()
+        case = self.case
         known = sorted(measured)
         trial = [t for t, _ in known]
         size = [s for _, s in known]
@@ -120,18 +130,22 @@ class Learnt:
             size += possible
             rate += np.log(measured_rate[possible]).tolist()
         every = np.vstack([case.features, case.pilot_features[: self.pilots]])
-        features = hyper_parameter_features(every)
-        seen = SpeedMeasurements(
-            np.array(trial, dtype=np.int64), np.array(size, dtype=np.int64), np.array(rate)
+        devices = np.array([float(one.devices) for one in case.market.supply.sizes])
+        draws = sibling_speeds(
+            Siblings(
+                hyper_parameter_features(every),
+                every[:, HYPER_PARAMETERS.index("batch_size")],
+                [case.seed * _SEEDS + number for number in range(len(every))],
+            ),
+            StudySizes(devices, np.zeros(len(devices), dtype=np.int64)),
+            SpeedMeasurements(
+                np.array(trial, dtype=np.int64), np.array(size, dtype=np.int64), np.array(rate)
+            ),
+            math.log(RUNG_ENDS[-1] / MEDIAN_SECONDS),
+            self.draws,
+            self.prior,
         )
-        model = sibling_speeds(features, sizes, seen, self.prior)
-        return model.draws(self.draws, case.seed)[:, : len(case.rate)]
-
-    def _sizes(self) -> StudySizes:
-        devices = np.array([float(one.devices) for one in self.case.market.supply.sizes])
-        typical = np.log(RUNG_ENDS[-1] / MEDIAN_SECONDS)
-        typical = typical + np.log(devices / (1.0 + 0.05 * (devices - 1.0)))
-        return StudySizes(devices, np.zeros(len(devices), dtype=np.int64), typical)
+        return draws[:, : len(case.rate)]
 
 
 @dataclass(eq=False)
@@ -141,6 +155,7 @@ class WaterArm:
     case: Case
     knowledge: Knowledge
     deadline_seconds: float
+    reserve: float = 0.0
     plans: list[StudyPlan] = field(default_factory=list)
 
     def decide(self, view: View) -> Orders:
@@ -168,7 +183,7 @@ class WaterArm:
         constraints = StudyConstraints(
             deadline_seconds=max(self.deadline_seconds - view.now, _ALREADY)
         )
-        plan = plan_rung(rung, supply, constraints)
+        plan = plan_rung(rung, supply, constraints, self.reserve)
         self.plans.append(plan)
         sizes = {
             int(one.trial): supply.sizes.index(one.target)
@@ -180,6 +195,4 @@ class WaterArm:
         if standby is None:
             return Orders(sizes)
         paid = min((one.paid_seconds for one in view.free if one.paid_seconds), default=math.inf)
-        if standby.order and standby.order_in_seconds > _ALREADY:
-            return Orders(sizes, standby.keep, 0, min(standby.order_in_seconds, paid))
-        return Orders(sizes, standby.keep, standby.order, paid)
+        return Orders(sizes, standby.keep, wake_seconds=paid)

@@ -140,7 +140,6 @@ class Controller:
         self._tick = 0
         self._ticked_seconds = float("inf")
         self._planned_seconds = float("-inf")
-        self._again_seconds = settings.replan_seconds
         self._pruned_seconds = float("-inf")
         self._news: object = None
         self._in_force: dict[str, Decision] = {}
@@ -151,13 +150,6 @@ class Controller:
         self._known_unplanned: frozenset[str] = frozenset()
         self._job_troubles = upkeep.troubles
         self.status = ControllerStatus()
-
-    @property
-    def plans_early_seconds(self) -> float | None:
-        """When it plans again by itself, where the last plan asked for that sooner than usual."""
-        if self._again_seconds >= self._settings.replan_seconds:
-            return None
-        return self._planned_seconds + self._again_seconds
 
     def tick(self, now_seconds: float) -> TickReport:
         """One turn of the loop."""
@@ -228,7 +220,7 @@ class Controller:
         """Plan if there is news or it is time to; otherwise what was decided stays in force."""
         if not self._market.offers:  # after a start, until a cloud has answered
             return None, ()
-        is_time = now_seconds - self._planned_seconds >= self._again_seconds
+        is_time = now_seconds - self._planned_seconds >= self._settings.replan_seconds
         snapshot = self._snapshots.take(jobs, alive, now_seconds, anew=is_time)
         self._planning.leave_out(self._snapshots.left_out, now_seconds)
         self.status.believed = Believed(snapshot.offers, snapshot.lives)
@@ -242,7 +234,6 @@ class Controller:
         if not is_news and not is_time:
             return None, ()
         self._news, self._planned_seconds = news, now_seconds
-        self._again_seconds = self._settings.replan_seconds
         known = frozenset(self._planning.unplanned)
         try:
             plan, snapshot = self._planning.plan(snapshot)
@@ -256,8 +247,6 @@ class Controller:
         self.status.solver_failures += bool(plan.notes)
         for note in plan.notes:
             _log.warning("planned without the solver: %s", note)
-        if plan.again_seconds is not None:
-            self._again_seconds = min(plan.again_seconds, self._again_seconds)
         if self._hands_off is None:
             self._note_reversals(plan, snapshot)
         decided = {decision.job: decision for decision in plan.decisions}

@@ -58,12 +58,10 @@ class Plan:
 
     `shadow_prices` (limit name -> $ per second of one more unit) are 0 where nothing binds;
     `gap_usd_per_second` bounds what the plan may be short of the best one. `notes` say what a
-    solver failed at, where the plan was made without it. After `again_seconds` a plan is to be
-    made again, if none was before; None: no sooner than usual.
+    solver failed at, where the plan was made without it.
     """
 
     decisions: tuple[Decision, ...]
     shadow_prices: Mapping[str, float] = field(default_factory=dict)
     gap_usd_per_second: float = 0.0
     notes: tuple[str, ...] = ()
-    again_seconds: float | None = None

@@ -113,18 +113,12 @@ def together(rest: Plan, parts: Sequence[StudyPart], supply: Supply) -> Plan:
     decided = [*rest.decisions, *(one for part in parts for one in part.decisions)]
     decided.sort(key=lambda one: one.job)
     first = releases_first([(one.current, one.target) for one in decided], supply)
-    again = [
-        part.plan.replan_seconds
-        for part in parts
-        if part.plan is not None and part.plan.replan_seconds is not None
-    ]
     return replace(
         rest,
         decisions=tuple(
             replace(one, release_first=one.release_first or waits)
             for one, waits in zip(decided, first, strict=True)
         ),
-        again_seconds=min(again, default=None),
     )
 
 

@@ -190,9 +190,6 @@ class Simulation:
         moments.extend(each.next_seconds() for each in self._submitters)
         moments.extend(self._ends_of_lingering(now_seconds))
         moments.extend(self._ends_of_standby(now_seconds))
-        early_seconds = self._controller.plans_early_seconds
-        if early_seconds is not None and early_seconds > now_seconds:
-            moments.append(early_seconds)
         if self._scenario.replans_on_news:
             moments.extend(self._first_reports(now_seconds))
         if self._trainings or self._store.instances.alive():

@@ -100,18 +100,3 @@ def test_a_noise_scale_that_comes_to_be_known_is_news(watched: Watched) -> None:
     world.tick()
     assert len(watched.snapshots) == plans + 1
     assert watched.latest(job).noise == KNOWN
-
-
-def test_a_plan_may_ask_to_be_made_again_sooner(watched: Watched) -> None:
-    training(watched, "first")
-    world, plans = watched.world, len(watched.snapshots)
-    world.wishes.again_seconds = 20.0
-    world.tick(seconds=REPLAN_SECONDS)
-    assert len(watched.snapshots) == plans + 1
-    world.tick(seconds=15.0)
-    assert len(watched.snapshots) == plans + 1
-    world.wishes.again_seconds = None
-    world.tick(seconds=5.0)
-    assert len(watched.snapshots) == plans + 2
-    world.tick(seconds=20.0)
-    assert len(watched.snapshots) == plans + 2

@@ -59,7 +59,6 @@ class Wishes:
 
     targets: dict[str, Allocation | None] = field(default_factory=dict)
     release_first: bool = False
-    again_seconds: float | None = None
     # What the test wishes is carried out at once, also while something boots.
     weighs_boots: bool = True
 
@@ -78,7 +77,7 @@ class Wishes:
                     release_first=self.release_first,
                 )
             )
-        return Plan(tuple(decisions), again_seconds=self.again_seconds)
+        return Plan(tuple(decisions))
 
 
 class World:

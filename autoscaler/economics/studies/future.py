@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.economics.studies.courses import NEVER
+from autoscaler.economics.studies.packing import NEVER
 from autoscaler.economics.studies.rung import FutureRung, StudySupply
 from autoscaler.economics.supply import IntArray
 from autoscaler.goodput.throughput import FloatArray

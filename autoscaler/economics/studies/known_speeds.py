@@ -15,6 +15,7 @@ from autoscaler.domain.offer import Offer
 from autoscaler.domain.terms import TrialRecord
 from autoscaler.economics.studies.rung import StudySupply, settled
 from autoscaler.economics.studies.siblings import (
+    Siblings,
     SpeedMeasurements,
     StudySizes,
     hyper_parameter_features,
@@ -29,11 +30,8 @@ DRAWS = 24
 _UNMEASURED_SECONDS = 3600.0
 _UNMEASURED_SHARE_OF_DEADLINE = 0.25
 _LEAST_UNMEASURED_SECONDS = 1.0
-# What is usual: each device beyond the first costs all of them so much.
-_SERIAL = 0.05
 # What more siblings than the latest so many could teach takes longer to learn than it is worth.
 _MOST_SIBLINGS = 120
-_FRESH_LUCK = 0
 # Matrices of a few hundred rows take longer where several threads share them out: those that are
 # done spin until the others are.
 _THREADS = ThreadpoolController()
@@ -75,6 +73,7 @@ def trial_speeds(
     ended: Sequence[TrialRecord],
     supply: StudySupply,
     full_work: float,
+    batches: Mapping[str, float],
     unmeasured_seconds: float = _UNMEASURED_SECONDS,
 ) -> TrialSpeeds:
     """Return the speeds of the trials that are alive, learnt also from those that have ended.
@@ -84,21 +83,28 @@ def trial_speeds(
         ended: siblings that have ended, the latest last.
         supply: sizes that trials may hold.
         full_work: work of a trial that is never pruned.
+        batches: examples in a step of each trial, by its job; trials without one are left out.
         unmeasured_seconds: length of such a trial on one device, where no trial was measured.
     """
     teachers = [one for one in ended if one.speeds][-_MOST_SIBLINGS:]
     every = [*trials, None, *teachers]
     offers = {offer.id: offer for offer in supply.offers}
     table = _Columns(supply.sizes, every, offers)
-    measured = table.measurements(every)
-    typical = table.typical(measured, full_work / unmeasured_seconds)
-    sizes = StudySizes(table.devices, table.kinds, typical)
-    count = len(trials) + 1
     own = np.array([table.teaches(one) for one in trials], dtype=np.bool_)
-    lucks = [zlib.crc32(one.stands.job.encode()) for one in trials]
+    siblings = Siblings(
+        _features(every),
+        np.array([math.nan if one is None else _log_batch(one, batches) for one in every]),
+        [0 if one is None else zlib.crc32(one.stands.job.encode()) for one in every],
+    )
+    unmeasured = math.log(full_work / unmeasured_seconds)
     with _THREADS.limit(limits=1):
-        model = sibling_speeds(_features(every), sizes, measured, count=count)
-        draws = model.draws(DRAWS, [*lucks, _FRESH_LUCK])[:, :, table.of_size]
+        draws = sibling_speeds(
+            siblings,
+            StudySizes(table.devices, table.kinds),
+            table.measurements(every),
+            unmeasured,
+            DRAWS,
+        )[:, : len(trials) + 1, table.of_size]
     known = settled(draws, np.append(own, False))
     return TrialSpeeds(known[:, :-1], draws[:, :-1], known[0, -1], draws[:, -1], own)
 
@@ -147,19 +153,9 @@ class _Columns:
             np.array([rate for _, _, rate in found], dtype=np.float64),
         )
 
-    def typical(self, measured: SpeedMeasurements, unmeasured_rate: float) -> FloatArray:
-        """Return the logarithm of the speed expected of any trial on each column.
 
-        Args:
-            measured: the measurements, perhaps none.
-            unmeasured_rate: units of work a second on one device where there are none.
-        """
-        scaling = np.log(self.devices / (1.0 + _SERIAL * (self.devices - 1.0)))
-        level = math.log(unmeasured_rate)
-        if len(measured.trial):
-            level = float(np.median(measured.log_rate - scaling[measured.size]))
-        typical: FloatArray = level + scaling
-        return typical
+def _log_batch(record: TrialRecord, batches: Mapping[str, float]) -> float:
+    return math.log(batches.get(record.stands.job, math.nan))
 
 
 def _features(records: Sequence[TrialRecord | None]) -> FloatArray:

@@ -1,43 +1,32 @@
-"""A look at trials whose speed nobody knows yet, before they are put in an order.
+"""Looks at trials whose speed nobody knows yet, before they are put in an order.
 
 A trial that waits may turn out to be the slow one that all will wait for, found too late to do
-anything about it. A few seconds of its training tell. So trials are looked at if the study could
-not bear that all are twice or one of them 20 times as slow as believed, or if the time by which
-the barrier is passed on average is worth more than all looks: a hand-over to each and one back.
-(What is trained in a look is not lost.)
+anything about it. A few seconds of its training tell, and are not lost. So a study
+whose time has a value looks at each of its trials first, where that is cheap: a hand-over to each
+and one back.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from autoscaler.economics.stages import quantile
-from autoscaler.economics.studies.constraints import StudyConstraints
 from autoscaler.economics.studies.rung import Rung, StudySupply, TrialState
 from autoscaler.economics.studies.study_plan import TrialAction, TrialDecision
-from autoscaler.economics.studies.water_filling import Prospects
+from autoscaler.economics.studies.water_filling import Filling
 from autoscaler.economics.wording import duration, money
 
-# Hyper-parameters change the speed of one trial by up to so much, and the guess of all by less.
-_SURPRISE = 20.0
-_ALL_SLOWER = 2.0
-# Insurance for no more than this share of what is still to be paid.
+# Looks cost at most this share of what is still to be paid.
 _CHEAP = 0.05
 
 
 def looks(
-    decisions: tuple[TrialDecision, ...],
-    rung: Rung,
-    supply: StudySupply,
-    aim: StudyConstraints,
-    prospects: Prospects,
+    decisions: tuple[TrialDecision, ...], rung: Rung, supply: StudySupply, chosen: Filling
 ) -> tuple[TrialDecision, ...] | None:
-    """The decisions while looks are worth it; None if they are not, or all have been looked at.
+    """Return the decisions while looks are worth it; None if they are not, or all have been.
 
-    Room is made by trials that train and were measured, and nothing else is
-    changed. Looked at first is what is believed to take longest.
+    Trials that train and were measured make room, and nothing else is changed. What is believed to
+    take longest is looked at first.
     """
     pairs = list(zip(rung.trials, decisions, strict=True))
     unknown = [
@@ -55,7 +44,7 @@ def looks(
     room = len(hosts) + sum(one.instances for one in rung.freed)
     if not unknown or not room:
         return None
-    why = _why(unknown, room, (rung, supply), aim, prospects)
+    why = _why(len(unknown), supply, chosen)
     if why is None:
         return None
     unknown.sort(key=lambda place: -_seconds(rung, supply, place))
@@ -81,7 +70,7 @@ def looks(
 
 
 def _rooms(rung: Rung, supply: StudySupply, hosts: list[int]) -> list[tuple[int | None, int]]:
-    """Where looks can be taken: (the trial that makes room, a size), free instances first."""
+    """Return where looks can be taken: (the trial that makes room, a size), free ones first."""
     rooms: list[tuple[int | None, int]] = []
     for freed in rung.freed:
         sizes = [
@@ -97,7 +86,7 @@ def _rooms(rung: Rung, supply: StudySupply, hosts: list[int]) -> list[tuple[int 
 
 
 def _as_it_is(trial: TrialState, decision: TrialDecision, supply: StudySupply) -> TrialDecision:
-    """Nothing else is changed while there are looks: in a minute more will be known."""
+    """Return the decision of a trial that keeps what it holds while there are looks."""
     if trial.held is None:
         reason = f"wait {trial.id} until all have been looked at"
         return replace(decision, action=TrialAction.WAIT, after=None, reason=reason)
@@ -106,41 +95,17 @@ def _as_it_is(trial: TrialState, decision: TrialDecision, supply: StudySupply) -
     return replace(decision, action=TrialAction.HOLD, size=size, after=None, reason=reason)
 
 
-def _why(
-    unknown: list[int],
-    hosts: int,
-    of: tuple[Rung, StudySupply],
-    aim: StudyConstraints,
-    prospects: Prospects,
-) -> str | None:
-    """Why looks are worth what they cost; None if they are not."""
-    rung, supply = of
-    switching, chosen = supply.switching, prospects.chosen
-    each = switching.look_seconds + 2.0 * switching.handover_seconds
-    rounds = -(-len(unknown) // hosts)
-    costs = 2.0 * switching.handover_seconds * len(unknown) * float(supply.usd_per_second.min())
-    text = f"a look of {duration(switching.look_seconds)}, {money(costs)} for all {len(unknown)}"
-    late = np.maximum(chosen.packing.seconds - chosen.packing.barrier_seconds, 0.0).mean()
-    saves = float(late) * chosen.usd_per_second
-    if saves > costs + rounds * each * chosen.usd_per_second:
-        return f"{text}, where not knowing costs {money(saves)}"
-    if aim.deadline_seconds is None or costs > _CHEAP * float(chosen.usd.mean()):
+def _why(unknown: int, supply: StudySupply, chosen: Filling) -> str | None:
+    """Return why looks are worth what they cost; None if time has no value or they are dear."""
+    switching = supply.switching
+    costs = 2.0 * switching.handover_seconds * unknown * float(supply.usd_per_second.min())
+    if chosen.usd_per_second <= 0 or costs > _CHEAP * float(chosen.usd.mean()):
         return None
-    after = quantile(prospects.later_seconds, aim.confidence)
-    barrier = quantile(chosen.packing.seconds, 0.5)
-    if _ALL_SLOWER * (barrier + after) > aim.deadline_seconds:
-        return f"{text}; were all twice as slow as believed, it would be too late"
-    changes = float(supply.boot_seconds.min()) + switching.pause_seconds
-    for place in unknown:
-        seconds = _seconds(rung, supply, place)
-        begins = quantile(chosen.packing.ends[:, place], 0.5) - seconds
-        if begins + changes + _SURPRISE * seconds + after > aim.deadline_seconds:
-            trial = rung.trials[place].id
-            return f"{text}; were {trial} 20 times as slow as believed, it would be too late"
-    return None
+    look = duration(switching.look_seconds)
+    return f"a look of {look} tells how slow it is, {money(costs)} for all {unknown}"
 
 
 def _seconds(rung: Rung, supply: StudySupply, place: int) -> float:
-    """The work of a trial where it is fastest."""
+    """Return the seconds of a trial's work where it is fastest."""
     rate = supply.with_reclaims(rung.trials[place].goodput)
     return quantile(rung.trials[place].to_decision / rate.max(axis=1), 0.5)

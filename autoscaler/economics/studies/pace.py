@@ -33,6 +33,7 @@ class Pace:
 
     def __init__(self, study: StudySnapshot, offers: Sequence[Offer]) -> None:
         self._timed = {job: _timed(steps, offers) for job, steps in study.steps.items()}
+        self._steps = study.steps
 
     def of_those_alive(
         self, records: Sequence[TrialRecord], jobs: Sequence[JobSnapshot]
@@ -60,6 +61,24 @@ class Pace:
     def of_those_ended(self, records: Sequence[TrialRecord]) -> list[TrialRecord]:
         """The same by what each has reported itself: where it took no pause that is all of it."""
         return [self._paced(record, self._work_of_a_step(record)) for record in records]
+
+    def batches(self, jobs: Sequence[JobSnapshot]) -> dict[str, float]:
+        """Return examples in a step of each trial, by its job; one whose batch changes has none.
+
+        Args:
+            jobs: those of the trials that are alive. The batch of others is that of their steps.
+        """
+        found = {}
+        for job, steps in self._steps.items():
+            batch = {step.devices * step.device_batch * (step.accumulation + 1) for step in steps}
+            if len(batch) == 1:
+                found[job] = float(batch.pop())
+        for one in jobs:
+            if one.batch.adaptive:
+                found.pop(one.id, None)
+            else:
+                found[one.id] = float(one.batch.initial)
+        return found
 
     def step_seconds(self) -> dict[str, float]:
         """The longest steps of each trial that has timed some."""

@@ -1,9 +1,9 @@
-"""One way to bring all trials of a rung to its barrier in time, for the least money found.
+"""A cheap way to bring all trials of a rung to its barrier by a given time.
 
-A trial that trains takes the cheapest size that is there in time. One that waits takes over what
-another has done with, if there is time for both, or instances that are free, or new ones: longest
-first, each where it adds least to the bill. Least total cost is bin packing, so this is a rule of
-thumb; on small rungs the tests hold it against every possibility.
+A trial that trains takes the cheapest size on which it is in time. A trial that waits takes over
+instances from another, or free ones, or new ones: the longest trial first, each where it adds
+least to the bill. Least total cost is a bin-packing problem, and this is a heuristic for it; the
+tests compare it with every possibility on small rungs.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoscaler.economics.studies.courses import NEVER
-from autoscaler.economics.studies.packing_task import PackingTask
 from autoscaler.economics.studies.room import Room
-from autoscaler.economics.studies.rung import FreedInstances
+from autoscaler.economics.studies.rung import FreedInstances, Rung, StudySupply, TrialState
+from autoscaler.economics.supply import IntArray
 from autoscaler.goodput.throughput import FloatArray
 
+# Seconds that stand for never: finite, so that sums and differences are numbers.
+NEVER = 1e15
 _ROUNDING = 1e-9
 
 
 class Beginning(Enum):
-    """How a trial comes to what it holds."""
+    """Where the instances of a trial come from."""
 
     HOLDS = "holds"
     RESIZES = "resizes"
@@ -34,47 +35,80 @@ class Beginning(Enum):
 
 
 class Place(NamedTuple):
-    """Where a trial is put: a size, how it comes to it, and after whom (index) on the same."""
+    """Size of a trial, where its instances come from, and the trial (index) that leaves them."""
 
     size: int
     beginning: Beginning
     after: int | None = None
 
 
-class _Opening(NamedTuple):
-    """Beginning on instances of its own: the seconds to the first step, what is paid and billed.
+@dataclass(frozen=True, slots=True, eq=False)
+class Options:
+    """Time and cost of N trials on A sizes, a change to them included.
 
-    `paid_seconds` of it are, at `unit` $ a second; at least `least_seconds` are billed.
+    Attributes:
+        seconds: until the barrier's progress is reached, in each draw, (K, N, A).
+        mean: over the draws, (N, A).
+        cautious: exceeded in few draws only, (N, A).
+        usd: mean cost, (N, A); of a trial that waits, without its start.
     """
 
-    is_ready: bool
-    waits_seconds: float
-    paid_seconds: float
-    least_seconds: float
-    unit: float
+    seconds: FloatArray
+    mean: FloatArray
+    cautious: FloatArray
+    usd: FloatArray
 
 
-@dataclass(slots=True)
-class _Lane:
-    """Instances of one size and who trains on them, one after the other.
+class Option(NamedTuple):
+    """One size of a trial: mean cost, size, whether on free instances, cautious end."""
 
-    They are paid for in any case for `spare_seconds` after the last is done, until `paid_seconds`.
-    """
-
+    usd: float
     size: int
+    on_free: bool
     end_seconds: float
-    last: int
-    spare_seconds: float
-    paid_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackingTask:
+    """A rung prepared for packings at many barriers.
+
+    Attributes:
+        rung: the trials.
+        supply: sizes that they may hold.
+        running: trials that hold something, by their places in the rung; rows of `changes`.
+        waiting: the other trials, in the order in which they are packed; rows of `idle`.
+        changes: running trials, from now on.
+        idle: waiting trials, from a ready instance on.
+        resizes: options of each running trial, the cheapest first.
+        openings: options of each waiting trial on new instances, the cheapest first.
+    """
+
+    rung: Rung
+    supply: StudySupply
+    running: IntArray
+    waiting: IntArray
+    changes: Options
+    idle: Options
+    resizes: tuple[tuple[Option, ...], ...]
+    openings: tuple[tuple[Option, ...], ...]
+
+    @property
+    def draws(self) -> int:
+        """Number of draws, K."""
+        return len(self.idle.seconds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packing:
-    """Where each trial of the rung is put, what that costs (K,), when each is done (K, N).
+    """Where each trial of a rung is placed.
 
-    `unused` are the free instances of each offer that nobody takes; `barrier_seconds` is when all
-    were to be done. `paid` are the instances that are paid for in any case up to some time: how
-    many, until when.
+    Attributes:
+        places: one a trial.
+        usd: cost, (K,).
+        ends: when each trial is done, (K, N).
+        unused: free instances that no trial takes, by offer.
+        barrier_seconds: when all were to be done.
+        paid: instances that are paid for in any case, as (number, seconds from now).
     """
 
     places: tuple[Place, ...]
@@ -86,158 +120,226 @@ class Packing:
 
     @property
     def seconds(self) -> FloatArray:
-        """When the barrier is reached, (K,)."""
+        """Time at which the barrier is reached, (K,)."""
         latest: FloatArray = self.ends.max(axis=1)
         return latest
 
 
+def packing_task(rung: Rung, supply: StudySupply, caution: float) -> PackingTask:
+    """Prepare a rung for packings; `caution` is the quantile of a trial's time to plan with.
+
+    Raises:
+        ValueError: a trial's goodput is not of as many draws and sizes as that of the others.
+    """
+    shape = rung.trials[0].goodput.shape[0], len(supply.sizes)
+    for trial in rung.trials:
+        if trial.goodput.shape != shape:
+            raise ValueError(f"trial {trial.id}: goodput of {trial.goodput.shape}, not {shape}")
+    goodput = supply.with_reclaims(np.stack([trial.goodput for trial in rung.trials], axis=1))
+    work = np.array([trial.to_decision for trial in rung.trials])[:, None]
+    alone = np.minimum(np.where(goodput > 0, work / np.maximum(goodput, 1e-300), NEVER), NEVER)
+    holds = np.array([trial.held is not None for trial in rung.trials])
+    running, waiting = np.flatnonzero(holds), np.flatnonzero(~holds)
+    idle = _options(
+        alone[:, waiting], alone[:, waiting].mean(axis=0) * supply.usd_per_second, caution
+    )
+    for row, place in enumerate(waiting.tolist()):
+        if not rung.trials[place].is_measured:
+            # Growing once its speed is known costs a boot; growing before is a bet on a guess.
+            dearer = np.arange(len(supply.sizes)) != idle.usd[row].argmin()
+            idle.cautious[row, dearer] = NEVER
+    expected = np.array([rung.trials[place].is_expected for place in waiting.tolist()])
+    order = np.lexsort((-idle.cautious.min(axis=1), expected))
+    idle = Options(idle.seconds[:, order], idle.mean[order], idle.cautious[order], idle.usd[order])
+    trials = [rung.trials[place] for place in running.tolist()]
+    changes = _changes(trials, alone[:, running], supply, caution)
+    return PackingTask(
+        rung,
+        supply,
+        running,
+        waiting[order],
+        changes,
+        idle,
+        tuple(_resizes(changes, row) for row in range(len(running))),
+        tuple(_openings(idle, supply, row) for row in range(len(waiting))),
+    )
+
+
+def _changes(
+    trials: list[TrialState], alone: FloatArray, supply: StudySupply, caution: float
+) -> Options:
+    """Return the options of N trials that hold something.
+
+    Old instances train while new ones boot, so growth loses only the pause; what it costs is the
+    boot. Seconds that are paid for already cost nothing. `alone` are seconds of the trials' work
+    on each size without a change, (K, N, A).
+    """
+    if not trials:
+        return _options(alone, np.zeros(alone.shape[1:]), caution)
+    held = np.array([trial.held for trial in trials], dtype=np.int64)
+    ready = np.array([trial.ready_seconds for trial in trials])[:, None]
+    paid = np.array([trial.paid_seconds for trial in trials])[:, None]
+    same = supply.offer_of == supply.offer_of[held][:, None]
+    kept = same * np.minimum(supply.instances, supply.instances[held][:, None])
+    begins = np.maximum(np.where(kept == supply.instances, 0.0, supply.boot_seconds), ready)
+    left = np.take_along_axis(alone, held[None, :, None], axis=2)
+    done = (begins - ready) / left
+    changed = begins + supply.switching.pause_seconds + np.maximum(1.0 - done, 0.0) * alone
+    seconds = np.where(done < 1.0, np.minimum(changed, NEVER), ready + left)
+    rows = np.arange(len(trials))
+    seconds[:, rows, held] = (ready + left)[:, :, 0]
+    unit, added = supply.unit_usd_per_second, supply.instances - kept
+    usd = seconds * supply.usd_per_second - kept * unit * np.minimum(seconds, paid)
+    usd += added * unit * np.maximum(supply.minimum_billed_seconds - seconds, 0.0)
+    usd += ~same * supply.boot_seconds * supply.usd_per_second[held][:, None]
+    return _options(seconds, usd.mean(axis=0), caution)
+
+
+def _options(seconds: FloatArray, usd: FloatArray, caution: float) -> Options:
+    if not seconds.shape[1]:
+        return Options(seconds, usd, usd.copy(), usd)
+    cautious = np.quantile(seconds, caution, axis=0, method="higher")
+    return Options(seconds, seconds.mean(axis=0), cautious, usd)
+
+
+def _resizes(changes: Options, row: int) -> tuple[Option, ...]:
+    usd, ends = changes.usd[row].tolist(), changes.cautious[row].tolist()
+    return tuple(sorted(Option(usd[size], size, False, ends[size]) for size in range(len(usd))))
+
+
+def _openings(idle: Options, supply: StudySupply, row: int) -> tuple[Option, ...]:
+    starts = supply.boot_seconds + supply.switching.start_seconds
+    billed = np.maximum(starts + idle.mean[row], supply.minimum_billed_seconds)
+    usd = (billed * supply.usd_per_second).tolist()
+    ends = (starts + idle.cautious[row]).tolist()
+    return tuple(sorted(Option(usd[size], size, False, ends[size]) for size in range(len(usd))))
+
+
 def pack(task: PackingTask, barrier_seconds: float) -> Packing | None:
-    """A packing that is done by then, cautiously; None where none was found."""
+    """Return a packing that is done by then in most draws; None where none was found."""
     packer = _Packer(task, barrier_seconds)
-    if not packer.put_running() or not packer.put_waiting():
-        return None
-    return packer.packing()
+    return packer.packing() if packer.place_running() and packer.place_waiting() else None
 
 
 def keep(task: PackingTask, barrier_seconds: float = 0.0) -> Packing | None:
-    """All that trains goes on as it is, those that wait come in by then; None if they can't."""
+    """Return the packing in which all that trains goes on as it is; None if none was found.
+
+    Trials that wait are placed beside it, to be done by the barrier or with the last that trains.
+    """
     packer = _Packer(task, NEVER)
-    for row, index in enumerate(task.running.tolist()):
-        held = task.rung.trials[index].held
-        packer.put_on(row, index, int(held or 0), is_ready=False)
+    for row, place in enumerate(task.running.tolist()):
+        packer.place_on(row, int(task.rung.trials[place].held or 0))
     ends = (lane.end_seconds for lane in packer.lanes)
     packer.barrier = max(barrier_seconds * (1.0 + _ROUNDING), *ends)
-    return packer.packing() if packer.put_waiting() else None
+    return packer.packing() if packer.place_waiting() else None
+
+
+@dataclass(slots=True)
+class _Lane:
+    """Instances of one size, and the trials that train on them one after the other.
+
+    Attributes:
+        size: the size.
+        end_seconds: cautious end of the last trial.
+        last: the last trial.
+        spare_seconds: paid for in any case after that end.
+        paid_seconds: paid for in any case, from now.
+    """
+
+    size: int
+    end_seconds: float
+    last: int
+    spare_seconds: float
+    paid_seconds: float
 
 
 class _Packer:
-    """Puts one trial after the other; knows what is left of limits and of free instances."""
+    """Places one trial after the other, within the limits and what is free."""
 
     def __init__(self, task: PackingTask, barrier_seconds: float) -> None:
-        self.task = task
-        self.supply = task.supply
+        self.task, self.supply = task, task.supply
         self.barrier = barrier_seconds * (1.0 + _ROUNDING)
         self.offers: list[int] = self.supply.offer_of.tolist()
         self.needs: list[int] = self.supply.instances.tolist()
         self.prices: list[float] = self.supply.usd_per_second.tolist()
-        self.places: dict[int, Place] = {}
-        self.ends: dict[int, FloatArray] = {}
-        self.begins: dict[int, FloatArray] = {}
+        count = len(task.rung.trials)
+        self.places: list[Place] = [Place(0, Beginning.NEW)] * count
+        self.ends = np.zeros((task.draws, count))
         self.lanes: list[_Lane] = []
         self.usd = np.zeros(task.draws)
-        self.free: dict[str, list[FreedInstances]] = {}
         self.room = Room(self.supply)
+        self.free: dict[int, list[FreedInstances]] = {}
         for freed in sorted(
-            task.rung.freed, key=lambda one: (one.ready_seconds, -one.paid_seconds)
+            task.rung.freed, key=lambda freed: (freed.ready_seconds, -freed.paid_seconds)
         ):
-            self.free.setdefault(freed.offer, []).extend(
-                [FreedInstances(freed.offer, 1, freed.paid_seconds, freed.ready_seconds)]
-                * freed.instances
-            )
-            self.room.take(self.supply.place_of[freed.offer], freed.instances)
-        for index in task.running.tolist():
-            held = int(task.rung.trials[index].held or 0)
-            self.room.take(int(self.supply.offer_of[held]), int(self.supply.instances[held]))
+            offer = self.supply.place_of[freed.offer]
+            self.free.setdefault(offer, []).extend([freed] * freed.instances)
+            self.room.take(offer, freed.instances)
+        for place in task.running.tolist():
+            held = int(task.rung.trials[place].held or 0)
+            self.room.take(self.offers[held], self.needs[held])
 
-    def put_running(self) -> bool:
-        """Each trial that trains on the cheapest size in time; whether there is one for all."""
+    def place_running(self) -> bool:
+        """Place trials that train, each on its cheapest size in time; say if all have one."""
         order = sorted(
             range(len(self.task.running)), key=lambda row: -self.task.resizes[row][0].usd
         )
-        for row in order:
-            index = int(self.task.running[row])
-            for option in self.task.resizes[row]:
-                if option.end_seconds > self.barrier or (option.is_ready and not self.free):
-                    continue
-                if self._can_have(index, option.size, option.is_ready):
-                    self.put_on(row, index, option.size, option.is_ready)
-                    break
-            else:
-                return False
-        return True
+        return all(self._resize(row) for row in order)
 
-    def put_on(self, row: int, index: int, size: int, is_ready: bool) -> None:
-        """A trial that trains goes on, on this size."""
-        courses = self.task.ready if is_ready else self.task.booting
-        held = int(self.task.rung.trials[index].held or 0)
-        added, offer = self._more(held, size), self.offers[size]
-        if is_ready:
-            for _ in range(added):
-                self._take_free(self.supply.offers[offer].id)
-        else:
-            self.room.take(offer, added)
-        self.room.take(self.offers[held], -self._more(size, held))
+    def _resize(self, row: int) -> bool:
+        for option in self.task.resizes[row]:
+            fits = self.room.bears(self.offers[option.size], self._added(row, option.size))
+            if fits and option.end_seconds <= self.barrier:
+                self.place_on(row, option.size)
+                return True
+        return False
+
+    def _held(self, row: int) -> int:
+        return int(self.task.rung.trials[int(self.task.running[row])].held or 0)
+
+    def _added(self, row: int, size: int) -> int:
+        """Return the number of instances that a running trial needs beyond those it keeps."""
+        held = self._held(row)
+        kept = self.needs[held] if self.offers[held] == self.offers[size] else 0
+        return max(self.needs[size] - kept, 0)
+
+    def place_on(self, row: int, size: int) -> None:
+        """Let a trial that trains go on with a size."""
+        held, place, changes = self._held(row), int(self.task.running[row]), self.task.changes
+        kept = self.needs[held] if self.offers[held] == self.offers[size] else 0
+        self.room.take(self.offers[size], max(self.needs[size] - kept, 0))
+        self.room.take(self.offers[held], min(kept, self.needs[size]) - self.needs[held])
+        mean, took = float(changes.mean[row, size]), changes.seconds[:, row, size]
+        self._pay(float(changes.usd[row, size]), size, took - mean)
+        paid = self.task.rung.trials[place].paid_seconds if size == held else 0.0
+        end = float(changes.cautious[row, size])
+        self.lanes.append(_Lane(size, end, place, max(paid - mean, 0.0), paid))
         beginning = Beginning.HOLDS if size == held else Beginning.RESIZES
-        self.places[index] = Place(size, beginning)
-        self.ends[index] = courses.seconds[:, row, size]
-        more = self.ends[index] - courses.mean[row, size]
-        self._pay(float(courses.usd[row, size]), self.prices[size], more)
-        trial = self.task.rung.trials[index]
-        self.begins[index] = np.full(self.task.draws, trial.ready_seconds)
-        end = float(courses.cautious[row, size])
-        paid = trial.paid_seconds if size == held else 0.0
-        spare = max(paid - float(courses.mean[row, size]), 0.0)
-        self.lanes.append(_Lane(size, end, index, spare, paid))
+        self._put(place, Place(size, beginning), took)
 
-    def put_waiting(self) -> bool:
-        """Each trial that waits where it adds least; whether there is a place for all."""
-        return all(self._put(row, int(index)) for row, index in enumerate(self.task.waiting))
+    def place_waiting(self) -> bool:
+        """Place trials that wait, each where it adds least; say if there is a place for all."""
+        return all(self._begin(row, int(place)) for row, place in enumerate(self.task.waiting))
 
     def packing(self) -> Packing:
-        """What has come of it."""
-        order = range(len(self.task.rung.trials))
-        left = {offer: len(free) for offer, free in self.free.items() if free}
-        ends = np.stack([self.ends[index] for index in order], axis=1)
-        begins = np.stack([self.begins[index] for index in order], axis=1)
-        places = tuple(self.places[index] for index in order)
-        usd = self.usd
-        if (ends > self.barrier).any():
-            ends, more = self._rescued(places, begins, ends)
-            usd = usd + more
-        return Packing(places, usd, ends, left, self.barrier, self._paid())
+        """Return the packing of all trials."""
+        offers = self.supply.offers
+        unused = {offers[offer].id: len(free) for offer, free in self.free.items() if free}
+        paid = [(self.needs[lane.size], lane.paid_seconds) for lane in self.lanes]
+        paid += [(1, freed.paid_seconds) for free in self.free.values() for freed in free]
+        kept = tuple(each for each in paid if each[1] > 0)
+        return Packing(tuple(self.places), self.usd, self.ends, unused, self.barrier, kept)
 
-    def _paid(self) -> tuple[tuple[int, float], ...]:
-        """Of the lanes and of what nobody takes."""
-        lanes = [(self.needs[lane.size], lane.paid_seconds) for lane in self.lanes]
-        free = [(1, one.paid_seconds) for some in self.free.values() for one in some]
-        return tuple(one for one in lanes + free if one[1] > 0)
+    def _begin(self, row: int, place: int) -> bool:
+        lane, opened = self._cheapest_lane(row), self._cheapest_opening(row)
+        if lane is not None and (opened is None or lane[0] <= opened.usd):
+            self._take_over(row, place, lane[1])
+        elif opened is not None:
+            self._open(row, place, opened)
+        return lane is not None or opened is not None
 
-    def _rescued(
-        self, places: tuple[Place, ...], begins: FloatArray, ends: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Ends and added cost where trials that turn out late grow once that is known.
-
-        A trial's speed is known as soon as it trains. In draws in which it would miss the barrier
-        it takes the cheapest size that does not, or the fastest, a boot and a pause later.
-        """
-        supply = self.supply
-        change = supply.boot_seconds + supply.switching.pause_seconds
-        took = change + self.task.alone
-        late = ends > self.barrier
-        in_time = begins[:, :, None] + took <= self.barrier
-        usd = took * supply.usd_per_second
-        chosen = np.where(in_time, usd, np.inf).argmin(axis=2)
-        chosen = np.where(in_time.any(axis=2), chosen, took.argmin(axis=2))[:, :, None]
-        grown = begins + np.take_along_axis(took, chosen, axis=2)[:, :, 0]
-        price = supply.usd_per_second[[place.size for place in places]]
-        more = np.take_along_axis(usd, chosen, axis=2)[:, :, 0] - (ends - begins) * price
-        grows = late & (grown < ends)
-        return np.where(grows, grown, ends), np.where(grows, more, 0.0).sum(axis=1)
-
-    def _put(self, row: int, index: int) -> bool:
-        over = self._least_takeover(row)
-        opened = self._least_opening(row)
-        if over is None and opened is None:
-            return False
-        if opened is None or (over is not None and over[0] <= opened[0]):
-            assert over is not None
-            self._take_over(row, index, over[1])
-        else:
-            self._open(row, index, opened[1])
-        return True
-
-    def _least_takeover(self, row: int) -> tuple[float, _Lane] | None:
-        """The lane with time left where it adds least; of equals the one that ends last."""
+    def _cheapest_lane(self, row: int) -> tuple[float, _Lane] | None:
+        """Return the lane in time on which a trial adds least, of equals the last to end."""
         idle, wait = self.task.idle, self.supply.switching.handover_seconds
         work, usd = idle.cautious[row].tolist(), idle.usd[row].tolist()
         best: tuple[float, float, _Lane] | None = None
@@ -245,102 +347,79 @@ class _Packer:
             if lane.end_seconds + wait + work[lane.size] > self.barrier:
                 continue
             price = self.prices[lane.size]
-            adds = usd[lane.size] + wait * price
-            adds -= min(lane.spare_seconds * price, adds)
+            adds = max(usd[lane.size] + (wait - lane.spare_seconds) * price, 0.0)
             if best is None or (adds, -lane.end_seconds) < best[:2]:
                 best = adds, -lane.end_seconds, lane
         return None if best is None else (best[0], best[2])
 
-    def _take_over(self, row: int, index: int, lane: _Lane) -> None:
-        idle, wait = self.task.idle, self.supply.switching.handover_seconds
-        took = wait + idle.seconds[:, row, lane.size]
-        price, mean = self.prices[lane.size], wait + float(idle.mean[row, lane.size])
-        self._pay(max(mean - lane.spare_seconds, 0.0) * price, price, took - mean)
-        self.ends[index] = self.ends[lane.last] + took
-        self.begins[index] = np.minimum(self.ends[lane.last], lane.end_seconds) + wait
-        self.places[index] = Place(lane.size, Beginning.AFTER, lane.last)
-        lane.end_seconds += wait + float(idle.cautious[row, lane.size])
+    def _take_over(self, row: int, place: int, lane: _Lane) -> None:
+        idle, size, wait = self.task.idle, lane.size, self.supply.switching.handover_seconds
+        took, mean = wait + idle.seconds[:, row, size], wait + float(idle.mean[row, size])
+        self._pay(max(mean - lane.spare_seconds, 0.0) * self.prices[size], size, took - mean)
+        self._put(place, Place(size, Beginning.AFTER, lane.last), self.ends[:, lane.last] + took)
+        lane.end_seconds += wait + float(idle.cautious[row, size])
         lane.spare_seconds = max(lane.spare_seconds - mean, 0.0)
-        lane.last = index
+        lane.last = place
 
-    def _least_opening(self, row: int) -> tuple[float, int] | None:
-        """The size on instances of its own that costs least and is in time."""
-        best = None
-        for option in self.task.openings[row]:
-            if option.end_seconds <= self.barrier and self._opening(option.size) is not None:
-                best = option.usd, option.size
-                break
-        if self.free:
-            most = max(len(free) for free in self.free.values())
-            sizes = (size for size, needed in enumerate(self.needs) if needed <= most)
-            ready = (self._ready_opening(row, size) for size in sizes)
-            best = min([one for one in (best, *ready) if one is not None], default=None)
-        return best
+    def _cheapest_opening(self, row: int) -> Option | None:
+        """Return the cheapest size in time on instances of its own, free or new."""
+        best = next(
+            (
+                option
+                for option in self.task.openings[row]
+                if option.end_seconds <= self.barrier and self._fits_new(option.size)
+            ),
+            None,
+        )
+        ready = (self._on_free(row, size) for size in range(len(self.needs)) if self.free)
+        return min((option for option in (best, *ready) if option is not None), default=None)
 
-    def _ready_opening(self, row: int, size: int) -> tuple[float, int] | None:
-        """What a size costs on instances that are free, if there are enough, in time."""
-        opening = self._opening(size)
-        if opening is None or not opening.is_ready:
+    def _fits_new(self, size: int) -> bool:
+        """Return whether the limits leave room for a size, beyond instances that are free."""
+        free = len(self.free.get(self.offers[size], ()))
+        return free < self.needs[size] and self.room.bears(
+            self.offers[size], self.needs[size] - free
+        )
+
+    def _on_free(self, row: int, size: int) -> Option | None:
+        """Return the option of a size on free instances; None if too few are, or it is late."""
+        free = self.free.get(self.offers[size], [])[: self.needs[size]]
+        if len(free) < self.needs[size]:
             return None
-        if opening.waits_seconds + self.task.idle.cautious[row, size] > self.barrier:
+        idle = self.task.idle
+        wait = free[-1].ready_seconds + self.supply.switching.handover_seconds
+        if wait + idle.cautious[row, size] > self.barrier:
             return None
-        seconds = opening.waits_seconds + float(self.task.idle.mean[row, size])
-        return seconds * self.prices[size] - min(
-            seconds, opening.paid_seconds
-        ) * opening.unit, size
+        seconds = wait + float(idle.mean[row, size])
+        unit = float(self.supply.unit_usd_per_second[size])
+        credit = sum(min(seconds, freed.paid_seconds) for freed in free) * unit
+        end = wait + float(idle.cautious[row, size])
+        return Option(seconds * self.prices[size] - credit, size, True, end)
 
-    def _opening(self, size: int) -> _Opening | None:
-        """What beginning on a size means; None where the limits leave no room."""
-        supply, offer, needed = self.supply, self.offers[size], self.needs[size]
-        free = self.free.get(supply.offers[offer].id, ())[:needed]
-        if len(free) == needed:
-            ready = max(one.ready_seconds for one in free)
-            paid = sum(one.paid_seconds for one in free) / needed
-            wait = ready + supply.switching.handover_seconds
-            return _Opening(
-                True, wait, paid, 0.0, float(supply.unit_usd_per_second[size]) * needed
-            )
-        if not self.room.bears(offer, needed - len(free)):
-            return None
-        starts = float(supply.boot_seconds[size]) + supply.switching.start_seconds
-        return _Opening(False, starts, 0.0, float(supply.minimum_billed_seconds[size]), 0.0)
+    def _open(self, row: int, place: int, option: Option) -> None:
+        """Let a trial begin on instances of its own."""
+        idle, size, needs = self.task.idle, option.size, self.needs[option.size]
+        offer = self.offers[size]
+        taken = self.free.get(offer, [])[:needs]
+        del self.free.get(offer, [])[:needs]
+        self.room.take(offer, needs - len(taken))
+        if option.on_free:
+            wait = taken[-1].ready_seconds + self.supply.switching.handover_seconds
+            paid = sum(freed.paid_seconds for freed in taken) / needs
+        else:
+            wait = float(self.supply.boot_seconds[size]) + self.supply.switching.start_seconds
+            paid = float(self.supply.minimum_billed_seconds[size])
+        mean = wait + float(idle.mean[row, size])
+        took = wait + idle.seconds[:, row, size]
+        self._pay(option.usd, size, took - mean)
+        self.lanes.append(_Lane(size, option.end_seconds, place, max(paid - mean, 0.0), paid))
+        beginning = Beginning.FREED if option.on_free else Beginning.NEW
+        self._put(place, Place(size, beginning), took)
 
-    def _open(self, row: int, index: int, size: int) -> None:
-        opening = self._opening(size)
-        assert opening is not None
-        offer, needed = self.offers[size], self.needs[size]
-        taken = min(len(self.free.get(self.supply.offers[offer].id, ())), needed)
-        for _ in range(taken):
-            self._take_free(self.supply.offers[offer].id)
-        self.room.take(offer, needed - taken)
-        took = opening.waits_seconds + self.task.idle.seconds[:, row, size]
-        mean = opening.waits_seconds + float(self.task.idle.mean[row, size])
-        billed = max(mean, opening.least_seconds)
-        credit = min(billed, opening.paid_seconds) * opening.unit
-        self._pay(billed * self.prices[size] - credit, self.prices[size], took - mean)
-        self.ends[index] = took
-        self.begins[index] = np.full(self.task.draws, opening.waits_seconds)
-        self.places[index] = Place(size, Beginning.FREED if opening.is_ready else Beginning.NEW)
-        end = opening.waits_seconds + float(self.task.idle.cautious[row, size])
-        paid = max(opening.least_seconds, opening.paid_seconds)
-        self.lanes.append(_Lane(size, end, index, max(paid - mean, 0.0), paid))
+    def _put(self, index: int, place: Place, ends: FloatArray) -> None:
+        self.places[index] = place
+        self.ends[:, index] = ends
 
-    def _pay(self, usd: float, usd_per_second: float, more_seconds: FloatArray) -> None:
-        """A mean cost, and by how much more a draw's seconds are than their mean."""
-        self.usd = self.usd + (usd + usd_per_second * more_seconds)
-
-    def _can_have(self, index: int, size: int, is_ready: bool) -> bool:
-        held = int(self.task.rung.trials[index].held or 0)
-        more, offer = self._more(held, size), self.offers[size]
-        if not is_ready or not more:
-            return not is_ready and self.room.bears(offer, more)
-        return len(self.free.get(self.supply.offers[offer].id, [])) >= more
-
-    def _more(self, held: int, size: int) -> int:
-        """How many instances `size` has beyond what `held` has of the same offer."""
-        if self.offers[held] != self.offers[size]:
-            return self.needs[size]
-        return max(self.needs[size] - self.needs[held], 0)
-
-    def _take_free(self, offer: str) -> None:
-        self.free[offer].pop(0)
+    def _pay(self, usd: float, size: int, more_seconds: FloatArray) -> None:
+        """Add a mean cost, and in each draw that of its seconds beyond the mean."""
+        self.usd = self.usd + (usd + self.prices[size] * more_seconds)

@@ -170,6 +170,7 @@ class TrialState:
         can_pause: whether it resumes where it was after giving back what it holds.
         ordered_seconds: when the last of what it holds was ordered; None: not known.
         is_changing: whether it does not yet train on what it holds.
+        is_expected: whether it stands for a trial that has not begun, and may never.
     """
 
     id: str
@@ -185,6 +186,7 @@ class TrialState:
     can_pause: bool = False
     ordered_seconds: float | None = None
     is_changing: bool = False
+    is_expected: bool = False
 
     @property
     def waits_for_decision(self) -> bool:
@@ -225,16 +227,13 @@ class Rung:
     """The present rung, what the study holds beside its trials, and the rungs to come.
 
     Where they `may_pause`, trials that train may make room for a look at others: they go on where
-    they were. Where they `may_swap`, also for others that are to go first.
-    Where it `is_reluctant`, sizes are kept while some wait, too, unless a margin is saved.
+    they were.
     """
 
     trials: tuple[TrialState, ...]
     freed: tuple[FreedInstances, ...] = ()
     future: tuple[FutureRung, ...] = ()
     may_pause: bool = True
-    may_swap: bool = True
-    is_reluctant: bool = False
 
     def __post_init__(self) -> None:
         for trial in self.trials:

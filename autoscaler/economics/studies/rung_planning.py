@@ -9,7 +9,6 @@ import numpy as np
 
 from autoscaler.economics.forecast import Range
 from autoscaler.economics.studies.constraints import BudgetTracker, StudyConstraints
-from autoscaler.economics.studies.present_first import with_present_first
 from autoscaler.economics.studies.rung import (
     FreedInstances,
     FutureRung,
@@ -32,10 +31,13 @@ from autoscaler.economics.studies.ways import way_usd
 from autoscaler.economics.wording import duration
 from autoscaler.goodput.throughput import FloatArray
 
-_LEAST_SECONDS = 1.0
 _ROUNDING = 1e-9
-# Of the time left so much is kept for what no draw knows of: measurements are as far off.
-_RESERVE = 0.03
+# A deadline is likely to be kept from this chance on.
+_LIKELY = 0.5
+# The first trial to grow takes at most so many times as many instances.
+_FIRST_GROWTH = 4
+# Share of the time left that is not planned for; chosen on development seeds.
+RESERVE = 0.08
 # Of the trials that are to begin with the others, so many are planned for.
 _MOST_TO_BEGIN = 60
 
@@ -47,15 +49,18 @@ def plan_synchronous(state: StudyState, constraints: StudyConstraints) -> StudyP
         return _at_the_barrier(state)
     state = _with_room_to_race(state, racing)
     rung = _rung(state, racing)
+    is_bound = constraints.deadline_seconds is not None or constraints.budget_usd is not None
+    worth = 0.0 if is_bound else constraints.usd_per_second
     try:
-        plan = plan_rung(rung, state.supply, _with_margin(constraints))
+        bound = replace(constraints, usd_per_second=worth)
+        plan = plan_rung(rung, state.supply, bound, RESERVE)
     except ValueError as error:
         return _as_it_is(state, str(error))
-    plan = with_present_first(plan, racing, state.supply.sizes)
     decided = {one.trial: one for one in plan.decisions}
+    decided |= _first_growth(state, plan, decided)
     payer = _Payer(state, constraints)
     settled = {one.id: payer.settle(one, decided[one.id]) for one in _holders_first(racing)}
-    settled |= _kept(state, plan, decided) | _readied(state, plan, payer.budget)
+    settled |= _kept(state, plan, decided)
     assert plan.barrier_seconds is not None
     barrier_seconds = plan.barrier_seconds.median
     trials = tuple(
@@ -63,16 +68,60 @@ def plan_synchronous(state: StudyState, constraints: StudyConstraints) -> StudyP
     )
     held = sum(one.target.instances for one in trials if one.target is not None)
     worth = plan.usd_per_second
-    standby = plan.standby
-    is_later = standby is not None and standby.order and standby.order_in_seconds > _LEAST_SECONDS
     return replace(
         plan,
         decisions=trials,
         bid=max(worth, constraints.bid if constraints.deadline_seconds is not None else 0.0)
         / max(held, 1),
         shortfall=None if state.is_blind else plan.shortfall,
-        replan_seconds=standby.order_in_seconds if standby is not None and is_later else None,
     )
+
+
+def _first_growth(
+    state: StudyState, plan: StudyPlan, decided: dict[str, TrialDecision]
+) -> dict[str, TrialDecision]:
+    """Return a growth that measures how trials scale, where the deadline may need them to.
+
+    Before any trial was measured on two sizes a deadline may seem out of reach that is not. So the
+    trial with most to do grows first.
+    """
+    deadline_seems_lost = plan.chance is not None and plan.chance < _LIKELY
+    if state.scaling_is_known or state.is_blind or not deadline_seems_lost:
+        return {}
+    holding = [trial for trial in state.trials if trial.held is not None]
+    least = min((int(state.supply.instances[trial.held]) for trial in holding), default=0)
+    grows = any(one.action is TrialAction.RESIZE for one in decided.values())
+    if grows or any(state.supply.instances[trial.held] > least for trial in holding):
+        return {}  # the speed of one that grows will be known soon
+    settled = [
+        trial
+        for trial in holding
+        if trial.is_measured and not trial.is_changing and not trial.waits_for_decision
+    ]
+    if not settled:
+        return {}
+    trial = max(settled, key=lambda trial: _seconds_left(trial))
+    supply, held = state.supply, int(trial.held or 0)
+    most = _FIRST_GROWTH * supply.instances[held]
+    larger = [
+        size
+        for size in range(len(supply.sizes))
+        if supply.offer_of[size] == supply.offer_of[held]
+        and supply.instances[held] < supply.instances[size] <= most
+        and (trial.goodput[:, size] > 0).all()
+    ]
+    if not larger:
+        return {}
+    size = supply.sizes[max(larger, key=lambda size: supply.instances[size])]
+    reason = (
+        f"grow {trial.id} {supply.sizes[held].instances} -> {size}: how trials scale is not known "
+        "yet, and the deadline needs them to"
+    )
+    return {trial.id: TrialDecision(trial.id, TrialAction.RESIZE, size, reason)}
+
+
+def _seconds_left(trial: TrialState) -> float:
+    return trial.to_decision / float(np.median(trial.goodput[:, trial.held]))
 
 
 class _Payer:
@@ -160,7 +209,11 @@ def _rung(state: StudyState, racing: list[TrialState]) -> Rung:
         to_begin = 0
     trials += [
         TrialState(
-            f"trial {number + 1} of those to begin", state.first_work, fresh, is_measured=False
+            f"trial {number + 1} of those to begin",
+            state.first_work,
+            fresh,
+            is_measured=False,
+            is_expected=True,
         )
         for number in range(to_begin)
     ]
@@ -175,27 +228,7 @@ def _rung(state: StudyState, racing: list[TrialState]) -> Rung:
         freed,
         _future(state, to_begin),
         may_pause=state.keeps_progress,
-        may_swap=state.keeps_progress and _is_settled(state),
-        is_reluctant=True,
     )
-
-
-def _is_settled(state: StudyState) -> bool:
-    """Whether what was decided has come about, and has lasted for as long as it took to.
-
-    Until then nobody changes places: each plan finds another order that is as good.
-    """
-    if state.free:
-        return False
-    for one in state.trials:
-        if one.held is None:
-            continue
-        begun = one.ordered_seconds
-        took = float(state.supply.boot_seconds[one.held]) + state.supply.switching.start_seconds
-        lasts = state.now_seconds - (state.now_seconds if begun is None else begun)
-        if one.is_changing or lasts < 2.0 * took:
-            return False
-    return True
 
 
 def trials_to_begin(state: StudyState) -> int:
@@ -266,36 +299,6 @@ def _kept(
     return kept
 
 
-def _readied(
-    state: StudyState, plan: StudyPlan, budget: BudgetTracker
-) -> dict[str, TrialDecision]:
-    """Trials at their barrier that are given something a boot before it, the most promising first.
-
-    What is ordered ahead is so ordered for those that are likely to want it.
-    """
-    standby = plan.standby
-    if standby is None or not standby.order or standby.order_in_seconds > _LEAST_SECONDS:
-        return {}
-    readied, left = {}, standby.order
-    for one in _by_promise(state):
-        sizes = [
-            size
-            for place, size in enumerate(state.supply.sizes)
-            if size.offer == standby.offer and (one.goodput[:, place] > 0).all()
-        ]
-        least = min(sizes, key=lambda size: size.instances, default=None)
-        if one.held is not None or least is None or least.instances > left:
-            continue
-        usd = way_usd(one, state.supply.sizes.index(least), 0.0, state)
-        if not budget.pays(usd):
-            continue
-        budget.reserve(usd)
-        left -= least.instances
-        reason = f"start {one.id} on {least}, ahead: {standby.reason}"
-        readied[one.id] = TrialDecision(one.id, TrialAction.START, least, reason)
-    return readied
-
-
 def _by_promise(state: StudyState) -> list[TrialState]:
     """Those that wait at their barrier, who is likeliest to survive first."""
     there = [one for one in state.trials if one.waits_for_decision]
@@ -354,19 +357,3 @@ def _as_it_is(state: StudyState, why: str) -> StudyPlan:
 
 def _holders_first(trials: list[TrialState]) -> list[TrialState]:
     return sorted(trials, key=lambda one: one.held is None)
-
-
-def _with_margin(constraints: StudyConstraints) -> StudyConstraints:
-    """Return what is planned for: less time than there is, by what measurements are off.
-
-    Where a deadline or a budget is to be kept, time has no other value.
-    """
-    is_bound = constraints.deadline_seconds is not None or constraints.budget_usd is not None
-    seconds = constraints.deadline_seconds
-    if seconds is not None:
-        seconds = max((1.0 - _RESERVE) * seconds, _LEAST_SECONDS)
-    return replace(
-        constraints,
-        deadline_seconds=seconds,
-        usd_per_second=0.0 if is_bound else constraints.usd_per_second,
-    )

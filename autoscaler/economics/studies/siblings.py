@@ -1,25 +1,27 @@
-"""How fast a trial will be, from how fast its siblings are.
+"""Speeds of a study's trials on every size, learnt from their siblings.
 
-Trials of a study run the same program at other hyper-parameters. Batch size and width decide how
-long a unit of work takes on one device and how that scales, so siblings teach as much as their
-hyper-parameters are alike. The model is a Gaussian process over the logarithm of units a second:
+Trials of a study run the same program with other hyper-parameters. On n devices, at a batch that
+stays the same, a trial makes
 
-    log G_i(a) = typical(a) + f_study(a) + x_i . w(a) + u_i(a) + noise
+    rate(n) = rate(1) / (1/n + r (1 - 1/n))
 
-where each of f, w and u is a level plus a scaling that is 0 on one device and grows with every
-doubling of devices: in part alike for all doublings, in part each by itself. What x can't tell
-shrinks to the mean of the study, what nobody measured to `typical`. How alike the trials are is
-taken from the measurements themselves: the most likely of a few ratios.
+units of progress a second: the devices share the computation of a step, and synchronization takes
+r times as long as that computation takes on one device. (A ring all-reduce moves (1 - 1/n) of
+twice the gradients: Patarasuk and Yuan 2009.) Gradients are as large whatever the batch is, and
+computation is not: r falls as 1 / batch. So one trial that was measured on two sizes tells how all
+of them scale, each at its own batch.
 
-Source: Gaussian processes with a linear and an additive kernel (Rasmussen and Williams 2006,
-sections 2.7 and 5.4.1); the widths are those of the priors in docs/goodput.md where there are any.
+Two Gaussian processes, one over the logarithm of rate(1) and one over the logarithm of r, are
+linear in the hyper-parameters, with a deviation of each trial of its own (Rasmussen and Williams
+2006, section 2.7). Draws from their posteriors are made by Matheron's rule (Wilson et al. 2020,
+"Efficiently sampling functions from Gaussian process posteriors").
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -28,105 +30,100 @@ from autoscaler.economics.supply import IntArray
 from autoscaler.goodput.throughput import FloatArray
 
 _JITTER = 1e-8
-# A column that spans more than this factor is told in logarithms.
+# A column of hyper-parameters that spans more than this factor counts by its logarithm.
 _SPAN_OF_LOGARITHMS = 8.0
-_LIKENESS = (0.3, 1.0, 3.0)
-_OWN = (0.7, 1.5, 3.0)
-# Now and then one is much slower than the rest: draws have Student's tails, of so many degrees.
+# Degrees of freedom of Student's distribution: a few trials are far slower than the others.
 _DEGREES = 4.0
-# A fixed batch on twice the devices loses at least so much of each: else equal sizes look free.
-_LEAST_LOSS = 0.02
-_SPREAD = 1_000_003
+# Bounds of r: communication that is hidden entirely, and a trial that no device makes faster.
+_LEAST_SYNC, _MOST_SYNC = 1e-3, 30.0
+# Measured below this, r can't be told from noise.
+_LEAST_MEASURED_SYNC = 0.01
+_LEAST_SYNC_ERROR, _MOST_SYNC_ERROR = 0.05, 2.0
+# Uses of random numbers.
+_SYNC, _LEVEL, _NOISE = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
 class SiblingPrior:
-    """Standard deviations of logarithms: of levels, and of scaling for each doubling.
+    """Prior widths (standard deviations of natural logarithms) and means.
 
     Attributes:
-        study_level: of the study as a whole against `typical`.
-        feature_level: what all hyper-parameters together explain.
-        own_level: what they do not.
-        study_scaling: of each doubling of devices, for the study as a whole.
-        feature_scaling: what all hyper-parameters together explain of it.
-        own_scaling: what they do not.
-        kind_level: between two kinds of device, for all trials alike.
-        noise: of a measurement.
+        study_level: rate on one device, of the study as a whole.
+        feature_level: rate on one device, by all hyper-parameters together.
+        own_level: rate on one device, by what the hyper-parameters do not tell.
+        kind_level: rate on one device, of a device kind for all trials alike.
+        sync: logarithm of r at the mean batch on two devices.
+        study_sync: r of the study as a whole.
+        batch_sync_slope: by how much log r grows with the logarithm of the batch.
+        batch_sync: that slope.
+        device_sync_slope: by how much log r grows with each doubling of devices.
+        device_sync: that slope.
+        feature_sync: r by all hyper-parameters together.
+        own_sync: r of one trial.
+        point_sync: r of one trial on one size.
+        kind_sync: r of a device kind.
+        noise: one measured rate.
     """
 
     study_level: float = 1.0
     feature_level: float = 1.0
     own_level: float = 0.4
-    study_scaling: float = 0.2
-    feature_scaling: float = 0.4
-    own_scaling: float = 0.15
     kind_level: float = 0.8
+    sync: float = -2.3
+    study_sync: float = 1.5
+    batch_sync_slope: float = -1.0
+    batch_sync: float = 0.4
+    device_sync_slope: float = 0.3
+    device_sync: float = 0.2
+    feature_sync: float = 0.3
+    own_sync: float = 0.3
+    point_sync: float = 0.25
+    kind_sync: float = 0.5
     noise: float = 0.03
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StudySizes:
-    """A sizes of trials: devices, kind (any number that tells kinds apart), what is typical.
+class Siblings:
+    """N trials of one study, those that have ended included.
 
-    `typical` is the logarithm of units a second expected before anything was measured, (A,).
+    Attributes:
+        features: hyper-parameters as `hyper_parameter_features` returns them, (N, H).
+        log_batch: logarithm of the batch, (N,); NaN where it is not known or changes.
+        seeds: of the random numbers of each, N; a trial keeps its own whoever else there is.
     """
+
+    features: FloatArray
+    log_batch: FloatArray
+    seeds: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StudySizes:
+    """A sizes of trials: devices (A,), and a number for the kind of the devices (A,)."""
 
     devices: FloatArray
     kind: IntArray
-    typical: FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpeedMeasurements:
-    """M measured speeds: whose, on which size, the logarithm of units a second."""
+    """M measured speeds: trial (M,), size (M,), logarithm of units a second (M,)."""
 
     trial: IntArray
     size: IntArray
     log_rate: FloatArray
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SpeedModel:
-    """What is believed of N trials on A sizes: logarithms of units a second.
-
-    Attributes:
-        mean: (N, A).
-        sd: (N, A).
-        covariance: of all, trial by trial, (N * A, N * A).
-        sizes: what the columns are.
-    """
-
-    mean: FloatArray
-    sd: FloatArray
-    covariance: FloatArray
-    sizes: StudySizes
-
-    def draws(self, count: int, seed: Sequence[int] | int = 0) -> FloatArray:
-        """Units a second in `count` equally likely cases, (K, N, A): the same for a seed.
-
-        A seed for each trial keeps its luck the same whoever else there is: else each plan would
-        be made for another future. The deviations of each trial have the tails of Student's
-        distribution. Each doubling of devices loses at least 2 %: else the luckiest of many sizes
-        would win.
-        """
-        half, size = (count + 1) // 2, len(self.covariance)
-        trials, sizes = self.mean.shape
-        lucks = [seed * _SPREAD + n for n in range(trials)] if isinstance(seed, int) else seed
-        generators = [np.random.default_rng(luck) for luck in lucks]
-        normal = np.concatenate([rng.standard_normal((half, sizes)) for rng in generators], axis=1)
-        chi = np.stack([rng.chisquare(_DEGREES, half) for rng in generators], axis=1)
-        tails = np.sqrt(_DEGREES / chi)[:, :, None]
-        root = np.linalg.cholesky(self.covariance + _JITTER * np.eye(size))
-        deviations = (normal @ root.T).reshape(half, *self.mean.shape) * tails
-        both = np.concatenate([deviations, -deviations])[:count]
-        return np.exp(_diminishing(self.mean + both, self.sizes))
+def speedup(sync: FloatArray, devices: FloatArray) -> FloatArray:
+    """Return the rate on so many devices over that on one, for synchronization r."""
+    return 1.0 / (1.0 / devices + sync * (1.0 - 1.0 / devices))
 
 
 def hyper_parameter_features(values: FloatArray) -> FloatArray:
-    """Numeric hyper-parameters (N, H) as features: centred, of unit width, NaN as the mean.
+    """Return numeric hyper-parameters (N, H) as features: centred, of unit width, NaN as the mean.
 
     A column of positive numbers that spans a factor of 8 counts by its logarithm; one that is the
-    same for all trials says nothing and is 0.
+    same for all trials becomes 0.
     """
     columns = []
     for column in np.asarray(values, dtype=np.float64).T:
@@ -138,52 +135,263 @@ def hyper_parameter_features(values: FloatArray) -> FloatArray:
 
 
 def sibling_speeds(
-    features: FloatArray,
+    siblings: Siblings,
     sizes: StudySizes,
     measured: SpeedMeasurements,
+    unmeasured: float,
+    count: int,
     prior: SiblingPrior | None = None,
-    count: int | None = None,
-) -> SpeedModel:
-    """What the measured siblings say of all trials, the measured included.
+) -> FloatArray:
+    """Return `count` equally likely draws of all trials' units a second, (K, N, A).
+
+    A trial's rate on a size on which it was measured is the measured one in all draws; on another
+    size of the same kind it follows from the nearest measured one.
 
     Args:
-        features: of all N trials, (N, H), as `hyper_parameter_features` makes them.
-        sizes: what they may hold.
-        measured: what is known; may be empty.
+        siblings: the trials.
+        sizes: sizes that they may hold.
+        measured: measured speeds, perhaps none.
+        unmeasured: logarithm of units a second on one device, expected where nothing was measured.
+        count: number of draws, K.
         prior: widths; those of `SiblingPrior` where None.
-        count: of how many, the first, anything is to be said; None: of all.
     """
     prior = prior or SiblingPrior()
-    widths = _most_likely(features, sizes, measured, prior)
-    trials = len(features) if count is None else count
-    size_count = len(sizes.devices)
-    trial = np.repeat(np.arange(trials), size_count)
-    size = np.tile(np.arange(size_count), trials)
-    covariance = _kernel(features, sizes, (trial, size), (trial, size), widths)
-    mean = np.tile(sizes.typical, trials)
+    half = (count + 1) // 2
+    sync = _sync_draws(siblings, sizes, measured, prior, half)
+    log_speedup = np.log(speedup(np.exp(sync), sizes.devices))[:count]
+    typical = unmeasured
     if len(measured.trial):
-        seen = measured.trial, measured.size
-        across = _kernel(features, sizes, (trial, size), seen, widths)
-        factor = cho_factor(_noisy(features, sizes, seen, widths), lower=True)
-        mean = mean + across @ cho_solve(factor, _surprise(sizes, measured))
-        covariance = covariance - across @ cho_solve(factor, across.T)
-    sd = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    shape = trials, size_count
-    return SpeedModel(
-        mean.reshape(shape), sd.reshape(shape), (covariance + covariance.T) / 2, sizes
+        usual = np.log(speedup(np.exp(np.array(prior.sync)), sizes.devices))
+        typical = float(np.median(measured.log_rate - usual[measured.size]))
+    level = _level_draws(siblings, sizes, measured, typical, prior, log_speedup, half)[:count]
+    kinds = np.unique(sizes.kind)
+    log_rate = level[:, :, np.searchsorted(kinds, sizes.kind)] + log_speedup
+    for (trial, kind), places in _by_trial_and_kind(measured, sizes).items():
+        columns = np.flatnonzero(sizes.kind == kind)
+        doublings = np.log2(sizes.devices)
+        seen = measured.size[places]
+        apart = np.abs(doublings[columns][:, None] - doublings[seen])
+        nearest = apart.argmin(axis=1)
+        log_rate[:, trial, columns] = (
+            measured.log_rate[places][nearest]
+            + log_speedup[:, trial, columns]
+            - log_speedup[:, trial, seen[nearest]]
+        )
+    return np.exp(log_rate)
+
+
+def _by_trial_and_kind(
+    measured: SpeedMeasurements, sizes: StudySizes
+) -> Mapping[tuple[int, int], IntArray]:
+    """Return places of the measurements of each trial on each kind, the fewest devices first."""
+    found: dict[tuple[int, int], list[int]] = {}
+    order = np.argsort(sizes.devices[measured.size], kind="stable")
+    for place in order.tolist():
+        key = int(measured.trial[place]), int(sizes.kind[measured.size[place]])
+        found.setdefault(key, []).append(place)
+    return {key: np.array(places, dtype=np.int64) for key, places in found.items()}
+
+
+def _sync_draws(
+    siblings: Siblings,
+    sizes: StudySizes,
+    measured: SpeedMeasurements,
+    prior: SiblingPrior,
+    half: int,
+) -> FloatArray:
+    """Return draws of log r of every trial on every size, (2 * half, N, A)."""
+    trials, count = len(siblings.features), len(sizes.devices)
+    batch, doublings = _centred(siblings.log_batch), np.log2(sizes.devices) - 1.0
+    trial, size = np.repeat(np.arange(trials), count), np.tile(np.arange(count), trials)
+    mean = prior.sync + prior.batch_sync_slope * batch[trial]
+    mean = mean + prior.device_sync_slope * doublings[size]
+    process = _Process(
+        np.concatenate(
+            [
+                np.full((len(trial), 1), prior.study_sync),
+                prior.batch_sync * batch[trial, None],
+                prior.device_sync * doublings[size, None],
+                prior.feature_sync * _scaled(siblings.features)[trial],
+                prior.kind_sync * _one_hot(sizes.kind)[size],
+            ],
+            axis=1,
+        ),
+        trial,
+        prior.own_sync,
+        prior.point_sync,
     )
+    seen, log_sync, error = _measured_sync(measured, sizes, prior.noise)
+    points = measured.trial[seen] * count + measured.size[seen]
+    rng = [np.random.default_rng([seed, _SYNC]) for seed in siblings.seeds]
+    posterior = process.posterior(points, log_sync - mean[points], error, rng, half)
+    draws = _mirrored(mean + posterior[0], posterior[1]).reshape(2 * half, trials, count)
+    return np.clip(draws, np.log(_LEAST_SYNC), np.log(_MOST_SYNC))
 
 
-def _diminishing(log_rate: FloatArray, sizes: StudySizes) -> FloatArray:
-    """Units a second that fall a little a device with every doubling, (..., A), in logarithms."""
-    devices = np.log(sizes.devices) - _LEAST_LOSS * np.log2(sizes.devices)
-    capped = log_rate - devices
-    for kind in np.unique(sizes.kind):
-        places = np.flatnonzero(sizes.kind == kind)
-        places = places[np.argsort(sizes.devices[places], kind="stable")]
-        capped[..., places] = np.minimum.accumulate(capped[..., places], axis=-1)
-    most: FloatArray = capped + devices
-    return most
+def _measured_sync(
+    measured: SpeedMeasurements, sizes: StudySizes, noise: float
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return what rates on two sizes of one kind tell of r.
+
+    Returns:
+        Places of the measurements on the larger sizes, log r there, and its standard error, (M,)
+        each.
+    """
+    seen, log_sync, error = [], [], []
+    for places in _by_trial_and_kind(measured, sizes).values():
+        least = places[0]
+        for place in places[1:].tolist():
+            devices = sizes.devices[measured.size[[least, place]]]
+            ratio = float(np.exp(measured.log_rate[place] - measured.log_rate[least]))
+            value = _sync_of(ratio, devices)
+            other = _sync_of(ratio * np.exp(-1.5 * noise), devices)
+            seen.append(place)
+            log_sync.append(np.log(value))
+            off = abs(np.log(other / value))
+            error.append(min(max(off, _LEAST_SYNC_ERROR), _MOST_SYNC_ERROR))
+    return np.array(seen, dtype=np.int64), np.array(log_sync), np.array(error)
+
+
+def _sync_of(ratio: float, devices: FloatArray) -> float:
+    """Return r of a trial that is `ratio` times as fast on devices[1] as on devices[0]."""
+    few, many = 1.0 / float(devices[0]), 1.0 / float(devices[1])
+    numerator, denominator = few - ratio * many, ratio * (1.0 - many) - (1.0 - few)
+    if denominator <= 0:
+        return _MOST_SYNC
+    return min(max(numerator / denominator, _LEAST_MEASURED_SYNC), _MOST_SYNC)
+
+
+def _level_draws(
+    siblings: Siblings,
+    sizes: StudySizes,
+    measured: SpeedMeasurements,
+    typical: float,
+    prior: SiblingPrior,
+    log_speedup: FloatArray,
+    half: int,
+) -> FloatArray:
+    """Return draws of log rate on one device of every trial and of C kinds, (2 * half, N, C)."""
+    trials, kinds = len(siblings.features), np.unique(sizes.kind)
+    places = _by_trial_and_kind(measured, sizes).values()
+    least = np.array([of_trial[0] for of_trial in places], dtype=np.int64)
+    size = measured.size[least]
+    seen = log_speedup[:, measured.trial[least], size]
+    points = measured.trial[least] * len(kinds) + np.searchsorted(kinds, sizes.kind[size])
+    surprise = measured.log_rate[least] - np.median(seen, axis=0) - typical
+    error = np.sqrt(prior.noise**2 + seen.var(axis=0))
+    trial = np.repeat(np.arange(trials), len(kinds))
+    process = _Process(
+        np.concatenate(
+            [
+                np.full((len(trial), 1), prior.study_level),
+                prior.feature_level * _scaled(siblings.features)[trial],
+                prior.kind_level * np.tile(np.eye(len(kinds)), (trials, 1)),
+            ],
+            axis=1,
+        ),
+        trial,
+        prior.own_level,
+    )
+    rng = [np.random.default_rng([seed, _LEVEL]) for seed in siblings.seeds]
+    mean, deviation = process.posterior(points, surprise, error, rng, half)
+    tails = np.stack([each.chisquare(_DEGREES, half) for each in rng], axis=1)
+    draws = _mirrored(typical + mean, deviation * np.sqrt(_DEGREES / tails)[:, trial])
+    return draws.reshape(2 * half, trials, len(kinds))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Process:
+    """Gaussian process of mean 0 at P points of N trials.
+
+    Attributes:
+        features: what all trials share, (P, D): their inner products are covariances.
+        trial: trial of each point, (P,).
+        own: standard deviation that the points of one trial share.
+        point: standard deviation of each point by itself.
+    """
+
+    features: FloatArray
+    trial: IntArray
+    own: float
+    point: float = 0.0
+
+    def posterior(
+        self,
+        points: IntArray,
+        surprise: FloatArray,
+        error: FloatArray,
+        rng: Sequence[np.random.Generator],
+        draws: int,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Condition the process on M of its points.
+
+        Args:
+            points: the measured points, (M,).
+            surprise: their values, (M,).
+            error: standard errors of these, (M,).
+            rng: random numbers of each trial, N.
+            draws: number of draws, K.
+
+        Returns:
+            Posterior mean (P,), and draws of the deviation from it (K, P).
+        """
+        count, width = self.features.shape
+        own = np.stack([each.standard_normal(draws) for each in rng])[self.trial]
+        alone = [each.standard_normal((count // len(rng), draws)) for each in rng]
+        deviation = self.features @ _shared_normal(width, draws) + self.own * own
+        deviation = deviation + self.point * np.concatenate(alone)
+        if not len(points):
+            return np.zeros(count), deviation.T
+        same = self.trial[:, None] == self.trial[points]
+        covariance = self.features @ self.features[points].T + self.own**2 * same
+        covariance += self.point**2 * (np.arange(count)[:, None] == points)
+        factor = cho_factor(covariance[points] + np.diag(error**2 + _JITTER), lower=True)
+        noise = error[:, None] * np.random.default_rng(_NOISE).standard_normal(
+            (len(points), draws)
+        )
+        seen = deviation[points] + noise
+        mean: FloatArray = covariance @ cho_solve(factor, surprise)
+        return mean, (deviation - covariance @ cho_solve(factor, seen)).T
+
+
+def _mirrored(mean: FloatArray, deviation: FloatArray) -> FloatArray:
+    """Return draws on both sides of the mean, so that their mean is it, (2K, P)."""
+    draws: FloatArray = mean + np.concatenate([deviation, -deviation])
+    return draws
+
+
+def _shared_normal(rows: int, columns: int) -> FloatArray:
+    """Return standard normal numbers that all trials share, the same in every plan.
+
+    Each row is stratified: with its mirror image it has the quantiles of the distribution, so that
+    a few draws spread as far as they should.
+    """
+    rng = np.random.default_rng(rows)
+    places = (np.arange(columns) + 0.5) / (2.0 * columns) + 0.5
+    quantiles = np.array([NormalDist().inv_cdf(place) for place in places])
+    signs = rng.choice([-1.0, 1.0], size=(rows, columns))
+    shuffled: FloatArray = rng.permuted(np.tile(quantiles, (rows, 1)), axis=1) * signs
+    return shuffled
+
+
+def _scaled(features: FloatArray) -> FloatArray:
+    """Return features whose squares add up to 1 for a usual trial, (N, H)."""
+    scaled: FloatArray = features / np.sqrt(max(features.shape[1], 1))
+    return scaled
+
+
+def _centred(values: FloatArray) -> FloatArray:
+    """Return values less their mean; 0 where they are not known."""
+    known = np.isfinite(values)
+    if not known.any():
+        return np.zeros(len(values))
+    centred: FloatArray = np.where(known, values - values[known].mean(), 0.0)
+    return centred
+
+
+def _one_hot(kind: IntArray) -> FloatArray:
+    hot: FloatArray = (kind[:, None] == np.unique(kind)).astype(np.float64)
+    return hot
 
 
 def _standardised(column: FloatArray) -> FloatArray:
@@ -195,74 +403,3 @@ def _standardised(column: FloatArray) -> FloatArray:
         return np.zeros(len(column))
     features: FloatArray = np.where(known, (column - column[known].mean()) / width, 0.0)
     return features
-
-
-def _most_likely(
-    features: FloatArray,
-    sizes: StudySizes,
-    measured: SpeedMeasurements,
-    prior: SiblingPrior,
-) -> SiblingPrior:
-    """The prior with the ratio of alike to own under which the measurements are most likely."""
-    if len(np.unique(measured.trial)) < 3:
-        return prior
-    candidates = [
-        replace(
-            prior,
-            feature_level=prior.feature_level * like,
-            feature_scaling=prior.feature_scaling * like,
-            own_level=prior.own_level * own,
-            own_scaling=prior.own_scaling * own,
-        )
-        for like, own in product(_LIKENESS, _OWN)
-    ]
-    return max(candidates, key=lambda one: _log_likelihood(features, sizes, measured, one))
-
-
-def _log_likelihood(
-    features: FloatArray,
-    sizes: StudySizes,
-    measured: SpeedMeasurements,
-    prior: SiblingPrior,
-) -> float:
-    seen = measured.trial, measured.size
-    factor = cho_factor(_noisy(features, sizes, seen, prior), lower=True)
-    surprise = _surprise(sizes, measured)
-    fit = float(surprise @ cho_solve(factor, surprise))
-    return -0.5 * fit - float(np.log(np.diag(factor[0])).sum())
-
-
-def _surprise(sizes: StudySizes, measured: SpeedMeasurements) -> FloatArray:
-    surprise: FloatArray = measured.log_rate - sizes.typical[measured.size]
-    return surprise
-
-
-def _noisy(
-    features: FloatArray,
-    sizes: StudySizes,
-    points: tuple[IntArray, IntArray],
-    prior: SiblingPrior,
-) -> FloatArray:
-    kernel = _kernel(features, sizes, points, points, prior)
-    return kernel + (prior.noise**2 + _JITTER) * np.eye(len(kernel))
-
-
-def _kernel(
-    features: FloatArray,
-    sizes: StudySizes,
-    rows: tuple[IntArray, IntArray],
-    columns: tuple[IntArray, IntArray],
-    prior: SiblingPrior,
-) -> FloatArray:
-    """Covariance between (trial, size) points."""
-    likeness = features @ features.T / max(features.shape[1], 1)
-    alike = likeness[rows[0]][:, columns[0]]
-    same = rows[0][:, None] == columns[0]
-    doublings = np.log2(sizes.devices)
-    own, other = doublings[rows[1]][:, None], doublings[columns[1]]
-    scaling = (own * other + np.minimum(own, other)) / 2.0
-    kind = sizes.kind[rows[1]][:, None] == sizes.kind[columns[1]]
-    level = prior.study_level**2 + prior.feature_level**2 * alike + prior.own_level**2 * same
-    slope = prior.study_scaling**2 + prior.feature_scaling**2 * alike + prior.own_scaling**2 * same
-    covariance: FloatArray = level + slope * scaling + prior.kind_level**2 * kind
-    return covariance

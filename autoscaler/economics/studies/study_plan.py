@@ -78,12 +78,10 @@ def waits(trial: str, cause: WaitCause, why: str) -> TrialDecision:
 
 @dataclass(frozen=True, slots=True)
 class Standby:
-    """Instances of an offer for the next rung: how many to keep, how many to order, and when."""
+    """Number of free instances of an offer to keep for the next rung."""
 
     offer: str
     keep: int
-    order: int
-    order_in_seconds: float
     reason: str
 
 
@@ -100,8 +98,7 @@ class StudyPlan:
         usd: what the study still costs; None: not known.
         chance: that deadline and budget are kept; None: not known.
         shortfall: what can't be kept and what can, for the study's owner; None: all can.
-        standby: what is kept or ordered ahead for the next rung.
-        replan_seconds: when to plan again at the latest; None: whenever others are planned.
+        standby: what is kept for the next rung.
     """
 
     decisions: tuple[TrialDecision, ...]
@@ -113,7 +110,6 @@ class StudyPlan:
     chance: float | None = None
     shortfall: str | None = None
     standby: Standby | None = None
-    replan_seconds: float | None = None
 
     def with_note(self, note: str | None) -> StudyPlan:
         """Return the plan with a note more for the owner."""

@@ -17,7 +17,6 @@ from autoscaler.economics.studies.known_speeds import (
     trial_speeds,
     unmeasured_trial_seconds,
 )
-from autoscaler.economics.studies.lengths import TrialLengths, trial_lengths
 from autoscaler.economics.studies.menu import permitted_sizes, trial_supply
 from autoscaler.economics.studies.pace import Pace, no_faster_than
 from autoscaler.economics.studies.rung import FreedInstances, StudySupply, TrialState
@@ -46,10 +45,11 @@ class StudyState:
         later_fresh: the same with all that is not known of it, (K, A).
         first_work: what one that has not begun does to its first decision.
         full_work: what one that goes all the way does.
-        lengths: how far trials go.
+        usual_work: work of a trial from its beginning to its end, as those that have ended did.
         keeps_progress: whether a trial that holds nothing for a while goes on where it was.
         free: what the study holds and no trial does.
         is_blind: nobody has measured yet how fast its trials are.
+        scaling_is_known: whether the speed of some trial was measured on two sizes.
     """
 
     study: StudySnapshot
@@ -61,10 +61,11 @@ class StudyState:
     later_fresh: FloatArray
     first_work: float
     full_work: float
-    lengths: TrialLengths
+    usual_work: float
     keeps_progress: bool
     free: tuple[FreedInstances, ...]
     is_blind: bool = False
+    scaling_is_known: bool = True
 
 
 def study_state(
@@ -98,7 +99,7 @@ def study_state(
     deadline = None if study.terms.synchronous else study.terms.objective.deadline_seconds
     until_deadline = None if deadline is None else deadline - supply.now_seconds
     unmeasured_seconds = unmeasured_trial_seconds(until_deadline)
-    speeds = trial_speeds(alive, ended, menu, full_work, unmeasured_seconds)
+    speeds = trial_speeds(alive, ended, menu, full_work, pace.batches(jobs), unmeasured_seconds)
     keeps_progress = any(
         job.progress_examples > 0 or record.stands.pauses
         for job, record in zip(jobs, alive, strict=True)
@@ -109,11 +110,7 @@ def study_state(
         _trial(place, job, record, around)
         for place, (job, record) in enumerate(zip(jobs, alive, strict=True))
     )
-    lengths = trial_lengths(
-        [one.stands.progress for one in ended],
-        [one.stands.progress for one in alive if one.stands.progress > 0],
-        full_work,
-    )
+    worked = [record.stands.progress for record in ended]
     bounds = permitted_sizes(replace(jobs[0], held=None), menu.sizes, supply)
     return StudyState(
         study=study,
@@ -125,10 +122,13 @@ def study_state(
         later_fresh=speeds.unsettled_fresh * bounds,
         first_work=min(_first_work(study.trials) or full_work, full_work),
         full_work=full_work,
-        lengths=lengths,
+        usual_work=min(float(np.mean(worked)), full_work) if worked else full_work,
         keeps_progress=keeps_progress,
         free=_free(study, menu),
         is_blind=per_unit is None,
+        scaling_is_known=any(
+            len({speed.size.devices for speed in record.speeds}) > 1 for record in (*alive, *ended)
+        ),
     )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 
 from autoscaler.domain.allocation import Allocation
-from autoscaler.domain.offer import Offer
 from autoscaler.economics.forecast import range_of
 from autoscaler.economics.stages import quantile
 from autoscaler.economics.studies.constraints import StudyConstraints
@@ -23,11 +23,10 @@ from autoscaler.economics.studies.study_plan import (
 )
 from autoscaler.economics.studies.water_filling import Filling, Prospects, water_fill
 from autoscaler.economics.wording import duration, money, per_hour, percent
-from autoscaler.goodput.throughput import FloatArray
 
 # What was ordered for a barrier a boot away is not let go when that turns out a little later.
 _RELUCTANCE = 1.25
-_NOTHING = 1e-12
+_LEAST_SECONDS = 1.0
 _ACTIONS = {
     Beginning.HOLDS: TrialAction.HOLD,
     Beginning.RESIZES: TrialAction.RESIZE,
@@ -37,33 +36,44 @@ _ACTIONS = {
 }
 
 
-def plan_rung(rung: Rung, supply: StudySupply, aim: StudyConstraints) -> StudyPlan:
-    """What each trial of the present rung holds, what is let go and what is got ready.
+def plan_rung(
+    rung: Rung, supply: StudySupply, constraints: StudyConstraints, reserve: float = 0.0
+) -> StudyPlan:
+    """Return what each trial of the present rung holds, and what is kept for the next rung.
 
     A trial that is done is no trial of the rung: its instances come in as `freed`. What no trial
     takes over, and standby does not keep, is released.
 
+    Args:
+        rung: the present rung, and the later ones.
+        supply: sizes that trials may hold, and the limits.
+        constraints: deadline, budget and value of time of the study.
+        reserve: share of the time left to the deadline that is not planned for: what is not known
+            is more than the draws know of.
+
     Raises:
         ValueError: the rung has no trial, or the limits leave no room for one.
     """
+    aim = constraints
+    if aim.deadline_seconds is not None:
+        seconds = max((1.0 - reserve) * aim.deadline_seconds, _LEAST_SECONDS)
+        aim = replace(aim, deadline_seconds=seconds)
     prospects = water_fill(rung, supply, aim)
     chosen = prospects.chosen
     decisions = tuple(_decision(index, rung, supply, chosen) for index in range(len(rung.trials)))
     standby = _standby(rung, supply, chosen)
-    looked = looks(decisions, rung, supply, aim, prospects)
+    looked = looks(decisions, rung, supply, chosen)
     if looked is not None:
         standby = _kept_meanwhile(rung, looked, standby)
-    else:
-        standby = _with_paid(rung, chosen, standby)
     return StudyPlan(
         decisions=looked or decisions,
-        standby=standby if standby.keep or standby.order else None,
+        standby=standby if standby.keep else None,
         usd_per_second=chosen.usd_per_second,
         barrier_seconds=range_of(chosen.packing.seconds),
         seconds=range_of(chosen.seconds),
         usd=range_of(chosen.usd),
         chance=prospects.chance,
-        shortfall=_shortfall(prospects, aim),
+        shortfall=_shortfall(prospects, constraints),
     )
 
 
@@ -144,52 +154,34 @@ def _why(index: int, rung: Rung, supply: StudySupply, chosen: Filling) -> str:
 
 
 def _standby(rung: Rung, supply: StudySupply, chosen: Filling) -> Standby:
-    """What to keep for the next rung: no more than it needs, if a boot would be dearer.
+    """Return the free instances to keep for the next rung.
 
-    A free instance costs its price until the barrier, a new one its price while it boots: it is
-    kept if the barrier is nearer than a boot, or while it is paid for. So is what a trial leaves
-    before the barrier. What the next rung needs
-    beyond what will be there is ordered a boot ahead. Counted is the offer that is used most.
+    Those that it needs are kept if the barrier is nearer than a boot, and those that are paid for
+    until that ends. Counted is the offer that most instances are of. (Ordering more of them a boot
+    ahead was tried: it cost as much as it saved, docs/studies-economics.md.)
     """
     barrier = quantile(chosen.packing.seconds, 0.5)
     lanes = _lanes(rung, supply, chosen)
-    offer = max(supply.offers, key=lambda one: sum(n for name, n, _ in lanes if name == one.id))
+    used: Counter[str] = Counter()
+    for name, count, _ in lanes:
+        used[name] += count
+    offer = max(supply.offers, key=lambda offer: used[offer.id])
     boots = offer.boot_seconds + offer.fill_seconds
     staying = sum(n for name, n, end in lanes if name == offer.id and end >= barrier - boots)
     free = chosen.packing.unused.get(offer.id, 0)
     kept = chosen.kept if chosen.kept.any() else np.ones_like(chosen.kept)
-    needed = _needed(chosen.next_instances[kept], chosen, offer) if rung.future else 0
-    keeps = min(free, max(needed - staying, 0))
+    needed = round(quantile(chosen.next_instances[kept], 0.5)) if rung.future else 0
+    wanted = min(free, max(needed - staying, 0))
     if barrier > boots * _RELUCTANCE:
-        keeps = min(keeps, _paid_for(rung, offer.id, barrier))
-    orders = min(needed - staying - keeps, _room(offer, supply, lanes) - keeps)
+        wanted = min(wanted, _paid_for(rung, offer.id, barrier))
     reason = (
         f"the next rung begins in {duration(barrier)} with {needed} x {offer.id}, of which "
         f"{staying} will be there; a boot takes {duration(boots)}"
     )
-    return Standby(offer.id, keeps, max(orders, 0), max(barrier - boots, 0.0), reason)
-
-
-def _needed(instances: FloatArray, chosen: Filling, offer: Offer) -> int:
-    """How many instances to have ready for the next rung, of what it needs in each draw, (K,).
-
-    A newsvendor's quantile: one too many costs its price for a boot, or what is billed of it at
-    least, one too few its part of what the study's time is worth for as long as a boot.
-    """
-    part = chosen.usd_per_second / max(float(instances.mean()), 1.0)
-    boots = max(offer.boot_seconds + offer.fill_seconds, _NOTHING)
-    too_many = offer.usd_per_second * max(offer.minimum_billed_seconds / boots, 1.0)
-    share = part / max(part + too_many, _NOTHING)
-    return int(np.quantile(instances, share, method="nearest"))
-
-
-def _with_paid(rung: Rung, chosen: Filling, standby: Standby) -> Standby:
-    """Return the standby that also keeps what is free and paid for already."""
-    paid = min(_paid_for(rung, standby.offer), chosen.packing.unused.get(standby.offer, 0))
-    if paid <= standby.keep:
-        return standby
-    reason = f"{standby.reason}; {paid} of them are paid for and kept until that ends"
-    return replace(standby, keep=paid, reason=reason)
+    paid = min(_paid_for(rung, offer.id), free)
+    if paid > wanted:
+        reason = f"{reason}; {paid} of them are paid for and kept until that ends"
+    return Standby(offer.id, max(wanted, paid), reason)
 
 
 def _kept_meanwhile(rung: Rung, looked: tuple[TrialDecision, ...], standby: Standby) -> Standby:
@@ -198,7 +190,7 @@ def _kept_meanwhile(rung: Rung, looked: tuple[TrialDecision, ...], standby: Stan
     taken = sum(one.action is TrialAction.TAKE_OVER for one in looked) - pauses
     free = sum(one.instances for one in rung.freed if one.offer == standby.offer)
     reason = "kept until all trials have been looked at"
-    return Standby(standby.offer, max(free - taken, 0), 0, 0.0, reason)
+    return Standby(standby.offer, max(free - taken, 0), reason)
 
 
 def _lanes(rung: Rung, supply: StudySupply, chosen: Filling) -> list[tuple[str, int, float]]:
@@ -225,18 +217,6 @@ def _paid_for(rung: Rung, offer: str, seconds: float = 0.0) -> int:
     """Free instances of an offer that are paid for longer than that."""
     paid = (one for one in rung.freed if one.offer == offer and one.paid_seconds > seconds)
     return sum(one.instances for one in paid)
-
-
-def _room(offer: Offer, supply: StudySupply, lanes: list[tuple[str, int, float]]) -> int:
-    """How many more instances of the offer the limits bear beside the lanes."""
-    index = {one.id: place for place, one in enumerate(supply.offers)}
-    room = 1_000_000
-    for uses, most in zip(supply.uses, supply.maximum, strict=True):
-        unit = uses[index[offer.id]]
-        if unit > 0:
-            used = sum(count * uses[index[name]] for name, count, _ in lanes)
-            room = min(room, int((most - used) / unit + 1e-9))
-    return max(room, 0)
 
 
 def _shortfall(prospects: Prospects, aim: StudyConstraints) -> str | None:

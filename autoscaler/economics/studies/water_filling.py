@@ -19,9 +19,8 @@ import numpy as np
 
 from autoscaler.economics.studies.constraints import StudyConstraints
 from autoscaler.economics.studies.future import Hereafter, hereafter
-from autoscaler.economics.studies.packing import Packing, keep, pack
-from autoscaler.economics.studies.packing_task import PackingTask, packing_task
-from autoscaler.economics.studies.rung import FreedInstances, Rung, StudySupply
+from autoscaler.economics.studies.packing import Packing, PackingTask, keep, pack, packing_task
+from autoscaler.economics.studies.rung import Rung, StudySupply
 from autoscaler.economics.supply import BoolArray
 from autoscaler.goodput.throughput import FloatArray
 
@@ -29,7 +28,6 @@ from autoscaler.goodput.throughput import FloatArray
 _CAUTION = 0.8
 _BARRIERS = 16
 _JUST_IN_TIME = 6
-_LATER = (1.0, 1.06, 1.12, 1.25)
 _NEAR = np.geomspace(0.88, 1.12, 6)
 # What is held is kept unless this share of all that is still to be paid is saved.
 _HYSTERESIS = 0.02
@@ -72,7 +70,6 @@ class Prospects:
 
     Attributes:
         chosen: the filling that counts.
-        later_seconds: what later rungs take at the least, (K,).
         chance: that with it the study's own deadline and budget are kept.
         earliest: when the study is done if nothing is too dear, (K,).
         least_usd: what it costs if nothing is too late, (K,).
@@ -81,48 +78,17 @@ class Prospects:
 
     chosen: Filling
     chance: float
-    later_seconds: FloatArray
     earliest: FloatArray
     least_usd: FloatArray
     possible: float
 
 
 def water_fill(rung: Rung, supply: StudySupply, aim: StudyConstraints) -> Prospects:
-    """The packing of the present rung that is best for the whole study.
-
-    While some wait, trials may also change places: the rung that is packed is then one in which
-    all wait and what they hold is free.
+    """Return the packing of the present rung that is best for the whole study.
 
     Raises:
         ValueError: there is no trial in the rung, or the limits leave no room for one.
     """
-    prospects = _water_fill(rung, supply, aim)
-    held = [one for one in rung.trials if one.held is not None]
-    if not held or len(held) == len(rung.trials) or not rung.may_swap:
-        return prospects
-    others = _water_fill(_loosened(rung, supply), supply, aim)
-    stays = _kept_if_as_good(prospects.chosen, others.chosen, aim)
-    return prospects if stays is prospects.chosen else others
-
-
-def _loosened(rung: Rung, supply: StudySupply) -> Rung:
-    """The same rung with all that its trials hold free to be taken over."""
-    held = [one for one in rung.trials if one.held is not None]
-    freed = tuple(
-        FreedInstances(
-            supply.sizes[one.held].offer,
-            supply.sizes[one.held].instances,
-            one.paid_seconds,
-            one.ready_seconds,
-        )
-        for one in held
-        if one.held is not None
-    )
-    waiting = tuple(replace(one, held=None, ready_seconds=0.0) for one in rung.trials)
-    return replace(rung, trials=waiting, freed=rung.freed + freed)
-
-
-def _water_fill(rung: Rung, supply: StudySupply, aim: StudyConstraints) -> Prospects:
     if not rung.trials:
         raise ValueError("a rung without trials has nothing to plan")
     task = packing_task(rung, supply, _CAUTION)
@@ -141,20 +107,15 @@ def _water_fill(rung: Rung, supply: StudySupply, aim: StudyConstraints) -> Prosp
     around = first.packing.barrier_seconds * _NEAR
     fillings += _fillings(task, around, later, within)
     chosen = _best(fillings, within, least)
-    stays = [
-        _filling(packing, later, within)
-        for packing in _stays(task, chosen.packing.barrier_seconds)
-        if packing is not None
-    ]
-    if stays:
-        fillings += stays
-        chosen = _kept_if_as_good(_best(stays, within, least), chosen, within)
+    held = keep(task, chosen.packing.barrier_seconds) if len(task.running) else None
+    if held is not None:
+        fillings.append(_filling(held, later, within))
+        chosen = _kept_if_as_good(fillings[-1], chosen, within)
     slope = _value_of_time(chosen, fillings, later, within)
     asked = fillings if within is aim else [_filling(one.packing, later, aim) for one in fillings]
     return Prospects(
         replace(chosen, usd_per_second=slope),
         float(_kept(chosen.seconds, chosen.usd, aim).mean()),
-        later.seconds[:, 0],
         _earliest(fillings, later),
         np.min([one.packing.usd for one in fillings], axis=0) + later.usd[:, -1],
         max(possible, *(float(one.kept.mean()) for one in asked)),
@@ -185,17 +146,6 @@ def _earliest(fillings: list[Filling], later: Hereafter) -> FloatArray:
     return soonest + later.seconds[:, 0]
 
 
-def _stays(task: PackingTask, barrier_seconds: float) -> list[Packing | None]:
-    """What trains goes on as it is: those that wait, if any, are packed beside it."""
-    if not len(task.running):
-        return []
-    if not len(task.waiting):
-        return [keep(task)]
-    if not task.rung.is_reluctant:
-        return []
-    return [keep(task, barrier_seconds * later) for later in _LATER]
-
-
 def _at_hand(rung: Rung, supply: StudySupply) -> int:
     held = sum(int(supply.instances[one.held]) for one in rung.trials if one.held is not None)
     held += sum(one.instances for one in rung.freed)
@@ -204,13 +154,11 @@ def _at_hand(rung: Rung, supply: StudySupply) -> int:
 
 def _barriers(task: PackingTask) -> FloatArray:
     """Barriers worth a packing: where a trial's choice changes, or evenly if some wait."""
-    cautious = task.booting.cautious
-    if task.rung.freed and len(task.running):
-        cautious = np.concatenate([cautious, task.ready.cautious], axis=1)
+    cautious = task.changes.cautious
     least = cautious.min(axis=1).max(initial=0.0)
     if not len(task.waiting):
-        cheapest = task.booting.usd.argmin(axis=1)
-        most = max(task.booting.cautious[np.arange(len(cheapest)), cheapest].max(), least)
+        cheapest = task.changes.usd.argmin(axis=1)
+        most = max(task.changes.cautious[np.arange(len(cheapest)), cheapest].max(), least)
         points: FloatArray = np.unique(cautious[(cautious >= least) & (cautious <= most)])
         if len(points) > _BARRIERS:
             points = points[np.linspace(0, len(points) - 1, _BARRIERS).astype(np.int64)]

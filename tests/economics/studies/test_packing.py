@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.economics.studies.constraints import StudyConstraints
-from autoscaler.economics.studies.packing import Beginning, keep, pack
-from autoscaler.economics.studies.packing_task import packing_task
-from autoscaler.economics.studies.rung import FreedInstances, Rung, TrialState
+from autoscaler.economics.studies.packing import keep, pack, packing_task
+from autoscaler.economics.studies.rung import FreedInstances, Rung
 from autoscaler.economics.studies.water_filling import water_fill
 from tests.economics.studies.cases import USD_PER_SECOND, rates, supply, trial
 
@@ -76,19 +75,6 @@ def test_free_instances_are_taken_once() -> None:
     assert packing.unused == {}
 
 
-def test_a_late_draw_is_rescued_once_it_is_seen() -> None:
-    """In half of the draws the trial is four times slower; grown, it is there much sooner."""
-    goodput = np.concatenate([rates(1.0, 0.0), rates(0.25, 0.0)])
-    one = TrialState("t", 2000.0, goodput, held=0)
-    task = packing_task(Rung((one,)), supply(), 0.0)
-    packing = pack(task, 2500.0)
-    assert packing is not None
-    assert packing.places[0].beginning is Beginning.HOLDS
-    assert packing.ends[0, 0] == 2000.0
-    assert packing.ends[1, 0] == 180.0 + 8000.0 / 4.0
-    assert packing.usd[1] > packing.usd[0]
-
-
 def test_to_keep_all_as_it_is_all_must_train() -> None:
     rung = Rung((trial("a", 100.0, held=1), trial("b", 100.0)))
     assert keep(packing_task(rung, supply(), 0.8)) is None
@@ -108,13 +94,4 @@ def test_what_is_paid_for_is_taken_first_and_what_trains_passes_on_what_it_leave
     packing = pack(packing_task(Rung((holds, trial("new", 500.0))), supply(), 0.8), 5000.0)
     assert packing is not None
     assert packing.places[1].after == 0
-    assert packing.usd[0] == 0.0
-
-
-def test_growth_by_what_is_free_and_paid_for_costs_nothing() -> None:
-    slow = replace(trial("slow", 1000.0, held=0), paid_seconds=2000.0)
-    free = FreedInstances("gpu", 1, paid_seconds=2000.0)
-    packing = pack(packing_task(Rung((slow,), (free,)), supply(), 0.8), 800.0)
-    assert packing is not None
-    assert packing.places[0].beginning is Beginning.RESIZES
     assert packing.usd[0] == 0.0

@@ -2,18 +2,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from autoscaler.economics.studies.siblings import (
+    Siblings,
     SpeedMeasurements,
     StudySizes,
     hyper_parameter_features,
     sibling_speeds,
+    speedup,
 )
 
 DEVICES = np.array([1.0, 2.0, 4.0, 8.0])
-SIZES = StudySizes(
-    DEVICES, np.zeros(4, dtype=np.int64), np.log(DEVICES / (1 + 0.1 * (DEVICES - 1)))
-)
+SIZES = StudySizes(DEVICES, np.zeros(4, dtype=np.int64))
+BATCHES = np.geomspace(1.0, 64.0, 13)
+DRAWS = 40
 
 
 def measured(rows: list[tuple[int, int, float]]) -> SpeedMeasurements:
@@ -24,22 +28,26 @@ def measured(rows: list[tuple[int, int, float]]) -> SpeedMeasurements:
 
 
 def true_rate(batch: float) -> np.ndarray:
-    """The larger the batch, the faster and the better it scales."""
-    serial = 0.5 / batch
-    return batch**0.5 * DEVICES / (1 + serial * (DEVICES - 1))
+    """The larger the batch, the faster a trial is, and the better it scales."""
+    return batch**0.5 * speedup(np.array(0.5 / batch), DEVICES)
 
 
-BATCHES = np.geomspace(1.0, 64.0, 13)
+def siblings(batches: np.ndarray = BATCHES, is_known: bool = True) -> Siblings:
+    log_batch = np.log(batches) if is_known else np.full(len(batches), np.nan)
+    features = hyper_parameter_features(batches[:, None])
+    return Siblings(features, log_batch, list(range(100, 100 + len(batches))))
 
 
-def study(known: int) -> tuple[np.ndarray, SpeedMeasurements]:
-    """Features of all trials, and every other one measured on all sizes."""
-    rows = [
-        (trial, size, float(true_rate(BATCHES[trial])[size]))
-        for trial in list(range(0, 13, 2))[:known]
-        for size in range(4)
-    ]
-    return hyper_parameter_features(BATCHES[:, None]), measured(rows)
+def rows_of(trials: list[int], sizes: range = range(4)) -> list[tuple[int, int, float]]:
+    return [(t, size, float(true_rate(BATCHES[t])[size])) for t in trials for size in sizes]
+
+
+def log_draws(rows: list[tuple[int, int, float]], is_known: bool = True) -> np.ndarray:
+    speeds = sibling_speeds(siblings(is_known=is_known), SIZES, measured(rows), 0.0, DRAWS)
+    return np.log(speeds)
+
+
+TRUTH = np.log(np.array([true_rate(batch) for batch in BATCHES]))
 
 
 def test_features_are_centred_and_of_unit_width() -> None:
@@ -51,47 +59,103 @@ def test_features_are_centred_and_of_unit_width() -> None:
     assert features[1, 2] == 0
 
 
-def test_without_a_measurement_it_is_the_typical() -> None:
-    features, _ = study(0)
-    model = sibling_speeds(features, SIZES, measured([]))
-    assert model.mean == pytest.approx(np.tile(SIZES.typical, (13, 1)))
+def test_synchronization_bounds_what_devices_gain() -> None:
+    assert speedup(np.array(0.0), DEVICES) == pytest.approx(DEVICES)
+    assert speedup(np.array(1.0), DEVICES) == pytest.approx(np.ones(4))
+    assert (speedup(np.array(2.0), DEVICES)[1:] < 1).all()
+
+
+def test_without_a_measurement_a_trial_has_the_expected_speed_on_one_device() -> None:
+    draws = np.log(sibling_speeds(siblings(), SIZES, measured([]), 3.0, DRAWS))
+    assert draws[:, :, 0].mean(axis=0) == pytest.approx(np.full(13, 3.0))
+    assert draws[:, :, 0].std(axis=0).min() > 0.5
+
+
+def test_two_sizes_of_one_trial_tell_how_all_scale_at_their_batches() -> None:
+    """One trial in the middle was measured on one and on four devices, the others on one."""
+    rows = [row for t in range(13) for row in rows_of([t], range(1))] + rows_of([6], range(2, 3))
+    gain = TRUTH - TRUTH[:, :1]
+    known, blind = (log_draws(some) for some in (rows, rows[:13]))
+    told, guessed = (np.abs(np.median(x - x[:, :, :1], axis=0) - gain) for x in (known, blind))
+    assert told.mean() < 0.25 * guessed.mean()
+    assert told[:, 2].max() < 0.35
+
+
+def test_without_batches_one_trial_tells_less_of_how_others_scale() -> None:
+    rows = [row for t in range(13) for row in rows_of([t], range(1))] + rows_of([6], range(2, 3))
+    spread = {
+        is_known: (x - x[:, :, :1])[:, 1, 3].std()
+        for is_known in (True, False)
+        for x in [log_draws(rows, is_known)]
+    }
+    gain = TRUTH[1, 3] - TRUTH[1, 0]
+    error = {
+        is_known: abs(np.median((x - x[:, :, :1])[:, 1, 3]) - gain)
+        for is_known in (True, False)
+        for x in [log_draws(rows, is_known)]
+    }
+    assert error[True] < error[False]
+    assert spread[True] > 0
 
 
 def test_a_trial_between_its_siblings_is_like_them() -> None:
-    features, seen = study(7)
-    model = sibling_speeds(features, SIZES, seen)
-    truth = np.log(np.array([true_rate(batch) for batch in BATCHES]))
-    blind = np.abs(SIZES.typical - truth)[1::2]
-    told = np.abs(model.mean - truth)[1::2]
-    assert told.max() < 0.25
-    assert told.mean() < 0.2 * blind.mean()
+    draws = log_draws(rows_of(list(range(0, 13, 2))))
+    error = np.abs(np.median(draws, axis=0) - TRUTH)[1::2]
+    assert error.max() < 0.25
 
 
 def test_more_siblings_tell_more() -> None:
-    few, many = (sibling_speeds(study(n)[0], SIZES, study(n)[1]).sd[1::2] for n in (1, 7))
-    assert (many < few).all()
+    few, many = (log_draws(rows_of(list(range(0, 13, 2))[:n])).std(axis=0)[1::2] for n in (2, 7))
+    assert many.mean() < 0.5 * few.mean()
 
 
-def test_what_a_trial_measured_itself_counts_most() -> None:
-    features, seen = study(7)
-    model = sibling_speeds(features, SIZES, seen)
-    assert (model.sd[0] < model.sd[1]).all()
-    assert model.mean[0] == pytest.approx(np.log(true_rate(BATCHES[0])), abs=0.1)
+def test_what_a_trial_measured_itself_counts_as_it_is() -> None:
+    draws = log_draws([*rows_of([0, 2, 4]), (8, 1, 50.0)])
+    assert draws[:, 0] == pytest.approx(np.tile(TRUTH[0], (DRAWS, 1)))
+    assert draws[:, 8, 1] == pytest.approx(np.full(DRAWS, np.log(50.0)))
+    assert draws[:, 8, 0].std() > 0
 
 
-def test_one_size_tells_of_the_others() -> None:
-    """The level is common to all sizes of a trial; what scaling adds is less known."""
-    features, _ = study(0)
-    model = sibling_speeds(features, SIZES, measured([(4, 0, 10.0)]))
-    assert model.mean[4, 3] - SIZES.typical[3] == pytest.approx(np.log(10.0), rel=0.1)
-    assert model.sd[4, 0] < model.sd[4, 1] < model.sd[4, 3]
+def test_a_trial_that_was_not_measured_may_be_far_slower_than_the_others() -> None:
+    """Student's tails: more than a normal distribution would have beyond three deviations."""
+    speeds = sibling_speeds(siblings(), SIZES, measured(rows_of([0, 2, 4])), 0.0, 2000)
+    level = np.log(speeds[:, 7, 0])
+    assert (np.abs(level - level.mean()) > 3 * level.std()).mean() > 2 * 0.0027
 
 
-def test_draws_are_the_same_for_a_seed_and_never_scale_better_than_before() -> None:
-    features, seen = study(3)
-    model = sibling_speeds(features, SIZES, seen)
-    draws = model.draws(9, seed=3)
-    assert draws.shape == (9, 13, 4)
-    assert np.array_equal(draws, model.draws(9, seed=3))
-    each = draws / DEVICES
-    assert (np.diff(each, axis=2) <= 1e-9 * each[:, :, :-1]).all()
+def test_a_kind_that_nobody_measured_is_less_known() -> None:
+    sizes = StudySizes(np.array([1.0, 2.0, 1.0, 2.0]), np.array([0, 0, 1, 1]))
+    rows = [(t, 0, float(BATCHES[t] ** 0.5)) for t in range(13)]
+    draws = np.log(sibling_speeds(siblings(), sizes, measured(rows), 0.0, DRAWS))
+    assert draws[:, :, 0].std() < draws[:, :, 2].std() + 1e-9
+    assert draws[:, 3, 0].std() == pytest.approx(0.0, abs=1e-9)
+    assert draws[:, 3, 2].std() > 0.3
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 12), st.integers(0, 3), st.floats(1e-6, 1e6)),
+        max_size=12,
+        unique_by=lambda row: row[:2],
+    )
+)
+def test_draws_are_finite_repeatable_and_devices_gain_at_most_their_number(
+    rows: list[tuple[int, int, float]],
+) -> None:
+    draws = log_draws(rows)
+    assert draws.shape == (DRAWS, 13, 4)
+    assert np.isfinite(draws).all()
+    assert np.array_equal(draws, log_draws(rows))
+    seen = {trial for trial, _, _ in rows}
+    for trial in set(range(13)) - seen:
+        each = np.exp(draws[:, trial]) / DEVICES
+        assert (each <= each[:, :1] * (1 + 1e-9)).all()
+
+
+def test_a_trial_keeps_its_draws_whoever_else_there_is() -> None:
+    rows = measured([(0, 0, 1.0), (1, 0, 2.0)])
+    two = Siblings(np.zeros((3, 0)), np.zeros(3), [7, 8, 9])
+    more = Siblings(np.zeros((4, 0)), np.zeros(4), [7, 8, 9, 10])
+    before, after = (sibling_speeds(some, SIZES, rows, 0.0, 8) for some in (two, more))
+    assert after[:, :3] == pytest.approx(before)

@@ -88,12 +88,14 @@ def test_a_barrier_nearer_than_a_boot_keeps_what_the_next_rung_needs() -> None:
     assert 1 <= plan.standby.keep <= 3
 
 
-def test_what_the_next_rung_needs_more_is_ordered_a_boot_ahead() -> None:
-    rung = Rung((trial("last", 1000.0, held=0),), (), later(4000.0, trials=3))
-    standby = plan_rung(rung, supply(), within(1.5)).standby
-    assert standby is not None
-    assert standby.order >= 2
-    assert standby.order_in_seconds == pytest.approx(1000.0 - 120.0)
+def test_a_reserve_is_planned_with_and_not_said() -> None:
+    rung = Rung((trial("t", 8000.0, held=0),))
+    plan = plan_rung(rung, supply(), within(2.5), reserve=0.3)
+    assert plan.seconds.high <= 0.7 * 2.5 * 3600.0
+    assert sizes_of(plan) > sizes_of(plan_rung(rung, supply(), within(2.5)))
+    late = plan_rung(rung, supply(), within(0.2), reserve=0.3)
+    assert late.shortfall is not None
+    assert "a deadline in 12 min: in reach is" in late.shortfall
 
 
 def test_an_impossible_deadline_says_what_would_be_possible() -> None:
@@ -197,13 +199,13 @@ def test_every_decision_has_its_reason() -> None:
     assert "study time is worth" in plan.decisions[0].reason
 
 
-def test_what_nobody_measured_is_looked_at_before_anything_is_bought_for_it() -> None:
+def test_what_nobody_measured_is_looked_at_where_time_has_a_value() -> None:
     known = trial("known", 900.0, held=0)
     unknown = replace(trial("unknown", 900.0), is_measured=False)
-    plan = plan_rung(Rung((known, unknown)), supply(quota=1), within(1.0))
-    assert [one.action for one in plan.decisions] == [TrialAction.PAUSE, TrialAction.TAKE_OVER]
-    assert "as slow as believed" in plan.decisions[1].reason
-    calm = plan_rung(Rung((known, unknown)), supply(quota=1), within(100.0))
+    rung = Rung((known, unknown), (), later(900.0))
+    tight, calm = (plan_rung(rung, supply(quota=4), within(hours)) for hours in (0.4, 100.0))
+    assert [one.action for one in tight.decisions] == [TrialAction.PAUSE, TrialAction.TAKE_OVER]
+    assert "tells how slow it is" in tight.decisions[1].reason
     assert [one.action for one in calm.decisions] == [TrialAction.HOLD, TrialAction.WAIT]
 
 
