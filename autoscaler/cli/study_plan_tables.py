@@ -13,6 +13,8 @@ from autoscaler.simulator.study_forecast import Band, Outlook
 from autoscaler.spec.objective_text import describe_objective
 from autoscaler.spec.quantities import format_duration, format_money
 
+# A limit is likely to be kept from this share of the runs on.
+_LIKELY = 0.5
 _NOT_KNOWN = (
     "whether deadline and budget can be kept is not known: the length of a step is assumed. Say "
     "--step-seconds, or run the study: it measures its first trial before it gives a limit up"
@@ -99,9 +101,12 @@ def _add(table: Table, name: str, outlook: Outlook) -> None:
 
 
 def _chances(outlook: Outlook) -> str:
+    """Return the shares of runs that keep the limits, and whether they are likely to be kept."""
     found = []
     if outlook.in_time is not None:
         found.append(f"in time {outlook.in_time:.0%}")
     if outlook.in_budget is not None:
         found.append(f"in budget {outlook.in_budget:.0%}")
+    if found and outlook.chance < _LIKELY:
+        found.append("unlikely")
     return ", ".join(found)

@@ -29,7 +29,13 @@ from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.study import StudySpec
 from autoscaler.simulator.agents import Equipment
-from autoscaler.simulator.drawn_trials import ASSUMED_FACTOR, Pace, drawn_curves
+from autoscaler.simulator.drawn_trials import (
+    ASSUMED_FACTOR,
+    Pace,
+    drawn_curves,
+    measured_doubling,
+    speedups,
+)
 from autoscaler.simulator.simulated_study import (
     BatchOfTrials,
     SimulatedStudy,
@@ -141,7 +147,8 @@ def plan_study(options: StudyPlanOptions, now_seconds: float, is_shown: bool = T
     trials, steps, steps_words = _size(options, spec, known)
     search = search_of_file(spec, trials, steps)
     pace, pace_words = _pace(options, spec, known)
-    base = _Base(spec, bounds, search, steps, pace, market)
+    doubling = _measured_doubling(known) if spec.job.distributed else None
+    base = _Base(spec, bounds, search, steps, pace, market, doubling)
     is_guess = options.step_seconds is None and not pace.measured
     if not is_guess:
         base.require_one_trial()
@@ -176,12 +183,19 @@ class _Base:
     steps: int
     pace: Pace
     market: _Market
+    measured_doubling: float | None = None
 
     @property
     def speedup(self) -> dict[int, float]:
         """How many times as fast as on one device a trial is, by devices."""
         most = max(offer.devices * self.bounds.most_of(offer) for offer in self.market.offers)
-        return _speedup(most, self.is_distributed)
+        return speedups(most, self.doubling)
+
+    @property
+    def doubling(self) -> float:
+        """How many times as fast twice the devices make a trial."""
+        assumed = _DOUBLING if self.is_distributed else 1.0
+        return self.measured_doubling or assumed
 
     @property
     def is_distributed(self) -> bool:
@@ -198,7 +212,9 @@ class _Base:
         """What nobody has measured."""
         words = "one device each is all that trials use"
         if self.is_distributed:
-            words = f"twice the devices make a trial {_DOUBLING:g} times as fast"
+            words = f"twice the devices make a trial {self.doubling:.2g} times as fast"
+            if self.measured_doubling is not None:
+                words = f"{words}, as with earlier trials"
         return (
             f"{words}; every kind of device is as fast as any other",
             f"a trial takes {_START_SECONDS:g} s to start on a new instance, "
@@ -251,14 +267,6 @@ class _Base:
         speedup = self.speedup
         found = pools(self.market.offers, self.market.limits, self.bounds, trials)
         return [Pool(offer, size, _at(speedup, offer.devices)) for offer, size in found]
-
-
-def _speedup(most: int, is_distributed: bool) -> dict[int, float]:
-    found, devices = {1: 1.0}, 1
-    while devices < most:
-        before, devices = found[devices], min(2 * devices, most)
-        found[devices] = min(before * (_DOUBLING if is_distributed else 1.0), devices)
-    return found
 
 
 def _at(speedup: dict[int, float], devices: int) -> float:
@@ -340,18 +348,27 @@ def _pace(options: StudyPlanOptions, spec: StudySpec, known: StudyView | None) -
     return Pace(seconds), words
 
 
+def _measured_doubling(known: StudyView | None) -> float | None:
+    rates = [
+        {speed.size.devices: speed.work / speed.seconds for speed in record.speeds if speed.work}
+        for record in (() if known is None else known.trials)
+    ]
+    return measured_doubling(rates)
+
+
 def _measured(known: StudyView | None, is_distributed: bool) -> tuple[float, ...]:
     """Seconds a step of earlier trials on one device, each by the fewest devices that it had.
 
     What holds a start too is left out where a few do not.
     """
+    doubling = (_measured_doubling(known) or _DOUBLING) if is_distributed else 1.0
     found: list[tuple[bool, float]] = []
     for record in () if known is None else known.trials:
         speeds = [speed for speed in record.speeds if speed.work > 0]
         if speeds:
             least = min(speeds, key=lambda speed: (speed.has_start, speed.size.devices))
             devices = least.size.devices
-            times = _speedup(devices, is_distributed)[devices]
+            times = speedups(devices, doubling)[devices]
             found.append((least.has_start, times * least.seconds / least.work))
     clean = [seconds for has_start, seconds in found if not has_start]
     return tuple(clean if len(clean) >= _FEW else (seconds for _, seconds in found))
