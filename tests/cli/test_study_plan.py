@@ -8,9 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from autoscaler.cli.app import app
+from autoscaler.cli.study_plan_tables import _chances
 from autoscaler.cli.study_search import search_of_file, steps_by_pruner
 from autoscaler.domain.errors import SpecError
 from autoscaler.simulator.searches import AsynchronousHalving
+from autoscaler.simulator.study_forecast import Band, Outlook
 from autoscaler.spec.study_file import load_study
 
 STUDY = """
@@ -68,6 +70,14 @@ def test_no_limit_is_out_of_reach_on_an_assumed_pace(file: Path, objective: str)
     file.write_text(f"{STUDY}\nobjective: {objective}\n")
     printed = " ".join(plan(file).split())
     assert "whether deadline and budget can be kept is not known" in printed
+
+
+def test_limits_that_few_runs_keep_are_called_unlikely() -> None:
+    seconds, usd = Band(10.0, 20.0, 30.0), Band(1.0, 2.0, 3.0)
+    assert _chances(Outlook(usd, seconds, 0.4, None)) == "in time 40%, unlikely"
+    assert _chances(Outlook(usd, seconds, 0.9, 0.2)) == "in time 90%, in budget 20%, unlikely"
+    assert _chances(Outlook(usd, seconds, 0.6, None)) == "in time 60%"
+    assert _chances(Outlook(usd, seconds, None, None)) == ""
 
 
 def test_trials_without_number_and_offers_that_are_not_there(file: Path) -> None:
