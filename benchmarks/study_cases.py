@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, LimitUnit, Offer, Purchase
-from autoscaler.economics.studies.rung import StudySupply, TrialSwitching
+from autoscaler.economics.studies.supply import StudySupply, TrialSwitching
 from autoscaler.goodput.batching import split_batch
 from autoscaler.simulator.profiles import Profile, read_profiles
 from autoscaler.simulator.step_times import Unprofiled

@@ -29,7 +29,7 @@ from study_pools import RULES, pools
 from study_stages import LearntStages, best_stages, courses
 from study_water import Learnt, Truth, WaterArm
 
-from autoscaler.economics.studies.rung_planning import RESERVE
+from autoscaler.economics.studies.rungs.synchronous import RESERVE
 
 MULTIPLES = (1.1, 1.25, 1.5, 2.0, 4.0)
 ORACLE = "water-filling, knows all (oracle)"

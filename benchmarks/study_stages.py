@@ -13,8 +13,8 @@ from study_cloud import Orders, Outcome, StudyCloud, View
 from study_pools import lane_seconds, longest_first
 from study_water import Learnt
 
-from autoscaler.economics.studies.rung import settled
-from autoscaler.economics.studies.rung_planning import RESERVE
+from autoscaler.economics.studies.rungs.synchronous import RESERVE
+from autoscaler.economics.studies.speeds.trial_speeds import median_where_unmeasured
 
 # Share of the draws of a trial's speed that are at least as fast as what is planned with.
 _CAUTION = 0.5
@@ -171,7 +171,9 @@ class LearntStages:
         values = self.case.values.copy()
         values[view.rung :] = values[view.rung - 1] if view.rung else 0.0
         terms = {field.name: getattr(self.case, field.name) for field in fields(Case)}
-        terms["rate"] = np.quantile(settled(draws, is_known), 1.0 - _CAUTION, axis=0)
+        terms["rate"] = np.quantile(
+            median_where_unmeasured(draws, is_known), 1.0 - _CAUTION, axis=0
+        )
         terms["values"] = values
         return Guess(**terms, now=view.rung, left={t.trial: t.work for t in view.trials})
 

@@ -19,16 +19,9 @@ from study_cases import (
 from study_cloud import Orders, View
 
 from autoscaler.economics.studies.constraints import StudyConstraints
-from autoscaler.economics.studies.rung import (
-    FreedInstances,
-    FutureRung,
-    Rung,
-    SurvivorDraws,
-    TrialState,
-    future_rungs,
-    settled,
-)
-from autoscaler.economics.studies.siblings import (
+from autoscaler.economics.studies.rungs.rung import FutureRung, Rung, SurvivorDraws, future_rungs
+from autoscaler.economics.studies.rungs.rung_plan import plan_rung
+from autoscaler.economics.studies.speeds.siblings import (
     SiblingPrior,
     Siblings,
     SpeedMeasurements,
@@ -36,8 +29,9 @@ from autoscaler.economics.studies.siblings import (
     hyper_parameter_features,
     sibling_speeds,
 )
+from autoscaler.economics.studies.speeds.trial_speeds import median_where_unmeasured
 from autoscaler.economics.studies.study_plan import StudyPlan, TrialAction
-from autoscaler.economics.studies.synchronous import plan_rung
+from autoscaler.economics.studies.trial_state import FreedInstances, TrialState
 
 _ALREADY = 1.0
 _SEEDS = 1000
@@ -163,7 +157,7 @@ class WaterArm:
         supply = self.case.market.supply
         known = self.knowledge.known(view)
         is_known = np.isin(np.arange(len(self.case.rate)), list(known))
-        rates = settled(self.knowledge.rates(view), is_known)
+        rates = median_where_unmeasured(self.knowledge.rates(view), is_known)
         trials = tuple(
             TrialState(
                 str(t.trial),

@@ -15,12 +15,12 @@ from autoscaler.economics.objectives import price_range
 from autoscaler.economics.reasons import action_of
 from autoscaler.economics.studies.asynchronous import plan_asynchronous
 from autoscaler.economics.studies.constraints import study_constraints
-from autoscaler.economics.studies.over import over
-from autoscaler.economics.studies.room import Room
-from autoscaler.economics.studies.rung import TrialState
-from autoscaler.economics.studies.rung_planning import plan_synchronous
+from autoscaler.economics.studies.infeasible import infeasible_reason
+from autoscaler.economics.studies.rungs.synchronous import plan_synchronous
 from autoscaler.economics.studies.study_plan import StudyPlan, TrialDecision
 from autoscaler.economics.studies.study_state import StudyState, study_state
+from autoscaler.economics.studies.supply import Room
+from autoscaler.economics.studies.trial_state import TrialState
 from autoscaler.economics.supply import SECONDS_PER_HOUR, Supply
 from autoscaler.goodput.throughput import FloatArray
 from autoscaler.policies.transition import releases_first
@@ -28,10 +28,10 @@ from autoscaler.policies.transition import releases_first
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StudyWork:
-    """A study with those of its jobs that are planned for, the first submitted first.
+    """A study with its jobs to plan for, the first submitted first.
 
-    `set_aside` are its other jobs, which stay as they are: their trials have ended, or what they
-    hold is of no offer any more.
+    `set_aside` are its other jobs, which keep what they hold: their trials have ended, or their
+    offer no longer exists.
     """
 
     study: StudySnapshot
@@ -41,30 +41,30 @@ class StudyWork:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StudyPart:
-    """What was decided for a study, by its jobs' decisions, and what it bids."""
+    """Decisions on the jobs of a study, and the plan that they come from; None: no plan."""
 
     decisions: tuple[Decision, ...]
     plan: StudyPlan | None
 
 
 def studies_of(snapshot: Snapshot, supply: Supply) -> tuple[StudyWork, ...]:
-    """The studies with terms that have jobs, by their names."""
-    found = []
-    for study in sorted(snapshot.studies, key=lambda one: one.name):
-        own = [job for job in snapshot.jobs if job.study == study.name]
-        if not own:
+    """Return the studies with terms that have jobs, sorted by name."""
+    works = []
+    for study in sorted(snapshot.studies, key=lambda study: study.name):
+        jobs = [job for job in snapshot.jobs if job.study == study.name]
+        if not jobs:
             continue
-        own.sort(key=lambda job: (job.submitted_seconds, job.id))
-        ended = {one.stands.job for one in study.trials if one.stands.has_ended}
-        aside = {job.id for job in own if job.id in ended or _holds_unknown(job, supply)}
-        found.append(
+        jobs.sort(key=lambda job: (job.submitted_seconds, job.id))
+        ended = {record.stands.job for record in study.trials if record.stands.has_ended}
+        aside = {job.id for job in jobs if job.id in ended or _holds_unknown(job, supply)}
+        works.append(
             StudyWork(
                 study,
-                tuple(job for job in own if job.id not in aside),
-                tuple(job for job in own if job.id in aside),
+                tuple(job for job in jobs if job.id not in aside),
+                tuple(job for job in jobs if job.id in aside),
             )
         )
-    return tuple(found)
+    return tuple(works)
 
 
 def plan_study(
@@ -74,15 +74,20 @@ def plan_study(
     most_times: float,
     most_instances: int | None = None,
 ) -> StudyPart:
-    """Decide for one study within what others leave of the limits; `taken` is theirs, (R,).
+    """Decide on the jobs of one study, within what other jobs leave of the limits.
 
-    Its trials are to hold at most `most_instances` together.
+    Args:
+        work: the study and its jobs.
+        supply: the offers and limits.
+        taken: use of each limit by other jobs, (R,).
+        most_times: highest value of time, in hourly prices of the job's largest allocation.
+        most_instances: most instances that its trials may hold together; None: no such bound.
     """
     aside = [_stays(job) for job in work.set_aside]
     if not work.jobs:
         return StudyPart(tuple(aside), None)
-    own = taken + supply.uses(job.held for job in work.set_aside)
-    state = study_state(work.study, work.jobs, supply, own)
+    taken = taken + supply.uses(job.held for job in work.set_aside)
+    state = study_state(work.study, work.jobs, supply, taken)
     if state is None:
         waits = [_nothing(job) for job in work.jobs]
         return StudyPart(tuple(aside + waits), None)
@@ -95,7 +100,7 @@ def plan_study(
     constraints = study_constraints(work.study, supply.now_seconds, prices)
     planned = plan_synchronous if work.study.terms.synchronous else plan_asynchronous
     plan = planned(state, constraints).with_note(constraints.note)
-    ground = over(state, constraints, plan) or "study"
+    ground = infeasible_reason(state, constraints, plan) or "study"
     decisions = [
         replace(_decision(trial, decision, plan, state), ground=ground)
         for trial, decision in zip(state.trials, plan.decisions, strict=True)
@@ -104,32 +109,33 @@ def plan_study(
 
 
 def targets(parts: Sequence[StudyPart]) -> Mapping[str, Allocation | None]:
-    """What each job of the studies is to hold."""
-    return {one.job: one.target for part in parts for one in part.decisions}
+    """Return the target allocation of each job of the studies; None: nothing."""
+    return {decision.job: decision.target for part in parts for decision in part.decisions}
 
 
 def together(rest: Plan, parts: Sequence[StudyPart], supply: Supply) -> Plan:
-    """The plan of all jobs: `rest` is that of the others."""
-    decided = [*rest.decisions, *(one for part in parts for one in part.decisions)]
-    decided.sort(key=lambda one: one.job)
-    first = releases_first([(one.current, one.target) for one in decided], supply)
+    """Return the plan of all jobs: `rest`, and the decisions on the studies' jobs."""
+    decisions = [*rest.decisions, *(decision for part in parts for decision in part.decisions)]
+    decisions.sort(key=lambda decision: decision.job)
+    changes = [(decision.current, decision.target) for decision in decisions]
+    first = releases_first(changes, supply)
     return replace(
         rest,
         decisions=tuple(
-            replace(one, release_first=one.release_first or waits)
-            for one, waits in zip(decided, first, strict=True)
+            replace(decision, release_first=decision.release_first or waits)
+            for decision, waits in zip(decisions, first, strict=True)
         ),
     )
 
 
 def _within_limits(state: StudyState) -> StudyState:
-    """Return the study without what its trials hold beyond the limits.
+    """Return the study without allocations beyond the limits.
 
     The most advanced trials keep what they hold until a limit is reached. A size outside its
     job's present bounds is not kept.
     """
     room, kept = Room(state.supply), set[str]()
-    order = sorted(state.trials, key=lambda one: (-one.progress.progress, one.id))
+    order = sorted(state.trials, key=lambda trial: (-trial.progress.progress, trial.id))
     for trial in order:
         held = trial.held
         if held is None or not (trial.goodput[:, held] > 0).any():
@@ -139,16 +145,16 @@ def _within_limits(state: StudyState) -> StudyState:
             room.take(offer, count)
             kept.add(trial.id)
     free = []
-    for one in state.free:
-        place = state.supply.place_of[one.offer]
-        if room.bears(place, one.instances):
-            room.take(place, one.instances)
-            free.append(one)
+    for freed in state.free:
+        place = state.supply.place_of[freed.offer]
+        if room.bears(place, freed.instances):
+            room.take(place, freed.instances)
+            free.append(freed)
     trials = tuple(
-        one
-        if one.held is None or one.id in kept
-        else replace(one, held=None, ready_seconds=0.0, paid_seconds=0.0)
-        for one in state.trials
+        trial
+        if trial.held is None or trial.id in kept
+        else replace(trial, held=None, ready_seconds=0.0, paid_seconds=0.0)
+        for trial in state.trials
     )
     return replace(state, trials=trials, free=tuple(free))
 
@@ -180,7 +186,7 @@ def _decision(
 def _figures(
     trial: TrialState, decided: TrialDecision, plan: StudyPlan, state: StudyState
 ) -> dict[str, float]:
-    """Return the figures of a decision; what is not known is left out."""
+    """Return the figures of a decision; unknown ones are left out."""
     figures = {
         "study_usd_per_hour": plan.usd_per_second * SECONDS_PER_HOUR,
         "bid_usd_per_hour": plan.bid * SECONDS_PER_HOUR,
@@ -206,7 +212,7 @@ def _holds_unknown(job: JobSnapshot, supply: Supply) -> bool:
 
 
 def _stays(job: JobSnapshot) -> Decision:
-    """A job whose trial has ended leaves by itself; what is of no offer any more is left alone."""
+    """Return the decision that a job keeps what it holds: it is not planned for any more."""
     if job.held is None:
         reason = f"wait {job.id}: its trial has ended"
     else:

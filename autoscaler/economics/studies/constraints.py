@@ -1,4 +1,4 @@
-"""What a study is to keep to from now on, and the money there is for it."""
+"""Deadline, budget and value of time of a study, and the accounting of its budget."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class StudyConstraints:
     """Deadline, budget and value of time of a study, from now on.
 
     Attributes:
-        deadline_seconds: from now; None: there is none, or it has passed.
-        budget_usd: what is left of the budget; None: there is none.
-        usd_per_second: value of a second of the study beside those; 0: the cheapest plan.
-        highest_usd_per_second: the most that a second may be worth, for a deadline.
+        deadline_seconds: seconds to the deadline; None: there is none, or it has passed.
+        budget_usd: rest of the budget; None: there is none.
+        usd_per_second: value of a second of the study beside these; 0: the cheapest plan.
+        highest_usd_per_second: greatest value of a second, for a deadline.
         confidence: share of cases in which deadline and budget are to be kept.
-        note: what the owner of the study should know of them.
-        begins_none: whether no trial is to begin any more.
+        note: message on the constraints for the owner of the study; None: none.
+        begins_none: whether no trial may begin any more.
     """
 
     deadline_seconds: float | None = None
@@ -42,7 +42,7 @@ class StudyConstraints:
 
     @property
     def bid(self) -> float:
-        """$ a second that the study offers for its time: the most for a deadline."""
+        """Price that the study offers for its time, $ a second."""
         if self.deadline_seconds is None:
             return self.usd_per_second
         return self.highest_usd_per_second
@@ -59,7 +59,7 @@ def study_constraints(
     Args:
         study: the study.
         now_seconds: since the Unix epoch.
-        prices: of what one trial may hold.
+        prices: of the allocations that one trial may hold.
     """
     objective = study.terms.objective
     seconds = left = note = None
@@ -87,31 +87,31 @@ def study_constraints(
 
 
 class BudgetTracker:
-    """What is left of a budget beyond what is reserved from it."""
+    """Budget that is not reserved for any trial."""
 
     def __init__(self, budget_usd: float | None) -> None:
         self._left_usd = budget_usd
 
     @property
     def left_usd(self) -> float | None:
-        """Not reserved for any trial; None: there is no budget."""
+        """Rest of the budget that is not reserved; None: there is no budget."""
         return self._left_usd
 
     @property
     def is_open(self) -> bool:
-        """Whether something is left."""
+        """Whether some of the budget is left."""
         return self._left_usd is None or self._left_usd > 0
 
     def reserve(self, usd: float) -> None:
-        """Reserve so much for one trial."""
+        """Reserve an amount for one trial."""
         if self._left_usd is not None:
             self._left_usd -= usd
 
     def pays(self, usd: float) -> bool:
-        """Return whether so much is left."""
+        """Return whether an amount is left."""
         return self._left_usd is None or usd <= self._left_usd
 
     def refusal(self, usd: float) -> str:
-        """Return why a trial that costs so much can't be paid."""
+        """Return why a trial of this cost can't be paid."""
         left = money(max(self._left_usd or 0.0, 0.0))
         return f"its way costs {money(usd)}, and beside those that train {left} is left"

@@ -11,7 +11,7 @@ from autoscaler.economics.forecast import Range
 
 
 class TrialAction(StrEnum):
-    """What becomes of a trial now."""
+    """Change of a trial's allocation."""
 
     HOLD = "hold"
     RESIZE = "resize"
@@ -22,7 +22,7 @@ class TrialAction(StrEnum):
 
 
 class WaitCause(StrEnum):
-    """Why a trial holds nothing."""
+    """Cause for which a trial holds nothing."""
 
     NO_OFFER = "no offer"
     ENOUGH_TRAIN = "enough train"
@@ -40,16 +40,16 @@ _HOLDING: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TrialDecision:
-    """One trial's part of a plan.
+    """Decision of a plan on one trial.
 
     Attributes:
-        trial: its id.
-        action: what becomes of it now.
-        size: what it holds now, or, where it waits for another trial's instances, will hold then.
-        reason: one line; it begins with what changes, as the reasons of decisions on jobs do.
-        after: the trial whose instances it waits for; None: it waits for none.
+        trial: id of the trial.
+        action: change of its allocation.
+        size: allocation to hold now, or after the wait for another trial's instances.
+        reason: one line that begins with the change.
+        after: trial whose instances it waits for; None: none.
         seconds: until it reaches its barrier; None: not known.
-        cause: why it waits; None: it holds something.
+        cause: cause of the wait; None: it holds something.
     """
 
     trial: str
@@ -62,7 +62,7 @@ class TrialDecision:
 
     @property
     def target(self) -> Allocation | None:
-        """What it is to hold now; None: nothing."""
+        """Allocation to hold now; None: nothing."""
         return self.size if self.action in _HOLDING else None
 
 
@@ -87,18 +87,18 @@ class Standby:
 
 @dataclass(frozen=True, slots=True)
 class StudyPlan:
-    """The plan of a study until the next news.
+    """Plan of a study until the next event.
 
     Attributes:
-        decisions: one a trial, in the order given.
-        usd_per_second: what a second of the study is worth to it, at the margin.
-        bid: what an instance more is worth to it, $ a second beyond its price.
+        decisions: one a trial, in the order of the trials.
+        usd_per_second: marginal value of a second of the study.
+        bid: worth of one more instance beyond its price, $ a second.
         seconds: until the study is done; None: not known.
-        barrier_seconds: until its trials no longer wait for each other; None: they don't.
-        usd: what the study still costs; None: not known.
-        chance: that deadline and budget are kept; None: not known.
-        shortfall: what can't be kept and what can, for the study's owner; None: all can.
-        standby: what is kept for the next rung.
+        barrier_seconds: until the barrier; None: trials do not wait for each other.
+        usd: remaining cost of the study; None: not known.
+        chance: chance that deadline and budget are kept; None: not known.
+        shortfall: constraints that can't be kept, and what can; None: all can.
+        standby: free instances kept for the next rung; None: none.
     """
 
     decisions: tuple[TrialDecision, ...]
@@ -112,6 +112,6 @@ class StudyPlan:
     standby: Standby | None = None
 
     def with_note(self, note: str | None) -> StudyPlan:
-        """Return the plan with a note more for the owner."""
-        notes = [each for each in (self.shortfall, note) if each]
+        """Return the plan with one more note for the owner."""
+        notes = [text for text in (self.shortfall, note) if text]
         return replace(self, shortfall="; ".join(notes) or None)

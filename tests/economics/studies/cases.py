@@ -9,12 +9,9 @@ import numpy as np
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, LimitUnit, Offer, Purchase
-from autoscaler.economics.studies.rung import (
-    FutureRung,
-    StudySupply,
-    TrialState,
-    TrialSwitching,
-)
+from autoscaler.economics.studies.rungs.rung import FutureRung
+from autoscaler.economics.studies.supply import StudySupply, TrialSwitching
+from autoscaler.economics.studies.trial_state import TrialState
 from autoscaler.goodput.throughput import FloatArray
 
 DEVICES = (1, 2, 4, 8)

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.economics.studies.constraints import StudyConstraints
-from autoscaler.economics.studies.packing import keep, pack, packing_task
-from autoscaler.economics.studies.rung import FreedInstances, Rung
-from autoscaler.economics.studies.water_filling import water_fill
+from autoscaler.economics.studies.rungs.packing import keep, pack, packing_task
+from autoscaler.economics.studies.rungs.rung import Rung
+from autoscaler.economics.studies.rungs.water_filling import water_fill
+from autoscaler.economics.studies.trial_state import FreedInstances
 from tests.economics.studies.cases import USD_PER_SECOND, rates, supply, trial
 
 SIZES = (1, 2)
@@ -70,7 +71,7 @@ def test_free_instances_are_taken_once() -> None:
     task = packing_task(Rung(trials, (FreedInstances("gpu", 2),)), supply(), 0.8)
     packing = pack(task, 3200.0)
     assert packing is not None
-    beginnings = sorted(place.beginning.value for place in packing.places)
+    beginnings = sorted(assignment.source.value for assignment in packing.assignments)
     assert beginnings == ["freed", "freed", "new"]
     assert packing.unused == {}
 
@@ -80,7 +81,7 @@ def test_to_keep_all_as_it_is_all_must_train() -> None:
     assert keep(packing_task(rung, supply(), 0.8)) is None
     alone = keep(packing_task(Rung(rung.trials[:1]), supply(), 0.8))
     assert alone is not None
-    assert alone.places[0].size == 1
+    assert alone.assignments[0].size == 1
 
 
 def test_what_is_paid_for_is_taken_first_and_what_trains_passes_on_what_it_leaves_of_it() -> None:
@@ -93,5 +94,5 @@ def test_what_is_paid_for_is_taken_first_and_what_trains_passes_on_what_it_leave
     holds = replace(trial("old", 100.0, held=0), paid_seconds=900.0)
     packing = pack(packing_task(Rung((holds, trial("new", 500.0))), supply(), 0.8), 5000.0)
     assert packing is not None
-    assert packing.places[1].after == 0
+    assert packing.assignments[1].after == 0
     assert packing.usd[0] == 0.0

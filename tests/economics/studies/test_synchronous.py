@@ -11,19 +11,14 @@ from hypothesis import strategies as st
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, LimitUnit
 from autoscaler.economics.studies.constraints import StudyConstraints
-from autoscaler.economics.studies.future import hereafter
-from autoscaler.economics.studies.rung import (
-    FreedInstances,
-    Rung,
-    StudySupply,
-    TrialState,
-    TrialSwitching,
-    future_rungs,
-    settled,
-)
+from autoscaler.economics.studies.rungs.future_costs import future_rung_costs
+from autoscaler.economics.studies.rungs.rung import Rung, future_rungs
+from autoscaler.economics.studies.rungs.rung_plan import plan_rung
+from autoscaler.economics.studies.rungs.water_filling import water_fill
+from autoscaler.economics.studies.speeds.trial_speeds import median_where_unmeasured
 from autoscaler.economics.studies.study_plan import StudyPlan, TrialAction
-from autoscaler.economics.studies.synchronous import plan_rung
-from autoscaler.economics.studies.water_filling import water_fill
+from autoscaler.economics.studies.supply import StudySupply, TrialSwitching
+from autoscaler.economics.studies.trial_state import FreedInstances, TrialState
 from tests.economics.studies.cases import (
     DEVICES,
     USD_PER_SECOND,
@@ -165,8 +160,8 @@ def test_what_is_paid_for_is_kept_until_it_no_longer_is() -> None:
 def test_what_is_billed_at_least_makes_later_rungs_hold_fewer() -> None:
     """Five trials of a minute each: one instance after the other rather than five hours."""
     rungs = later(60.0, trials=5)
-    hour = hereafter(rungs, supply(minimum_billed_seconds=3600), 1, 1)
-    second = hereafter(rungs, supply(), 1, 1)
+    hour = future_rung_costs(rungs, supply(minimum_billed_seconds=3600), 1, 1)
+    second = future_rung_costs(rungs, supply(), 1, 1)
     dear = int(np.searchsorted(-second.usd_per_second, -0.02))
     assert hour.next_instances[0, dear] < second.next_instances[0, dear]
 
@@ -323,7 +318,7 @@ def test_later_rungs_are_drawn_from_those_in_the_race() -> None:
 
 def test_what_was_not_measured_counts_with_its_median() -> None:
     goodput = np.arange(12.0).reshape(3, 2, 2)
-    same = settled(goodput, np.array([True, False]))
+    same = median_where_unmeasured(goodput, np.array([True, False]))
     assert same[:, 0].tolist() == goodput[:, 0].tolist()
     assert same[:, 1].tolist() == [goodput[1, 1].tolist()] * 3
 

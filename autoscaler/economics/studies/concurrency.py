@@ -16,7 +16,7 @@ import numpy as np
 
 from autoscaler.economics.studies.constraints import StudyConstraints
 from autoscaler.economics.studies.study_state import StudyState
-from autoscaler.economics.studies.ways import cheapest_size, size_of, start_seconds
+from autoscaler.economics.studies.trial_state import size_of
 from autoscaler.economics.wording import duration, money, per_hour
 from autoscaler.goodput.throughput import FloatArray
 
@@ -24,7 +24,7 @@ _MOST_TO_BEGIN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class AtOnce:
+class Concurrency:
     """Number of trials to train at the same time, and why.
 
     Attributes:
@@ -42,7 +42,7 @@ class AtOnce:
     shortfall: str | None = None
 
 
-def trials_at_once(state: StudyState, constraints: StudyConstraints, room: int) -> AtOnce:
+def concurrent_trials(state: StudyState, constraints: StudyConstraints, room: int) -> Concurrency:
     """Return how many trials are to train at the same time.
 
     Args:
@@ -51,21 +51,20 @@ def trials_at_once(state: StudyState, constraints: StudyConstraints, room: int) 
         room: number of trials, beyond those that train, for which the limits leave room.
     """
     training = sum(trial.held is not None for trial in state.trials)
-    size = cheapest_size(state.fresh, state.supply)
+    size = next(iter(state.supply.by_cost(state.fresh)), None)
     if constraints.begins_none:
-        return AtOnce(training, constraints.note or "", None, 0.0)
+        return Concurrency(training, constraints.note or "", None, 0.0)
     if state.study.terms.to_begin is None or size is None:
-        return AtOnce(None, "", None, constraints.bid / (training + 1))
+        return Concurrency(None, "", None, constraints.bid / (training + 1))
     work = _seconds_of_each(state, size)
     counts = np.arange(1, min(len(work), max(training + room, 1)) + 1)
-    starts = 0.0 if training else start_seconds(size, state.supply)
+    order_seconds = state.supply.order_seconds(size)
+    starts = 0.0 if training else order_seconds
     seconds = starts + work.sum() / counts + (1.0 - 1.0 / counts) * work.max(initial=0.0)
     if constraints.deadline_seconds is not None:
         return _for_deadline(seconds, constraints, constraints.deadline_seconds)
     at_hand = max(training + len(state.free), 1)
-    billed = max(
-        start_seconds(size, state.supply), float(state.supply.minimum_billed_seconds[size])
-    )
+    billed = max(order_seconds, float(state.supply.minimum_billed_seconds[size]))
     boot_usd = billed * float(state.supply.usd_per_second[size])
     return _for_time(seconds, boot_usd * np.maximum(counts - at_hand, 0), constraints)
 
@@ -79,8 +78,8 @@ def _seconds_of_each(state: StudyState, size: int) -> FloatArray:
     supply, handover = state.supply, state.supply.switching.handover_seconds
     seconds = []
     for trial in state.trials:
-        own = size_of(trial, supply)
-        rate = 0.0 if own is None else float(np.median(trial.goodput[:, own]))
+        trial_size = size_of(trial, supply)
+        rate = 0.0 if trial_size is None else float(np.median(trial.goodput[:, trial_size]))
         starts = 0.0 if trial.held is not None else handover
         if rate > 0:
             seconds.append(starts + trial.to_end / rate)
@@ -91,7 +90,7 @@ def _seconds_of_each(state: StudyState, size: int) -> FloatArray:
 
 def _for_deadline(
     seconds: FloatArray, constraints: StudyConstraints, deadline_seconds: float
-) -> AtOnce:
+) -> Concurrency:
     in_time = np.flatnonzero(seconds <= deadline_seconds)
     place = int(in_time[0]) if len(in_time) else len(seconds) - 1
     due = duration(deadline_seconds)
@@ -101,10 +100,12 @@ def _for_deadline(
         takes = duration(float(seconds[place]))
         shortfall = f"a deadline in {due} is out of reach: {place + 1} at once are done in {takes}"
     bid = constraints.bid / (place + 1)
-    return AtOnce(place + 1, why, float(seconds[place]), bid, shortfall)
+    return Concurrency(place + 1, why, float(seconds[place]), bid, shortfall)
 
 
-def _for_time(seconds: FloatArray, boots_usd: FloatArray, constraints: StudyConstraints) -> AtOnce:
+def _for_time(
+    seconds: FloatArray, boots_usd: FloatArray, constraints: StudyConstraints
+) -> Concurrency:
     worth = constraints.usd_per_second
     place = int((boots_usd + worth * seconds).argmin())
     why = f"there is room for {place + 1} at a time"
@@ -115,4 +116,4 @@ def _for_time(seconds: FloatArray, boots_usd: FloatArray, constraints: StudyCons
             f"{place + 1} at once are best: one more saves {saves} of time at "
             f"{per_hour(worth)}, its boot costs {costs}"
         )
-    return AtOnce(place + 1, why, float(seconds[place]), worth / (place + 1))
+    return Concurrency(place + 1, why, float(seconds[place]), worth / (place + 1))

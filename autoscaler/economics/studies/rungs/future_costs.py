@@ -1,9 +1,9 @@
-"""What later rungs will cost if they are given so many seconds, draw by draw.
+"""Cost of the later rungs within a given time, in each draw.
 
-Once a rung has begun, the speeds of its trials are known. So each draw is filled for itself: at a
-barrier T each of its trials takes the cheapest size that is there by T, and between rungs the time
-goes where a second of it saves most, at one multiplier for all (a convex program's condition; the
-sum over rungs is its lower hull).
+Once a rung has begun, the speeds of its trials are known. So each draw is planned for itself: at a
+barrier T each of its trials takes the cheapest size that is done by T. Between rungs the time goes
+where a second of it saves most, at one multiplier for all of them (the optimality condition of a
+convex program; the sum over rungs is its lower hull).
 """
 
 from __future__ import annotations
@@ -12,30 +12,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.economics.studies.packing import NEVER
-from autoscaler.economics.studies.rung import FutureRung, StudySupply
+from autoscaler.economics.studies.rungs.packing import NEVER
+from autoscaler.economics.studies.rungs.rung import FutureRung
+from autoscaler.economics.studies.supply import StudySupply
 from autoscaler.economics.supply import IntArray
 from autoscaler.goodput.throughput import FloatArray
 
 _BARRIERS = 40
 _MULTIPLIERS = 48
-# Multipliers in prices of the cheapest size: from a hundredth of it to ten thousand times.
+# Multipliers in prices of the cheapest size: powers of ten of the least and the greatest.
 _LEAST, _MOST = -2.0, 4.0
 _ENOUGH = 1.0 - 1e-9
 _LEAST_RATE = 1e-300
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Hereafter:
-    """All later rungs together, at each of L multipliers, from the largest to 0.
+class FutureRungCosts:
+    """All later rungs together, in K draws, at L multipliers from the greatest to 0.
 
     Attributes:
-        usd_per_second: the multipliers: $ that a second of study time is worth, (L,).
-        seconds: what the later rungs take in each draw, rising, (K, L).
-        usd: what they cost, falling, (K, L).
-        next_instances: how many instances the next rung holds, (K, L).
-        next_seconds: what the next rung takes, (K, L).
-        next_usd: what it costs on instances that are there, (K, L).
+        usd_per_second: the multipliers, $ that a second of study time is worth, (L,).
+        seconds: duration of the later rungs, rising, (K, L).
+        usd: cost of the later rungs, falling, (K, L).
+        next_instances: number of instances of the next rung, (K, L).
+        next_seconds: duration of the next rung, (K, L).
+        next_usd: cost of the next rung on instances that are there, (K, L).
     """
 
     usd_per_second: FloatArray
@@ -46,68 +47,76 @@ class Hereafter:
     next_usd: FloatArray
 
     def usd_within(self, seconds: FloatArray) -> FloatArray:
-        """Least cost within `seconds` (K, C) of each draw; where that can't be, of the fastest."""
+        """Return the least cost within seconds (K, C), at least that of the fastest plan."""
         return _interpolated(seconds, self.seconds, self.usd)
 
     def seconds_within(self, usd: FloatArray) -> FloatArray:
-        """Least time for `usd` (K, C); where it does not suffice, that of the cheapest."""
+        """Return the least duration for a cost (K, C), at most that of the cheapest plan."""
         return _interpolated(usd, self.usd[:, ::-1], self.seconds[:, ::-1])
 
     def value_of_time(self, seconds: FloatArray) -> FloatArray:
-        """$ that one second more would save, with `seconds` (K,) left for all of it; (K,)."""
+        """Return the $ that one second more would save, with `seconds` left, (K,) each."""
         return self.usd_per_second[self._places(seconds)]
 
     def instances_within(self, seconds: FloatArray) -> FloatArray:
-        """How many instances the next rung holds with `seconds` (K,) for all of it; (K,)."""
+        """Return the number of instances of the next rung, with `seconds` left, (K,) each."""
         places = self._places(seconds)
         held: FloatArray = self.next_instances[np.arange(len(places)), places]
         return held
 
     def next_within(self, seconds: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Seconds and cost of the next rung with `seconds` (K,) for all of it; each (K,)."""
+        """Return duration and cost of the next rung, with `seconds` left for all, (K,) each."""
         row, places = np.arange(len(seconds)), self._places(seconds)
         return self.next_seconds[row, places], self.next_usd[row, places]
 
     def at(self, usd_per_second: float) -> int:
-        """The place of the multiplier that is next to this one, above it."""
+        """Return the index of the least multiplier that is at least so great."""
         return max(int(np.count_nonzero(self.usd_per_second >= usd_per_second)) - 1, 0)
 
     def _places(self, seconds: FloatArray) -> IntArray:
-        """The least multiplier at which each draw is done within its seconds, (K,)."""
+        """Return the index of the least multiplier at which each draw is in time, (K,)."""
         done = self.seconds * _ENOUGH <= seconds[:, None]
         places: IntArray = np.maximum(done.sum(axis=1) - 1, 0)
         return places
 
 
-def hereafter(
-    rungs: tuple[FutureRung, ...], supply: StudySupply, draws: int, at_hand: int
-) -> Hereafter:
-    """The later rungs of a study at every multiplier; `at_hand` are the instances held now."""
+def future_rung_costs(
+    rungs: tuple[FutureRung, ...], supply: StudySupply, draws: int, held_instances: int
+) -> FutureRungCosts:
+    """Return the costs of the later rungs of a study, which now holds so many instances."""
     prices = supply.usd_per_second.min() or supply.unit_usd_per_second.max() or 1.0
     ladder = np.append(np.geomspace(10.0**_MOST, 10.0**_LEAST, _MULTIPLIERS - 1) * prices, 0.0)
     shape = draws, len(ladder)
     seconds, usd = np.zeros(shape), np.zeros(shape)
     first = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    before, trials = np.full(shape, float(at_hand)), at_hand
+    before, trials = np.full(shape, float(held_instances)), held_instances
     for place, rung in enumerate(rungs):
-        took, cost, before, bought = _filled(rung, supply, (before, trials), ladder)
+        took, cost, before, bought = _planned(rung, supply, (before, trials), ladder)
         trials = rung.work.shape[1]
         seconds += took
         usd += cost + bought
         if place == 0:
             first = before, took, cost
-    return Hereafter(ladder, seconds, usd, *first)
+    return FutureRungCosts(ladder, seconds, usd, *first)
 
 
-def _filled(
+def _planned(
     rung: FutureRung, supply: StudySupply, before: tuple[FloatArray, int], ladder: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Seconds, cost, instances of one rung and what new ones add, at each multiplier, (K, L).
+    """Plan one rung at each multiplier.
 
-    Survivors take over what the rung before leaves; `before` are its instances, (K, L), and its
-    trials. Beyond an instance for each of those there is a boot to pay, which is ordered ahead;
-    beyond what is held what is billed at least of a new one. So with time to spare they run in
-    waves, one after the other.
+    Survivors take over the instances of the rung before. Instances beyond one for each of its
+    trials cost a boot; instances beyond those that it held cost what is billed at least of a new
+    one. So with time to spare trials run in waves, one after the other on the same instances.
+
+    Args:
+        rung: the rung, n trials in K draws.
+        supply: the sizes.
+        before: instances (K, L) and trials of the rung before.
+        ladder: the multipliers, (L,).
+
+    Returns:
+        Duration, cost, instances, and cost of new instances, (K, L) each.
     """
     seconds, usd = _courses(rung, supply)
     chosen = _choices(seconds, usd)
@@ -140,10 +149,11 @@ def _filled(
 
 
 def _choices(seconds: FloatArray, usd: FloatArray) -> IntArray:
-    """The size of each trial at each of G barriers, (K, n, G): the cheapest in time."""
+    """Return the cheapest size in time of each trial at each of G barriers, (K, n, G)."""
+    cheapest = np.take_along_axis(seconds, usd.argmin(axis=2)[:, :, None], axis=2)
     barriers = np.geomspace(
         max(float(seconds.min(axis=2).max(axis=1).min()), 1e-9),
-        max(float(_cheapest(seconds, usd).max()), 1e-9) * (1.0 + 1e-9),
+        max(float(cheapest.max()), 1e-9) * (1.0 + 1e-9),
         _BARRIERS,
     )
     late = seconds[:, :, :, None] > barriers
@@ -153,7 +163,7 @@ def _choices(seconds: FloatArray, usd: FloatArray) -> IntArray:
 
 
 def _courses(rung: FutureRung, supply: StudySupply) -> tuple[FloatArray, FloatArray]:
-    """Seconds and cost of each trial on each size, boots left aside, (K, n, A)."""
+    """Return duration and cost of each trial on each size, without boots, (K, n, A) each."""
     rate = supply.with_reclaims(rung.goodput)
     alone = rung.work[:, :, None] / np.maximum(rate, _LEAST_RATE)
     seconds = np.minimum(supply.switching.handover_seconds + alone, NEVER)
@@ -161,18 +171,12 @@ def _courses(rung: FutureRung, supply: StudySupply) -> tuple[FloatArray, FloatAr
 
 
 def _most_together(rung: FutureRung, supply: StudySupply, chosen: IntArray) -> FloatArray:
-    """How many trials the limits let train at a time, at these sizes on average, (K, G)."""
+    """Return how many trials the limits permit at a time, at these sizes on average, (K, G)."""
     most = np.full((chosen.shape[0], chosen.shape[2]), float(rung.work.shape[1]))
     for uses, maximum in zip(supply.uses, supply.maximum, strict=True):
         use = (supply.instances * uses[supply.offer_of])[chosen].mean(axis=1)
         most = np.minimum(most, np.maximum(maximum / np.maximum(use, 1e-12), 1e-9))
     return most
-
-
-def _cheapest(seconds: FloatArray, usd: FloatArray) -> FloatArray:
-    best = usd.argmin(axis=2)[:, :, None]
-    slowest: FloatArray = np.take_along_axis(seconds, best, axis=2)
-    return slowest
 
 
 def _interpolated(at: FloatArray, rising: FloatArray, values: FloatArray) -> FloatArray:

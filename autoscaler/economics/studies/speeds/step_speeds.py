@@ -1,9 +1,9 @@
-"""How fast trials are that have not reported yet: by the steps that their jobs have timed.
+"""Speeds of trials by the steps that their jobs have timed.
 
-A trial's job times its steps from the first on, its study hears of progress only after an epoch,
-or what does as well. How many examples one unit of progress is, is seen of siblings that have done
-both on one size; where they agree, it is so for all. One that times no steps and says nothing for
-long is slow, too.
+A trial's job times its steps from the first on; its study hears of progress only after an epoch.
+How many examples make one unit of progress is known from siblings that have reported both on one
+size; where these agree, it holds for all. A trial that times no steps and reports nothing for long
+is slow, too.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from autoscaler.domain.snapshot import JobSnapshot, StudySnapshot
 from autoscaler.domain.terms import TrialRecord, TrialSpeed
 from autoscaler.goodput.throughput import FloatArray
 
-# So many siblings must have gone through as many examples for a unit, but for so much.
+# Siblings that must agree on the examples of a unit of progress, and how closely.
 _WITNESSES = 2
 _AGREEMENT = 0.1
 
-# Of a trial: sizes -> (steps, seconds) that it has timed there.
+# (steps, seconds) that a trial has timed on each size.
 _Timed = Mapping[Allocation, tuple[float, float]]
 
 
-class Pace:
-    """What the steps of a study's trials tell of their speeds."""
+class StepSpeeds:
+    """Speeds of a study's trials by their timed steps."""
 
     def __init__(self, study: StudySnapshot, offers: Sequence[Offer]) -> None:
         self._timed = {job: _timed(steps, offers) for job, steps in study.steps.items()}
         self._steps = study.steps
 
-    def of_those_alive(
+    def of_alive(
         self, records: Sequence[TrialRecord], jobs: Sequence[JobSnapshot]
     ) -> tuple[tuple[TrialRecord, ...], float | None]:
-        """The records with speeds from steps, wherever a job has timed some; work of an example.
+        """Return the records with speeds by steps, and the work of an example; None: not known.
 
-        Between two reports there may be more than training: a pause, a change, a start. Of a job
-        whose batch changes it is not known what a step is worth.
+        The time between two reports may hold more than training: a pause, a change, a start. The
+        work of a step is not known of a job whose batch changes.
         """
         batches = [0 if job.batch.adaptive else job.batch.initial for job in jobs]
         shares = [
@@ -52,36 +52,36 @@ class Pace:
         work = _agreed(shares)
         if work is None:
             return tuple(records), None
-        paced = (
-            self._paced(record, work * batch if batch else None)
+        timed = (
+            self._with_steps(record, work * batch if batch else None)
             for record, batch in zip(records, batches, strict=True)
         )
-        return tuple(paced), work
+        return tuple(timed), work
 
-    def of_those_ended(self, records: Sequence[TrialRecord]) -> list[TrialRecord]:
-        """The same by what each has reported itself: where it took no pause that is all of it."""
-        return [self._paced(record, self._work_of_a_step(record)) for record in records]
+    def of_ended(self, records: Sequence[TrialRecord]) -> list[TrialRecord]:
+        """Return the records of ended trials with speeds by steps, each by its own reports."""
+        return [self._with_steps(record, self._work_of_a_step(record)) for record in records]
 
     def batches(self, jobs: Sequence[JobSnapshot]) -> dict[str, float]:
-        """Return examples in a step of each trial, by its job; one whose batch changes has none.
+        """Return examples in a step of each trial, by its job; none where its batch changes.
 
         Args:
-            jobs: those of the trials that are alive. The batch of others is that of their steps.
+            jobs: jobs that have not ended; the batch of others is that of their steps.
         """
-        found = {}
+        batches = {}
         for job, steps in self._steps.items():
-            batch = {step.devices * step.device_batch * (step.accumulation + 1) for step in steps}
-            if len(batch) == 1:
-                found[job] = float(batch.pop())
-        for one in jobs:
-            if one.batch.adaptive:
-                found.pop(one.id, None)
+            sizes = {step.devices * step.device_batch * (step.accumulation + 1) for step in steps}
+            if len(sizes) == 1:
+                batches[job] = float(sizes.pop())
+        for snapshot in jobs:
+            if snapshot.batch.adaptive:
+                batches.pop(snapshot.id, None)
             else:
-                found[one.id] = float(one.batch.initial)
-        return found
+                batches[snapshot.id] = float(snapshot.batch.initial)
+        return batches
 
     def step_seconds(self) -> dict[str, float]:
-        """The longest steps of each trial that has timed some."""
+        """Return the longest mean step of each trial that has timed some, by its job."""
         return {
             job: max(seconds / steps for steps, seconds in timed.values())
             for job, timed in self._timed.items()
@@ -89,7 +89,7 @@ class Pace:
         }
 
     def _work_of_a_step(self, record: TrialRecord) -> float | None:
-        """By the latest size on which it has reported progress and timed steps."""
+        """Return the progress of a step, by the latest size with both reports and timed steps."""
         timed = self._timed.get(record.stands.job, {})
         for speed in record.speeds:
             if speed.size in timed:
@@ -97,27 +97,25 @@ class Pace:
                 return speed.work / speed.seconds * seconds / steps
         return None
 
-    def _paced(self, record: TrialRecord, work: float | None) -> TrialRecord:
+    def _with_steps(self, record: TrialRecord, work: float | None) -> TrialRecord:
+        """Return the record with speeds by its steps, each `work` of progress."""
         timed = self._timed.get(record.stands.job, {})
         if work is None or not timed:
             return record
-        found = tuple(
+        speeds = tuple(
             TrialSpeed(size, steps * work, took) for size, (steps, took) in timed.items()
         )
-        others = tuple(speed for speed in record.speeds if speed.size not in timed)
-        return replace(record, speeds=found + others)
+        reported = tuple(speed for speed in record.speeds if speed.size not in timed)
+        return replace(record, speeds=speeds + reported)
 
 
 def no_faster_than(draws: FloatArray, most: float) -> FloatArray:
-    """Of the rates in equally likely draws, (K,), those that are at most `most`, as many draws.
-
-    Where none is, all are just that.
-    """
-    left = np.sort(draws[draws <= most])
-    if not len(left):
+    """Return as many draws (K,) from those that are at most `most`; all `most` if none is."""
+    slow = np.sort(draws[draws <= most])
+    if not len(slow):
         return np.full(len(draws), most)
-    order = np.argsort(np.argsort(draws, kind="stable"), kind="stable")
-    slower: FloatArray = left[order * len(left) // len(draws)]
+    rank = np.argsort(np.argsort(draws, kind="stable"), kind="stable")
+    slower: FloatArray = slow[rank * len(slow) // len(draws)]
     return slower
 
 
@@ -135,7 +133,7 @@ def _timed(steps: Sequence[StepObservation], offers: Sequence[Offer]) -> _Timed:
 
 
 def _agreed(shares: Sequence[float]) -> float | None:
-    """Work of an example; None where too few know, or it is not the same for all."""
+    """Return the work of an example; None if too few trials tell, or they disagree."""
     if len(shares) < _WITNESSES:
         return None
     usual = float(np.median(shares))

@@ -1,4 +1,4 @@
-"""What the trials of a study may hold within their jobs' bounds, and what changing costs."""
+"""Sizes worth considering for the trials of a study, and the cost of changing between them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.starts import billed_start_seconds
-from autoscaler.economics.studies.rung import StudySupply, TrialSwitching
+from autoscaler.economics.studies.supply import StudySupply, TrialSwitching
 from autoscaler.economics.supply import BoolArray, Supply
 from autoscaler.goodput.throughput import FloatArray
 
-# Of offers that differ in zone and price alone, so many of the cheapest are looked at.
+# Number of the cheapest considered of offers that differ in zone and price alone.
 _ALIKE = 2
-# Numbers of instances are all looked at up to here, and from there on each half as many more.
+# All numbers of instances are considered up to this one, then each half as many more.
 _EVERY = 4
 _STEP = 1.5
 
@@ -26,13 +26,13 @@ _STEP = 1.5
 def trial_supply(
     jobs: Sequence[JobSnapshot], supply: Supply, taken: FloatArray, look_seconds: float | None
 ) -> StudySupply | None:
-    """What the trials of these jobs may hold; None where nothing is offered to any of them.
+    """Return the sizes that the trials may hold; None if nothing is offered to any of them.
 
     Args:
-        jobs: alive trials of one study.
-        supply: what is offered.
-        taken: what others use of each limit, (R,); the rest is the trials'.
-        look_seconds: until the speed of a trial is known; None: as the jobs say.
+        jobs: jobs of the trials of one study that have not ended.
+        supply: the offers and limits.
+        taken: use of each limit by other jobs, (R,).
+        look_seconds: until the speed of a trial is known; None: as its job says.
     """
     sizes = _sizes(jobs, supply)
     if not sizes:
@@ -46,7 +46,7 @@ def trial_supply(
 
 
 def is_permitted(size: Allocation, job: JobSnapshot, supply: Supply) -> bool:
-    """Whether a trial may go to a size: its bounds, and what can be had now."""
+    """Return whether a trial may hold a size: its bounds permit it, and it can be had now."""
     offer = supply.offer(size.offer)
     if offer is None or supply.terms.index[offer.id] not in supply.permitted(job.instances):
         return False
@@ -59,31 +59,31 @@ def is_permitted(size: Allocation, job: JobSnapshot, supply: Supply) -> bool:
 
 
 def permitted_sizes(job: JobSnapshot, sizes: Sequence[Allocation], supply: Supply) -> BoolArray:
-    """Which sizes a trial may go to, (A,): whole instances, or what it holds."""
+    """Return which sizes a trial may hold, (A,): whole instances, or its present allocation."""
     devices = {offer.id: offer.devices for offer in supply.offers}
-    found = [
+    permitted = [
         (size == job.held or size.devices_used == devices.get(size.offer))
         and is_permitted(size, job, supply)
         for size in sizes
     ]
-    return np.array(found, dtype=np.bool_)
+    return np.array(permitted, dtype=np.bool_)
 
 
 def trial_switching(
     jobs: Sequence[JobSnapshot], supply: Supply, look_seconds: float | None = None
 ) -> TrialSwitching:
-    """What changing costs these trials, on average.
+    """Return the mean cost of changing of these trials.
 
-    A trial of one instance that moves begins anew from its checkpoint. One that begins on what
-    another has left needs no boot, and all else that follows one.
+    A trial of one instance that moves restarts from its checkpoint. A trial on an instance that
+    another trial left needs no boot, but all that follows one.
     """
     starts, pauses = [], []
     for job in jobs:
-        known = [
+        after_boot = [
             max(billed_start_seconds(job.switching, offer) - offer.boot_seconds, 0.0)
             for offer in (supply.offers[index] for index in supply.permitted(job.instances))
         ]
-        start = (min(known) if known else 0.0) + job.switching.restore_seconds
+        start = (min(after_boot) if after_boot else 0.0) + job.switching.restore_seconds
         starts.append(start)
         pauses.append(start if job.instances.maximum == 1 else job.switching.pause_seconds)
     start_seconds = float(np.mean(starts))
@@ -98,47 +98,48 @@ def trial_switching(
 
 
 def _sizes(jobs: Sequence[JobSnapshot], supply: Supply) -> tuple[Allocation, ...]:
-    """Every size that matters to any of them, and what they hold, in order."""
-    found: set[Allocation] = set()
+    """Return the sizes worth considering for any job, and those that jobs hold, sorted."""
+    sizes: set[Allocation] = set()
     seen: set[object] = set()
     for job in jobs:
         held = job.held
         if held is not None and supply.offer(held.offer) is not None:
-            found.add(held)
+            sizes.add(held)
         key = job.instances, frozenset(job.models)
         if key not in seen:
             seen.add(key)
-            found |= _sizes_of(job, supply)
-    return tuple(sorted(found, key=lambda one: (one.offer, one.instances, one.devices_used)))
+            sizes |= _sizes_of(job, supply)
+    return tuple(sorted(sizes, key=lambda size: (size.offer, size.instances, size.devices_used)))
 
 
 def _sizes_of(job: JobSnapshot, supply: Supply) -> set[Allocation]:
     permitted = [supply.offers[index] for index in supply.permitted(job.instances)]
     usable = [offer for offer in permitted if offer.device_kind in job.models]
-    found = set()
-    for offer in _cheapest(one for one in usable if one.id not in supply.unavailable):
+    sizes = set()
+    for offer in _cheapest(offer for offer in usable if offer.id not in supply.unavailable):
         most = min(job.instances.most_of(offer), _bearable(offer, supply.limits))
         for count in _ladder(max(job.instances.minimum, 1), most):
-            found.add(Allocation(offer.id, count, offer.devices))
-    return found
+            sizes.add(Allocation(offer.id, count, offer.devices))
+    return sizes
 
 
 def _cheapest(offers: Iterable[Offer]) -> list[Offer]:
-    """Of each kind of instance and of purchase the cheapest."""
+    """Return the cheapest offers of each kind of instance and of purchase."""
     alike: dict[object, list[Offer]] = defaultdict(list)
     for offer in offers:
         terms = offer.purchase if offer.purchase.is_at_times else None
         alike[offer.device_kind, offer.devices, terms].append(offer)
     kept = []
-    for each in alike.values():
-        kept += sorted(each, key=lambda one: (one.usd_per_second, one.id))[:_ALIKE]
+    for group in alike.values():
+        kept += sorted(group, key=lambda offer: (offer.usd_per_second, offer.id))[:_ALIKE]
     return kept
 
 
 def _bearable(offer: Offer, limits: Iterable[Limit]) -> int:
-    """How many instances the limits bear if nobody else holds any."""
+    """Return the number of instances that the limits permit if nothing else is held."""
     uses = [(limit.maximum, limit.use(offer)) for limit in limits]
-    return int(min((most / use + 1e-9 for most, use in uses if use > 0), default=1e9))
+    permitted = (maximum / use + 1e-9 for maximum, use in uses if use > 0)
+    return int(min(permitted, default=1e9))
 
 
 def _ladder(least: int, most: int) -> list[int]:

@@ -10,7 +10,7 @@ from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import JobSnapshot, StudySnapshot
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord, TrialSpeed
-from autoscaler.economics.studies.pace import Pace, no_faster_than
+from autoscaler.economics.studies.speeds.step_speeds import StepSpeeds, no_faster_than
 from tests.economics.cases import NOW, job
 from tests.economics.studies.cases import offer
 
@@ -41,7 +41,7 @@ def paced(*trials: tuple[JobSnapshot, TrialRecord, tuple[StepObservation, ...]])
     jobs, records, steps = zip(*trials, strict=True)
     of = {own.id: timed for own, timed in zip(jobs, steps, strict=True)}
     study = StudySnapshot("search", StudyTerms(), records, steps=of)
-    found, _ = Pace(study, [offer()]).of_those_alive(records, jobs)
+    found, _ = StepSpeeds(study, [offer()]).of_alive(records, jobs)
     return [{one.size: one.work / one.seconds for one in record.speeds} for record in found]
 
 
@@ -75,7 +75,7 @@ def test_what_was_told_of_with_a_pause_in_it_is_outvoted() -> None:
 def test_of_one_that_has_ended_sizes_are_known_that_it_has_not_told_of() -> None:
     _, record, steps = trial(0, 10, 1.0, tells=100.0)
     study = StudySnapshot("search", StudyTerms(), (record,), steps={record.stands.job: steps})
-    (found,) = Pace(study, [offer()]).of_those_ended([record])
+    (found,) = StepSpeeds(study, [offer()]).of_ended([record])
     assert {one.size: one.work / one.seconds for one in found.speeds}[TWO] == pytest.approx(
         0.01 * 2**0.5
     )

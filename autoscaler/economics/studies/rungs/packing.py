@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoscaler.economics.studies.room import Room
-from autoscaler.economics.studies.rung import FreedInstances, Rung, StudySupply, TrialState
+from autoscaler.economics.studies.rungs.rung import Rung
+from autoscaler.economics.studies.supply import Room, StudySupply
+from autoscaler.economics.studies.trial_state import FreedInstances, TrialState
 from autoscaler.economics.supply import IntArray
 from autoscaler.goodput.throughput import FloatArray
 
@@ -24,8 +25,8 @@ NEVER = 1e15
 _ROUNDING = 1e-9
 
 
-class Beginning(Enum):
-    """Where the instances of a trial come from."""
+class InstanceSource(Enum):
+    """Source of the instances of a trial."""
 
     HOLDS = "holds"
     RESIZES = "resizes"
@@ -34,11 +35,11 @@ class Beginning(Enum):
     AFTER = "after"
 
 
-class Place(NamedTuple):
+class Assignment(NamedTuple):
     """Size of a trial, where its instances come from, and the trial (index) that leaves them."""
 
     size: int
-    beginning: Beginning
+    source: InstanceSource
     after: int | None = None
 
 
@@ -100,10 +101,10 @@ class PackingTask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packing:
-    """Where each trial of a rung is placed.
+    """Assignments of all trials of a rung, with cost and ends.
 
     Attributes:
-        places: one a trial.
+        assignments: one a trial.
         usd: cost, (K,).
         ends: when each trial is done, (K, N).
         unused: free instances that no trial takes, by offer.
@@ -111,7 +112,7 @@ class Packing:
         paid: instances that are paid for in any case, as (number, seconds from now).
     """
 
-    places: tuple[Place, ...]
+    assignments: tuple[Assignment, ...]
     usd: FloatArray
     ends: FloatArray
     unused: dict[str, int]
@@ -263,7 +264,7 @@ class _Packer:
         self.needs: list[int] = self.supply.instances.tolist()
         self.prices: list[float] = self.supply.usd_per_second.tolist()
         count = len(task.rung.trials)
-        self.places: list[Place] = [Place(0, Beginning.NEW)] * count
+        self.assignments: list[Assignment] = [Assignment(0, InstanceSource.NEW)] * count
         self.ends = np.zeros((task.draws, count))
         self.lanes: list[_Lane] = []
         self.usd = np.zeros(task.draws)
@@ -280,7 +281,7 @@ class _Packer:
             self.room.take(self.offers[held], self.needs[held])
 
     def place_running(self) -> bool:
-        """Place trials that train, each on its cheapest size in time; say if all have one."""
+        """Place trials that train, each on its cheapest size in time; return whether all fit."""
         order = sorted(
             range(len(self.task.running)), key=lambda row: -self.task.resizes[row][0].usd
         )
@@ -314,11 +315,11 @@ class _Packer:
         paid = self.task.rung.trials[place].paid_seconds if size == held else 0.0
         end = float(changes.cautious[row, size])
         self.lanes.append(_Lane(size, end, place, max(paid - mean, 0.0), paid))
-        beginning = Beginning.HOLDS if size == held else Beginning.RESIZES
-        self._put(place, Place(size, beginning), took)
+        source = InstanceSource.HOLDS if size == held else InstanceSource.RESIZES
+        self._put(place, Assignment(size, source), took)
 
     def place_waiting(self) -> bool:
-        """Place trials that wait, each where it adds least; say if there is a place for all."""
+        """Place trials that wait, each where it adds least; return whether all have a place."""
         return all(self._begin(row, int(place)) for row, place in enumerate(self.task.waiting))
 
     def packing(self) -> Packing:
@@ -327,8 +328,8 @@ class _Packer:
         unused = {offers[offer].id: len(free) for offer, free in self.free.items() if free}
         paid = [(self.needs[lane.size], lane.paid_seconds) for lane in self.lanes]
         paid += [(1, freed.paid_seconds) for free in self.free.values() for freed in free]
-        kept = tuple(each for each in paid if each[1] > 0)
-        return Packing(tuple(self.places), self.usd, self.ends, unused, self.barrier, kept)
+        kept = tuple((count, seconds) for count, seconds in paid if seconds > 0)
+        return Packing(tuple(self.assignments), self.usd, self.ends, unused, self.barrier, kept)
 
     def _begin(self, row: int, place: int) -> bool:
         lane, opened = self._cheapest_lane(row), self._cheapest_opening(row)
@@ -356,7 +357,11 @@ class _Packer:
         idle, size, wait = self.task.idle, lane.size, self.supply.switching.handover_seconds
         took, mean = wait + idle.seconds[:, row, size], wait + float(idle.mean[row, size])
         self._pay(max(mean - lane.spare_seconds, 0.0) * self.prices[size], size, took - mean)
-        self._put(place, Place(size, Beginning.AFTER, lane.last), self.ends[:, lane.last] + took)
+        self._put(
+            place,
+            Assignment(size, InstanceSource.AFTER, lane.last),
+            self.ends[:, lane.last] + took,
+        )
         lane.end_seconds += wait + float(idle.cautious[row, size])
         lane.spare_seconds = max(lane.spare_seconds - mean, 0.0)
         lane.last = place
@@ -413,11 +418,11 @@ class _Packer:
         took = wait + idle.seconds[:, row, size]
         self._pay(option.usd, size, took - mean)
         self.lanes.append(_Lane(size, option.end_seconds, place, max(paid - mean, 0.0), paid))
-        beginning = Beginning.FREED if option.on_free else Beginning.NEW
-        self._put(place, Place(size, beginning), took)
+        source = InstanceSource.FREED if option.on_free else InstanceSource.NEW
+        self._put(place, Assignment(size, source), took)
 
-    def _put(self, index: int, place: Place, ends: FloatArray) -> None:
-        self.places[index] = place
+    def _put(self, index: int, assignment: Assignment, ends: FloatArray) -> None:
+        self.assignments[index] = assignment
         self.ends[:, index] = ends
 
     def _pay(self, usd: float, size: int, more_seconds: FloatArray) -> None:

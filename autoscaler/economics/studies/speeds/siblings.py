@@ -89,7 +89,7 @@ class Siblings:
     Attributes:
         features: hyper-parameters as `hyper_parameter_features` returns them, (N, H).
         log_batch: logarithm of the batch, (N,); NaN where it is not known or changes.
-        seeds: of the random numbers of each, N; a trial keeps its own whoever else there is.
+        seeds: seed of the random numbers of each trial, N, the same in every plan.
     """
 
     features: FloatArray
@@ -184,12 +184,12 @@ def _by_trial_and_kind(
     measured: SpeedMeasurements, sizes: StudySizes
 ) -> Mapping[tuple[int, int], IntArray]:
     """Return places of the measurements of each trial on each kind, the fewest devices first."""
-    found: dict[tuple[int, int], list[int]] = {}
+    places: dict[tuple[int, int], list[int]] = {}
     order = np.argsort(sizes.devices[measured.size], kind="stable")
     for place in order.tolist():
         key = int(measured.trial[place]), int(sizes.kind[measured.size[place]])
-        found.setdefault(key, []).append(place)
-    return {key: np.array(places, dtype=np.int64) for key, places in found.items()}
+        places.setdefault(key, []).append(place)
+    return {key: np.array(of_trial, dtype=np.int64) for key, of_trial in places.items()}
 
 
 def _sync_draws(
@@ -294,7 +294,7 @@ def _level_draws(
     )
     rng = [np.random.default_rng([seed, _LEVEL]) for seed in siblings.seeds]
     mean, deviation = process.posterior(points, surprise, error, rng, half)
-    tails = np.stack([each.chisquare(_DEGREES, half) for each in rng], axis=1)
+    tails = np.stack([numbers.chisquare(_DEGREES, half) for numbers in rng], axis=1)
     draws = _mirrored(typical + mean, deviation * np.sqrt(_DEGREES / tails)[:, trial])
     return draws.reshape(2 * half, trials, len(kinds))
 
@@ -306,14 +306,14 @@ class _Process:
     Attributes:
         features: what all trials share, (P, D): their inner products are covariances.
         trial: trial of each point, (P,).
-        own: standard deviation that the points of one trial share.
-        point: standard deviation of each point by itself.
+        trial_width: standard deviation that the points of one trial share.
+        point_width: standard deviation of each point by itself.
     """
 
     features: FloatArray
     trial: IntArray
-    own: float
-    point: float = 0.0
+    trial_width: float
+    point_width: float = 0.0
 
     def posterior(
         self,
@@ -336,15 +336,15 @@ class _Process:
             Posterior mean (P,), and draws of the deviation from it (K, P).
         """
         count, width = self.features.shape
-        own = np.stack([each.standard_normal(draws) for each in rng])[self.trial]
-        alone = [each.standard_normal((count // len(rng), draws)) for each in rng]
-        deviation = self.features @ _shared_normal(width, draws) + self.own * own
-        deviation = deviation + self.point * np.concatenate(alone)
+        of_trial = np.stack([numbers.standard_normal(draws) for numbers in rng])[self.trial]
+        alone = [numbers.standard_normal((count // len(rng), draws)) for numbers in rng]
+        deviation = self.features @ _shared_normal(width, draws) + self.trial_width * of_trial
+        deviation = deviation + self.point_width * np.concatenate(alone)
         if not len(points):
             return np.zeros(count), deviation.T
         same = self.trial[:, None] == self.trial[points]
-        covariance = self.features @ self.features[points].T + self.own**2 * same
-        covariance += self.point**2 * (np.arange(count)[:, None] == points)
+        covariance = self.features @ self.features[points].T + self.trial_width**2 * same
+        covariance += self.point_width**2 * (np.arange(count)[:, None] == points)
         factor = cho_factor(covariance[points] + np.diag(error**2 + _JITTER), lower=True)
         noise = error[:, None] * np.random.default_rng(_NOISE).standard_normal(
             (len(points), draws)
