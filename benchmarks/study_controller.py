@@ -35,9 +35,8 @@ from study_cases import (
     make_case,
     read_source,
 )
-from study_cloud import StudyCloud
 from study_rungs import MULTIPLES, fastest_seconds
-from study_water import Truth, WaterArm
+from study_water import oracle_outcome
 
 from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.domain.job import InstanceBounds
@@ -263,8 +262,7 @@ def best_in_time(outcomes: Sequence[Outcome], deadline_seconds: float) -> Outcom
 
 def oracle(subject: Subject, deadline_seconds: float) -> Outcome:
     """Water-filling that knows every speed and survivor, on `study_cloud.py`."""
-    arm = WaterArm(subject.case, Truth(subject.case), deadline_seconds)
-    found = StudyCloud(subject.case, arm).run()
+    found = oracle_outcome(subject.case, deadline_seconds)
     in_time = found.seconds <= deadline_seconds * _LATE
     return Outcome(found.usd, found.seconds, in_time, found.launches)
 

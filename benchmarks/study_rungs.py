@@ -27,7 +27,7 @@ from study_cases import Case, Market, Source, cases, read_source
 from study_cloud import Arm, Outcome, StudyCloud
 from study_pools import RULES, pools
 from study_stages import LearntStages, best_stages, courses
-from study_water import Learnt, Truth, WaterArm
+from study_water import Learnt, WaterArm, oracle_outcome
 
 from autoscaler.economics.studies.rungs.synchronous import RESERVE
 
@@ -91,15 +91,13 @@ def results(case: Case, multiples: Sequence[float]) -> Iterator[tuple[str, float
         for name, (releases, _) in _STAGES.items():
             found = best_stages(case, deadline, releases, stages[name])
             yield name, multiple, _best([found] if found else [])
+        yield ORACLE, multiple, _result(oracle_outcome(case, deadline), deadline)
         arms: dict[str, Arm] = {
-            ORACLE: WaterArm(case, Truth(case), deadline),
             OURS: WaterArm(case, Learnt(case), deadline, RESERVE),
             STAGES_LEARN: LearntStages(case, Learnt(case), deadline),
         }
         for name, arm in arms.items():
-            outcome = StudyCloud(case, arm).run()
-            kept = outcome.seconds <= deadline * _LATE
-            yield name, multiple, Result(outcome.usd, outcome.seconds, kept)
+            yield name, multiple, _result(StudyCloud(case, arm).run(), deadline)
 
 
 # Whether instances are released within a stage, and whether its trials may run in waves.
@@ -109,6 +107,10 @@ _STAGES = {
     UNIFORM_AT_ONCE: (True, False),
     UNIFORM: (True, True),
 }
+
+
+def _result(outcome: Outcome, deadline_seconds: float) -> Result:
+    return Result(outcome.usd, outcome.seconds, outcome.seconds <= deadline_seconds * _LATE)
 
 
 def _best(outcomes: Sequence[Outcome]) -> Result:

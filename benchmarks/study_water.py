@@ -16,7 +16,7 @@ from study_cases import (
     Array,
     Case,
 )
-from study_cloud import Orders, View
+from study_cloud import Orders, Outcome, StudyCloud, View
 
 from autoscaler.economics.studies.constraints import StudyConstraints
 from autoscaler.economics.studies.rungs.rung import FutureRung, Rung, SurvivorDraws, future_rungs
@@ -35,6 +35,8 @@ from autoscaler.economics.studies.trial_state import FreedInstances, TrialState
 
 _ALREADY = 1.0
 _SEEDS = 1000
+# Shares of the time left that the oracle may keep in reserve; the cheapest in time counts.
+_ORACLE_RESERVES = (0.0, 0.02, 0.05, 0.08)
 
 
 class Knowledge(Protocol):
@@ -190,3 +192,19 @@ class WaterArm:
             return Orders(sizes)
         paid = min((one.paid_seconds for one in view.free if one.paid_seconds), default=math.inf)
         return Orders(sizes, standby.keep, wake_seconds=paid)
+
+
+def oracle_outcome(case: Case, deadline_seconds: float) -> Outcome:
+    """Return the cheapest outcome of the oracle in time, else the earliest one.
+
+    A plan is a heuristic even where every speed is known: a study that is planned to end just in
+    time may end late, so that some cases need a reserve.
+    """
+    outcomes = [
+        StudyCloud(case, WaterArm(case, Truth(case), deadline_seconds, reserve)).run()
+        for reserve in _ORACLE_RESERVES
+    ]
+    in_time = [outcome for outcome in outcomes if outcome.seconds <= deadline_seconds]
+    if in_time:
+        return min(in_time, key=lambda outcome: outcome.usd)
+    return min(outcomes, key=lambda outcome: outcome.seconds)
