@@ -1,9 +1,9 @@
-"""The log of a run's batches: from which step on which batch held, and why.
+"""Batch log of a run: the batch size of each step, and the reason of each change.
 
-Where the batch may grow it follows measured times, so that no run repeats another by itself. The
-log has all that steps depend on beside the script: the batch, and the gradient square and variance
-from which learning-rate rules and useful examples are computed. A run that is given the log takes
-the same examples in the same steps, whatever its instances.
+An adaptive batch follows measured step times, so two runs differ even with one script. The log
+holds all that steps depend on beside the script: the batch size, and the squared gradient norm
+and gradient variance from which learning-rate rules and useful examples are computed. A run that
+replays the log takes the same examples in the same steps on any instances.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BATCH_LOG_FILE: Final = "castor-batches.jsonl"
 
 
 class BatchReason(IntEnum):
-    """What the deciding replica says of the batch that it proposes; travels as a number."""
+    """Reason for a proposed batch size, as the number that the deciding replica sends."""
 
     KEPT = 0
     GOODPUT = 1
@@ -30,17 +30,17 @@ class BatchReason(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class BatchDecision:
-    """What holds in the steps after `step` committed ones.
+    """Batch size and gradient statistics in force after `step` committed steps.
 
     Attributes:
-        step: committed steps before it.
-        batch: examples in a step, over all ranks.
-        initial_batch: the batch that the script's learning rate is meant for.
-        instances: instances that train together.
-        ranks: their ranks.
-        learning_rate: the first parameter group's, at this batch and step.
-        gradient_square: |G|^2 of the noise scale that was agreed on; 0 at the initial batch.
-        gradient_variance: trace of the gradient's covariance at the initial batch; 0 likewise.
+        step: number of committed steps before this decision applies.
+        batch: examples per step, over all ranks.
+        initial_batch: batch size that the script's learning rate is meant for.
+        instances: number of instances that train together.
+        ranks: number of ranks of these instances.
+        learning_rate: learning rate of the first parameter group, at this batch and step.
+        gradient_square: agreed |G|^2 of the noise scale; 0 at the initial batch.
+        gradient_variance: trace of the gradient's covariance; 0 at the initial batch.
         reason: start, goodput, measurement, bounds, instances, noise scale or repeated.
     """
 
@@ -56,28 +56,28 @@ class BatchDecision:
 
     @property
     def gain_inputs(self) -> tuple[float, float]:
-        """What AdaScale's gain is computed from."""
+        """Squared gradient norm and gradient variance, the inputs of AdaScale's gain."""
         return self.gradient_square, self.gradient_variance
 
     @property
     def members(self) -> tuple[int, int]:
-        """Instances and ranks."""
+        """Number of instances and number of ranks."""
         return self.instances, self.ranks
 
 
 class BatchLog:
-    """The decisions of one job so far, equal on all ranks."""
+    """Batch decisions of one job so far, equal on all ranks."""
 
     def __init__(self, decisions: Iterable[BatchDecision] = ()) -> None:
         self.decisions = list(decisions)
 
     def add(self, decision: BatchDecision, told: BatchReason, is_repeated: bool = False) -> None:
-        """Note what holds now, unless it held before. What was noted for the same step goes.
+        """Append a decision unless it equals the last one; drop those of the same or later steps.
 
         Args:
-            decision: without a reason.
-            told: why the deciding replica has proposed the batch.
-            is_repeated: the batch is from the log of another run.
+            decision: the decision, without a reason.
+            told: why the deciding replica proposed the batch.
+            is_repeated: whether the batch is replayed from the log of another run.
         """
         while self.decisions and self.decisions[-1].step >= decision.step:
             self.decisions.pop()
@@ -93,23 +93,23 @@ class BatchLog:
 
     @property
     def text(self) -> str:
-        """The log as lines of JSON, one for each decision."""
+        """The log as lines of JSON, one per decision."""
         return "".join(json.dumps(line) + "\n" for line in self.state())
 
 
-def _reason(last: BatchDecision | None, now: BatchDecision, told: BatchReason) -> str | None:
-    """Return why `now` holds in place of `last`; None if the same holds."""
+def _reason(last: BatchDecision | None, now: BatchDecision, proposed: BatchReason) -> str | None:
+    """Return why `now` replaces `last`; None if both hold the same."""
     if last is None:
         return "start"
     if now.batch != last.batch:
-        return "bounds" if told is BatchReason.KEPT else told.name.lower()
+        return "bounds" if proposed is BatchReason.KEPT else proposed.name.lower()
     if now.members != last.members:
         return "instances"
     return None if now.gain_inputs == last.gain_inputs else "noise scale"
 
 
 class BatchScript:
-    """The batches that a run repeats from the log of another one."""
+    """Batch decisions that a run replays from the log of another run."""
 
     def __init__(self, decisions: Sequence[BatchDecision]) -> None:
         self._decisions = tuple(decisions)
@@ -117,25 +117,27 @@ class BatchScript:
 
     @property
     def digest(self) -> str:
-        """A hash of all that steps depend on."""
-        held = [(made.step, made.batch, *made.gain_inputs) for made in self._decisions]
-        return hashlib.sha256(repr(held).encode()).hexdigest()
+        """Hash of all decision values that steps depend on."""
+        values = [
+            (decision.step, decision.batch, *decision.gain_inputs) for decision in self._decisions
+        ]
+        return hashlib.sha256(repr(values).encode()).hexdigest()
 
     def at(self, step: int) -> BatchDecision:
-        """Return what holds in the step after `step` committed ones."""
+        """Return the decision in force after `step` committed steps."""
         return self._decisions[max(bisect_right(self._steps, step) - 1, 0)]
 
     def steps_left(self, step: int) -> int | None:
-        """Return how many steps what holds then lasts; None to the end of training."""
-        place = bisect_right(self._steps, step)
-        return self._steps[place] - step if place < len(self._steps) else None
+        """Return the steps until the next decision; None if there is no further decision."""
+        index = bisect_right(self._steps, step)
+        return self._steps[index] - step if index < len(self._steps) else None
 
 
 def batches_of(path: Path, initial_batch: int) -> BatchScript:
-    """Return the batches of the log at `path`, for a run whose initial batch is `initial_batch`.
+    """Read the batch log at `path`, for a run whose initial batch size is `initial_batch`.
 
     Raises:
-        ValueError: it can't be read, is no log, or is of a run with another initial batch.
+        ValueError: the log can't be read, is malformed, or has another initial batch size.
     """
     try:
         lines = path.read_text().splitlines()

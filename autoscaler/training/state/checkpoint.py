@@ -1,12 +1,13 @@
-"""Checkpoints: written beside training, published whole or not at all, checked when read.
+"""Checkpoints: written in the background, published atomically, verified when read.
 
-The state is copied while training waits, then written by torch.distributed.checkpoint in a
-thread. A checkpoint is a directory `step-N` that appears by a rename, after every file of it is on
-disk and its SHA-256 in the manifest. One that does not match its manifest is set aside, never
-deleted, and the one before it is read.
+The state is copied while training pauses; torch.distributed.checkpoint then writes it in a
+thread. A checkpoint is a directory `step-N`. It appears by a rename, once all its files are on
+disk and their SHA-256 digests are in the manifest. A checkpoint that does not match its manifest
+is set aside, never deleted, and the previous one is read.
 
-Where the job has a depot the directory is the instance's own, and only what is in the depot
-counts: it is published there after it is here, and fetched from there where it is not.
+If the job has a remote checkpoint store, the directory is a local copy on the instance. Only
+checkpoints in the store count: each is uploaded after it is written, and downloaded if the local
+copy is missing.
 """
 
 from __future__ import annotations
@@ -47,21 +48,21 @@ from autoscaler.training.state.depot import Depot
 _log = logging.getLogger(__name__)
 
 _FORMAT = 1
-_READS = 3
-_READ_AGAIN_SECONDS = 1.0
+_READ_ATTEMPTS = 3
+_READ_RETRY_SECONDS = 1.0
 _ABANDONED_SECONDS = 86_400.0
-_PATIENCE_SECONDS = 30.0
-_DEPOT_PATIENCE_SECONDS = 900.0
+_SAVE_TIMEOUT_SECONDS = 30.0
+_DEPOT_SAVE_TIMEOUT_SECONDS = 900.0
 
 
 class Checkpoints:
-    """The checkpoints of one job in one directory. Used by one thread; writes in another."""
+    """Checkpoints of one job in one directory. One thread calls it; another one writes."""
 
     def __init__(
         self, directory: Path, kept: int, clock: Clock, depot: Depot | None = None
     ) -> None:
         self._directory = directory
-        self._kept = kept
+        self._kept_count = kept
         self._clock = clock
         self._depot = depot
         self._writer: threading.Thread | None = None
@@ -70,22 +71,22 @@ class Checkpoints:
 
     @property
     def place(self) -> str:
-        """Where they are, as far as they count."""
+        """Location of the checkpoints that count: the remote store, or else the directory."""
         return str(self._directory) if self._depot is None else self._depot.place
 
     @property
     def patience_seconds(self) -> float:
-        """How long a job's last state is worth trying to save: a storage may be away for long."""
-        return _PATIENCE_SECONDS if self._depot is None else _DEPOT_PATIENCE_SECONDS
+        """Seconds to keep trying to save a job's last state; longer for a remote store."""
+        return _SAVE_TIMEOUT_SECONDS if self._depot is None else _DEPOT_SAVE_TIMEOUT_SECONDS
 
     @property
     def status(self) -> CheckpointStatus:
-        """The newest whole checkpoint known here, and what went wrong after it."""
+        """Step of the newest whole checkpoint, and the error of any later attempt."""
         return self._status
 
     @property
     def is_writing(self) -> bool:
-        """A checkpoint is being written now."""
+        """Whether a checkpoint is being written."""
         return self._writer is not None and self._writer.is_alive()
 
     def save(
@@ -95,18 +96,21 @@ class Checkpoints:
         rest: Mapping[str, Any],
         texts: Mapping[str, str] | None = None,
     ) -> None:
-        """Copy the state and write it in the background; nothing while another is being written.
+        """Copy the state and write it in the background; do nothing during another write.
 
-        `tensors` is a tree for torch.distributed.checkpoint, `rest` plain values; `texts` are
-        files by name that people read.
+        Args:
+            step: number of committed steps.
+            tensors: a tree for torch.distributed.checkpoint.
+            rest: plain values.
+            texts: contents of files for human readers, by file name.
         """
         if self.is_writing:
             return
         began_seconds = self._clock.monotonic()
-        copied = tree_map(_copied, dict(tensors)), tree_map(_copied, dict(rest))
+        copies = tree_map(_copied_to_cpu, dict(tensors)), tree_map(_copied_to_cpu, dict(rest))
         self._pause_seconds = self._clock.monotonic() - began_seconds
         self._writer = threading.Thread(
-            target=self._write, args=(step, *copied, texts or {}), name="castor-checkpoint"
+            target=self._write, args=(step, *copies, texts or {}), name="castor-checkpoint"
         )
         self._writer.start()
 
@@ -117,32 +121,34 @@ class Checkpoints:
         rest: Mapping[str, Any],
         texts: Mapping[str, str] | None = None,
     ) -> None:
-        """Write the state and return when it is published, or has failed: see `status`.
+        """Write the state and return once it is published or has failed: see `status`.
 
-        A checkpoint of this step with the same `rest` stays; one with another `rest` is replaced.
+        A checkpoint of this step with the same `rest` is kept; one with another `rest` is
+        replaced.
         """
         self.wait()
         is_saved = self._status.step == step
-        if not is_saved or saved_digest(self._path(step)) != digest_of(packed(rest)):
+        if not is_saved or saved_digest(self._path_of(step)) != digest_of(packed(rest)):
             self._write(step, dict(tensors), dict(rest), texts or {})
 
     def wait(self) -> None:
-        """Return when nothing is being written any more."""
+        """Wait until the background write has ended."""
         if self._writer is not None:
             self._writer.join()
 
     def newest(self) -> Path | None:
-        """The newest checkpoint that matches its manifest; those that do not are set aside.
+        """Return the newest checkpoint that matches its manifest; None if there is no checkpoint.
+
+        Newer checkpoints that do not match are set aside.
 
         Raises:
-            CheckpointError: there are checkpoints, and none of them is whole; or one can't be
-                read, which says nothing of what is in it.
+            CheckpointError: there are checkpoints but none is whole, or one can't be read.
         """
         if self._depot is not None:
-            return self._newest_fetched(self._depot)
-        published = sorted(self._published(), reverse=True)
+            return self._fetch_newest(self._depot)
+        published = sorted(self._published_paths(), reverse=True)
         for path in published:
-            fault = self._patient_fault_in(path)
+            fault = self._fault_after_retries(path)
             if fault is None:
                 return path
             self._set_aside(path, fault)
@@ -154,12 +160,12 @@ class Checkpoints:
         return None
 
     def at(self, step: int) -> Path | None:
-        """The checkpoint of `step`, if there is one and it is whole.
+        """Return the checkpoint of `step`; None if it is missing, broken or unreadable.
 
         Raises:
-            CheckpointError: it is of a newer format.
+            CheckpointError: it has another format than this version reads.
         """
-        path = self._path(step)
+        path = self._path_of(step)
         try:
             if self._depot is not None:
                 manifest = self._depot.manifest(path.name)
@@ -170,14 +176,14 @@ class Checkpoints:
             return None
 
     def keys(self, path: Path) -> frozenset[str]:
-        """The names of the tensors and values that the checkpoint at `path` holds."""
+        """Return the names of the tensors and values in the checkpoint at `path`."""
         return frozenset(FileSystemReader(path).read_metadata().state_dict_metadata)
 
     def load(self, path: Path, tensors: dict[str, Any]) -> dict[str, Any]:
-        """Read `path` into the tree `tensors`, in place, and return the rest.
+        """Read the checkpoint at `path` into the tree `tensors`, and return its plain values.
 
         Raises:
-            CheckpointError: it does not go with this model.
+            CheckpointError: the checkpoint does not fit this model.
         """
         try:
             read_tensors(tensors, checkpoint_id=path, no_dist=True)
@@ -193,14 +199,18 @@ class Checkpoints:
         return rest
 
     def remove_abandoned(self) -> None:
-        """Remove what was left half-written by a process that ended over it a day ago or more."""
+        """Remove partial checkpoints that were last written over a day ago."""
         for path in self._directory.glob(".step-*.partial"):
             with contextlib.suppress(OSError):
                 if self._clock.now() - path.stat().st_mtime > _ABANDONED_SECONDS:
                     shutil.rmtree(path)
 
-    def _newest_fetched(self, depot: Depot) -> Path | None:
-        """As `newest`, of what is in the depot."""
+    def _fetch_newest(self, depot: Depot) -> Path | None:
+        """Return the newest whole checkpoint of the remote store, downloaded; None if it has none.
+
+        Raises:
+            CheckpointError: there are checkpoints but none is whole, or the store can't be read.
+        """
         try:
             names = depot.names()
             for name in names:
@@ -210,7 +220,7 @@ class Checkpoints:
                 if fault is None:
                     return path
                 if manifest is None or depot.manifest(name) != manifest:
-                    return self._newest_fetched(depot)  # pruned or replaced meanwhile
+                    return self._fetch_newest(depot)  # pruned or replaced meanwhile
                 _log.error("%s/%s is corrupt (%s): set aside", depot.place, name, fault)
                 depot.set_aside(name)
         except (OSError, ProviderError) as error:
@@ -226,20 +236,21 @@ class Checkpoints:
         return None
 
     def _fetch(self, depot: Depot, path: Path, manifest: bytes | None) -> str | None:
-        """Let `path` be as the depot has it; returns what is wrong with it there, or None.
+        """Download a checkpoint to `path` unless the local copy is whole and equal.
 
-        `manifest` is what the depot has.
+        `manifest` is the remote manifest. Return what is wrong with the remote checkpoint, or
+        None.
 
         Raises:
-            CheckpointError: it is of a newer format.
-            OSError: there is no room for it.
-            ProviderError: the depot can't be read.
+            CheckpointError: it has another format than this version reads.
+            OSError: the local disk can't be written, for instance as it is full.
+            ProviderError: the remote store can't be read.
         """
         if manifest is None:
             return "it is not there"
-        if path.is_dir() and _read(path / MANIFEST) == manifest and _fault_in(path) is None:
+        if path.is_dir() and _bytes_of(path / MANIFEST) == manifest and _fault_in(path) is None:
             return None
-        partial = self._partial(path)
+        partial = self._partial_path(path)
         try:
             shutil.rmtree(partial, ignore_errors=True)
             depot.fetch(path.name, partial)
@@ -255,29 +266,33 @@ class Checkpoints:
         aside = path.with_name(f"{path.name}.corrupt")
         _log.error("%s is corrupt (%s): set aside as %s", path, fault, aside.name)
         shutil.rmtree(aside, ignore_errors=True)
-        with contextlib.suppress(FileNotFoundError):  # another starter did it
+        with contextlib.suppress(FileNotFoundError):  # another process has renamed it
             path.rename(aside)
 
-    def _patient_fault_in(self, path: Path) -> str | None:
-        """What is wrong with the checkpoint at `path`; a read that fails is tried again."""
-        for left in reversed(range(_READS)):
+    def _fault_after_retries(self, path: Path) -> str | None:
+        """Return what is wrong with the checkpoint at `path`, or None; retry failed reads.
+
+        Raises:
+            CheckpointError: all reads failed, or the format is another one.
+        """
+        for retries_left in reversed(range(_READ_ATTEMPTS)):
             try:
                 return _fault_in(path)
             except OSError as error:
-                if not left:
+                if not retries_left:
                     raise CheckpointError(
                         f"{path} can't be read ({root_cause(error)}): it is left as it is; "
                         "start again once it can"
                     ) from error
-            self._clock.sleep(_READ_AGAIN_SECONDS)
+            self._clock.sleep(_READ_RETRY_SECONDS)
         raise AssertionError("the last read returns or raises")
 
     def _write(
         self, step: int, tensors: dict[str, Any], rest: dict[str, Any], texts: Mapping[str, str]
     ) -> None:
         started_seconds = self._clock.monotonic()
-        final = self._path(step)
-        partial = self._partial(final)
+        final = self._path_of(step)
+        partial = self._partial_path(final)
         replaced = partial.with_name(f".{final.name}.{os.getpid()}.replaced.partial")
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -295,7 +310,7 @@ class Checkpoints:
                 self._depot.keep(final)
         except (OSError, CheckpointException, RuntimeError, ProviderError) as error:
             shutil.rmtree(partial, ignore_errors=True)
-            self._fail(step, error)
+            self._record_failure(step, error)
             return
         self._status = CheckpointStatus(
             step=step,
@@ -305,14 +320,14 @@ class Checkpoints:
         )
         self._prune()
 
-    def _path(self, step: int) -> Path:
+    def _path_of(self, step: int) -> Path:
         return self._directory / name_of(step)
 
     @staticmethod
-    def _partial(final: Path) -> Path:
+    def _partial_path(final: Path) -> Path:
         return final.with_name(f".{final.name}.{os.getpid()}.partial")
 
-    def _fail(self, step: int, error: BaseException) -> None:
+    def _record_failure(self, step: int, error: BaseException) -> None:
         fault = root_cause(error)
         text = (
             f"no checkpoint at step {step} in {self.place}: {fault}; "
@@ -322,22 +337,22 @@ class Checkpoints:
         self._status = replace(self._status, error=text)
 
     def _prune(self) -> None:
-        for path in sorted(self._published(), reverse=True)[self._kept :]:
+        for path in sorted(self._published_paths(), reverse=True)[self._kept_count :]:
             shutil.rmtree(path, ignore_errors=True)
         if self._depot is not None:
-            self._depot.prune_if_possible(self._kept)
+            self._depot.prune_if_possible(self._kept_count)
 
-    def _published(self) -> Iterator[Path]:
+    def _published_paths(self) -> Iterator[Path]:
         if self._directory.is_dir():
-            found = self._directory.iterdir()
-            yield from (path for path in found if step_of(path.name) is not None)
+            paths = self._directory.iterdir()
+            yield from (path for path in paths if step_of(path.name) is not None)
 
 
-def _copied(leaf: Any) -> Any:
+def _copied_to_cpu(leaf: Any) -> Any:
     return leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else leaf
 
 
-def _read(path: Path) -> bytes | None:
+def _bytes_of(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -350,7 +365,7 @@ def _digest(path: Path) -> str:
 
 
 def _seal(directory: Path, step: int) -> None:
-    """Write the manifest. All is on disk when this returns."""
+    """Write the manifest of a checkpoint, and flush all its files to disk."""
     files = {path.name: _digest(path) for path in sorted(directory.iterdir())}
     manifest = {"format": _FORMAT, "step": step, "torch": torch.__version__, "sha256": files}
     (directory / MANIFEST).write_text(json.dumps(manifest, indent=1))
@@ -360,11 +375,11 @@ def _seal(directory: Path, step: int) -> None:
 
 
 def _fault_in(path: Path) -> str | None:
-    """What is wrong with a checkpoint, or None.
+    """Return what is wrong with a checkpoint, or None.
 
     Raises:
-        CheckpointError: it is of a newer format.
-        OSError: it can't be read, so it is not known.
+        CheckpointError: it has another format than this version reads.
+        OSError: it can't be read, so its state is unknown.
     """
     try:
         manifest = json.loads((path / MANIFEST).read_text())

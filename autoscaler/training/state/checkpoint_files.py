@@ -1,4 +1,4 @@
-"""Files of checkpoints: plain values, and the rename by which a checkpoint appears."""
+"""Files of a checkpoint: its plain values, and the atomic rename that publishes it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REST: Final = "rest.pt"
 
 
 def packed(rest: Mapping[str, Any]) -> bytes:
-    """Return the plain values of a checkpoint as its file has them."""
+    """Serialise the plain values of a checkpoint as its file holds them."""
     buffer = io.BytesIO()
     torch.save(dict(rest), buffer)
     return buffer.getvalue()
@@ -32,14 +32,14 @@ def digest_of(content: bytes) -> str:
 
 
 def saved_digest(path: Path) -> str | None:
-    """Return the digest of the plain values in the checkpoint at `path`; None if there is none."""
+    """Return the SHA-256 of the plain values in the checkpoint at `path`; None if unreadable."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return str(json.loads((path / MANIFEST).read_text())["sha256"][REST])
     return None
 
 
 def publish(partial: Path, final: Path, replaced: Path) -> None:
-    """Let `final` be what `partial` is; what was there before is `replaced` until then."""
+    """Rename `partial` to `final` durably, after moving an existing `final` to `replaced`."""
     with contextlib.suppress(FileNotFoundError):
         final.rename(replaced)
     partial.rename(final)
@@ -51,7 +51,7 @@ def publish(partial: Path, final: Path, replaced: Path) -> None:
 
 
 def root_cause(error: BaseException) -> str:
-    """The operating system's own words, which torch wraps in its own."""
+    """Return the operating system's message of an error that torch may wrap."""
     if isinstance(error, CheckpointException):
         for wrapped in error.failures.values():
             return root_cause(wrapped[0])

@@ -1,4 +1,4 @@
-"""Record of whose checkpoints a shared directory has, so that no job begins with another's."""
+"""Ownership records of checkpoint directories, so that no job starts from another job's state."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from autoscaler.training.state.depot import Depot
 
 
 def claim(directory: Path, owner: str, adopts: str | None) -> None:
-    """Write down that the checkpoints in `directory` are those of `owner`, unless it says so.
+    """Record `owner` as the owner of the checkpoints in `directory`.
 
     Args:
-        directory: made if it is missing.
-        owner: the id of the job's first run, and after a ``#`` what tells deployments apart.
-        adopts: the job, by name or id, whose checkpoints may be taken over. Those that no record
-            names may be, too, if there is one.
+        directory: checkpoint directory; created if missing.
+        owner: id of the job's first run, then ``#`` and an identifier of the deployment.
+        adopts: name or id of a job whose checkpoints may be taken over. If given, checkpoints
+            without a record may be taken over, too.
 
     Raises:
         CheckpointError: the checkpoints are another job's, or the directory can't be used.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        holder = _recorded(directory)
+        holder = _recorded_owner(directory)
         if holder == owner:
             return
         if holder is None and (adopts is not None or not _has_checkpoints(directory)):
             _record_first(directory, owner)
-            holder = _recorded(directory)
-        elif holder is not None and adopts in _names(holder):
+            holder = _recorded_owner(directory)
+        elif holder is not None and adopts in _adoptable_names(holder):
             _record(directory, owner)
             return
     except (OSError, ValueError) as error:
@@ -46,13 +46,13 @@ def claim(directory: Path, owner: str, adopts: str | None) -> None:
 
 
 def claim_depot(depot: Depot, owner: str, adopts: str | None) -> None:
-    """Write down in the depot that its checkpoints are those of `owner`; see `claim`.
+    """Record `owner` as the owner of the checkpoints in the remote store; see `claim`.
 
-    Each job has a depot of its own, so that another's checkpoints there are of a deployment that
-    had the same place before.
+    Each job has its own remote location. Checkpoints of another owner are therefore from an
+    earlier deployment with the same location.
 
     Raises:
-        CheckpointError: the checkpoints are another job's, or the depot can't be used.
+        CheckpointError: the checkpoints are another job's, or the remote store can't be used.
     """
     try:
         record = depot.record()
@@ -60,7 +60,9 @@ def claim_depot(depot: Depot, owner: str, adopts: str | None) -> None:
         if holder == owner:
             return
         is_free = holder is None and not depot.names()
-        if is_free or (adopts is not None and (holder is None or adopts in _names(holder))):
+        if is_free or (
+            adopts is not None and (holder is None or adopts in _adoptable_names(holder))
+        ):
             depot.set_record(json.dumps({"job": owner}).encode())
             return
     except (ProviderError, ValueError) as error:
@@ -74,20 +76,20 @@ def claim_depot(depot: Depot, owner: str, adopts: str | None) -> None:
 def _refusal(directory: Path, owner: str, holder: str | None) -> str:
     if holder is None:
         return (
-            f"{directory} has checkpoints of which nothing says whose they are: choose another "
+            f"{directory} has checkpoints without a record of their job: choose another "
             "checkpoint.directory, or take them over with checkpoint: {directory: "
-            f"{directory}, adopt: {_name(owner)}}}"
+            f"{directory}, adopt: {_job_name(owner)}}}"
         )
     elsewhere = " of another deployment" if _id(holder) == _id(owner) else ""
     return (
         f"{directory} has the checkpoints of the job {_id(holder)}{elsewhere}: choose another "
         f"checkpoint.directory, go on with that job by castor resume {_id(holder)}, or take them "
-        f"over with checkpoint: {{directory: {directory}, adopt: {_name(holder)}}}"
+        f"over with checkpoint: {{directory: {directory}, adopt: {_job_name(holder)}}}"
     )
 
 
-def _recorded(directory: Path) -> str | None:
-    """Return the owner that the record names; None if there is no record.
+def _recorded_owner(directory: Path) -> str | None:
+    """Return the owner in the directory's record; None if there is no record.
 
     Raises:
         ValueError: the record can't be read.
@@ -106,18 +108,18 @@ def _owner_in(record: bytes) -> str:
 
 
 def _record_first(directory: Path, owner: str) -> None:
-    """Write the record, unless another job does so first."""
-    partial = _partial(directory, owner)
+    """Write the record unless one exists; a concurrent writer may win."""
+    partial = _write_partial(directory, owner)
     with suppress(FileExistsError):
         os.link(partial, directory / RECORD)
     partial.unlink()
 
 
 def _record(directory: Path, owner: str) -> None:
-    _partial(directory, owner).replace(directory / RECORD)
+    _write_partial(directory, owner).replace(directory / RECORD)
 
 
-def _partial(directory: Path, owner: str) -> Path:
+def _write_partial(directory: Path, owner: str) -> Path:
     partial = directory / f".{RECORD}.{uuid4().hex}"
     partial.write_text(json.dumps({"job": owner}))
     return partial
@@ -131,10 +133,10 @@ def _id(owner: str) -> str:
     return owner.partition("#")[0]
 
 
-def _names(owner: str) -> tuple[str, str]:
-    """Return what a job file may call the owner: its id, and its name."""
-    return _id(owner), _name(owner)
+def _adoptable_names(owner: str) -> tuple[str, str]:
+    """Return the id and the name by which a job file may refer to the owner."""
+    return _id(owner), _job_name(owner)
 
 
-def _name(owner: str) -> str:
+def _job_name(owner: str) -> str:
     return _id(owner).partition(".")[0]

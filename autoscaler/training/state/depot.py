@@ -1,7 +1,7 @@
-"""The depot of a job: its checkpoints in a cloud's storage, which outlive the instance's disk.
+"""Remote checkpoint store of a job in object storage, which outlives the instance's disk.
 
-A checkpoint is there once its manifest is, which is written after all else of it. One that does
-not match its manifest is set aside: the manifest gets another name, and nothing is deleted.
+A checkpoint counts once its manifest is present; the manifest is uploaded last. A checkpoint that
+does not match its manifest is set aside: the manifest is renamed and nothing is deleted.
 """
 
 from __future__ import annotations
@@ -21,45 +21,46 @@ _SET_ASIDE: Final = "manifest.json.corrupt"
 
 
 class Depot:
-    """Checkpoints under one place. Every method raises as those of `Objects` do."""
+    """Checkpoints below one remote location. Methods raise the errors of `Objects`."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
 
     @property
     def place(self) -> str:
-        """Where they are."""
+        """Location of the store, as messages show it."""
         return self._objects.place
 
     def names(self) -> list[str]:
-        """The checkpoints that are whole, the newest first."""
-        return self._sorted()[0]
+        """Return the names of the whole checkpoints, newest first."""
+        return self._whole_and_partial()[0]
 
     def manifest(self, name: str) -> bytes | None:
-        """The manifest of a checkpoint; None if that is not there, or not as a whole."""
+        """Return the manifest of a checkpoint; None if the checkpoint is missing or incomplete."""
         try:
             return self._objects.get(f"{name}/{MANIFEST}")
         except NotFound:
             return None
 
     def record(self) -> bytes | None:
-        """Return the record of whose checkpoints these are; None if there is none."""
+        """Return the ownership record of the checkpoints; None if there is none."""
         try:
             return self._objects.get(RECORD)
         except NotFound:
             return None
 
     def set_record(self, record: bytes) -> None:
-        """Write down whose checkpoints these are."""
+        """Write the ownership record of the checkpoints."""
         self._objects.put(RECORD, record)
 
     def keep(self, path: Path) -> None:
-        """Let the checkpoint in the directory `path` be here, too.
+        """Upload the checkpoint in the directory `path`, unless the same one is present.
 
-        One of the same step and other content is replaced: it does not count meanwhile.
+        A checkpoint of the same step with other content is replaced. During the upload neither
+        counts.
 
         Raises:
-            OSError: it can't be read.
+            OSError: the local checkpoint can't be read.
         """
         present = self.manifest(path.name)
         if present == (path / MANIFEST).read_bytes():
@@ -72,44 +73,44 @@ class Depot:
         self._objects.put(f"{path.name}/{MANIFEST}", path / MANIFEST)
 
     def fetch(self, name: str, directory: Path) -> None:
-        """Let the new directory `directory` hold what is here of a checkpoint.
+        """Download a checkpoint to the new directory `directory`.
 
         Raises:
-            OSError: it can't be written.
+            OSError: the directory can't be written.
         """
         directory.mkdir(parents=True)
-        for found in self._objects.listed(name):
-            with suppress(NotFound):  # what is missing is found out by the manifest
-                self._objects.download(found.name, directory / Path(found.name).name)
+        for stored in self._objects.listed(name):
+            with suppress(NotFound):  # verifying the manifest finds missing files
+                self._objects.download(stored.name, directory / Path(stored.name).name)
 
     def set_aside(self, name: str) -> None:
-        """Let a checkpoint count no more."""
+        """Rename a checkpoint's manifest, so that the checkpoint no longer counts."""
         manifest = self.manifest(name)
         if manifest is not None:
             self._objects.put(f"{name}/{_SET_ASIDE}", manifest)
             self._objects.remove([f"{name}/{MANIFEST}"])
 
     def prune(self, kept: int) -> None:
-        """Remove all but the newest `kept`, and what was left half-written before them."""
-        whole, partial = self._sorted()
+        """Remove all but the newest `kept` checkpoints, and partial ones older than the newest."""
+        whole, partial = self._whole_and_partial()
         for name in whole[kept:]:
             self._objects.remove([f"{name}/{MANIFEST}"])
-        older = [name for name in partial if whole and name < whole[0]]
-        for name in (*whole[kept:], *older):
-            self._objects.remove(found.name for found in self._objects.listed(name))
+        abandoned = [name for name in partial if whole and name < whole[0]]
+        for name in (*whole[kept:], *abandoned):
+            self._objects.remove(stored.name for stored in self._objects.listed(name))
 
     def prune_if_possible(self, kept: int) -> None:
-        """As `prune`; what can't be removed now is removed another time."""
+        """Prune as `prune` does; log an error of the storage and leave the rest for later."""
         try:
             self.prune(kept)
         except ProviderError as error:
-            _log.warning("old checkpoints stay where they are for now: %s", error)
+            _log.warning("old checkpoints are not removed yet: %s", error)
 
-    def _sorted(self) -> tuple[list[str], list[str]]:
-        """Checkpoints that are whole and those that are not yet, the newest first of each."""
+    def _whole_and_partial(self) -> tuple[list[str], list[str]]:
+        """Return the names of whole and of partial checkpoints, each newest first."""
         files: dict[str, set[str]] = {}
-        for found in self._objects.listed():
-            name, _, file = found.name.partition("/")
+        for stored in self._objects.listed():
+            name, _, file = stored.name.partition("/")
             if step_of(name) is not None:
                 files.setdefault(name, set()).add(file)
         names = sorted(files, reverse=True)

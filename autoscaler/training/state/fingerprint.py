@@ -1,7 +1,7 @@
-"""Fingerprints of replicas: what must be equal on all that train together, in a few numbers.
+"""Fingerprints of replicas: hashes and counts of all that must be equal for training together.
 
-Replicas that differ in one of these would train on other examples, by other code, or another
-model, and nobody would notice. The numbers are exact as 64-bit floats, which is how rows travel.
+Replicas that differ would silently train on other examples, with other code, or another model.
+The numbers are exact as 64-bit floats, the type of the rows that ranks exchange.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from autoscaler.domain.errors import MismatchError
 
-_WORDS: Final = {
+_DESCRIPTIONS: Final = {
     "seed": "the seed",
     "examples": "the length of the dataset",
     "parameters": "the number of the model's parameters",
@@ -29,19 +29,19 @@ _WORDS: Final = {
 _COUNTS: Final = ("seed", "examples", "parameters")
 _VERSIONS: Final = ("castor", "torch")
 
-# Modules are told in so many numbers, by a hash of their names.
+# Number of slots; a hash of a module's name chooses its slot.
 SLOTS: Final = 32
-_SLOT_BITS: Final = 26  # of the names, and as many of the contents
+_SLOT_BITS: Final = 26  # of the names' hash, and as many of the contents'
 _PART_BITS: Final = 13  # of each of the three parts of a version
 _DIGEST_BITS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Numbers of one replica that its peers' must equal; hashes but for counts and versions.
+    """Numbers of one replica that must equal those of its peers; mostly hashes.
 
-    `castor` and `torch` are as `version_number` returns them. `modules` has for each slot what
-    `slot_number` returns. `files` names the files of each slot, and does not travel.
+    `castor` and `torch` are results of `version_number`. `modules` holds for each slot a result of
+    `slot_number`. `files` names the files of each slot, for messages only; it is not exchanged.
     """
 
     seed: float = 0.0
@@ -57,28 +57,28 @@ class Fingerprint:
     files: tuple[str, ...] = field(default=("",) * SLOTS, compare=False)
 
     def numbers(self) -> list[float]:
-        """Return the `FINGERPRINT_WIDTH` numbers that travel."""
-        return [*(getattr(self, name) for name in _WORDS), *self.modules]
+        """Return the `FINGERPRINT_WIDTH` numbers that replicas exchange."""
+        return [*(getattr(self, name) for name in _DESCRIPTIONS), *self.modules]
 
     @classmethod
     def of(cls, numbers: Sequence[float]) -> Fingerprint:
-        """Return the fingerprint of these numbers, without `files`."""
-        count = len(_WORDS)
+        """Return the fingerprint with these numbers, without `files`."""
+        count = len(_DESCRIPTIONS)
         make: Callable[..., Fingerprint] = cls
         return make(*numbers[:count], modules=tuple(numbers[count:]))
 
 
-FINGERPRINT_WIDTH: Final = len(_WORDS) + SLOTS
+FINGERPRINT_WIDTH: Final = len(_DESCRIPTIONS) + SLOTS
 
 
 def slot_number(names_digest: int, contents_digest: int) -> float:
-    """Return the number of a slot from hashes of its modules' names and of their contents."""
+    """Return the number of a slot from hashes of its modules' names and contents."""
     bits = 1 << _SLOT_BITS
     return float(names_digest % bits * bits + contents_digest % bits)
 
 
 def version_number(version: str, digest: int) -> float:
-    """Return a number that holds the first three parts of a version, and a part of its digest."""
+    """Return a number with the first three parts of a version and some bits of its digest."""
     number, largest = 0, (1 << _PART_BITS) - 1
     for part in [*re.findall(r"\d+", version), "0", "0", "0"][:3]:
         number = number << _PART_BITS | min(int(part), largest)
@@ -86,17 +86,17 @@ def version_number(version: str, digest: int) -> float:
 
 
 def require_equal(own: Fingerprint, other: Fingerprint, own_name: str, other_name: str) -> None:
-    """Check that a replica may train with another.
+    """Check that two replicas may train together.
 
-    Modules that only one of them has loaded are no difference.
+    Modules that only one of the replicas has loaded are not compared.
 
     Raises:
-        MismatchError: they differ; the message names both, and all that differs.
+        MismatchError: they differ; the message names both replicas and all differences.
     """
-    files = _files_that_differ(own, other)
+    files = _differing_files(own, other)
     differences = [
         _difference(name, getattr(own, name), getattr(other, name), other_name)
-        for name in _WORDS
+        for name in _DESCRIPTIONS
         if getattr(own, name) != getattr(other, name) and not (name == "code" and files)
     ]
     differences += [f"the code differs in {file}" for file in files]
@@ -108,8 +108,8 @@ def require_equal(own: Fingerprint, other: Fingerprint, own_name: str, other_nam
         )
 
 
-def _files_that_differ(own: Fingerprint, other: Fingerprint) -> list[str]:
-    """Return the files of the slots that hold the same modules with other contents."""
+def _differing_files(own: Fingerprint, other: Fingerprint) -> list[str]:
+    """Return the files of slots with the same module names but other contents."""
     bits = float(1 << _SLOT_BITS)
     return [
         files or "a module of the script"
@@ -121,13 +121,13 @@ def _files_that_differ(own: Fingerprint, other: Fingerprint) -> list[str]:
 def require_equal_shapes(
     own: Mapping[str, Tensor], other: Mapping[str, Tensor], other_name: str
 ) -> None:
-    """Check that a model can take the state of another replica's model.
+    """Check that a model can load the state of another replica's model.
 
     Raises:
-        MismatchError: a tensor is missing, or has another shape; the message names the first.
+        MismatchError: a tensor is missing or has another shape; the message names the first one.
     """
     for name in [*own, *(other.keys() - own.keys())]:
-        shapes = [_shape(tensors.get(name)) for tensors in (own, other)]
+        shapes = [_shape_text(tensors.get(name)) for tensors in (own, other)]
         if shapes[0] != shapes[1]:
             raise MismatchError(
                 f"the model's {name} is {shapes[0]} here and {shapes[1]} on {other_name}: let all "
@@ -136,21 +136,21 @@ def require_equal_shapes(
 
 
 def _difference(name: str, ours: float, theirs: float, other_name: str) -> str:
-    words = _WORDS[name]
+    description = _DESCRIPTIONS[name]
     if name in _COUNTS:
-        return f"{words} is {ours:.0f} here and {theirs:.0f} on {other_name}"
+        return f"{description} is {ours:.0f} here and {theirs:.0f} on {other_name}"
     if name in _VERSIONS and _version(ours) != _version(theirs):
-        return f"{words} is {_version(ours)} here and {_version(theirs)} on {other_name}"
-    return f"{words} differs"
+        return f"{description} is {_version(ours)} here and {_version(theirs)} on {other_name}"
+    return f"{description} differs"
 
 
 def _version(number: float) -> str:
     parts = int(number) >> _DIGEST_BITS
-    places = (2 * _PART_BITS, _PART_BITS, 0)
-    return ".".join(str(parts >> place & ((1 << _PART_BITS) - 1)) for place in places)
+    shifts = (2 * _PART_BITS, _PART_BITS, 0)
+    return ".".join(str(parts >> shift & ((1 << _PART_BITS) - 1)) for shift in shifts)
 
 
-def _shape(tensor: Tensor | None) -> str:
+def _shape_text(tensor: Tensor | None) -> str:
     if tensor is None:
         return "missing"
     return "x".join(str(size) for size in tensor.shape) or "a single number"

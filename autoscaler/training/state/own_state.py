@@ -1,4 +1,4 @@
-"""State of a script's own that travels with the training's: in checkpoints and to joiners."""
+"""Script-defined state that checkpoints hold and joining replicas receive."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ _PLAIN: Final = (bool, int, float, str, bytes, type(None), torch.Tensor)
 
 
 class OwnState:
-    """Values of a script by name: plain ones, and objects with a `state_dict`.
+    """Named values of a script: plain values, and objects with a `state_dict`.
 
-    Plain are numbers, texts, tensors and None, and lists, tuples and dicts of these.
+    Plain values are numbers, strings, bytes, tensors and None, and lists, tuples and dicts of
+    these.
     """
 
     def __init__(self, values: MutableMapping[str, Any] | None) -> None:
@@ -21,10 +22,10 @@ class OwnState:
         self.state_dict()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all values, those of objects as their `state_dict` has them.
+        """Return all values by name; an object is replaced by its `state_dict`.
 
         Raises:
-            TypeError: a value is not plain, so that no checkpoint of it could be read.
+            TypeError: a value is not plain, so no checkpoint of it could be read.
         """
         saved = {
             name: value.state_dict() if _is_stateful(value) else value
@@ -35,7 +36,7 @@ class OwnState:
         return saved
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Set all values that were saved. Those that were not keep what they are."""
+        """Set all saved values; values that were not saved stay unchanged."""
         for name, value in saved.items():
             present: Any = self._values.get(name)
             if _is_stateful(present):

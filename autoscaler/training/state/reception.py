@@ -1,4 +1,4 @@
-"""A state that is received from another rank: its description, and the memory that it comes to."""
+"""State received from another rank: its description, and the memory that receives it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A tree of plain values with tensors that have a shape and a type, but no memory.
+    """Tree of plain values with tensors that have a shape and a type, but no memory.
 
-    `on_host`: for each of its tensors, whether it lies on the CPU of who has it.
+    `on_host`: for each tensor, whether it is in CPU memory at the sender.
     """
 
     tree: Any
     on_host: list[bool]
 
     def to_bytes(self) -> bytes:
-        """Return it as bytes."""
+        """Serialise the description."""
         buffer = io.BytesIO()
         torch.save({"tree": self.tree, "on_host": self.on_host}, buffer)
         return buffer.getvalue()
@@ -39,29 +39,29 @@ class Description:
 def describe(tree: Any) -> Description:
     """Return the description of a tree."""
     on_host = [tensor.device.type == "cpu" for tensor in tensors_of(tree)]
-    return Description(tree_map(_without_memory, tree), on_host)
+    return Description(tree_map(_as_meta, tree), on_host)
 
 
 def description_from(content: bytes) -> Description:
-    """Return the description that bytes are. Nothing but tensors and plain containers is loaded.
+    """Deserialise a description. Only tensors and plain containers are loaded.
 
     Raises:
-        RuntimeError, pickle.UnpicklingError: they are none.
+        RuntimeError, pickle.UnpicklingError: the bytes are no description.
     """
     return Description(**torch.load(io.BytesIO(content), weights_only=True))
 
 
 def tensors_of(tree: Any) -> list[Tensor]:
-    """Return the tensors of a tree, in its order."""
+    """Return the tensors of a tree, in tree order."""
     return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, Tensor)]
 
 
 class Reception:
-    """Memory for a state that is described, on `device` or the CPU, as its sender has it.
+    """Memory for a described state, on `device` or the CPU as at its sender.
 
-    `tensors` are to be filled, in the order of the description. In place, they are those tensors
-    of `own` that have the same name, type and shape, so that no memory is needed beside them.
-    Otherwise all of them are new ones on the CPU, and `own` is as it was until `complete`.
+    `tensors` are the tensors to fill, in the order of the description. In place, they are the
+    tensors of `own` with the same name, type and shape, so that no further memory is needed.
+    Otherwise all of them are new CPU tensors, and `own` stays unchanged until `complete`.
     """
 
     def __init__(
@@ -71,36 +71,37 @@ class Reception:
         on_host = iter(description.on_host)
         known = {keystr(path): leaf for path, leaf in tree_flatten_with_path(own)[0]}
         self._leaves: list[Any] = []
-        self._own: list[Tensor | None] = []
-        self._places: list[torch.device] = []
+        self._own_tensors: list[Tensor | None] = []
+        self._devices: list[torch.device] = []
         self.tensors: list[Tensor] = []
         for path, leaf in named:
             if not isinstance(leaf, Tensor):
                 self._leaves.append(leaf)
                 continue
-            place = _CPU if next(on_host) else device
+            final_device = _CPU if next(on_host) else device
             present = known.get(keystr(path))
-            usable = present if _is_alike(present, leaf) else None
-            if in_place and usable is not None and _can_be_filled(usable, place):
-                target = usable
+            matching = present if _is_alike(present, leaf) else None
+            if in_place and matching is not None and _can_be_filled(matching, final_device):
+                target = matching
             else:
-                where = place if in_place else _CPU
-                target = torch.empty(leaf.shape, dtype=leaf.dtype, device=where)
+                memory_device = final_device if in_place else _CPU
+                target = torch.empty(leaf.shape, dtype=leaf.dtype, device=memory_device)
             self._leaves.append(target)
-            self._own.append(usable)
-            self._places.append(place)
+            self._own_tensors.append(matching)
+            self._devices.append(final_device)
             self.tensors.append(target)
 
     def complete(self) -> Any:
-        """Return the tree, once all tensors are filled; those of `own` where they fit."""
-        received = iter(zip(self.tensors, self._own, self._places, strict=True))
+        """Return the tree once all tensors are filled, in the tensors of `own` where they fit."""
+        received = iter(zip(self.tensors, self._own_tensors, self._devices, strict=True))
         leaves = [
-            _kept(*next(received)) if isinstance(leaf, Tensor) else leaf for leaf in self._leaves
+            _in_own_memory(*next(received)) if isinstance(leaf, Tensor) else leaf
+            for leaf in self._leaves
         ]
         return tree_unflatten(leaves, self._structure)
 
 
-def _without_memory(leaf: Any) -> Any:
+def _as_meta(leaf: Any) -> Any:
     if not isinstance(leaf, Tensor):
         return leaf
     return torch.empty(leaf.shape, dtype=leaf.dtype, device="meta")
@@ -114,15 +115,15 @@ def _is_alike(present: Any, described: Tensor) -> bool:
     )
 
 
-def _can_be_filled(tensor: Tensor, place: torch.device) -> bool:
-    """Whether bytes can be received to a tensor as they are sent: at `place`, in C order."""
-    return tensor.is_contiguous() and tensor.device.type == place.type
+def _can_be_filled(tensor: Tensor, device: torch.device) -> bool:
+    """Return whether bytes can be received into a tensor: on `device`, in C order."""
+    return tensor.is_contiguous() and tensor.device.type == device.type
 
 
-def _kept(received: Tensor, own: Tensor | None, place: torch.device) -> Tensor:
-    """Return `own` with what was received, or what was received, at its place."""
+def _in_own_memory(received: Tensor, own: Tensor | None, device: torch.device) -> Tensor:
+    """Return the received values: in `own` if there is one, else on `device`."""
     if own is None:
-        return received.to(place)
+        return received.to(device)
     if own is not received:
         own.detach().copy_(received)
     return own

@@ -1,7 +1,7 @@
-"""Learning rates of the script, where it goes on from a checkpoint with others than before.
+"""Learning rates of a script that resumes from a checkpoint with other rates than before.
 
-A checkpoint holds the learning rates of the optimizer and its schedule, as they were at that step.
-They stand, unless the script now begins with another learning rate than the run that saved them.
+A checkpoint holds the learning rates of the optimizer and its schedule at its step. They stay in
+force unless the script starts with another learning rate than the run that saved them.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ _RATES_OF_SCHEDULE: Final = ("base_lrs", "max_lrs", "_last_lr")
 
 
 def script_rates(optimizer: torch.optim.Optimizer) -> list[float]:
-    """Return the learning rate that the script gave each group, before its schedule changed it."""
+    """Return the learning rate of each group as the script set it, before any schedule."""
     return [float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
 
 
 def rate_ratios(before: Sequence[float], now: Sequence[float]) -> list[float] | None:
-    """Return what learning rates of an earlier run are multiplied by, or None where they stand."""
+    """Return the factor for each group's saved learning rate; None if the rates stay in force.
+
+    The rates also stay if the number of groups differs or an earlier rate is 0.
+    """
     if list(before) == list(now) or len(before) != len(now) or not all(before):
         return None
-    return [rate / earlier for earlier, rate in zip(before, now, strict=True)]
+    return [present / previous for previous, present in zip(before, now, strict=True)]
 
 
 def scale_groups(groups: Sequence[dict[str, Any]], ratios: Sequence[float]) -> None:
-    """Multiply the learning rates of each group, which a checkpoint has brought."""
+    """Multiply the learning rates of each parameter group by the group's ratio."""
     for group, ratio in zip(groups, ratios, strict=True):
         for key in _RATES_OF_GROUP:
             if key in group:
@@ -36,7 +39,7 @@ def scale_groups(groups: Sequence[dict[str, Any]], ratios: Sequence[float]) -> N
 
 
 def scaled_schedule(state: Any, ratios: Sequence[float]) -> Any:
-    """Return the state of a schedule with its learning rates multiplied, nested ones included."""
+    """Return a schedule's state with its learning rates scaled, nested states included."""
     if isinstance(state, dict):
         return {
             key: (
@@ -46,4 +49,6 @@ def scaled_schedule(state: Any, ratios: Sequence[float]) -> Any:
             )
             for key, value in state.items()
         }
-    return [scaled_schedule(each, ratios) for each in state] if isinstance(state, list) else state
+    return (
+        [scaled_schedule(nested, ratios) for nested in state] if isinstance(state, list) else state
+    )

@@ -1,4 +1,4 @@
-"""What a script gives as one object or as a list of several, such as optimizers."""
+"""Arguments that are one object or a list of several, such as optimizers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _HasState(Protocol):
 
 
 def each_of(given: _Given | Sequence[_Given] | None) -> tuple[_Given, ...]:
-    """Return all that is given: none, one, or a list or tuple of several."""
+    """Return the given objects as a tuple: empty for None, else one or several."""
     if given is None:
         return ()
     if isinstance(given, (list, tuple)):
@@ -24,12 +24,12 @@ def each_of(given: _Given | Sequence[_Given] | None) -> tuple[_Given, ...]:
 
 
 def states_of(holders: Sequence[_HasState]) -> Any:
-    """Return the state of one holder, a list of the states of several, or None."""
+    """Return the state of one holder, a list of states of several, or None for no holder."""
     states = [holder.state_dict() for holder in holders]
     return states if len(states) > 1 else next(iter(states), None)
 
 
 def load_states(holders: Iterable[_HasState], states: Any) -> None:
-    """Give each of the holders its state of those that `states_of` has returned, by its place."""
+    """Load each holder's state from the result of `states_of`, in the same order."""
     for holder, state in zip(holders, each_of(states), strict=False):
         holder.load_state_dict(state)

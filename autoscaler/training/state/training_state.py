@@ -1,4 +1,4 @@
-"""All that makes a replica interchangeable with another: what joiners get and checkpoints hold."""
+"""State of a replica that joining replicas receive and checkpoints hold."""
 
 from __future__ import annotations
 
@@ -40,32 +40,41 @@ from autoscaler.training.state.several import each_of, load_states, states_of
 
 
 class Scheduler(Protocol):
-    """What is needed of a learning-rate scheduler."""
+    """Interface of a learning-rate scheduler."""
 
     def step(self) -> None:
-        """Advance by one step of the initial batch size."""
+        """Advance the schedule by one step of the initial batch size."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Its state."""
+        """Return the scheduler's state."""
         ...
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the state of another."""
+        """Load the state of another scheduler."""
         ...
 
 
 @dataclass(slots=True)
 class Counters:
-    """How far training has come.
+    """Training progress: committed steps, the sampler's position, and statistics of gradients.
 
-    `step` counts committed steps; `pass_index` and `position` are where the sampler stands;
-    `progress_examples` are useful examples; `batch_total` is the batch in force. The gradient
-    square and variance (of domain.NoiseScale) are the last that were clear, 0 before.
-    `skipped_steps` counts the steps among `step` that moved nothing, as their gradient was not
-    finite; `skipped_in_a_row` those since the last step that moved the model. Passes before
-    `first_keyed_pass` have the order of examples of earlier versions: see `orders.Shuffled`.
-    `weight_per_example` is that of the last step whose losses had weights of the script's.
+    Attributes:
+        step: committed steps.
+        pass_index: the sampler's pass over the dataset, from 0.
+        position: the sampler's position in that pass.
+        progress_examples: useful examples so far.
+        batch_total: batch size in force, over all ranks.
+        scheduler_steps: steps of the learning-rate schedule.
+        gradient_square: last clear |G|^2 of `domain.NoiseScale`; 0 before.
+        gradient_variance: last clear gradient variance of `domain.NoiseScale`; 0 before.
+        skipped_steps: committed steps that moved no weight, as their gradient was not finite.
+        skipped_in_a_row: skipped steps since the last step that moved the model.
+        first_keyed_pass: passes before this one have the example order of earlier versions; see
+            `orders.Shuffled`.
+        weight_per_example: loss weight per example, of the last step with weights from the script.
+        noise: tracker of the gradient noise scale.
+        sampling: budget of steps that take gradient squares.
     """
 
     step: int = 0
@@ -85,7 +94,7 @@ class Counters:
 
 
 class TrainingState:
-    """Model, optimizer, schedule and counters of one replica, as one tree of plain values."""
+    """Model, optimizers, schedules and counters of one replica, as a tree of plain values."""
 
     def __init__(
         self,
@@ -101,17 +110,19 @@ class TrainingState:
         self._optimizers: tuple[torch.optim.Optimizer, ...] = each_of(optimizer)
         self._schedulers: tuple[Scheduler, ...] = each_of(scheduler)
         self._scaler = scaler
-        self._script_rates = [rate for each in self._optimizers for rate in script_rates(each)]
-        self._carried: tuple[int, int] | None = None
+        self._script_rates = [
+            rate for torch_optimizer in self._optimizers for rate in script_rates(torch_optimizer)
+        ]
+        self._carried_cache: tuple[int, int] | None = None
         self.counters = counters
         self.batches = BatchLog()
         self.replica = "alone"
         self.buffers = SharedBuffers(model)
         # A buffer may hold infinity on purpose, as an attention mask does.
-        self._non_finite_from_the_start = non_finite_names(_weights(model))
+        self._initially_non_finite = non_finite_names(_weights(model))
 
     def state_dict(self) -> dict[str, Any]:
-        """The tree; its tensors are the live ones, not copies."""
+        """Return the state as a tree; its tensors are the live ones, not copies."""
         return {
             "model": self._model.state_dict(),
             "optimizer": states_of(self._optimizers),
@@ -130,7 +141,7 @@ class TrainingState:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Become what `state` says; the optimizers take its tensors over as they are.
+        """Load `state`; the optimizers adopt its tensors without a copy.
 
         Raises:
             MismatchError: it is the state of another model.
@@ -142,9 +153,9 @@ class TrainingState:
         self._load_rest(state)
 
     def reception(self, description: Description, in_place: bool) -> Reception:
-        """Return memory to receive the state of another replica to: see `Reception`.
+        """Return memory to receive another replica's state into: see `Reception`.
 
-        Once that is complete, `load_state_dict` takes it.
+        Once it is complete, pass its tree to `load_state_dict`.
 
         Raises:
             MismatchError: it is the state of another model.
@@ -162,21 +173,23 @@ class TrainingState:
         ratios = rate_ratios(state.get("script_rates", self._script_rates), self._script_rates)
         if ratios is not None:
             scale_groups(self._groups, ratios)
-            own_ratios = [self._ratios_of(scheduler, ratios) for scheduler in self._schedulers]
+            ratios_by_schedule = [
+                self._ratios_of(scheduler, ratios) for scheduler in self._schedulers
+            ]
             schedules = [
-                scaled_schedule(schedule, own)
-                for schedule, own in zip(schedules, own_ratios, strict=False)
+                scaled_schedule(schedule, schedule_ratios)
+                for schedule, schedule_ratios in zip(schedules, ratios_by_schedule, strict=False)
             ]
         load_states(self._schedulers, schedules)
-        if self._scaler is not None and state.get("scaler"):  # one that is disabled has no state
+        if self._scaler is not None and state.get("scaler"):  # a disabled scaler has no state
             self._scaler.load_state_dict(state["scaler"])
         self._own.load_state_dict(state.get("own", {}))
-        self.batches = BatchLog(BatchDecision(**made) for made in state.get("batches", []))
+        self.batches = BatchLog(BatchDecision(**values) for values in state.get("batches", []))
         counters = dict(state["counters"])
         noise = NoiseTracker(**counters.pop("noise"))
-        # An earlier version does not say; the pass that it began goes on in its order.
-        began = counters["pass_index"] + (counters["position"] > 0)
-        counters.setdefault("first_keyed_pass", began)
+        # States of earlier versions lack this; a pass in progress keeps its order of examples.
+        first_keyed_pass = counters["pass_index"] + (counters["position"] > 0)
+        counters.setdefault("first_keyed_pass", first_keyed_pass)
         sampling = SamplingBudget(**counters.pop("sampling", {}))
         self.counters = Counters(**counters, noise=noise, sampling=sampling)
 
@@ -185,37 +198,37 @@ class TrainingState:
         return [group for optimizer in self._optimizers for group in optimizer.param_groups]
 
     def _ratios_of(self, scheduler: Scheduler, ratios: Sequence[float]) -> list[float]:
-        """Return those of the ratios of all groups that are for the groups of a scheduler."""
-        own = getattr(scheduler, "optimizer", None)
+        """Return the ratios of the parameter groups that a scheduler drives."""
+        driven = getattr(scheduler, "optimizer", None)
         owners = [optimizer for optimizer in self._optimizers for _ in optimizer.param_groups]
         pairs = zip(owners, ratios, strict=True)
-        return [ratio for owner, ratio in pairs if own is None or owner is own]
+        return [ratio for owner, ratio in pairs if driven is None or owner is driven]
 
     @property
     def carried_bytes(self) -> int:
-        """The size of what a joiner gets and a checkpoint holds: all tensors of the state."""
+        """Bytes of all tensors of the state, which joiners receive and checkpoints hold."""
         held = sum(len(optimizer.state) for optimizer in self._optimizers)
-        if self._carried is None or self._carried[0] != held:
+        if self._carried_cache is None or self._carried_cache[0] != held:
             tensors = (leaf for leaf in tree_leaves(self.state_dict()) if isinstance(leaf, Tensor))
             sizes = (tensor.numel() * tensor.element_size() for tensor in tensors)
-            self._carried = held, sum(sizes)
-        return self._carried[1]
+            self._carried_cache = held, sum(sizes)
+        return self._carried_cache[1]
 
     def save(self, checkpoints: Checkpoints, at_once: bool) -> None:
         """Write a checkpoint: in the background, or `at_once`.
 
         Raises:
-            DivergedError: a weight is not finite. A checkpoint of it would displace a good one.
+            DivergedError: a weight is not finite. Its checkpoint would displace a good one.
         """
         self._require_finite()
         unused = [optimizer for optimizer in self._optimizers if not optimizer.state]
         model, optimizer = self._tensors()
         groups = iter(optimizer["param_groups"])
-        for each in self._optimizers:
-            of_each = list(itertools.islice(groups, len(each.param_groups)))
-            if each in unused:
-                each.state.clear()
-                for name in itertools.chain(*(group["params"] for group in of_each)):
+        for torch_optimizer in self._optimizers:
+            own_groups = list(itertools.islice(groups, len(torch_optimizer.param_groups)))
+            if torch_optimizer in unused:
+                torch_optimizer.state.clear()
+                for name in itertools.chain(*(group["params"] for group in own_groups)):
                     optimizer["state"].pop(name, None)
         rest = self._plain_values()
         save = checkpoints.save_now if at_once else checkpoints.save
@@ -223,7 +236,7 @@ class TrainingState:
         save(self.counters.step, {"model": model, "optimizer": optimizer}, rest, texts)
 
     def _require_finite(self) -> None:
-        broken = sorted(non_finite_names(_weights(self._model)) - self._non_finite_from_the_start)
+        broken = sorted(non_finite_names(_weights(self._model)) - self._initially_non_finite)
         if broken:
             others = f" and {len(broken) - 1} more" if broken[1:] else ""
             raise DivergedError(
@@ -234,16 +247,16 @@ class TrainingState:
             )
 
     def restore(self, checkpoints: Checkpoints, path: Path) -> None:
-        """Become what the checkpoint at `path` says.
+        """Load the checkpoint at `path`.
 
         Raises:
-            CheckpointError: it does not go with this model.
+            CheckpointError: the checkpoint does not fit this model.
         """
-        for each in self._optimizers:
-            each.state.clear()
-            each.zero_grad()
+        for torch_optimizer in self._optimizers:
+            torch_optimizer.state.clear()
+            torch_optimizer.zero_grad()
         model, optimizer = self._tensors()
-        optimizer["state"] = _saved_of(optimizer["state"], checkpoints.keys(path))
+        optimizer["state"] = _saved_entries(optimizer["state"], checkpoints.keys(path))
         tensors: dict[str, Any] = {"model": model, "optimizer": optimizer}
         rest = checkpoints.load(path, tensors)
         set_model_state_dict(self._model, tensors["model"])
@@ -256,32 +269,32 @@ class TrainingState:
         self._load_rest(rest)
 
     def _tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Model and optimizers, these as if they were one, under the names of parameters.
+        """Return the model's state and the optimizers' merged state, keyed by parameter names.
 
-        An optimizer without any state or gradient makes a step of length zero for this, which
-        Adam counts.
+        As a side effect, an optimizer without any state or gradient makes a step of length zero,
+        which Adam counts.
         """
         model, optimizer = get_state_dict(self._model, self._optimizers)
         return model, cast(dict[str, Any], optimizer)
 
     def advance(self, useful_examples: float, place: tuple[int, int], initial: int) -> None:
-        """Count one committed step worth `useful_examples`, after which the sampler is at `place`.
+        """Count one committed step of `useful_examples`, after which the sampler is at `place`.
 
-        The schedule advances by one for every `initial` useful examples: it is the user's own,
-        made for steps of the initial batch.
+        The schedule is made for steps of the initial batch. It therefore advances by one for every
+        `initial` useful examples.
         """
         counters = self.counters
         counters.step += 1
         counters.progress_examples += useful_examples
         counters.pass_index, counters.position = place
-        due = int(counters.progress_examples // initial)
-        for _ in range(due - counters.scheduler_steps):
+        due_steps = int(counters.progress_examples // initial)
+        for _ in range(due_steps - counters.scheduler_steps):
             for scheduler in self._schedulers:
                 scheduler.step()
-        counters.scheduler_steps = due
+        counters.scheduler_steps = due_steps
 
     def broadcast_in_instance(self, instance: Instance) -> None:
-        """Give the leader's state to the other ranks of this instance, into their own memory."""
+        """Copy the leader's state into the memory of the instance's other ranks."""
         state = self.state_dict()
         description = instance.value_from_leader(describe(state) if instance.is_leader else None)
         if instance.is_leader:
@@ -295,7 +308,7 @@ class TrainingState:
 
 
 def _is_same_memory(own: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether all values of both are the same tensors: then there is nothing to load."""
+    """Return whether all values of both are the same tensors, so that loading is needless."""
     pairs = [(own[name], value) for name, value in other.items()]
     return all(
         isinstance(value, torch.Tensor) and value.data_ptr() == present.data_ptr()
@@ -308,10 +321,12 @@ def _weights(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from written_buffers(model)
 
 
-def _saved_of(state: Mapping[str, Any], keys: frozenset[str]) -> dict[str, Any]:
-    """The entries of an optimizer's `state` that a checkpoint with these `keys` holds: those of
-    parameters that had had a gradient when it was written."""
-    branches = {key[:end] for key in keys for end, letter in enumerate(key) if letter == "."}
+def _saved_entries(state: Mapping[str, Any], keys: frozenset[str]) -> dict[str, Any]:
+    """Return the entries of an optimizer's `state` that a checkpoint with these `keys` holds.
+
+    It holds entries of the parameters that had had a gradient when it was written.
+    """
+    branches = {key[:end] for key in keys for end, character in enumerate(key) if character == "."}
     return {
         name: values for name, values in state.items() if f"optimizer.state.{name}" in branches
     }
