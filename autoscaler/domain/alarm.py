@@ -1,4 +1,4 @@
-"""Alarms: conditions of a running job that its owner should know of, although it goes on."""
+"""Alarms: conditions of a running job that its owner should know of."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from enum import StrEnum
 
 
 class AlarmCode(StrEnum):
-    """Kind of an alarm, for programs that read it."""
+    """Machine-readable kind of an alarm."""
 
     MODEL_CONTRADICTED = "model-contradicted"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAlarm:
-    """Step times that are outside the range which the job's model predicts for them.
+    """Step times outside the range that the job's throughput model predicts.
 
     Attributes:
         code: kind of the alarm.
         text: the alarm in words.
-        since_seconds: when step times were first seen outside the range.
+        since_seconds: time at which step times first left the range, since the epoch.
         measured_step_seconds: mean step time of the present configuration.
-        predicted_step_seconds: step time that the model predicts for it.
+        predicted_step_seconds: step time that the model predicts for the configuration.
         least_step_seconds: lower end of the central 90 % of the prediction.
         most_step_seconds: upper end of the central 90 % of the prediction.
     """

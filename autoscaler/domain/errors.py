@@ -1,16 +1,16 @@
-"""Errors whose type decides what is done about them. Text is for people only."""
+"""Typed errors: the type decides how the caller reacts. Messages are for people only."""
 
 from __future__ import annotations
 
 
 class CastorError(Exception):
-    """Anything Castor refuses or fails at. `str()` of it is one line that names the way out."""
+    """Base class of all errors of Castor. `str()` gives one line that names a remedy."""
 
 
 class SpecError(CastorError):
-    """A value that a person wrote and that can't be used.
+    """Invalid value in a file or a request.
 
-    `field` is the path of the key at fault, `message` the text without it.
+    `field` is the path of the invalid key; `message` is the text without that path.
     """
 
     def __init__(self, message: str, field: str | None = None) -> None:
@@ -20,67 +20,67 @@ class SpecError(CastorError):
 
 
 class UnknownJob(CastorError):
-    """No job of that name."""
+    """No job has this name."""
 
 
 class UnknownInstance(CastorError):
-    """No instance of that id."""
+    """No instance has this id."""
 
 
 class Conflict(CastorError):
-    """What was asked does not go with the state that is: a name in use, a job that has ended."""
+    """Request that conflicts with the present state, such as a name in use or an ended job."""
 
 
 class NotAllowed(CastorError):
-    """The token is missing, expired, used up, or does not cover what was asked."""
+    """Token that is missing, expired, used up, or does not cover the request."""
 
 
 class StoreError(CastorError):
-    """The store can't be opened or is not this version's."""
+    """Store that can't be opened or belongs to another version."""
 
 
 class LedgerError(CastorError):
-    """The lines of the ledger contradict each other."""
+    """Ledger entries that contradict each other."""
 
 
 class CheckpointError(CastorError):
-    """A checkpoint can't be written or read."""
+    """Checkpoint that can't be written or read."""
 
 
 class DivergedError(CastorError, FloatingPointError):
-    """A gradient or a weight became NaN or infinite, and training can't go on from it."""
+    """Gradient or weight that became NaN or infinite, so that training can't continue."""
 
 
 class DeviceMemoryError(CastorError, MemoryError):
-    """A device can't take the fewest examples that a rank may take at once."""
+    """Device without memory for the smallest batch that a rank may process at once."""
 
 
 class MismatchError(CastorError, ValueError):
-    """A replica differs from those it would train with."""
+    """Replica whose state or configuration differs from that of its peers."""
 
 
 class SolverError(CastorError):
-    """The solver found no plan. A coarser method is to be used."""
+    """Solver that found no plan. The caller falls back to a coarser method."""
 
 
 class CurveError(CastorError):
-    """The reports of a trial make no learning curve, or more was asked of it than it can say."""
+    """Trial reports that form no learning curve, or a question outside the curve's range."""
 
 
 class ProviderError(CastorError):
-    """A cloud said no. The subclasses say what kind of no."""
+    """Base class of refusals and failures of a cloud's API."""
 
 
 class InsufficientCapacity(ProviderError):
-    """The cloud has none of it now. Another offer may do; the same one later."""
+    """The cloud has no capacity for the offer now. Try another offer, or retry later."""
 
 
 class QuotaExceeded(ProviderError):
-    """The account may not have more of it. Waiting does not help."""
+    """The account's quota is used up. Retrying does not help."""
 
 
 class Throttled(ProviderError):
-    """Too many calls. The same call again after `retry_after_seconds`."""
+    """Too many API calls. Repeat the same call after `retry_after_seconds`."""
 
     def __init__(self, message: str, retry_after_seconds: float = 1.0) -> None:
         super().__init__(message)
@@ -88,16 +88,19 @@ class Throttled(ProviderError):
 
 
 class PermissionDenied(ProviderError):
-    """The credentials do not allow it. A person has to act."""
+    """The credentials do not permit the call. A person has to fix that."""
 
 
 class NotFound(ProviderError):
-    """What was named does not exist, or no longer."""
+    """The named resource does not exist, or no longer exists."""
 
 
 class UnknownRefusal(ProviderError):
-    """A refusal that Castor has no rule for. Nothing came of the call; another offer may do."""
+    """Refusal that Castor has no rule for. The call had no effect; another offer may work."""
 
 
 class Unavailable(ProviderError):
-    """The cloud did not answer, or not so that the outcome is known. Unknown is not 'no'."""
+    """The cloud did not answer, or its answer leaves the outcome of the call unknown.
+
+    Callers must not take an unknown outcome for a refusal.
+    """

@@ -1,4 +1,4 @@
-"""The numbers of one job's goodput: throughput parameters, noise scale, batch."""
+"""Parameters of one job's goodput: throughput, gradient noise scale, batch sizes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True, slots=True)
 class ThroughputParameters:
-    """The seven parameters of the throughput model of one job on one kind of device.
+    """The seven parameters of one job's throughput model on one kind of device.
 
-    Source: Pollux (OSDI'21) section 3.2; Sia (SOSP'23) section 3.2; but synchronisation grows with
-    each doubling of the devices, there with each device (why: docs/goodput.md). With N instances,
-    R devices, m examples on each device in a micro-step and s accumulation steps::
+    Source: Pollux (OSDI'21) section 3.2; Sia (SOSP'23) section 3.2. Here synchronisation time
+    grows with each doubling of the devices; there with each device (reasons: docs/goodput.md).
+    With N instances, R devices, m examples per device and micro-step, and s accumulation steps::
 
         T_compute = alpha_compute + beta_compute * m
         T_sync    = 0                                                  R = 1
                     alpha_within + beta_within * log2(R / 2)           N = 1, R > 1
                     alpha_across + beta_across * log2(R / 2)           N > 1
         T_step    = s * T_compute + (T_compute^gamma + T_sync^gamma)^(1/gamma)
+
+    All times are in seconds.
     """
 
     alpha_compute_seconds: float
@@ -31,10 +33,10 @@ class ThroughputParameters:
 
 @dataclass(frozen=True, slots=True)
 class LocalityParameters:
-    """The throughput model of a job whose instances lie together only up to so many.
+    """Throughput model with a further term beyond one rack or zone.
 
-    As `ThroughputParameters`, but that `near_instances` lie in one rack or zone, and those of
-    more in G = ceil(N / near_instances) of them::
+    The model is `ThroughputParameters`, but only `near_instances` lie in one rack or zone. More
+    instances lie in G = ceil(N / near_instances) such groups, which add to the synchronisation::
 
         T_sync = ... + alpha_far + beta_far * log2(G / 2)          G > 1
     """
@@ -53,16 +55,16 @@ class LocalityParameters:
 
 @dataclass(frozen=True, slots=True)
 class PipelineParameters:
-    """The throughput model of a job of which every `stages` devices are one replica.
+    """Throughput model of a job in which every `stages` devices form one replica.
 
-    A replica's examples pass its P stages in M micro-batches, of at least one example; a stage's
-    backward pass takes twice its forward pass. Devices have m examples each in a micro-step on
-    average, a micro-batch so P * m / M, and the R / P replicas synchronise as devices do in
+    A replica's examples pass its P stages in M micro-batches of at least one example. A stage's
+    backward pass takes twice its forward pass. A device has m examples in a micro-step on average,
+    so a micro-batch has P * m / M. The R / P replicas synchronise as devices do in
     `ThroughputParameters`::
 
         T_compute = 3 * (P - 1 + M) * (alpha_stage + beta_stage * P * m / M + handover)
 
-    where `handover_seconds` count if a replica lies on several instances.
+    `handover_seconds` count only if a replica spans several instances.
 
     Source: GPipe (NeurIPS'19), section 2.3; Sia (SOSP'23), its hybrid-parallel GPT.
     """
@@ -84,12 +86,12 @@ StepParameters = ThroughputParameters | LocalityParameters | PipelineParameters
 
 @dataclass(frozen=True, slots=True)
 class NoiseScale:
-    """Gradient statistics at the job's initial batch size, and what they say together.
+    """Gradient statistics at the job's initial batch size, and the noise scale they give.
 
-    `gradient_square` is |G|^2 and `gradient_variance` is tr(Sigma)/initial batch, so that the
-    noise scale is ``initial_batch * gradient_variance / gradient_square`` examples
-    (McCandlish et al. 2018, B_simple; preconditioned where the optimizer is Adam: Pollux 3.1).
-    `log_standard_deviation` is the uncertainty of the logarithm of that ratio.
+    `gradient_square` is |G|^2 and `gradient_variance` is tr(Sigma)/initial batch. The noise scale
+    is ``initial_batch * gradient_variance / gradient_square`` examples (McCandlish et al. 2018,
+    B_simple; preconditioned where the optimizer is Adam: Pollux 3.1). `log_standard_deviation` is
+    the standard deviation of the logarithm of that ratio.
     """
 
     initial_batch: int
@@ -99,16 +101,17 @@ class NoiseScale:
 
     @property
     def examples(self) -> float:
-        """The noise scale, in examples."""
+        """Noise scale in examples."""
         return self.initial_batch * self.gradient_variance / self.gradient_square
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseCurve:
-    """How the noise scale went in an earlier run: at which progress it was how large.
+    """Noise scale over the progress of an earlier run of the same program.
 
-    `progress_examples` are useful examples, at least one, increasing; `noise_examples` the noise
-    scale there. It gives the shape of what is to come, not the level: that is measured now.
+    `progress_examples` are useful examples, at least one point, increasing. `noise_examples` is
+    the noise scale at each point. The curve gives the shape of later noise scales; their level is
+    measured in the present run.
     """
 
     progress_examples: tuple[float, ...]
@@ -119,7 +122,10 @@ KindMaxima = tuple[tuple[str, int], ...]
 
 
 def with_limit(maxima: KindMaxima, device_kind: str, most: int) -> KindMaxima:
-    """Return the examples that kinds of device take at once, with at most `most` on one kind."""
+    """Return maximal examples per device by kind, with the maximum of one kind lowered.
+
+    The maximum of `device_kind` becomes at most `most`; a lower known maximum stays.
+    """
     known = dict(maxima)
     known[device_kind] = min(most, known.get(device_kind, most))
     return tuple(sorted(known.items()))
@@ -127,10 +133,11 @@ def with_limit(maxima: KindMaxima, device_kind: str, most: int) -> KindMaxima:
 
 @dataclass(frozen=True, slots=True)
 class BatchBounds:
-    """What batch a job may run at. Not `adaptive`: always `initial`, and efficiency is 1.
+    """Bounds of a job's batch sizes, in examples.
 
-    `kind_maxima` (kind of device, examples) are of kinds that bear more or fewer examples in a
-    micro-step than `device_maximum`.
+    If not `adaptive`, the total batch is always `initial` and statistical efficiency is 1.
+    `kind_maxima` (kind of device, examples) lists kinds whose maximum per micro-step differs from
+    `device_maximum`.
     """
 
     initial: int
@@ -148,11 +155,11 @@ class BatchBounds:
 
     @property
     def may_grow(self) -> bool:
-        """The job may train at another batch than its initial one."""
+        """Whether the job may train at a total batch above its initial one."""
         return self.adaptive and self.maximum > self.initial
 
     def on(self, device_kind: str) -> BatchBounds:
-        """The same on devices of that kind alone."""
+        """Return the bounds on devices of one kind alone."""
         if not self.kind_maxima:
             return self
         most = dict(self.kind_maxima).get(device_kind, self.device_maximum)
@@ -160,16 +167,18 @@ class BatchBounds:
 
     @property
     def memory_words(self) -> tuple[str, ...]:
-        """What is known of kinds of device that take fewer examples than others, in words."""
-        short = [(kind, most) for kind, most in self.kind_maxima if most < self.device_maximum]
+        """Messages for each kind of device that takes fewer examples than the others."""
+        limited_kinds = [
+            (kind, most) for kind, most in self.kind_maxima if most < self.device_maximum
+        ]
         return tuple(
             f"out of memory with more than {most} {'example' if most == 1 else 'examples'} at "
             f"once on a device of kind {kind}: larger shares are split"
-            for kind, most in short
+            for kind, most in limited_kinds
         )
 
     def limited(self, device_kind: str, most: int) -> BatchBounds:
-        """Return bounds with at most so many examples at once on devices of that kind."""
+        """Return the bounds with at most `most` examples at once on devices of one kind."""
         if most >= self.on(device_kind).device_maximum:
             return self
         return replace(self, kind_maxima=with_limit(self.kind_maxima, device_kind, most))
@@ -177,10 +186,10 @@ class BatchBounds:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """How one step's examples are spread: `total` over all devices and accumulation steps.
+    """Distribution of one step's examples: `total` over all devices and accumulation steps.
 
-    Each of R devices runs `accumulation` micro-steps that are not synchronised and one that is,
-    of at most `device` examples each; ``(accumulation + 1) * device * R >= total``.
+    Each of R devices runs `accumulation` micro-steps without synchronisation and one with it, of
+    at most `device` examples each; ``(accumulation + 1) * device * R >= total``.
     """
 
     total: int

@@ -1,4 +1,4 @@
-"""Instances: as the controller wants and holds them, and as a cloud tells of them."""
+"""Instances as the controller desires and holds them, and as a cloud describes them."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ CONTROLLER_TAG = "castor:controller"
 JOB_TAG = "castor:job"
 INSTANCE_TAG = "castor:instance"
 
-# A fact of an instance: the network of its offer, if that has one.
+# Keys of `HeldInstance.facts`.
+# Network of the instance's offer, if the offer has one.
 NETWORK_FACT = "network"
-# When it could have started, where it had to wait for those of another network to leave, and when
-# they had.
+# Times at which the instance was ready, and at which it was admitted, if it had to wait for
+# instances of another network to leave.
 READY_FACT = "ready"
 LET_IN_FACT = "let in"
-# Facts of an instance that an earlier job held: when it became this one's, and how long it took
-# from its launch to the first work that it did; the latter also of one that had to wait.
+# Time of the hand-over from an earlier job.
 HANDED_OVER_FACT = "handed over"
+# Seconds from launch to first work, if the instance was handed over or had to wait.
 START_FACT = "start seconds"
-# Facts of an instance that stands by: when that ends at the latest, empty once it is over; and
-# when the instance was called back to work.
+# Latest end of the instance's standby; empty once the standby is over.
 STANDBY_FACT = "stands by until"
+# Time at which the job recalled the instance from standby.
 RECALLED_FACT = "called back"
-# A fact of an instance whose launch was taken before its cloud knew of capacity; empty later.
+# Set while the cloud has accepted the launch but not yet confirmed capacity; empty later.
 UNDECIDED_FACT = "undecided"
 
 
 class CloudState(StrEnum):
-    """What the cloud says of an instance. Only the cloud may say `TERMINATED`.
+    """State of an instance as its cloud reports it. Only the cloud sets `TERMINATED`.
 
-    `QUEUED`: the order is taken, and there is no capacity for it yet. It costs nothing.
+    `QUEUED`: the cloud has accepted the order and waits for capacity. A queued order costs
+    nothing.
     """
 
     QUEUED = "queued"
@@ -46,9 +48,9 @@ class CloudState(StrEnum):
 
 
 class InstancePhase(StrEnum):
-    """How far an instance is on its way from wish to work and back.
+    """Phase of an instance's life in its job, from order to end.
 
-    One that is `READY` lacks nothing but leave to start; one that is `WAITING` has no work now.
+    `READY`: prepared, and awaiting admission to start. `WAITING`: without work at present.
     """
 
     REQUESTED = "requested"
@@ -65,7 +67,7 @@ class InstancePhase(StrEnum):
 
 
 class Desired(StrEnum):
-    """What the controller wants of an instance."""
+    """State in which the controller wants an instance."""
 
     PRESENT = "present"
     ABSENT = "absent"
@@ -73,10 +75,10 @@ class Desired(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """One instance to launch. The same `token` never yields a second instance.
+    """Request to launch one instance. Repeating a `token` never launches a second one.
 
-    `tags` hold at least the three of this module; `user_data` reaches the instance and carries
-    no lasting secret.
+    `tags` hold at least the three tags of this module. `user_data` reaches the instance and must
+    contain no lasting secret.
     """
 
     token: str
@@ -87,12 +89,12 @@ class LaunchRequest:
 
 @dataclass(frozen=True, slots=True)
 class CloudInstance:
-    """An instance as its cloud tells of it; times are the cloud's, and are what is billed.
+    """An instance as its cloud describes it; billing follows the cloud's times.
 
-    `launched_seconds` is when it got its capacity: None while it is `QUEUED`, and of one that
-    ended there, which is not billed. Of one that is `PENDING` or `RUNNING` it is known.
-    `is_decided` is False while the cloud may still refuse the launch. `refusal` is why it did: the
-    instance has ended and never ran.
+    `launched_seconds` is when the instance got its capacity. It is None while the instance is
+    `QUEUED`, and for an unbilled order that ended in the queue. It is never None in states
+    `PENDING` and `RUNNING`. `is_decided` is False while the cloud may still refuse the launch.
+    `refusal` is the error of a refused launch: such an instance has ended and never ran.
     """
 
     id: str
@@ -108,9 +110,10 @@ class CloudInstance:
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """The cloud takes an instance back: a spot reclaim or a maintenance.
+    """Announcement that the cloud takes an instance back: spot reclaim or maintenance.
 
-    It said so at `notice_seconds` and does so at `reclaim_seconds`, both since the epoch.
+    The cloud gave notice at `notice_seconds` and takes the instance back at `reclaim_seconds`,
+    both since the epoch.
     """
 
     instance: str
@@ -120,11 +123,11 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True)
 class HeldInstance:
-    """An instance as the controller's store knows it.
+    """An instance as the controller's store records it.
 
-    `slot` numbers the places of a job's pool, `generation` the instances that filled a slot one
-    after the other; both are in `id`. Times are None until they happen. `extras_usd_per_hour` is
-    in `usd_per_hour`, as in its offer.
+    `slot` numbers the positions of a job's pool; `generation` numbers the instances that filled
+    one slot in succession. Both are part of `id`. Times are in seconds since the epoch, None until
+    the event happens. `extras_usd_per_hour` is included in `usd_per_hour`, as in the offer.
     """
 
     id: str
@@ -151,42 +154,42 @@ class HeldInstance:
 
     @property
     def network(self) -> str:
-        """Where it can train with others."""
+        """Network within which the instance can train with others; empty if unnamed."""
         return self.facts.get(NETWORK_FACT, "")
 
     @property
     def standby_ends_seconds(self) -> float | None:
-        """When its standby ends at the latest; None: it does not stand by.
+        """Latest end of the standby, since the epoch; None: not on standby.
 
-        An instance on standby is paid for, keeps its place in its job and does not train.
+        An instance on standby is paid for, keeps its slot in its job and does not train.
         """
-        told = self.facts.get(STANDBY_FACT)
-        return float(told) if told else None
+        ends_at = self.facts.get(STANDBY_FACT)
+        return float(ends_at) if ends_at else None
 
     @property
     def stands_by(self) -> bool:
-        """Whether it is wanted on standby: paused until another size is measured."""
+        """Whether the controller wants the instance on standby, paused."""
         return self.desired is Desired.PRESENT and self.standby_ends_seconds is not None
 
     @property
     def is_recalled(self) -> bool:
-        """Whether its job called it back from standby."""
+        """Whether the job recalled the instance from standby."""
         return bool(self.facts.get(RECALLED_FACT))
 
     @property
     def ordered_seconds(self) -> float:
-        """When its job wanted it last: by its order, or by calling it back from standby."""
+        """Time of the last order or of a later recall from standby."""
         return max(self.requested_seconds, float(self.facts.get(RECALLED_FACT) or 0.0))
 
     @property
     def costing_usd_per_hour(self) -> Decimal:
-        """Its price, and nothing while it waits in a queue."""
+        """Price at present in $/h: 0 while the order waits in a queue."""
         return Decimal(0) if self.phase is InstancePhase.QUEUED else self.usd_per_hour
 
 
 def by_job(instances: Iterable[HeldInstance]) -> dict[str, list[HeldInstance]]:
-    """The instances of each job that has any."""
-    found: dict[str, list[HeldInstance]] = {}
+    """Return instances grouped by job id."""
+    instances_by_job: dict[str, list[HeldInstance]] = {}
     for held in instances:
-        found.setdefault(held.job, []).append(held)
-    return found
+        instances_by_job.setdefault(held.job, []).append(held)
+    return instances_by_job

@@ -1,4 +1,4 @@
-"""Calls to a cloud that were decided, written down before they are made."""
+"""Intents: cloud API calls that are recorded before they are made."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from enum import StrEnum
 
 
 class IntentKind(StrEnum):
-    """Which call."""
+    """Kind of the API call."""
 
     LAUNCH = "launch"
     TERMINATE = "terminate"
 
 
 class IntentState(StrEnum):
-    """How the call went. A pending one is made again after a restart, with the same token."""
+    """State of the call. A pending call is repeated after a restart, with the same token."""
 
     PENDING = "pending"
     DONE = "done"
@@ -23,14 +23,13 @@ class IntentState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """One call to a cloud for one instance.
+    """One API call for one instance.
 
     Attributes:
-        attempts: failed calls so far.
-        not_before_seconds: the earliest time of the next call, as the back-off sets it.
-        sent_seconds: when the last launch call was made whose outcome is not known. None while
-            no instance can have come of this intent: it was never sent, or the cloud has
-            definitely refused every call.
+        attempts: number of failed calls so far.
+        not_before_seconds: earliest time of the next call, by back-off.
+        sent_seconds: time of the last launch call whose outcome is unknown. None while no instance
+            can result from this intent: nothing was sent, or the cloud refused every call.
     """
 
     id: int

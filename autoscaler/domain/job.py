@@ -1,4 +1,4 @@
-"""A job: what was submitted, and the phases it goes through."""
+"""Jobs: the submitted specification, the phases and the stored record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autoscaler.domain.report import TrainingReport
 
 
 class JobPhase(StrEnum):
-    """Where a job stands. The last three are final."""
+    """Phase of a job. FINISHED, FAILED and STOPPED are final."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -25,15 +25,15 @@ class JobPhase(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Nothing happens to the job any more."""
+        """Whether the job has ended and its phase never changes again."""
         return self in (JobPhase.FINISHED, JobPhase.FAILED, JobPhase.STOPPED)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSpec:
-    """The owner's word on batch sizes; None leaves it to the training script.
+    """The owner's batch sizes in examples; None leaves the value to the training script.
 
-    Not `adaptive`: the total batch stays what the script says, and instances only split it.
+    If not `adaptive`, the total batch stays as the script sets it, and instances only split it.
     `kind_maxima` are as in `BatchBounds`.
     """
 
@@ -46,9 +46,10 @@ class BatchSpec:
 
 @dataclass(frozen=True, slots=True)
 class InstanceBounds:
-    """How many instances, and which. `offers` None means any; ids or instance types else.
+    """Number of instances that a job may hold, and the offers it may use.
 
-    `maxima` (id or instance type, instances) bound some offers further.
+    `offers` lists offer ids or instance types; None permits any. `maxima` (id or instance type,
+    instances) sets lower maxima for some offers.
     """
 
     minimum: int = 1
@@ -58,20 +59,20 @@ class InstanceBounds:
     maxima: tuple[tuple[str, int], ...] = ()
 
     def most_of(self, offer: Offer) -> int:
-        """How many instances of that offer there may be."""
+        """Return the maximal number of instances of one offer."""
         if not self.maxima:
             return self.maximum
-        own = (most for name, most in self.maxima if name in (offer.id, offer.instance_type))
-        return min((self.maximum, *own))
+        limits = (most for name, most in self.maxima if name in (offer.id, offer.instance_type))
+        return min((self.maximum, *limits))
 
 
 @dataclass(frozen=True, slots=True)
 class ParallelismSpec:
-    """How a job's devices share a step: which throughput model it is judged by.
+    """Distribution of a step over a job's devices, which selects the throughput model.
 
-    Every `pipeline` devices hold a stage each of one replica, and pass its examples on in so many
-    `microbatches`. Of `near_instances` is known that they lie together, in one rack or zone; more
-    have a longer way to each other.
+    Every `pipeline` devices hold one stage each of a replica and pass on its examples in
+    `microbatches` micro-batches. Up to `near_instances` instances lie together in one rack or
+    zone; more instances span several.
     """
 
     pipeline: int = 1
@@ -87,16 +88,16 @@ class ParallelismSpec:
 
     @property
     def stages(self) -> tuple[int, int] | None:
-        """Stages of a replica and microbatches of a step; None where each device is a replica.
+        """Stages of a replica and microbatches of a step; None without a pipeline.
 
-        What was measured under one of these says nothing of another.
+        Measurements under one value say nothing about another.
         """
         return (self.pipeline, self.microbatches) if self.pipeline > 1 else None
 
 
 @dataclass(frozen=True, slots=True)
 class SecretReference:
-    """Where the controller finds a secret when a node needs it. The value is never stored."""
+    """Source from which the controller reads a secret for a node. No value is stored."""
 
     variable: str | None = None
     file: str | None = None
@@ -104,9 +105,9 @@ class SecretReference:
 
 @dataclass(frozen=True, slots=True)
 class DataMount:
-    """A directory or file of the node that the job sees as `target`, relative to its own tree.
+    """File or directory of the node that the job sees at `target` in its working directory.
 
-    `read_only` holds in a container; elsewhere the target is a link.
+    `read_only` works in a container only; without one the target is a symbolic link.
     """
 
     source: str
@@ -116,9 +117,9 @@ class DataMount:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSpec:
-    """Where checkpoints go, how often they are taken, how many are kept.
+    """Directory and interval of checkpoints, and the number to keep.
 
-    A job with an absolute `directory` may `adopt` the checkpoints there of a job that it names.
+    A job with an absolute `directory` may `adopt` the checkpoints of a named job there.
     """
 
     directory: str | None = None
@@ -129,16 +130,16 @@ class CheckpointSpec:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """All that was submitted of one job.
+    """Everything that is submitted for one job.
 
-    `bundle` is the SHA-256 of the packed working directory; `total_examples` overrides the
-    useful examples that the script itself says it needs; `retries` counts failures of the
-    script, never lost instances, reclaims or drains. `requested_devices` are for policies that
-    give a job what its owner asked for, and nothing else. Jobs of one `program` share what is
-    learnt of it; None: those of one name do. Where limits bind, a job of `priority` 2 counts
-    twice as much as one of 1. `person` is who submitted it, on the word of the service alone.
-    A job with a `study` is one of its trials; a `distributed` one runs on every device of every
-    instance, another in one process. A job that `resumes` another goes on with that one's files.
+    `bundle` is the SHA-256 of the packed working directory. `total_examples` overrides the useful
+    examples that the script itself reports as its total. `retries` counts failures of the script,
+    never lost instances, reclaims or drains. `requested_devices` are for policies that give a job
+    exactly what its owner asked for. Jobs of one `program` share models; None groups jobs by name.
+    Where limits bind, a job of `priority` 2 weighs twice as much as one of 1. `person` is the
+    submitter, as set by the service. A job with a `study` is one of its trials. A `distributed`
+    job runs on every device of every instance; any other job runs in one process. `resumes` is the
+    id of the job whose files this job continues with.
     """
 
     name: str
@@ -167,18 +168,18 @@ class JobSpec:
 
     @property
     def program_name(self) -> str:
-        """The program that the job runs."""
+        """Name of the program that the job runs."""
         return self.program or self.name
 
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job as the store knows it.
+    """A job as the store records it.
 
-    `number` is unique for ever and small; `id` is unique too: the name, or the name and a suffix
-    when an earlier job of that name has ended. `attempt` counts the starts of the script that
-    failures made necessary, `retry_seconds` holds the next one back. `cause` and `last_lines` tell
-    why the job ended or last failed.
+    `number` is small and never reused. `id` is unique too: the name, with a suffix if an earlier
+    job of that name has ended. `attempt` counts starts of the script after failures; the next
+    start is not before `retry_seconds`. `cause` and `last_lines` explain why the job ended or last
+    failed.
     """
 
     id: str
@@ -198,7 +199,7 @@ class JobRecord:
 
     @property
     def known_batch(self) -> BatchSpec:
-        """What the owner says of batches, with what devices were found to take at once."""
+        """The owner's batch sizes, limited to what devices were found to take at once."""
         batch = self.spec.batch
         maxima = batch.kind_maxima
         for kind, most in self.report.bounds.kind_maxima if self.report else ():
@@ -207,5 +208,5 @@ class JobRecord:
 
     @property
     def files_of(self) -> str:
-        """Id of the job under which the files of this one lie: the first of its runs."""
+        """Id of the job under which this job's files lie: the first of its runs."""
         return self.spec.resumes or self.id

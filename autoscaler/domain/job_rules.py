@@ -1,6 +1,6 @@
-"""Rules for jobs: what every way in checks, whether a file or a request.
+"""Validation of jobs, the same for files and requests.
 
-Fields are called as job files call them.
+Errors name fields as job files do.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ MOST_EXAMPLES_OF_BATCH: Final = 1 << 31
 MOST_EXAMPLES: Final = 1e18
 LEAST_PRIORITY: Final = 0.01
 MOST_PRIORITY: Final = 100.0
-"""Beyond, the least of many jobs would be lost in the rounding of the greatest."""
+"""Largest priority; a wider range would lose the smallest jobs to rounding."""
 _MOST_ENTRIES: Final = 1_000
 _MOST_KEPT: Final = 10_000
 _MOST_OUTPUT_BYTES: Final = 1 << 50
 _LONGEST_PATTERN: Final = 1_000
-_LONGEST_WORD: Final = 128 * 1024  # of one argument or variable of a process in Linux
+_LONGEST_WORD: Final = 128 * 1024  # characters of one process argument or variable in Linux
 
 
 def require_valid_job(spec: JobSpec) -> None:
-    """Check all that a job is submitted with.
+    """Check everything that a job is submitted with.
 
     Raises:
-        SpecError: a value can't be used; its `field` is the key of the job file.
+        SpecError: a value is invalid; its `field` is the key of the job file.
     """
     require_name(spec.name, "name")
     if spec.program is not None:
@@ -87,10 +87,10 @@ def require_settable(spec: JobSpec) -> None:
     """Check that a submitted job sets no key that only the controller sets.
 
     Raises:
-        SpecError: as `require_valid_job`.
+        SpecError: the job sets `person`, `resumes` or `objective.cap_usd`.
     """
     if spec.person is not None:
-        raise SpecError("is who submits the job, by the token: leave it out", "person")
+        raise SpecError("is set from the token of the submitter: leave it out", "person")
     if spec.resumes is not None:
         raise SpecError("is set by castor resume JOB: leave it out", "resumes")
     require_settable_objective(spec.objective)
@@ -100,7 +100,7 @@ def require_settable_objective(objective: Objective) -> None:
     """Check that a submitted objective sets no key that only the controller sets.
 
     Raises:
-        SpecError: as `require_valid_job`.
+        SpecError: the objective sets `cap_usd`.
     """
     if objective.cap_usd is not None:
         raise SpecError(
@@ -120,7 +120,7 @@ def require_program(command: Sequence[str], field: str) -> None:
 
 
 def require_valid_bounds(bounds: InstanceBounds) -> None:
-    """Check how many instances a job may have, and which.
+    """Check the bounds of a job's instances and its list of offers.
 
     Raises:
         SpecError: as `require_valid_job`.
@@ -144,14 +144,14 @@ def require_valid_bounds(bounds: InstanceBounds) -> None:
         require_count(most, f"instances.max_of.{offer}", MOST_INSTANCES)
         if most < bounds.minimum:
             raise SpecError(
-                f"max_of: {offer}: {most} is below min: {bounds.minimum}; raise it, or name "
-                "only others in offers",
+                f"max_of: {offer}: {most} is below min: {bounds.minimum}; raise it, or leave "
+                "this offer out of offers",
                 "instances",
             )
 
 
 def require_valid_objective(objective: Objective) -> None:
-    """Check what an owner wants of a job or a study.
+    """Check the objective of a job or a study.
 
     Raises:
         SpecError: as `require_valid_job`.
@@ -163,13 +163,13 @@ def require_valid_objective(objective: Objective) -> None:
     if objective.cap_usd is not None:
         require_amount(objective.cap_usd, "objective.cap_usd")
     if objective.is_uncapped and objective.budget_usd is not None:
-        raise SpecError("is given, and no budget is wanted: leave one out", "objective.budget")
+        raise SpecError("contradicts is_uncapped: leave one of the two out", "objective.budget")
     if objective.deadline_seconds is not None:
         require_number(objective.deadline_seconds, "objective.deadline", 0.0, LATEST_SECONDS)
 
 
 def require_valid_priority(priority: float) -> None:
-    """Check how many times a job counts where limits bind.
+    """Check the weight of a job where limits bind.
 
     Raises:
         SpecError: as `require_valid_job`.
@@ -197,7 +197,7 @@ def require_valid_batch(batch: BatchSpec) -> None:
 
 
 def require_output_pattern(pattern: str, field: str) -> None:
-    """Check a path or a glob below a job's working directory.
+    """Check a path or a glob inside a job's working directory.
 
     Raises:
         SpecError: as `require_valid_job`.
@@ -213,7 +213,7 @@ def _require_process(spec: JobSpec) -> None:
         for word in words:
             require_word(word, key, _LONGEST_WORD)
     if not all(command.strip() for command in spec.setup):
-        raise SpecError("holds a blank command: write one, or leave it out", "setup")
+        raise SpecError("contains a blank command: write one, or leave it out", "setup")
     require_at_most(len(spec.environment), "environment", _MOST_ENTRIES)
     for name, value in spec.environment.items():
         field = f"environment.{_key(name)}"
@@ -229,15 +229,13 @@ def _require_secrets(spec: JobSpec) -> None:
         field = f"secrets.{_key(name)}"
         require_variable(name, field)
         if name in spec.environment:
-            raise SpecError(
-                f"{name} stands in environment too: leave one of the two out", "secrets"
-            )
+            raise SpecError(f"{name} is in environment too: leave one of the two out", "secrets")
         _require_reference(reference, field)
 
 
 def _require_reference(reference: SecretReference, field: str) -> None:
     if (reference.variable is None) == (reference.file is None):
-        raise SpecError("needs one place to be read from: variable, or file", field)
+        raise SpecError("needs exactly one source: variable, or file", field)
     if reference.variable is not None:
         require_variable(reference.variable, f"{field}.variable")
     if reference.file is not None:
@@ -250,8 +248,8 @@ def _require_mounts(spec: JobSpec) -> None:
         _require_mount(mount, f"data.{index}")
         if mount.read_only and spec.image is None:
             raise SpecError(
-                f"{mount.target}: only a job with an image can be kept from writing: give it "
-                "one, or leave read_only out and see to the rights of the files",
+                f"{mount.target}: read_only needs a container: set image, or leave read_only "
+                "out and restrict the files' permissions",
                 "data",
             )
 
@@ -287,8 +285,8 @@ def _require_checkpoint(checkpoint: CheckpointSpec) -> None:
     require_line(checkpoint.adopt, "checkpoint.adopt")
     if directory is None or not PurePosixPath(directory).is_absolute():
         raise SpecError(
-            "goes with an absolute directory, where another job's checkpoints may be: to go on "
-            f"from the job's own, say castor resume {checkpoint.adopt}",
+            "needs an absolute directory, which another job may have used: to continue from "
+            f"the job's own checkpoints, run castor resume {checkpoint.adopt}",
             "checkpoint.adopt",
         )
 
@@ -302,5 +300,5 @@ def _require_outputs(outputs: OutputSpec) -> None:
 
 
 def _key(name: str) -> str:
-    """Return a key as an error's field may name it."""
+    """Return a key in the form in which an error's field may show it."""
     return name if len(name) <= 60 and printable(name) == name else quoted(name)

@@ -1,4 +1,4 @@
-"""How long instances of an offer last, and how long it is without capacity, as believed."""
+"""Estimated lifetimes of an offer's instances, and estimated outages of its capacity."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How fast something ends, by classes of its age.
+    """Hazard rate by age class, of instances or of outages.
 
-    Class k begins at `ages_seconds[k]` and has `per_second[k]` ends a second, known from
-    `ends[k]` of them: the shape of a gamma distribution about that mean.
+    Class k begins at age `ages_seconds[k]` and has the mean rate `per_second[k]`, in ends a
+    second. The rate has a gamma distribution about that mean whose shape is `ends[k]`, the
+    observed ends.
     """
 
     ages_seconds: tuple[float, ...]
@@ -20,10 +21,10 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """The lives of one offer's instances, and the outages between them.
+    """Lifetimes of one offer's instances, and the outages between periods of capacity.
 
-    `there` is how likely it has capacity now; where it has not, it is out for `out_seconds`
-    already. `usually_there` is the share of time in which it has.
+    `there` is the probability that the offer has capacity now. `out_seconds` is the age of the
+    outage if it has none. `usually_there` is the long-run share of time with capacity.
     """
 
     reclaim: Ending

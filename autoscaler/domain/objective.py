@@ -1,4 +1,4 @@
-"""What a job's owner wants, in the owner's terms."""
+"""Objectives of a job's owner."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Preference(StrEnum):
-    """How money is weighed against time where no deadline or budget decides."""
+    """Rule that weighs money against time where no deadline or budget decides."""
 
     BALANCED = "balanced"
     CHEAPEST = "cheapest"
@@ -17,7 +17,7 @@ class Preference(StrEnum):
 
 
 class AfterDeadline(StrEnum):
-    """What becomes of a job whose deadline has passed or is out of reach."""
+    """Rule for a job whose deadline has passed or can't be kept."""
 
     BALANCED = "balanced"
     FASTEST = "fastest"
@@ -28,12 +28,12 @@ class AfterDeadline(StrEnum):
 class Objective:
     """A preference, and optionally a deadline, a budget, or both.
 
-    `deadline_seconds` is absolute (Unix epoch); `budget_usd` is for the whole job and is never
-    passed; `confidence` is the probability with which deadline and budget are to be kept.
+    `deadline_seconds` is absolute (Unix epoch). `budget_usd` bounds the cost of the whole job and
+    is never exceeded. `confidence` is the probability with which plans keep deadline and budget.
 
-    `cap_usd` is the default budget of the deployment: it is never passed either, but no plan aims
-    to use it up, so that it does not weigh money against time. `is_uncapped` states that the owner
-    wants no budget.
+    `cap_usd` is the default budget of the deployment. It is never exceeded either, but plans do
+    not aim to use it up, so it does not weigh money against time. `is_uncapped` states that the
+    owner wants no budget.
     """
 
     preference: Preference = Preference.BALANCED
@@ -47,11 +47,11 @@ class Objective:
 
     @property
     def most_usd(self) -> Decimal | None:
-        """What must never be passed, in US dollars; None: nothing bounds the cost."""
+        """Upper bound of the job's cost in US dollars; None: no bound."""
         return self.cap_usd if self.budget_usd is None else self.budget_usd
 
     def capped(self, default_usd: Decimal | None) -> Objective:
-        """Return this objective with the default budget of a deployment, if it names none."""
+        """Return this objective with the deployment's default budget, if it has no budget."""
         has_none = self.budget_usd is None and not self.is_uncapped
         return replace(self, cap_usd=default_usd if has_none else None)
 

@@ -1,4 +1,4 @@
-"""What can be bought, and the limits on buying it."""
+"""Offers of instances that can be bought, and the limits that jobs share."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from enum import StrEnum
 
 
 class Purchase(StrEnum):
-    """On what terms an instance is held.
+    """Purchase model of an instance.
 
-    An order on flex-start waits in its cloud's queue for capacity. Its instance is not taken back,
-    but ends by itself after its longest run.
+    A flex-start order waits in its cloud's queue for capacity. The cloud does not reclaim its
+    instance, but ends it after its longest run.
     """
 
     ON_DEMAND = "on-demand"
@@ -23,11 +23,11 @@ class Purchase(StrEnum):
 
     @property
     def is_at_times(self) -> bool:
-        """Whether it is to be expected that there is capacity for it at times only."""
+        """Whether capacity for this purchase model is expected at times only."""
         return self in (Purchase.SPOT, Purchase.FLEX_START)
 
 
-# Spot prices move within hours, price lists a few times a year, what is paid not at all.
+# Longest age of a valid price: spot prices move within hours, price lists a few times a year.
 _FRESH_SECONDS = {
     Purchase.SPOT: 6 * 3600.0,
     Purchase.ON_DEMAND: 30 * 86400.0,
@@ -37,28 +37,30 @@ _FRESH_SECONDS = {
 
 
 def is_stale(purchase: Purchase, age_seconds: float | None) -> bool:
-    """Whether a price so old is likely not to hold any more; of one of unknown age it is."""
+    """Return whether a price is probably out of date; true if its age is None (unknown)."""
     return age_seconds is None or age_seconds > _FRESH_SECONDS[purchase]
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Instances of one type, in one zone, on one kind of purchase, at one price.
+    """Instances of one type in one zone, under one purchase model, at one price.
 
-    What is `reserved` is paid for already and may cost nothing more. A `shared` offer is one
-    machine that jobs share: an instance of it is as many of its devices as are used.
+    A `reserved` offer is paid for already and may cost nothing more. A `shared` offer is one
+    machine that jobs share; its instances are the devices in use.
+
     `boot_seconds`, `reclaims_per_hour` (0 but for spot), `fill_seconds` and
-    `network_bytes_per_second` are what the provider says; what is measured on real instances takes
-    their place, in a snapshot what is believed now. `fill_seconds` is how long an order of now is
-    believed to wait for capacity.
-    Instances are billed by the started second, at least `minimum_billed_seconds` of them.
-    After `until_seconds`, since the Unix epoch, there is no such offer any more. `price_source`
-    says where the price is from, if not from the provider itself, and `priced_seconds` of when
-    it is; an offer is the same whatever they say. `extras_usd_per_hour` of `usd_per_hour` are for
-    what is billed beside the instance as long as it is there, such as its volume and address.
-    Instances train together within one `network` only; between two a job moves by its checkpoint.
-    `upload_usd_per_gb` is for what such an instance sends to where jobs keep their files, and
-    `download_usd_per_gb` for what it fetches from there.
+    `network_bytes_per_second` come from the provider; measurements replace them in a snapshot.
+    `fill_seconds` is the expected time that a new order waits for capacity.
+
+    Instances are billed by the started second, at least `minimum_billed_seconds`. The offer ends
+    at `until_seconds`, since the Unix epoch. `price_source` names the source of a price that is
+    not the provider's own, and `priced_seconds` is the time of the price; neither affects
+    equality. `extras_usd_per_hour`, a part of `usd_per_hour`, is billed beside the instance while
+    it exists, such as for its volume and address.
+
+    Instances train together within one `network` only; a job moves between networks by a
+    checkpoint. `upload_usd_per_gb` is the price of sending to the storage of jobs' files, and
+    `download_usd_per_gb` the price of fetching from there.
     """
 
     id: str
@@ -87,23 +89,26 @@ class Offer:
         if self.devices < 1:
             raise ValueError(f"offer {self.id}: devices={self.devices}")
         if not self.usd_per_hour > 0 and not self.is_paid:
-            raise ValueError(f"offer {self.id}: a price of {self.usd_per_hour} is not used")
+            raise ValueError(f"offer {self.id}: usd_per_hour={self.usd_per_hour} must be above 0")
         if self.extras_usd_per_hour and not 0 < self.extras_usd_per_hour < self.usd_per_hour:
-            raise ValueError(f"offer {self.id}: extras of {self.extras_usd_per_hour} are not used")
+            raise ValueError(
+                f"offer {self.id}: extras_usd_per_hour={self.extras_usd_per_hour} must be "
+                "above 0 and below usd_per_hour"
+            )
 
     @property
     def is_paid(self) -> bool:
-        """It is paid for already, and an instance of it costs nothing more."""
+        """Whether the offer is paid for already and its instances cost nothing more."""
         return self.purchase is Purchase.RESERVED and self.usd_per_hour == 0
 
     @property
     def usd_per_second(self) -> float:
-        """The price of one instance, for the optimiser; the ledger takes `usd_per_hour`."""
+        """Price of one instance for the optimiser; the ledger uses `usd_per_hour`."""
         return float(self.usd_per_hour) / 3600.0
 
 
 class LimitUnit(StrEnum):
-    """What a limit counts."""
+    """Unit in which a limit counts."""
 
     DEVICES = "devices"
     INSTANCES = "instances"
@@ -112,9 +117,9 @@ class LimitUnit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A bound that all jobs share: a quota, the capacity that exists, or a fleet budget.
+    """Upper bound that all jobs share: a quota, the existing capacity, or a fleet budget.
 
-    `offers` are the ids of the offers whose instances count; None counts them all.
+    `offers` are the ids of the offers whose instances count; None counts all offers.
     """
 
     name: str
@@ -123,7 +128,7 @@ class Limit:
     offers: frozenset[str] | None = None
 
     def use(self, offer: Offer) -> float:
-        """How much of this limit one instance of `offer` takes."""
+        """Return the amount of this limit that one instance of `offer` uses, in its unit."""
         if self.offers is not None and offer.id not in self.offers:
             return 0.0
         match self.unit:
@@ -138,7 +143,7 @@ class Limit:
 def limits_beside(
     limits: Iterable[Limit], offers: Iterable[Offer], held: Mapping[str, int]
 ) -> tuple[Limit, ...]:
-    """Return what the limits leave beside `held` instances (offer id -> count), at least 0."""
+    """Return the limits less the use of `held` instances (offer id -> count), at least 0."""
     of_offers = {offer.id: offer for offer in offers if offer.id in held}
     return tuple(
         replace(

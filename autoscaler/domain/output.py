@@ -1,4 +1,4 @@
-"""Outputs of a job: the files of its script that are kept beyond the life of its instances."""
+"""Outputs: files of a job's script that are kept beyond the life of its instances."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ DEFAULT_OUTPUT_BYTES: Final = 5_000_000_000
 MOST_OUTPUT_FILES: Final = 10_000
 MANIFEST_NAME: Final = "outputs.json"
 _MOST_BYTES: Final = 1 << 60
-_LONGEST_LEFT_OUT: Final = 50_000  # of a path in which every character is written as its number
+_LONGEST_LEFT_OUT: Final = 50_000  # characters of a path with every character escaped
 
 
 @dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """Choice of the files to keep, below the job's work directory.
+    """Selection of the files to keep below the job's working directory.
 
-    `patterns` are paths, or globs in which ``**`` stands for any directories; None chooses the
-    files that the script wrote or changed. At most `maximum_bytes` are kept of one instance.
+    `patterns` are paths, or globs in which ``**`` matches any directories. None selects the files
+    that the script wrote or changed. At most `maximum_bytes` are kept of one instance.
     """
 
     patterns: tuple[str, ...] | None = None
@@ -39,7 +39,7 @@ class OutputSpec:
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """One kept file: its path below the work directory, and its content's size and SHA-256."""
+    """One kept file: path below the working directory, size, SHA-256 and time of change."""
 
     path: str
     bytes: int
@@ -49,8 +49,9 @@ class OutputFile:
 
 @dataclass(frozen=True, slots=True)
 class OutputManifest:
-    """The outputs that are kept of one instance. `left_out` are paths above the limits, or
-    that the agent can't read.
+    """The kept outputs of one instance.
+
+    `left_out` are paths of files beyond the limits, or that the agent can't read.
     """
 
     job: str
@@ -61,7 +62,7 @@ class OutputManifest:
 
 
 def is_output_path(path: str) -> bool:
-    """Whether `path` is below its directory, in its plainest form, and printable."""
+    """Return whether `path` is relative, normalised and printable, and has no ``..``."""
     try:
         names = relative_names(path, "")
     except SpecError:
@@ -70,13 +71,13 @@ def is_output_path(path: str) -> bool:
 
 
 def require_sound(manifest: OutputManifest) -> OutputManifest:
-    """Return the manifest if all in it can be used and shown; a job may have written it.
+    """Return the manifest after checking all its values; a job may have written it.
 
     Raises:
-        SpecError: a name, a size, a time or a hash can't be one; the message names it.
+        SpecError: a name, size, time or hash is invalid; the message names it.
     """
     if not is_output_path(manifest.instance) or "/" in manifest.instance:
-        raise SpecError(f"{quoted(manifest.instance)} is no name of an instance")
+        raise SpecError(f"{quoted(manifest.instance)} is not a name of an instance")
     require_at_most(len(manifest.files), "files", 2 * MOST_OUTPUT_FILES)
     require_at_most(len(manifest.left_out), "left_out", MOST_OUTPUT_FILES)
     require_number(manifest.kept_seconds, "kept_seconds", 0.0, LATEST_SECONDS)
@@ -94,10 +95,10 @@ def require_sound(manifest: OutputManifest) -> OutputManifest:
 def newest_of_each_path(
     manifests: Iterable[OutputManifest],
 ) -> tuple[tuple[OutputManifest, OutputFile], ...]:
-    """Return each path's file from the manifest that was kept last, sorted by path.
+    """Return each path's file from the latest manifest that has it, sorted by path.
 
-    An instance that took over from another may not have written all of its files again: those
-    are taken from the manifest of the other.
+    A replacement instance may not have written every file again. Its missing files are taken from
+    manifests of earlier instances.
     """
     newest: dict[str, tuple[OutputManifest, OutputFile]] = {}
     for manifest in sorted(manifests, key=lambda manifest: manifest.kept_seconds):
@@ -108,7 +109,7 @@ def newest_of_each_path(
 def by_instance(
     manifests: Iterable[OutputManifest],
 ) -> tuple[tuple[OutputManifest, OutputFile], ...]:
-    """Return every file of every instance, its path below the name of the instance."""
+    """Return every file of every instance, with paths that start with the instance's name."""
     return tuple(
         (manifest, replace(file, path=f"{manifest.instance}/{file.path}"))
         for manifest in sorted(manifests, key=lambda manifest: manifest.instance)

@@ -1,4 +1,4 @@
-"""Paths that are made from names. No such path leaves the directory that it is made in."""
+"""Safe paths: no path built here leaves its root directory."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from autoscaler.domain.text import has_controls, quoted
 
 AnyPath = TypeVar("AnyPath", bound=PurePath)
 
-_LONGEST_NAME_BYTES: Final = 255  # of one file name, on the file systems of Linux
+_LONGEST_NAME_BYTES: Final = 255  # limit of one file name in Linux file systems
 _LONGEST_PATH: Final = 1_000
 
 
 def inside(root: AnyPath, *names: str) -> AnyPath:
-    """Return the path of `names` below `root`, each of them the name of one file or directory.
+    """Return the path of `names` below `root`; each name is one file or directory.
 
-    Every path that is made from a name comes from here.
+    Every path that is built from a name must be built by this function.
 
     Raises:
-        SpecError: a name is blank, ``.`` or ``..``, or holds a ``/`` or a control character.
+        SpecError: a name is blank, ``.`` or ``..``, or contains a ``/`` or a control character.
     """
     for name in names:
         if not _is_file_name(name):
@@ -29,10 +29,10 @@ def inside(root: AnyPath, *names: str) -> AnyPath:
 
 
 def relative_names(path: str, field: str) -> tuple[str, ...]:
-    """Return the names that a relative path leads through, for `inside`.
+    """Return the components of a relative path, for `inside`.
 
     Raises:
-        SpecError: the path is absolute, leaves its directory, or can't be one.
+        SpecError: the path is absolute, leaves its directory, or is not a valid path.
     """
     names = PurePosixPath(path).parts
     if not names or len(path) > _LONGEST_PATH or not all(_is_file_name(name) for name in names):
@@ -43,10 +43,10 @@ def relative_names(path: str, field: str) -> tuple[str, ...]:
 
 
 def require_absolute_path(path: str, field: str) -> None:
-    """Check a path on an instance.
+    """Check an absolute path on an instance.
 
     Raises:
-        SpecError: the path is not absolute, holds ``..``, or can't be one.
+        SpecError: the path is not absolute, contains ``..``, or is not a valid path.
     """
     parsed = PurePosixPath(path)
     names = parsed.parts[1:]

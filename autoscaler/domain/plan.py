@@ -1,4 +1,4 @@
-"""What a policy answers: data that can be printed, stored, compared and refused."""
+"""Plans of a policy: data that can be printed, stored, compared and refused."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Final
 
 from autoscaler.domain.allocation import Allocation, Placement
 
-# The grounds of a trial that waits for ever: its study can't pay for it, or not in time.
+# Values of `Decision.ground` for a trial that never starts within its study's budget or deadline.
 BEYOND_BUDGET: Final = "beyond the budget of its study"
 BEYOND_DEADLINE: Final = "beyond the deadline of its study"
-# The ground of a job that planning leaves out, since it makes every plan fail.
+# Value of `Decision.ground` for a job left out of planning, because it makes every plan fail.
 UNPLANNED: Final = "can't be planned"
 
 
 class Action(StrEnum):
-    """What a decision changes."""
+    """Kind of change that a decision makes to a job's allocation."""
 
     START = "start"
     GROW = "grow"
@@ -30,14 +30,14 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One job's next allocation, and why.
+    """One job's next allocation, and the reason.
 
-    `reason` is one line in the terms of docs/economics.md; `figures` are the numbers it was made
-    of. `release_first`: the limits leave no room for what comes beside all that is held now, so
-    what goes, here or from other jobs, must go first. On machines that jobs share it is
-    `placement` that is decided. Neither a `target` nor a `placement` gives everything back.
-    `ground` is why in a word or two, the same for all alike, where the policy tells grounds apart.
-    `note`, at the end of the reason too, is what the owner should know: what can't be kept.
+    `reason` is one line in the terms of docs/economics.md, and `figures` are the numbers behind
+    it. `release_first`: the limits leave no room for the new instances beside those held now, so
+    instances of this or other jobs must be released first. On shared machines `placement` is the
+    decision. With neither a `target` nor a `placement` the job releases everything. `ground` is a
+    short category of the reason, equal for similar decisions; empty if the policy sets none.
+    `note` is a warning for the owner, such as a limit that can't be kept; it also ends the reason.
     """
 
     job: str
@@ -56,9 +56,9 @@ class Decision:
 class Plan:
     """Decisions for every job of a snapshot.
 
-    `shadow_prices` (limit name -> $ per second of one more unit) are 0 where nothing binds;
-    `gap_usd_per_second` bounds what the plan may be short of the best one. `notes` say what a
-    solver failed at, where the plan was made without it.
+    `shadow_prices` (limit name -> $ per second for one more unit) are 0 where a limit does not
+    bind. `gap_usd_per_second` bounds the loss against the optimal plan. `notes` describe solver
+    failures that the plan works around.
     """
 
     decisions: tuple[Decision, ...]

@@ -1,4 +1,4 @@
-"""A program: what jobs that run the same script have in common, and what was learnt of it."""
+"""Programs: jobs that run the same script share measurements."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from autoscaler.domain.report import StepObservation
 
 @dataclass(frozen=True, slots=True)
 class ProgramMemory:
-    """What the jobs of one program have taught: the prior of the next.
+    """Measurements from the jobs of one program: the prior of the next job.
 
-    `initial_batch`, `parameter_bytes` and the stages of its `parallelism` are the fingerprint: a
-    job that tells others runs another program under the same name, and starts anew.
-    `observations` are the last ones of each configuration, `noise` is the curve of the job that
-    came furthest, `start_seconds` (offer id -> seconds) are from the launch call to the first
-    step. `jobs` have taught it in all, the last of them `recent_jobs`, the latest first.
+    `initial_batch`, `parameter_bytes` and the stages of `parallelism` are the fingerprint. A job
+    with another fingerprint runs another program under the same name, and starts without a prior.
+    `observations` are the last ones of each configuration. `noise` is the curve of the job with
+    the most progress. `start_seconds` (offer id -> seconds) last from the launch call to the first
+    step. `jobs` counts all jobs that contributed; `recent_jobs` are the last of them, the latest
+    first.
     """
 
     program: str

@@ -1,4 +1,4 @@
-"""What a running job tells of itself."""
+"""Reports of a running job about its training."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ class StepObservation:
     """Step times of one configuration, summed over `steps` steps of one stretch of training.
 
     Attributes:
-        step_seconds: mean wall time of a whole step, with its share of all that training needs
-            around it.
-        sync_seconds: the part of it spent waiting for the other devices.
+        step_seconds: mean wall time of a whole step, with its share of training's overhead.
+        sync_seconds: part of `step_seconds` spent waiting for the other devices.
         era: 0 for the present speed of the size, -1 for the speed before its last change, and so
             on. The store sets it; in a report it has no meaning.
-        is_settled: whether at least two reports agree. The store sets it, too.
+        is_settled: whether at least two reports agree. The store sets it.
     """
 
     device_kind: str
@@ -37,21 +36,26 @@ class StepObservation:
 
     @property
     def configuration(self) -> tuple[str, int, int, int, int]:
-        """Kind of device, instances, devices, device batch, accumulation: what was measured."""
-        return _configuration(self)
+        """Kind of device, instances, devices, device batch, accumulation."""
+        return _configuration_of(self)
 
     @property
     def compute_seconds(self) -> float:
-        """One micro-step without synchronisation (T_compute of the throughput model)."""
+        """Seconds of one micro-step without synchronisation (T_compute)."""
         return max(self.step_seconds - self.sync_seconds, 1e-9) / (self.accumulation + 1)
 
 
-_configuration = attrgetter("device_kind", "instances", "devices", "device_batch", "accumulation")
+_configuration_of = attrgetter(
+    "device_kind", "instances", "devices", "device_batch", "accumulation"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class MembershipPause:
-    """What one change of membership cost the running replicas: `kind` is join, drain or loss."""
+    """Pause of the running replicas at one change of membership.
+
+    `kind` is join, drain or loss.
+    """
 
     kind: str
     seconds: float
@@ -61,9 +65,9 @@ class MembershipPause:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointStatus:
-    """The newest checkpoint that is whole, and the trouble with a later one, if any.
+    """The newest complete checkpoint, and the error of a later one, if any.
 
-    It was written in `seconds`, for `pause_seconds` of which training waited.
+    Writing it took `seconds`, for `pause_seconds` of which training waited.
     """
 
     step: int | None = None
@@ -75,7 +79,7 @@ class CheckpointStatus:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """What a model was worth at some progress, by the metric that its owner judges it by."""
+    """Value of the owner's metric at some progress, in useful examples."""
 
     progress_examples: float
     metric: float
@@ -83,14 +87,14 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class TrainingReport:
-    """The state of a job's training, told by the replica that decides for all.
+    """State of a job's training, as the deciding replica reports it.
 
-    `progress_examples` and `total_examples` are useful examples: examples worth one each at the
-    initial batch size. `observations` and `pauses` are those since the last report, `quality` are
-    all measurements so far. `parameter_bytes` is the size of what is summed over the devices each
-    step, as it travels: the gradients of trained parameters. `state_bytes` is the size of what a
-    joiner gets and a checkpoint holds, frozen parameters included; None where it is not known.
-    `skipped_steps` of the `step` steps moved nothing, as their loss or gradient was not finite.
+    `progress_examples` and `total_examples` are useful examples: examples at the initial batch
+    size. `observations` and `pauses` are new since the last report; `quality` has all measurements
+    so far. `parameter_bytes` is the size of the gradients summed over the devices each step, as
+    sent. `state_bytes` is the size of the state that a joiner or a checkpoint gets, frozen
+    parameters included; None if unknown. `skipped_steps` of the `step` steps changed no weights,
+    because the loss or a gradient was not finite.
     """
 
     step: int
@@ -119,7 +123,7 @@ MOST_REASON_LETTERS: Final = 200
 
 
 class Ending(StrEnum):
-    """How a script that exited with status 0 has ended.
+    """Outcome of a script that exited with status 0.
 
     COMPLETE: training reached its total. EARLY: the script opened a session and ended before its
     total. WITHOUT_SESSION: the script opened no session.
@@ -141,9 +145,9 @@ class FailureReason(StrEnum):
 class Failure:
     """One start of a job's script that ended in an error.
 
-    `signature` is equal for failures of one cause; `steps` counts the steps this start made.
-    `reason` is None where the process reported none. `device_limit` (kind of device, examples) is
-    what devices take at once from now on, where memory ran out in the script's own code.
+    `signature` is equal for failures of one cause. `steps` counts the steps of this start.
+    `reason` is None if the process reported none. `device_limit` (kind of device, examples) is the
+    new maximum per device after the script's own code ran out of memory.
     """
 
     instance: str
@@ -160,10 +164,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class ReportOrigin:
-    """Which start of the script a report comes from: the `attempt` of a job on an instance.
+    """Start of the script that a report comes from: the `attempt` of a job on an instance.
 
     `started_seconds` is when the node started the script, by the node's clock. A later start may
-    go on from a checkpoint, where the step is smaller than it was before.
+    continue from a checkpoint at a smaller step.
     """
 
     instance: str

@@ -1,7 +1,7 @@
-"""Rules for what running jobs report: a field that can't be used is left out, by name.
+"""Validation of jobs' reports: invalid fields are left out, by name.
 
 Reports come from jobs' own code. A number that is not finite, negative or absurd must not reach
-the models, and must not cost the rest of the report.
+the models, and must not invalidate the rest of the report.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ Item = TypeVar("Item")
 
 @dataclass(slots=True)
 class Refusals:
-    """What was left out of a report, each with its field and the reason; the first few."""
+    """Fields left out of a report, with reasons; the first few."""
 
     texts: list[str] = field(default_factory=list)
 
     def add(self, error: SpecError) -> None:
-        """Note what was left out."""
+        """Record the error of a refused field."""
         if len(self.texts) < _MOST_REFUSALS:
             self.texts.append(str(error))
 
     def kept(self, items: Sequence[Item], rule: Callable[[Item], None]) -> tuple[Item, ...]:
-        """Return the items that a rule allows."""
+        """Return the items that a rule accepts, and record the errors of the others."""
         return tuple(item for item in items if self.allows(rule, item))
 
     def allows(self, rule: Callable[..., None], *values: object) -> bool:
-        """Return whether a rule allows values, and note it where not."""
+        """Return whether a rule accepts the values, and record its error otherwise."""
         try:
             rule(*values)
         except SpecError as error:
@@ -75,11 +75,11 @@ class Refusals:
 
 
 def sound_report(report: TrainingReport, refusals: Refusals) -> TrainingReport | None:
-    """Return a report without what can't be used; None where its state itself can't be.
+    """Return a report without its invalid fields; None if its core state is invalid.
 
     Args:
-        report: as the job's code told it.
-        refusals: gets what is left out.
+        report: as the job's code sent it.
+        refusals: receives the errors of the fields left out.
     """
     if not refusals.allows(_require_state, report):
         return None
@@ -109,7 +109,7 @@ def sound_report(report: TrainingReport, refusals: Refusals) -> TrainingReport |
 
 
 def sound_failure(failure: Failure, instance: str) -> Failure:
-    """Return a failure of an instance with bounded numbers and texts."""
+    """Return a failure with its instance set, and its numbers and texts bounded."""
     return replace(
         failure,
         instance=instance,
@@ -179,18 +179,20 @@ def _require_noise(noise: NoiseScale) -> None:
 
 
 def _require_observation(observed: StepObservation) -> None:
-    place = "observations"
-    require_line(observed.device_kind, f"{place}.device_kind", _LONGEST_NAME)
-    require_count(observed.instances, f"{place}.instances", MOST_INSTANCES)
-    require_count(observed.devices, f"{place}.devices", _MOST_DEVICES, least=observed.instances)
-    require_count(observed.device_batch, f"{place}.device_batch", MOST_EXAMPLES_OF_BATCH)
-    require_count(observed.accumulation, f"{place}.accumulation", MOST_EXAMPLES_OF_BATCH, least=0)
-    require_positive(observed.step_seconds, f"{place}.step_seconds", LONGEST_SECONDS)
-    require_number(observed.sync_seconds, f"{place}.sync_seconds", 0.0, LONGEST_SECONDS)
+    prefix = "observations"
+    require_line(observed.device_kind, f"{prefix}.device_kind", _LONGEST_NAME)
+    require_count(observed.instances, f"{prefix}.instances", MOST_INSTANCES)
+    require_count(observed.devices, f"{prefix}.devices", _MOST_DEVICES, least=observed.instances)
+    require_count(observed.device_batch, f"{prefix}.device_batch", MOST_EXAMPLES_OF_BATCH)
+    require_count(observed.accumulation, f"{prefix}.accumulation", MOST_EXAMPLES_OF_BATCH, least=0)
+    require_positive(observed.step_seconds, f"{prefix}.step_seconds", LONGEST_SECONDS)
+    require_number(observed.sync_seconds, f"{prefix}.sync_seconds", 0.0, LONGEST_SECONDS)
     if not observed.sync_seconds < observed.step_seconds:
-        words = f"must be below step_seconds={observed.step_seconds}, not {observed.sync_seconds}"
-        raise SpecError(words, f"{place}.sync_seconds")
-    require_count(observed.steps, f"{place}.steps", MOST_STEPS)
+        message = (
+            f"must be below step_seconds={observed.step_seconds}, not {observed.sync_seconds}"
+        )
+        raise SpecError(message, f"{prefix}.sync_seconds")
+    require_count(observed.steps, f"{prefix}.steps", MOST_STEPS)
 
 
 def _require_pause(pause: MembershipPause) -> None:
@@ -215,17 +217,17 @@ def _sound_metrics(metrics: Mapping[str, float], refusals: Refusals) -> Mapping[
 
 
 def _sound_checkpoint(status: CheckpointStatus, refusals: Refusals) -> CheckpointStatus:
-    most = {
+    maxima = {
         "step": MOST_STEPS,
         "seconds": LONGEST_SECONDS,
         "bytes": _MOST_PARAMETER_BYTES,
         "pause_seconds": LONGEST_SECONDS,
     }
     absent: dict[str, Any] = {}
-    for name, limit in most.items():
+    for name, maximum in maxima.items():
         value = getattr(status, name)
         if value is not None and not refusals.allows(
-            require_number, value, f"checkpoint.{name}", 0.0, limit
+            require_number, value, f"checkpoint.{name}", 0.0, maximum
         ):
             absent[name] = None
     error = None if status.error is None else status.error[:_LONGEST_TEXT]

@@ -1,7 +1,7 @@
-"""What the members of a job and its roster tell each other.
+"""Messages between the members of a job and the job's roster.
 
-Each message is one line of JSON. A member sends calls as long as it lives; each ask among them is
-answered by one order. At each change of who is there, every member gets a notice.
+Each message is one line of JSON. A member sends calls while it lives, and the roster answers each
+ask with one order. At each change of membership, every member gets a notice.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A member stands at a step boundary and asks who takes part in the next steps.
+    """Request of a member at a step boundary for the members of the next steps.
 
-    `world` is the one that it is in, empty before the first. `has_failed`: a collective of that
-    world has.
+    `world` is the member's present world, empty before the first. `has_failed`: a collective of
+    that world failed.
     """
 
     world: str
@@ -24,7 +24,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A sign of life of the member `name`, whose store listens at `store`; with or without ask."""
+    """Heartbeat of the member `name`, whose store listens at `store`; may carry an ask."""
 
     name: str
     store: str
@@ -33,7 +33,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The answer to an ask: be one of `members` of `world`; they meet at `store`."""
+    """Answer to an ask: the `members` of the new `world`, and the `store` where they meet."""
 
     world: str
     members: tuple[str, ...]
@@ -42,21 +42,21 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The names of all who are there: members, and those who want to be."""
+    """Names of all present processes: members, and joiners that await admission."""
 
     names: tuple[str, ...]
 
 
 def line_of(message: Call | Order | Notice) -> bytes:
-    """The message as a line."""
+    """Return a message as one line of JSON."""
     return json.dumps(asdict(message)).encode() + b"\n"
 
 
 def call_from(line: bytes) -> Call:
-    """The call that a line is.
+    """Parse a line into a call.
 
     Raises:
-        ValueError, KeyError, TypeError: it is none.
+        ValueError, KeyError, TypeError: the line is not a call.
     """
     values = json.loads(line)
     ask = values["ask"]
@@ -66,10 +66,10 @@ def call_from(line: bytes) -> Call:
 
 
 def answer_from(line: bytes) -> Order | Notice:
-    """Return the order or the notice that a line of the server is.
+    """Parse a line of the server into an order or a notice.
 
     Raises:
-        ValueError, KeyError, TypeError: it is neither.
+        ValueError, KeyError, TypeError: the line is neither.
     """
     values = json.loads(line)
     if "names" in values:

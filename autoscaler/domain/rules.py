@@ -1,6 +1,6 @@
-"""Rules for single values that come from outside, in a file or in a request.
+"""Validation of single values from a file or a request.
 
-Each raises a `SpecError` that names the field, the value and what would do instead.
+Each rule raises a `SpecError` that names the field, the value and a valid alternative.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LONGEST_SECONDS: Final = 366 * 86_400.0
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
-_NO_WORD: Final = re.compile("[\0\ud800-\udfff]")  # NUL, and what no encoding writes
+_UNENCODABLE: Final = re.compile("[\0\ud800-\udfff]")  # NUL, surrogates
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _IMAGE: Final = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:/@\[\]+-]{0,499}")
 
@@ -28,20 +28,20 @@ def require_name(value: str, field: str) -> None:
     """Check the name of a job, a program or a study."""
     if not _NAME.fullmatch(value):
         wanted = "write 1 to 40 of a-z, 0-9 and -, no - first"
-        raise SpecError(f"{quoted(value)} is no name: {wanted}", field)
+        raise SpecError(f"{quoted(value)} is not a valid name: {wanted}", field)
 
 
 def require_variable(value: str, field: str) -> None:
     """Check the name of an environment variable."""
     if not _VARIABLE.fullmatch(value):
-        # The value may be a secret that was written in the wrong place: it is not repeated.
+        # The message omits the value, which may be a misplaced secret.
         raise SpecError(
-            "is no name of a variable: use letters, digits and _, no digit first", field
+            "is not a valid variable name: use letters, digits and _, no digit first", field
         )
 
 
 def require_sha256(value: str, field: str | None = None) -> None:
-    """Check the SHA-256 that names a file, in hexadecimal."""
+    """Check the hexadecimal SHA-256 of a file."""
     if not _SHA256.fullmatch(value):
         raise SpecError(f"{quoted(value)} is not a SHA-256: write 64 of 0-9 and a-f", field)
 
@@ -49,12 +49,14 @@ def require_sha256(value: str, field: str | None = None) -> None:
 def require_image(value: str, field: str) -> None:
     """Check the reference of a container image."""
     if not _IMAGE.fullmatch(value):
-        raise SpecError(f"{quoted(value)} is no image: write one like registry/name:tag", field)
+        raise SpecError(
+            f"{quoted(value)} is not a valid image: write one like registry/name:tag", field
+        )
 
 
 def require_word(value: str, field: str, longest: int) -> None:
-    """Check a word that a process gets as an argument or in its environment."""
-    if len(value) > longest or _NO_WORD.search(value):
+    """Check a process argument or the value of an environment variable."""
+    if len(value) > longest or _UNENCODABLE.search(value):
         raise SpecError(
             f"{quoted(value)} must be at most {longest:,} characters of Unicode, none of them NUL",
             field,
@@ -62,7 +64,7 @@ def require_word(value: str, field: str, longest: int) -> None:
 
 
 def require_line(value: str, field: str, longest: int = 200) -> None:
-    """Check a text of one line that people see."""
+    """Check a printable text of one line."""
     if not value or len(value) > longest or has_controls(value):
         raise SpecError(
             f"{quoted(value)} must be 1 to {longest:,} characters, no control characters", field
@@ -70,7 +72,7 @@ def require_line(value: str, field: str, longest: int = 200) -> None:
 
 
 def require_count(value: int, field: str, most: int, least: int = 1) -> None:
-    """Check a whole number."""
+    """Check an integer between `least` and `most`."""
     if value < least:
         raise SpecError(f"must be at least {least}, not {quoted(value)}", field)
     if value > most:
@@ -78,7 +80,7 @@ def require_count(value: int, field: str, most: int, least: int = 1) -> None:
 
 
 def require_positive(value: float | Decimal, field: str, most: float) -> None:
-    """Check a number that is more than 0, finite, and at most `most`."""
+    """Check a finite number above 0 and at most `most`."""
     number = float(value)
     if not (math.isfinite(number) and 0 < number <= most):
         raise SpecError(
@@ -87,7 +89,7 @@ def require_positive(value: float | Decimal, field: str, most: float) -> None:
 
 
 def require_amount(usd: float | Decimal, field: str, most: float = MOST_USD) -> None:
-    """Check an amount of US dollars above 0."""
+    """Check an amount of US dollars above 0 and at most `most`."""
     if math.isnan(usd) or usd <= 0:
         raise SpecError(no_amount(usd), field)
     if usd > most:
@@ -95,22 +97,22 @@ def require_amount(usd: float | Decimal, field: str, most: float = MOST_USD) -> 
 
 
 def no_amount(value: object) -> str:
-    """Return the refusal of a value that is no amount of US dollars above 0."""
+    """Return the error message for a value that is not an amount above $0."""
     return f"{quoted(value)} is not an amount above $0: write it like 40 or $0.50"
 
 
 def large_amount(value: object, most: float = MOST_USD) -> str:
-    """Return the refusal of an amount of US dollars that is too large."""
+    """Return the error message for an amount of US dollars above the maximum."""
     return f"{quoted(value)} is too large: write at most ${most:,.0f}"
 
 
 def require_number(value: float, field: str, least: float, most: float) -> None:
-    """Check a number from `least` to `most`."""
+    """Check a finite number from `least` to `most`."""
     if not (math.isfinite(value) and least <= value <= most):
         raise SpecError(f"must be a number from {least:g} to {most:g}, not {quoted(value)}", field)
 
 
 def require_at_most(count: int, field: str, most: int) -> None:
-    """Check how many entries a list or a mapping has."""
+    """Check the number of entries of a list or a mapping."""
     if count > most:
-        raise SpecError(f"has {count:,} entries: at most {most:,} are taken", field)
+        raise SpecError(f"has {count:,} entries: write at most {most:,}", field)

@@ -1,4 +1,4 @@
-"""All that a policy may know when it plans. Plain data: printable, storable, replayable."""
+"""Snapshots: everything that a policy may know when it plans, as plain data."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from autoscaler.domain.terms import StudyTerms, TrialRecord
 
 @dataclass(frozen=True, slots=True)
 class SizeError:
-    """How far step times measured at one size lie from the formula's.
+    """Error of the throughput formula at one measured size.
 
-    `log_errors` are logarithms of measured over predicted, one for each draw of the model.
+    `log_errors` are logarithms of measured over predicted step time, one for each draw of the
+    model.
     """
 
     instances: int
@@ -34,10 +35,10 @@ class SizeError:
 
 @dataclass(frozen=True, slots=True)
 class BatchErrors:
-    """How far step times measured at some device batches lie from the formula's at any size.
+    """Error of the throughput formula at some device batches, common to all sizes.
 
-    `log_errors` are logarithms of measured over predicted, less what their size has in common;
-    one for each of `device_batches`, of which there is at least one, increasing.
+    `log_errors` are logarithms of measured over predicted step time, less the error of their size,
+    one for each of `device_batches`. `device_batches` is increasing and not empty.
     """
 
     device_batches: tuple[int, ...]
@@ -46,11 +47,11 @@ class BatchErrors:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputModel:
-    """What is known of one job's throughput on one kind of device.
+    """Posterior of one job's throughput on one kind of device.
 
-    `draws` are K samples of the parameters, equally likely; draw k of every kind belongs
-    together. `measured` are the (instances, devices) with step times of their own, `size_errors`
-    and `batch_errors` what those say beyond the parameters.
+    `draws` are K equally likely samples of the parameters; draws of the same index on all kinds
+    belong together. `measured` are the (instances, devices) with measured step times.
+    `size_errors` and `batch_errors` correct the parameters' predictions there.
     """
 
     device_kind: str
@@ -63,19 +64,20 @@ class ThroughputModel:
 
 @dataclass(frozen=True, slots=True)
 class SwitchingCosts:
-    """What changing costs this job, measured where it has been.
+    """Costs of changing this job's allocation, measured where possible.
 
-    `start_seconds` (offer id -> seconds) is from the launch to the first step trained;
-    `fill_seconds` (likewise) is what the job's orders that wait in a queue have yet to wait, where
-    a new one would have to wait for the offer's;
-    `pause_seconds` is what a change of membership takes from the running replicas;
-    `restore_seconds` is what a start from a checkpoint adds, lost work included;
-    `measure_seconds` is how long a new size trains until its step times are known.
-    `dwell_seconds` is the job's age over how many of its changes a later one took back; None
-    while none was. A checkpoint holds training up for `checkpoint_seconds`; it is taken every
-    `checkpoint_interval_seconds`, None where that is not the owner's word. It has
-    `checkpoint_bytes`, as far as is known; a move by it to another network takes `carry_seconds`
-    beside a start.
+    Attributes:
+        pause_seconds: pause of the running replicas at a change of membership.
+        restore_seconds: added by a start from a checkpoint, lost work included.
+        start_seconds: offer id -> seconds from launch to the first trained step.
+        dwell_seconds: job's age divided by its number of reversed changes; None without any.
+        measure_seconds: training time at a new size until its step times are known.
+        checkpoint_seconds: pause of training while a checkpoint is written.
+        checkpoint_interval_seconds: the owner's interval of checkpoints; None if not set.
+        checkpoint_bytes: size of a checkpoint, as far as known.
+        carry_seconds: added to a start by moving a checkpoint to another network.
+        fill_seconds: offer id -> remaining seconds in the queue of the job's waiting orders. A new
+            order waits for the offer's `fill_seconds` instead.
     """
 
     pause_seconds: float
@@ -92,7 +94,7 @@ class SwitchingCosts:
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """A stretch of a run at one batch: how long its epochs take, and how many are behind it."""
+    """Part of a run at one batch size, with its epoch time and completed epochs."""
 
     batch: int
     epoch_seconds: float
@@ -101,10 +103,10 @@ class Regime:
 
 @dataclass(frozen=True, slots=True)
 class Regimes:
-    """The regimes of a run of `epochs` in all, in their order.
+    """Batch-size regimes of a run of `epochs` epochs in total, in order.
 
-    How many epochs are left to each is not told; those of all together are as many as the run
-    has. Epochs take what they do on the devices requested, alone.
+    The epochs left to each regime are unknown; only their total is known. Epoch times hold for the
+    requested devices without other jobs.
     """
 
     epochs: int
@@ -112,24 +114,26 @@ class Regimes:
 
     @property
     def epochs_done(self) -> float:
-        """Epochs behind it, of all regimes."""
+        """Completed epochs over all regimes."""
         return sum(regime.epochs_done for regime in self.regimes)
 
     @property
     def current(self) -> int:
-        """The place of the last regime that has begun."""
-        begun = (place for place, each in enumerate(self.regimes) if each.epochs_done > 0)
-        return max(begun, default=0)
+        """Index of the last regime that has begun."""
+        begun_places = (
+            place for place, regime in enumerate(self.regimes) if regime.epochs_done > 0
+        )
+        return max(begun_places, default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What nobody can know of a job: only simulations tell it, and only to oracles.
+    """Ground truth of a simulated job, which only oracle policies may use.
 
-    `step_seconds` (devices -> seconds) are those of a step at the requested batch on as few
-    machines as can be; `remaining_steps` are the steps left at that batch. `regimes` are those of
-    a job whose owner changes the batch as it runs; its requested batch is the present one. Where
-    there are several kinds of device, `kind_step_seconds` has the steps of each.
+    `step_seconds` (devices -> seconds) are step times at the requested batch on as few machines as
+    possible. `remaining_steps` are the steps left at that batch. `regimes` are set for a job whose
+    owner changes the batch as it runs; its requested batch is the present one. `kind_step_seconds`
+    (device kind -> step times) is set where there are several kinds of device.
     """
 
     step_seconds: Mapping[int, float]
@@ -138,7 +142,7 @@ class Truth:
     kind_step_seconds: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
 
     def step_seconds_on(self, device_kind: str | None) -> Mapping[int, float]:
-        """Devices of that kind -> seconds of a step; empty where nothing is known."""
+        """Return step times on one kind of device: devices -> seconds; empty if unknown."""
         if self.kind_step_seconds:
             return self.kind_step_seconds.get(device_kind or "", {})
         return self.step_seconds
@@ -146,13 +150,12 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What a job has been given so far.
+    """Devices that a job has received so far.
 
-    `attained_device_seconds` are of the devices it used, `kind_device_seconds` of those of each
-    kind; `restarts` its changes of placement after the first; `started_seconds` and
-    `changed_seconds` are when it first had devices and when those changed last.
-    `mean_active_jobs` is how many jobs there were on average since it was submitted, itself among
-    them; None: as many as now.
+    `attained_device_seconds` is the total and `kind_device_seconds` the total by kind of device.
+    `restarts` counts changes of placement after the first. `started_seconds` and `changed_seconds`
+    are the times of its first devices and of their last change. `mean_active_jobs` is the mean
+    number of active jobs since its submission, itself included; None: as many as now.
     """
 
     attained_device_seconds: float = 0.0
@@ -165,24 +168,28 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class JobSnapshot:
-    """One job. `held` is what it holds or has ordered; `trained` what trains now.
+    """State of one job. `held` is held or ordered; `trained` trains now.
 
-    Orders that wait in a cloud's queue are not held, for they cost nothing and are left at will:
-    but those of an offer that others of them have come of, until these are measured.
+    Orders in a cloud's queue are not part of `held`, because they cost nothing and can be
+    cancelled. The exception are orders of an offer some of whose orders were filled, until those
+    are measured.
 
-    `models` (device kind -> model) has one for each kind of device that the job may use; where
-    nothing was measured, its draws are the prior's. A kind without one is never bought.
-    `remaining_examples` None: it is not known how much is left. `requested_devices` are what the
-    owner of a rigid job asked for; `placement` is what it holds of machines that jobs share.
-    `noise_curve` is that of an earlier run of the same program, if there was one.
-    It waited `waited_seconds` for its first step, or has waited so long by now.
-    `held_reclaims_per_hour` is the hazard of what is held at its age; None: that of a new one.
-    `quality` is what was measured of the model so far, oldest first, if the job tells it.
-    `as_of_seconds` is when all this was so, None: at the moment of the snapshot. Of a job of which
-    there is no news but its progress, policies may be told what was so a moment ago. A job of a
-    `study` is one of its trials. The last of what it holds was ordered at `ordered_seconds`.
-    `standby` are instances of another offer that are paused and can train again without a boot.
-    `bounds_reason` says why `instances` are narrower than its owner asked for, if they are.
+    Attributes:
+        models: device kind -> throughput model. Without measurements its draws are the prior's. A
+            kind without a model is never bought.
+        remaining_examples: useful examples left; None: unknown.
+        waited_seconds: time from submission to the first step, or until now.
+        requested_devices: devices that the owner of a rigid job asked for.
+        placement: devices that the job holds of shared machines.
+        noise_curve: noise scale of an earlier run of the same program, if there was one.
+        held_reclaims_per_hour: hazard of the held instances at their age; None: as new ones.
+        quality: measurements of the model's metric so far, oldest first.
+        as_of_seconds: time of this state; None: the snapshot's. With no news except progress, a
+            policy may get a slightly older state.
+        study: the study of which this job is a trial.
+        ordered_seconds: time of the last order among the held instances.
+        standby: paused instances of another offer, which can train again without a boot.
+        bounds_reason: reason why `instances` are narrower than the owner's bounds, if they are.
     """
 
     id: str
@@ -216,9 +223,9 @@ class JobSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class FreeInstance:
-    """An instance that a study holds and no trial of it does, since the last one left it.
+    """Instance that a study holds and none of its trials uses since the last one left.
 
-    So much longer it is paid for in any case.
+    The instance is paid for during the next `paid_seconds` in any case.
     """
 
     offer: str
@@ -227,10 +234,10 @@ class FreeInstance:
 
 @dataclass(frozen=True, slots=True)
 class StudySnapshot:
-    """A study whose driver has stated its terms, with all its trials, those that have ended too.
+    """Study with stated terms, and all its trials, ended trials included.
 
-    `spent_usd` is what all of them have cost; `steps` (job -> step times) are those that the job
-    of a trial has timed itself.
+    `spent_usd` is the cost of all trials so far. `steps` (job id -> observations) are step times
+    that trials' jobs measured.
     """
 
     name: str
@@ -243,12 +250,12 @@ class StudySnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The moment `now_seconds`: what is offered, what limits all, and every job that is alive.
+    """State of the world at `now_seconds`: offers, limits, and every live job.
 
-    Of `unavailable` offers no more can be had now than is held. The next plan is made after
-    `replan_seconds` at the latest. `lives` are of the offers that may be reclaimed, by their ids.
-    `studies` are those of which terms were stated and that have trials among the jobs. The jobs
-    `undisturbed` hold instances that are new, since whose order nothing asks for other decisions.
+    Jobs can't get more of `unavailable` offers than they hold. The next plan follows within
+    `replan_seconds`. `lives` (offer id -> lifetimes) covers offers that may be reclaimed.
+    `studies` have stated terms and at least one trial among the jobs. `undisturbed` jobs hold
+    newly ordered instances and have had no cause for another decision since.
     """
 
     now_seconds: float

@@ -1,4 +1,4 @@
-"""What instances cost: the lines of the ledger, and what the clouds' own bills say."""
+"""Costs of instances: entries of the ledger, and lines of the clouds' own bills."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class EntryKind(StrEnum):
-    """A line opens an instance's bill at a price or closes it, or is for what was sent."""
+    """Kind of ledger entry: start or end of an instance's bill, or a transfer of bytes."""
 
     OPEN = "open"
     CLOSE = "close"
@@ -18,13 +18,13 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One line. Lines are only ever added; a price that changes closes and opens again.
+    """One entry of the append-only ledger. A changed price closes a bill and opens another.
 
-    `at_seconds` is the cloud's own time of launch or end. `job` is who pays. So much of
-    `usd_per_hour` as `extras_usd_per_hour` is for what is billed beside the instance.
+    `at_seconds` is the cloud's time of launch or end. `job` is the paying job.
+    `extras_usd_per_hour` is the part of `usd_per_hour` billed beside the instance.
 
-    A TRANSFER is an amount of its own, `usd`, for `sent_bytes` and `fetched_bytes` between the
-    instance and where jobs keep their files; `at_seconds` is when the controller heard of them.
+    A TRANSFER entry is an amount `usd` for `sent_bytes` and `fetched_bytes` between the instance
+    and the storage of jobs' files. Its `at_seconds` is when the controller received the report.
     """
 
     kind: EntryKind
@@ -42,10 +42,9 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class DailyCost:
-    """What the instances of one offer cost on one day (UTC), by the ledger.
+    """Cost of one offer's instances on one day (UTC), by the ledger.
 
-    `extras_usd` of `usd` are for what is billed beside the instances, and `transfer_usd` for jobs'
-    files on their way.
+    `usd` includes `extras_usd`, billed beside the instances, and `transfer_usd`, for jobs' files.
     """
 
     day: date
@@ -56,7 +55,7 @@ class DailyCost:
 
 
 class BillPart(StrEnum):
-    """What of a cloud's bill the ledger has too: instances, their extras, or nothing."""
+    """Category of a cloud's bill line: instances, their extras, or costs not in the ledger."""
 
     INSTANCES = "instances"
     EXTRAS = "extras"
@@ -65,9 +64,9 @@ class BillPart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AccountCost:
-    """A line of a cloud's own bill for one day (UTC); `name` says what for.
+    """Line of a cloud's own bill for one day (UTC); `name` describes the charge.
 
-    `is_estimated` is the cloud's word for a day whose bill is not closed.
+    `is_estimated`: the cloud has not closed that day's bill yet.
     """
 
     day: date

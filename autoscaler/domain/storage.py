@@ -1,4 +1,4 @@
-"""What lets an instance keep its job's files in a cloud's storage."""
+"""Storage grants: access of an instance to its job's files in a cloud's storage."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from typing import Final
 _LOG_PART: Final = re.compile("[0-9]{15}")
 
 CREDENTIAL_KEY: Final = "credential"
-"""What a grant's credential is called where a grant is JSON."""
+"""Key of a grant's credential in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorageGrant:
-    """Leave to read and write what lies under `place`, such as ``s3://bucket/jobs/digits``.
+    """Permission to read and write below `place`, such as ``s3://bucket/jobs/digits``.
 
-    `options` say how the storage is reached, such as its region. `credential` holds secret values:
-    they are never stored with the job or logged, and are good until `expires_seconds`, or for
-    ever where that is None. `bundle` is where the job's packed files may be read, if there are
-    some.
+    `options` configure access to the storage, such as its region. `credential` holds secret
+    values, which are never stored with the job or logged. They are valid until `expires_seconds`;
+    None: they do not expire. `bundle` is the location of the job's packed files, if there are any.
     """
 
     place: str
@@ -31,20 +30,20 @@ class StorageGrant:
 
 
 def log_folder(job: str, instance: str | None = None) -> str:
-    """Where below a place the logs of a job are, or those of one of its instances."""
+    """Return the folder of a job's logs below a place, or of one instance's logs."""
     return f"logs/{job}" if instance is None else f"logs/{job}/{instance}"
 
 
 def log_part_name(offset: int) -> str:
-    """What the part of a log is called that begins at this offset: in the order of offsets."""
+    """Return the name of the log part that begins at a byte offset. Names sort by offset."""
     return f"{offset:015d}"
 
 
 def is_log_part(name: str) -> bool:
-    """Return whether `log_part_name` could have made a name."""
+    """Return whether a name has the form of `log_part_name`."""
     return _LOG_PART.fullmatch(name) is not None
 
 
 def output_folder(instance: str | None = None) -> str:
-    """Return the folder below a place that has a job's outputs, or those of one instance."""
+    """Return the folder of a job's outputs below a place, or of one instance's outputs."""
     return "outputs" if instance is None else f"outputs/{instance}"

@@ -1,4 +1,4 @@
-"""A study that a file describes: what is searched, how, with which jobs."""
+"""Studies that a file describes: search space, method, and the jobs of trials."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from autoscaler.domain.job import JobSpec
 from autoscaler.domain.objective import Objective
 
 Choice = bool | int | float | str | None
-# A plain value of a file, or a list or a mapping of plain values.
+# A scalar of a file, or a list or a mapping of such values.
 MethodOption = Union[Choice, Sequence["MethodOption"], Mapping[str, "MethodOption"]]  # noqa: UP007
 
 
 @dataclass(frozen=True, slots=True)
 class NumberParameter:
-    """A number between two bounds, both included: a whole one, or on a logarithmic scale."""
+    """Number between two inclusive bounds: whole or real, optionally on a logarithmic scale."""
 
     low: float
     high: float
@@ -27,7 +27,7 @@ class NumberParameter:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceParameter:
-    """One of several values."""
+    """Choice of one value among several."""
 
     choices: tuple[Choice, ...]
 
@@ -37,7 +37,7 @@ Parameter = NumberParameter | ChoiceParameter
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A sampler or pruner by its name, with its own options."""
+    """Sampler or pruner by name, with its options."""
 
     name: str
     options: Mapping[str, MethodOption] = field(default_factory=dict)
@@ -45,13 +45,13 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class StudySpec:
-    """All that a study's file says. One of `command`, a template, and `function` is there.
+    """Contents of a study's file. It has a `command` template or a `function`.
 
-    `function` is `module:name`, of an objective in the working directory. `job` is the job of
-    each trial, but for its name and command; `objective` is of all of them together. `storage`
-    None is a file beside where it is run. `artifacts` is the directory for files that trials hand
-    over, and `keep_checkpoints` lets those of all trials stay. `catch` names classes of errors
-    that fail their trial only; `max_failures` is the number of failed trials tolerated in a run.
+    `function` is `module:name` of an objective in the working directory. `job` is the job of each
+    trial, except for name and command. `objective` applies to all trials together. `storage` None
+    is a file in the current directory. `artifacts` is the directory for files that trials hand
+    over. `keep_checkpoints` keeps the checkpoints of all trials. `catch` names error classes that
+    fail only their trial. `max_failures` is the number of failed trials that a run tolerates.
     """
 
     name: str

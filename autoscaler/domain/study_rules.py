@@ -1,6 +1,6 @@
-"""Rules for studies: what every way in checks, whether a file or a request.
+"""Validation of studies, the same for files and requests.
 
-Fields are called as study files call them.
+Errors name fields as study files do.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _MOST_DIRECTIONS: Final = 10
 
 
 def require_valid_study(study: StudySpec) -> None:
-    """Check all that a study's file says.
+    """Check everything in a study's file.
 
     Raises:
-        SpecError: a value can't be used; its `field` is the key of the study file.
+        SpecError: a value is invalid; its `field` is the key of the study file.
     """
     require_line(study.name, "name")
     require_valid_objective(study.objective)
@@ -67,12 +67,12 @@ def require_valid_study(study: StudySpec) -> None:
 
 
 def require_valid_statement(terms: StudyTerms, trials: Sequence[TrialProgress]) -> None:
-    """Check what the driver of a study states of it and of its trials.
+    """Check a driver's statement of its study and the trials.
 
-    Values that an objective reported may be any numbers: they are not checked.
+    Values that an objective reported may be any numbers and are not checked.
 
     Raises:
-        SpecError: a value can't be used; its `field` is that of the statement.
+        SpecError: a value is invalid; its `field` is the statement's.
     """
     require_settable_objective(terms.objective)
     require_valid_objective(terms.objective)
@@ -98,7 +98,7 @@ def require_valid_statement(terms: StudyTerms, trials: Sequence[TrialProgress]) 
 
 
 def require_valid_answers(answers: Sequence[GivenAnswer], ended: Sequence[TrialEnd]) -> None:
-    """Check to which calls of trials answers belong, and the ends of trials.
+    """Check a driver's answers to calls of trials, and the ends of trials.
 
     Raises:
         SpecError: as `require_valid_statement`.
@@ -114,7 +114,7 @@ def require_valid_answers(answers: Sequence[GivenAnswer], ended: Sequence[TrialE
 
 
 def require_valid_calls(incarnation: int, calls: Sequence[TrialCall]) -> None:
-    """Check the numbers of what a trial tells and asks.
+    """Check the numbers of a trial's calls.
 
     Raises:
         SpecError: as `require_valid_statement`.

@@ -1,4 +1,4 @@
-"""What a trial held of an instance, and when."""
+"""Stays: periods in which one trial held one instance."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from decimal import Decimal
 
 @dataclass(frozen=True, slots=True)
 class StudyStay:
-    """An instance while the trial `job` paid for it. `to_seconds` None: it still does.
+    """Period in which the trial `job` paid for an instance.
 
-    `devices` of it were at work when it was last told.
+    `to_seconds` is None while the trial still pays. `devices` were in use at the last report.
     """
 
     job: str

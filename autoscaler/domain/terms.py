@@ -1,4 +1,4 @@
-"""What the driver of a study states of it, and what is known of its trials by that."""
+"""Terms that a study's driver states, and the records of its trials."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autoscaler.domain.objective import Objective
 
 @dataclass(frozen=True, slots=True)
 class LaterRung:
-    """A rung to come of a synchronous search: how many trials, and how far each goes in it.
+    """Future rung of a synchronous search: its number of trials, and the progress each makes.
 
     `work` is in the unit of progress of the study's trials.
     """
@@ -23,13 +23,13 @@ class LaterRung:
 
 @dataclass(frozen=True, slots=True)
 class StudyTerms:
-    """What a study is to come to, as its driver states it anew whenever it changes.
+    """Goals and search plan of a study, restated by its driver at each change.
 
-    `objective` is of the whole study: deadline, budget, value of time. `to_begin` is how many more
-    trials are to begin; None: there is no end to them. A trial that goes all the way makes
-    `full_work` of progress; None: not known. Trials of a `synchronous` search wait for each other
-    at the rungs, of which `later` are those after the present one. `directions` are minimize or
-    maximize, one for each value of a result; `best` is the best of the first so far.
+    `objective` applies to the whole study: deadline, budget, value of time. `to_begin` is the
+    number of trials still to begin; None: unlimited. A complete trial makes `full_work` of
+    progress; None: unknown. Trials of a `synchronous` search wait for each other at rungs; `later`
+    are the rungs after the present one. `directions` are minimize or maximize, one for each value
+    of a result. `best` is the best first value so far.
     """
 
     objective: Objective = Objective()
@@ -43,12 +43,12 @@ class StudyTerms:
 
 @dataclass(frozen=True, slots=True)
 class TrialProgress:
-    """How far a trial is, in the unit in which it reports: epochs, or what does as well.
+    """Progress of one trial, in the unit in which it reports, such as epochs.
 
-    The next decision on it is made at `decided_at`, at its end otherwise; None: not known.
-    `features` are those of its hyper-parameters that are numbers, or truth values; `reports` are
-    (progress, value). One that has come to `decided_at` waits there for others; if it `pauses` it
-    can give back what it holds meanwhile. One that `has_ended` makes no more progress.
+    The next decision on the trial is made at progress `decided_at`; None: unknown, so at its end.
+    `features` are its numeric and boolean hyper-parameters. `reports` are (progress, value). A
+    trial at `decided_at` waits there for others; if it `pauses`, it can release its instances
+    meanwhile. A trial that `has_ended` makes no more progress.
     """
 
     job: str
@@ -61,16 +61,16 @@ class TrialProgress:
 
     @property
     def waits(self) -> bool:
-        """It is at a barrier."""
+        """Whether the trial waits at a barrier."""
         return self.decided_at is not None and self.progress >= self.decided_at > 0
 
 
 @dataclass(frozen=True, slots=True)
 class TrialSpeed:
-    """How much progress a trial made on one size, and how long that took.
+    """Progress that a trial made on one size, and the seconds it took.
 
-    Up to its first report there is more in it than work, so `has_start` counts until a stretch
-    without one is known.
+    The time to the first report contains start-up, so `has_start` marks such a stretch. It counts
+    only until a stretch without start-up is known.
     """
 
     size: Allocation
@@ -81,9 +81,9 @@ class TrialSpeed:
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """A trial as it was told last, at `told_seconds`, while it trained on `trained`.
+    """Last reported state of a trial, at `told_seconds`, while it trained on `trained`.
 
-    `heard` is when each of its reports was told of first: (progress, seconds since the epoch).
+    `heard` has the time at which each report first arrived: (progress, seconds since the epoch).
     """
 
     stands: TrialProgress
@@ -96,16 +96,16 @@ class TrialRecord:
     def first(
         cls, stands: TrialProgress, trained: Allocation | None, now_seconds: float
     ) -> TrialRecord:
-        """The record of a trial that nothing was told of before."""
-        return cls(stands, now_seconds, trained, heard=_heard((), stands, now_seconds))
+        """Return the record of a trial at its first statement."""
+        return cls(stands, now_seconds, trained, heard=_report_arrivals((), stands, now_seconds))
 
     def told(
         self, stands: TrialProgress, trained: Allocation | None, now_seconds: float
     ) -> TrialRecord:
-        """The record after it was told again. Progress on one size is a speed of that size.
+        """Return the record after a new statement. Progress on one size gives its speed.
 
-        A stretch in which the size changed, or which went back to a checkpoint, says nothing, and
-        what it waited at a barrier is no part of one.
+        A stretch gives no speed if the size changed or the trial went back to a checkpoint.
+        Waiting at a barrier is not counted.
         """
         work = stands.progress - self.stands.progress
         seconds = now_seconds - self.told_seconds
@@ -114,7 +114,7 @@ class TrialRecord:
             return replace(
                 self, stands=stands, told_seconds=now_seconds if goes_on else self.told_seconds
             )
-        heard = _heard(self.heard, stands, now_seconds)
+        heard = _report_arrivals(self.heard, stands, now_seconds)
         record = replace(
             self, stands=stands, told_seconds=now_seconds, trained=trained, heard=heard
         )
@@ -123,24 +123,26 @@ class TrialRecord:
         if not (work > 0 and 0 < seconds < math.inf):
             return record
         new = TrialSpeed(trained, work, seconds, has_start=not self.stands.reports)
-        return replace(record, speeds=_with(self.speeds, new))
+        return replace(record, speeds=_with_stretch(self.speeds, new))
 
 
 def budget_used_up(study: str) -> str:
-    """The cause of the end of jobs that a study can't pay for any more."""
+    """Return the cause for ending jobs whose study has used up its budget."""
     return f"the budget of study {study} is used up: give it more, its trials go on"
 
 
-def _heard(
-    before: tuple[tuple[float, float], ...], stands: TrialProgress, now_seconds: float
+def _report_arrivals(
+    arrivals: tuple[tuple[float, float], ...], stands: TrialProgress, now_seconds: float
 ) -> tuple[tuple[float, float], ...]:
-    known = dict(before)
-    return tuple((at, known.get(at, now_seconds)) for at, _ in stands.reports)
+    known_arrivals = dict(arrivals)
+    return tuple(
+        (progress, known_arrivals.get(progress, now_seconds)) for progress, _ in stands.reports
+    )
 
 
-def _with(speeds: tuple[TrialSpeed, ...], new: TrialSpeed) -> tuple[TrialSpeed, ...]:
-    """The speeds with one stretch more, the size that trained last first."""
-    before = next((each for each in speeds if each.size == new.size), None)
-    if before is not None and not before.has_start:
-        new = TrialSpeed(new.size, before.work + new.work, before.seconds + new.seconds)
-    return (new, *(each for each in speeds if each.size != new.size))
+def _with_stretch(speeds: tuple[TrialSpeed, ...], new: TrialSpeed) -> tuple[TrialSpeed, ...]:
+    """Return the speeds with one more stretch; the size that trained last comes first."""
+    previous = next((speed for speed in speeds if speed.size == new.size), None)
+    if previous is not None and not previous.has_start:
+        new = TrialSpeed(new.size, previous.work + new.work, previous.seconds + new.seconds)
+    return (new, *(speed for speed in speeds if speed.size != new.size))

@@ -1,4 +1,4 @@
-"""Text from outside, made safe to print: control characters are shown, not sent."""
+"""Sanitising of outside text for printing: control characters become escape sequences."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _CARRIAGE_RETURN: Final = re.compile("\r+\n?")
 
 
 def has_controls(text: str) -> bool:
-    """Return whether a text holds a control character, a line break included."""
+    """Return whether a text contains a control character or a line break."""
     return _CONTROL.search(text) is not None
 
 
 def printable(text: str) -> str:
-    """Return one line of text with each control character but tabs as its escape sequence."""
+    """Return one line of text with control characters except tabs as escape sequences."""
     return _CONTROL_IN_LINE.sub(_escaped, text)
 
 
 def printable_lines(text: str) -> str:
-    """Return lines of text that a terminal shows without obeying them.
+    """Return text whose control characters can't affect a terminal.
 
-    Line feeds and tabs stay. A carriage return begins a new line, colours are left out, and each
-    other control character is written as its escape sequence.
+    Line feeds and tabs stay. A carriage return begins a new line. Colour codes are removed, and
+    every other control character becomes an escape sequence.
     """
     return _CONTROL_IN_LINES.sub(_escaped, _COLOUR.sub("", _CARRIAGE_RETURN.sub("\n", text)))
 
 
 def quoted(value: object, longest: int = _LONGEST_QUOTE) -> str:
-    """Return a value in quotes for an error message: on one line, shortened, printable."""
+    """Return a value in quotes for an error message: one printable line, shortened."""
     text = printable(str(value)[: longest + 1])
     return f'"{text[:longest]}..."' if len(text) > longest else f'"{text}"'
 

@@ -1,4 +1,4 @@
-"""What a node agent and the training process beside it tell each other."""
+"""Messages between a node agent and the training process on its instance."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ BATCH_LOG_VARIABLE = "CASTOR_BATCH_LOG"
 
 
 class Engine(StrEnum):
-    """How the instances of a job come to train together.
+    """Engine by which the instances of a job train together.
 
-    QUORUM: torchft's. ROSTER: a roster of our own, without torchft. With both, a joiner gets the
-    state from the members.
+    QUORUM: torchft's quorum. ROSTER: Castor's own roster, without torchft. With both, a joiner
+    gets the state from the members.
     """
 
     QUORUM = "quorum"
@@ -26,15 +26,14 @@ class Engine(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrainingSetup:
-    """What a replica is told once, before it joins.
+    """Setup that a replica receives once, before it joins.
 
-    `bind_address` is the only address on which it may open ports; `peer_token` lets the replicas
-    of one job read each other's state. `attempt` counts the starts that failures made necessary.
-    The scheme of `lighthouse` says which engine it serves: `roster:`, or torchft's `http:`.
-    With a `depot`, a place in a cloud's storage, checkpoints count once they are there, and
-    `grant_file` holds the credential for it, which the agent renews. A `checkpoint_owner` is given
-    where jobs may share the directory: it must have that owner's checkpoints, or none, or those of
-    the job that it `adopts`.
+    `bind_address` is the only address on which the replica may open ports. `peer_token` authorises
+    the replicas of one job to read each other's state. `attempt` counts starts after failures. The
+    scheme of `lighthouse` names its engine: `roster:`, or torchft's `http:`. With a `depot`, a
+    place in a cloud's storage, a checkpoint counts once it is uploaded; the agent renews the
+    credential in `grant_file`. `checkpoint_owner` is set if jobs may share the directory: the
+    directory must hold the owner's checkpoints, none, or those of the job that it `adopts`.
     """
 
     job: str
@@ -59,11 +58,11 @@ class TrainingSetup:
 
 @dataclass(frozen=True, slots=True)
 class TrainingDirective:
-    """What a replica is told while it runs. The last one heard stays in force.
+    """Message to a running replica. The last message stays in force.
 
     `drain`: leave at a step boundary. `throughput` is the controller's fit for this job on this
-    kind of device; the job chooses its batch from it, also while the controller is away.
-    `checkpoint_interval_seconds` takes the place of the setup's, None leaves that in force.
+    kind of device; the job chooses its batch by it, also without the controller.
+    `checkpoint_interval_seconds` replaces the setup's interval; None keeps that.
     """
 
     drain: bool = False

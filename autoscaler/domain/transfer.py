@@ -1,4 +1,4 @@
-"""Bytes on their way to where jobs keep their files and from there, as their senders tell."""
+"""Counts of bytes sent to and fetched from the storage of jobs' files, as senders report them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
-# No instance gets there in its life; what a job's own code tells may be any number.
+# More than an instance ever transfers; reports of a job's own code may contain any number.
 MOST_BYTES: Final = 1 << 60
 BYTES_PER_GB: Final = 10**9
 _LONGEST_NAME: Final = 64
@@ -14,7 +14,7 @@ _LONGEST_NAME: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What went to where jobs keep their files, and what came from there."""
+    """Bytes sent to the storage of jobs' files, and bytes fetched from it."""
 
     sent_bytes: int = 0
     fetched_bytes: int = 0
@@ -22,7 +22,7 @@ class Transfer:
     def __post_init__(self) -> None:
         for count in (self.sent_bytes, self.fetched_bytes):
             if not 0 <= count <= MOST_BYTES:
-                raise ValueError(f"{count} bytes are none that were sent or fetched")
+                raise ValueError(f"{count} bytes is not a count from 0 to {MOST_BYTES}")
 
     def __add__(self, other: Transfer) -> Transfer:
         return Transfer(
@@ -34,14 +34,14 @@ class Transfer:
         return bool(self.sent_bytes or self.fetched_bytes)
 
     def beyond(self, earlier: Transfer) -> Transfer:
-        """What has come since a count stood at `earlier`; nothing where it stood higher."""
+        """Return the bytes since the count `earlier`, at least 0 in each direction."""
         return Transfer(
             max(self.sent_bytes - earlier.sent_bytes, 0),
             max(self.fetched_bytes - earlier.fetched_bytes, 0),
         )
 
     def most(self, other: Transfer) -> Transfer:
-        """The further of two states of one count, each way."""
+        """Return the larger of two counts, in each direction."""
         return Transfer(
             max(self.sent_bytes, other.sent_bytes),
             max(self.fetched_bytes, other.fetched_bytes),
@@ -50,21 +50,23 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """All that one meter has counted up to now. No two meters have one name."""
+    """Total count of one meter so far. Meter names are unique."""
 
     meter: str
     transfer: Transfer
 
     def __post_init__(self) -> None:
         if len(self.meter) > _LONGEST_NAME:
-            raise ValueError(f"a meter is called {self.meter[:_LONGEST_NAME]}...")
+            raise ValueError(
+                f"meter name {self.meter[:_LONGEST_NAME]}... exceeds {_LONGEST_NAME} characters"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class TransferCount:
-    """All that an instance has counted since `begun_seconds`, by its own clock.
+    """Total count of an instance since `begun_seconds`, by its own clock.
 
-    Of two counts the one that was begun later is the newer one, and began from nothing.
+    Each count begins at 0. The count that began later is the newer one.
     """
 
     begun_seconds: float
@@ -73,10 +75,10 @@ class TransferCount:
 
 @dataclass(frozen=True, slots=True)
 class TransferAccount:
-    """What is known of an instance's transfer; prices are those of its order.
+    """Record of an instance's transfers, at the prices of its order.
 
-    `told` is how far its count has come. `owed` was told, and is not in the ledger yet. `before`
-    is the job that held the instance last, `line_seconds` the time of the last line.
+    `told` is the last reported count. `owed` was reported and is not in the ledger yet. `before`
+    is the job that held the instance last. `line_seconds` is the time of the last ledger entry.
     """
 
     upload_usd_per_gb: Decimal = Decimal(0)
@@ -88,16 +90,16 @@ class TransferAccount:
 
     @property
     def is_free(self) -> bool:
-        """No byte costs anything, either way."""
+        """Whether both directions cost nothing."""
         return not (self.upload_usd_per_gb or self.download_usd_per_gb)
 
     def usd(self, transfer: Transfer) -> Decimal:
-        """What that costs, in US dollars."""
+        """Return the price of a transfer in US dollars."""
         sent = transfer.sent_bytes * self.upload_usd_per_gb
         return (sent + transfer.fetched_bytes * self.download_usd_per_gb) / BYTES_PER_GB
 
     def news(self, count: TransferCount) -> Transfer:
-        """What of a count was not told before; nothing of one that is late or comes again."""
+        """Return the unreported part of a count; nothing if the count is late or repeated."""
         if self.told is None or count.begun_seconds > self.told.begun_seconds:
             return count.transfer
         if count.begun_seconds < self.told.begun_seconds:
@@ -105,10 +107,10 @@ class TransferAccount:
         return count.transfer.beyond(self.told.transfer)
 
     def at(self, count: TransferCount) -> TransferAccount:
-        """With the count told that far, where it has news."""
+        """Return the account with a new count recorded, if the count is newer."""
         if self.told is not None and self.told.begun_seconds == count.begun_seconds:
-            further = self.told.transfer.most(count.transfer)
-            count = replace(count, transfer=further)
+            furthest = self.told.transfer.most(count.transfer)
+            count = replace(count, transfer=furthest)
         return replace(self, told=count)
 
 

@@ -1,6 +1,6 @@
-"""What passes between a trial's worker and the driver of its study.
+"""Messages between a trial's worker and the driver of its study.
 
-The controller keeps it and hands it on. What the texts say is between those two alone.
+The controller stores and forwards them without reading their texts.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Final
 
 MAXIMUM_FILE_BYTES: Final = 1 << 30
 WORKER_COMMAND: Final = ("python", "-P", "-m", "hpo.worker")
-# A worker that finds the first forks another for each trial that it is told of on its standard
-# input; the second names the file in which workers note what they have imported.
+# With AHEAD_VARIABLE set, a worker forks another for each trial it reads from standard input.
+# IMPORTS_VARIABLE names the file in which workers record their imports.
 AHEAD_VARIABLE: Final = "CASTOR_AHEAD"
 IMPORTS_VARIABLE: Final = "CASTOR_IMPORTS"
 
 
 @dataclass(frozen=True, slots=True)
 class TrialFile:
-    """A file in the trial's checkpoint directory, of that name and SHA-256."""
+    """File in the trial's checkpoint directory, by name and SHA-256."""
 
     name: str
     sha256: str
@@ -27,10 +27,10 @@ class TrialFile:
 
 @dataclass(frozen=True, slots=True)
 class TrialCall:
-    """One thing that a worker tells or asks, the `number`-th of its incarnation, from 1.
+    """Message of a worker, the `number`-th of its incarnation, from 1.
 
-    A `file` goes to the controller before the call, whose text names it to the driver. The worker
-    waits for the answer of a call that `is_question`.
+    A `file` is uploaded to the controller before the call, whose text names it to the driver. The
+    worker waits for the answer if the call `is_question`.
     """
 
     number: int
@@ -49,7 +49,10 @@ class TrialAnswer:
 
 @dataclass(frozen=True, slots=True)
 class WaitingCall:
-    """A call without an answer. A trial is a job; each process that holds it, an incarnation."""
+    """Call without an answer yet.
+
+    `job` is the trial's job, and `incarnation` the process that holds the trial.
+    """
 
     job: str
     incarnation: int
@@ -58,7 +61,7 @@ class WaitingCall:
 
 @dataclass(frozen=True, slots=True)
 class GivenAnswer:
-    """An answer, and to whom."""
+    """Answer with its addressee: the trial's job and incarnation."""
 
     job: str
     incarnation: int
@@ -66,7 +69,7 @@ class GivenAnswer:
 
 
 class TrialEnding(StrEnum):
-    """How a trial ended: with a value, pruned, or with an error."""
+    """Outcome of a trial: a value, pruned, or an error."""
 
     COMPLETE = "complete"
     PRUNED = "pruned"
@@ -75,7 +78,7 @@ class TrialEnding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrialEnd:
-    """The end of the trial that `job` runs; `cause` is one line, None for a trial with a value."""
+    """End of the trial that `job` runs; `cause` is one line, None for a trial with a value."""
 
     job: str
     ending: TrialEnding
@@ -83,7 +86,7 @@ class TrialEnd:
 
 
 class StudyStop(StrEnum):
-    """Whether a study's driver is to end it: with the trials that run, or at once, with them."""
+    """Stop request to a study's driver: none, after the running trials, or at once with them."""
 
     NOT = "not"
     WITH_ITS_TRIALS = "with its trials"

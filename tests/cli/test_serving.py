@@ -85,7 +85,7 @@ def test_places_of_secrets_are_directories_outside_the_state(tmp_path: Path) -> 
     for directory in (state, state / "keys", tmp_path / "link"):
         with pytest.raises(SpecError, match=r"--secrets: .* is in the state directory"):
             with_secrets(state, directory)
-    with pytest.raises(SpecError, match=r"--secret-variables: .*no name of a variable"):
+    with pytest.raises(SpecError, match=r"--secret-variables: .*not a valid variable name"):
         with_secrets(state, variables="HF TOKEN")
 
 

@@ -179,5 +179,5 @@ class TransfersConformance:
         tell(store, held.id, MOST_BYTES, MOST_BYTES)
         tell(store, held.id, MOST_BYTES, MOST_BYTES, begun_seconds=NOW + 1)
         assert [line.sent_bytes for line in sent(store)] == [MOST_BYTES] * 2
-        with pytest.raises(ValueError, match="are none that were sent"):
+        with pytest.raises(ValueError, match="is not a count from 0"):
             Transfer(-1)

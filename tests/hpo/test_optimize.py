@@ -124,7 +124,7 @@ def test_who_speaks_to_a_study_that_nobody_runs_hears_so(
         ({"deadline": float("nan")}, "deadline: nan is no time from now"),
         ({"deadline": []}, "deadline: float"),
         ({"environment": {"A": 1}}, r"environment\.A: 1 is no text"),
-        ({"environment": {"A=B": "1"}}, "environment.A=B: is no name of a variable"),
+        ({"environment": {"A=B": "1"}}, "environment.A=B: is not a valid variable name"),
         ({"offers": [""]}, "instances.offers"),
         ({"goal": "cheapest"}, "goal: 'cheapest' is no Objective"),
         ({"files": "/no/where"}, "files: /no/where is no directory"),

@@ -16,7 +16,7 @@ SPEC = JobSpec("job", ("python", "train.py"), instances=InstanceBounds(maximum=2
 
 def test_a_job_is_whose_token_submitted_it(api: Api) -> None:
     ada = api.stranger(api.client.invite("ada").token)
-    with pytest.raises(SpecError, match="person: is who submits the job"):
+    with pytest.raises(SpecError, match="person: is set from the token"):
         ada.submit(replace(SPEC, person="bob"))
     view = ada.submit(SPEC)
     assert (view.person, view.priority, view.weight) == ("ada", 1.0, 1.0)

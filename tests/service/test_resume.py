@@ -349,5 +349,5 @@ def test_studies_share_their_directory(api: Api, tmp_path: Path) -> None:
 
 def test_to_adopt_needs_an_absolute_directory(api: Api) -> None:
     spec = replace(SPEC, checkpoint=CheckpointSpec("own", adopt="first"))
-    with pytest.raises(SpecError, match=r"checkpoint\.adopt: goes with an absolute directory"):
+    with pytest.raises(SpecError, match=r"checkpoint\.adopt: needs an absolute directory"):
         api.client.submit(spec)

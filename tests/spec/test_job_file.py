@@ -226,10 +226,10 @@ REFUSED = [
     ("batch: {fixed: true, max: 32}", "batch", "a fixed batch has no max"),
     ("environment: {A: }", "environment.A", 'has no value: write "" for an empty one'),
     ("environment: {A: [1]}", "environment.A", "must be one text"),
-    ("environment: {1A: x}", "environment.1A", "is no name of a variable"),
+    ("environment: {1A: x}", "environment.1A", "is not a valid variable name"),
     ("environment: A=1", "environment", "must be a mapping of keys to values"),
-    ("secrets: {A: {}}", "secrets.A", "needs one place to be read from: variable, or file"),
-    ("secrets: {A: {variable: B, file: c}}", "secrets.A", "needs one place to be read from"),
+    ("secrets: {A: {}}", "secrets.A", "needs exactly one source: variable, or file"),
+    ("secrets: {A: {variable: B, file: c}}", "secrets.A", "needs exactly one source"),
     ("data: [{source: /a}]", "data.0.target", "has to be given"),
     ("data: [{source: a, target: b}]", "data.0.source", "must be an absolute path"),
     ("data: [{source: /a, target: ../b}]", "data.0.target", "must be a path inside"),
@@ -254,7 +254,11 @@ REFUSED = [
     ("bundle_limit: 0", "bundle_limit", "must be more than 0"),
     ("working_directory: no-such", "working_directory", "is not a directory"),
     ("image: ''", "image", "is empty"),
-    ("data: [{source: /d, target: d, read_only: true}]", "data", "only a job with an image"),
+    (
+        "data: [{source: /d, target: d, read_only: true}]",
+        "data",
+        "read_only needs a container: set image",
+    ),
     ("setup: {pip: x}", "setup", "must be a list"),
     ('objective: "a\\n{b}"', "objective", '"a {b}" is no objective'),
     ("batch: {initial: 64, max: 1000000000000000000000}", "batch.max", "must be at most"),
@@ -263,8 +267,8 @@ REFUSED = [
     ("checkpoint: ../../../evil", "checkpoint", "must be a path inside"),
     ("checkpoint: {directory: /models/../etc}", "checkpoint.directory", "must be an absolute"),
     ('checkpoint: "a\\eb"', "checkpoint", '"a\\x1bb" must be a path inside'),
-    ("program: ../../x", "program", "is no name"),
-    ("image: --privileged", "image", "is no image: write one like registry/name:tag"),
+    ("program: ../../x", "program", "is not a valid name"),
+    ("image: --privileged", "image", "is not a valid image: write one like registry/name:tag"),
     (f"retries: {'9' * 5000}", "retries", "nable to parse input"),
 ]
 
@@ -282,7 +286,11 @@ def test_refusals_name_line_field_and_way_out(lines: str, field: str, complaint:
     ("text", "field", "complaint"),
     [
         ("name: digits", "command", "job:1: command: has to be given"),
-        ("name: Digits!\ncommand: x", "name", '"Digits!" is no name: write 1 to 40 of a-z'),
+        (
+            "name: Digits!\ncommand: x",
+            "name",
+            '"Digits!" is not a valid name: write 1 to 40 of a-z',
+        ),
         ("name: -a\ncommand: x", "name", "no - first"),
         (f"name: {'a' * 41}\ncommand: x", "name", "1 to 40"),
         ("name: a\ncommand: ''", "command", "is empty"),
@@ -340,7 +348,7 @@ def test_a_secret_written_down_is_refused_and_not_repeated(lines: str) -> None:
 
 def test_a_variable_is_defined_once() -> None:
     error = refusal_of(SMALL + "environment: {A: 1}\nsecrets: {A: {variable: A}}")
-    assert "job:4: secrets: A stands in environment too" in str(error)
+    assert "job:4: secrets: A is in environment too" in str(error)
 
 
 def test_files_that_can_not_be_read(tmp_path: Path) -> None:
