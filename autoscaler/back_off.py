@@ -1,4 +1,4 @@
-"""How long to wait before the next try."""
+"""Exponential back-off between retries."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ _LONGEST_SECONDS = 10.0
 
 
 class BackOff:
-    """Waits that double up to a limit.
+    """Retry delays that double after each failure, from 0.25 s up to 10 s.
 
-    The first are short: a controller that is started again is back after two seconds.
-    `waited_seconds` is how long they were in all, since it has gone well.
+    The first delays are short, so clients reach a restarted controller within about two seconds.
+    `waited_seconds` is the sum of the delays since the last success.
     """
 
     def __init__(self) -> None:
@@ -18,12 +18,12 @@ class BackOff:
         self.waited_seconds = 0.0
 
     def next_seconds(self) -> float:
-        """The wait after one more failure."""
-        wait_seconds = self._next_seconds
-        self.waited_seconds += wait_seconds
-        self._next_seconds = min(2 * wait_seconds, _LONGEST_SECONDS)
-        return wait_seconds
+        """Return the delay before the next retry, in seconds, and double the delay after it."""
+        delay_seconds = self._next_seconds
+        self.waited_seconds += delay_seconds
+        self._next_seconds = min(2 * delay_seconds, _LONGEST_SECONDS)
+        return delay_seconds
 
     def reset(self) -> None:
-        """It has gone well."""
+        """Start again with the shortest delay after a success."""
         self._next_seconds, self.waited_seconds = _FIRST_SECONDS, 0.0

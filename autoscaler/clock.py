@@ -1,4 +1,4 @@
-"""Time as a value that is passed in, so that a simulation or a test can own it."""
+"""Clocks passed as values, so that simulations and tests control time."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the code that decides and waits may know of time."""
+    """Source of the current time for code that decides and waits."""
 
     def now(self) -> float:
-        """Seconds since the Unix epoch."""
+        """Return the seconds since the Unix epoch."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds of a clock that never goes back: for durations."""
+        """Return the seconds of a clock that never goes back, for measuring durations."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Return after `seconds`; a virtual clock jumps instead."""
+        """Return after `seconds`; a virtual clock advances instead."""
         ...
 
 
 class SystemClock:
-    """The clock of the machine."""
+    """The machine's clock."""
 
     def now(self) -> float:
-        """Seconds since the Unix epoch."""
+        """Return the seconds since the Unix epoch."""
         return time.time()
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary moment."""
+        """Return the seconds since an arbitrary moment."""
         return time.perf_counter()
 
     def sleep(self, seconds: float) -> None:
@@ -40,32 +40,32 @@ class SystemClock:
 
 
 class VirtualClock:
-    """A clock that stands still until it is told to move. Safe to share between threads."""
+    """A clock that advances only by `sleep` and `advance`. Safe to share between threads."""
 
     def __init__(self, start_seconds: float = 0.0) -> None:
         self._now_seconds = start_seconds
         self._lock = threading.Lock()
 
     def now(self) -> float:
-        """Seconds since the Unix epoch, as this clock was set."""
+        """Return the clock's seconds since the Unix epoch."""
         with self._lock:
             return self._now_seconds
 
     def monotonic(self) -> float:
-        """The same as `now`: this clock does not go back either."""
+        """Return the same value as `now`, which never goes back."""
         return self.now()
 
     def sleep(self, seconds: float) -> None:
-        """Move the clock forward by `seconds` and return at once."""
+        """Advance the clock by `seconds` and return at once."""
         self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Move the clock forward.
+        """Advance the clock by `seconds`.
 
         Raises:
-            ValueError: `seconds` is negative; time does not go back.
+            ValueError: `seconds` is negative.
         """
         if seconds < 0:
-            raise ValueError(f"seconds={seconds}: a clock does not go back")
+            raise ValueError(f"seconds={seconds}: a clock can't go back")
         with self._lock:
             self._now_seconds += seconds

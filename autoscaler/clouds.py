@@ -1,6 +1,6 @@
-"""Opens the providers that a controller is told to buy from: this machine, and pools in clouds.
+"""Providers and job storage of a controller: this machine, and pools in AWS and Google Cloud.
 
-A source of pools is a file, or where Terraform wrote them.
+A source of pools is a file, or the SSM parameter or bucket object that Terraform wrote.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from providers.storage import JobStorage
 
 AWS: Final = "aws"
 GCP: Final = "gcp"
-_STORED_BY: Final = {"ssm:": AWS, "gs:": GCP}
-_KEPT: Final = "pools"
-_PLACE: Final = "place-of-jobs"
+_CLOUD_OF_PREFIX: Final = {"ssm:": AWS, "gs:": GCP}
+_POOLS_FOLDER: Final = "pools"
+_STORAGE_PLACE_FILE: Final = "place-of-jobs"
 
 
 def open_providers(
@@ -39,88 +39,89 @@ def open_providers(
     controller: str,
     clock: Clock,
 ) -> dict[str, Provider]:
-    """The providers by the name that their offers tell.
+    """Return the providers by name, as offers name them.
 
     Args:
-        local: what of this machine is sold, if any is.
-        sources: where pools are: files, ``ssm:/NAME`` or ``gs://BUCKET/NAME``.
-        state: the controller's directory.
-        host: where instances are to find the controller.
-        controller: the id that owns what is bought.
-        clock: the time.
+        local: the devices of this machine to offer; None offers none.
+        sources: sources of pools: files, ``ssm:/NAME`` or ``gs://BUCKET/NAME``.
+        state: the controller's state directory.
+        host: the address at which instances reach the controller.
+        controller: the id of the controller, which owns the instances it launches.
+        clock: the clock.
 
     Raises:
-        SpecError: a source can't be read or used, or instances could not reach `host`.
-        ProviderError: the cloud does not give the pools, and never gave them before.
+        SpecError: a source can't be read or used, or instances can't reach `host`.
+        ProviderError: the cloud does not return the pools, and no copy of them is cached.
     """
-    found: dict[str, Provider] = {}
+    providers: dict[str, Provider] = {}
     if local is not None:
-        found["local"] = LocalProvider(state / "local", controller, local, clock)
+        providers["local"] = LocalProvider(state / "local", controller, local, clock)
     for source in sources:
         cloud = cloud_of(source)
-        if cloud in found:
+        if cloud in providers:
             raise SpecError(
-                f"{source}: pools of {cloud} were named before: put them in one", "--pools"
+                f"{source}: pools of {cloud} were named before: merge the two sources", "--pools"
             )
         open_cloud = _open_gcp if cloud == GCP else _open_aws
-        found[cloud] = open_cloud(source, state, host, controller, clock)
-    return found
+        providers[cloud] = open_cloud(source, state, host, controller, clock)
+    return providers
 
 
 def open_storage(sources: Sequence[str], state: Path, clock: Clock) -> JobStorage | None:
-    """Where jobs keep their files, if pools of a cloud are named: their instances share no disk.
+    """Return the storage of jobs' files; None without pools in a cloud.
 
-    A job may move between clouds, so that its files lie in one: that of the source named first.
-    It stays for as long as the controller runs, whatever the pools become; and from then on, for
-    what jobs have saved is looked for there.
+    A job may move between clouds, so all files are in the cloud of the first source. The place
+    stays the same as long as the state directory exists, because saved files are read from there.
 
     Raises:
-        SpecError: a source can't be read, or names no such place, or another one than before.
-        ProviderError: the cloud does not give the pools, or there are no credentials.
+        SpecError: a source can't be read, names no storage, or names another storage than before.
+        ProviderError: the cloud does not return the pools, or there are no credentials.
     """
     if not sources:
         return None
     first = sources[0]
-    open_files = _open_gcp_storage if cloud_of(first) == GCP else _open_aws_storage
-    storage = open_files(first, state / _KEPT, clock)
-    _require_place(storage.jobs.place, first, state / _PLACE)
+    open_cloud_storage = _open_gcp_storage if cloud_of(first) == GCP else _open_aws_storage
+    storage = open_cloud_storage(first, state / _POOLS_FOLDER, clock)
+    _require_place(storage.jobs.place, first, state / _STORAGE_PLACE_FILE)
     return storage
 
 
 def cloud_of(source: str) -> str:
-    """The cloud whose pools a source has: where it lies says so, or ``cloud`` of a file.
+    """Return the cloud of a source: by the prefix of its address, or by ``cloud`` in the file.
 
     Raises:
-        SpecError: the file can't be read, or names another one.
+        SpecError: the file can't be read, or names an unknown cloud.
     """
-    for beginning, cloud in _STORED_BY.items():
-        if source.startswith(beginning):
+    for prefix, cloud in _CLOUD_OF_PREFIX.items():
+        if source.startswith(prefix):
             return cloud
-    told = read_yaml(read_text(Path(source)), source).value
-    named = told.get("cloud", AWS) if isinstance(told, dict) else AWS
-    if named not in (AWS, GCP):
-        raise SpecError(f'{source}: cloud: "{named}" is none: write {AWS} or {GCP}', "--pools")
-    return str(named)
+    document = read_yaml(read_text(Path(source)), source).value
+    cloud_name = document.get("cloud", AWS) if isinstance(document, dict) else AWS
+    if cloud_name not in (AWS, GCP):
+        raise SpecError(
+            f'{source}: cloud: "{cloud_name}" is unknown: write {AWS} or {GCP}', "--pools"
+        )
+    return str(cloud_name)
 
 
-def _open_aws_storage(source: str, kept: Path, clock: Clock) -> JobStorage:
+def _open_aws_storage(source: str, pools_cache: Path, clock: Clock) -> JobStorage:
     with _from_extra(AWS):
         from providers.aws.reading import fetch_settings, open_session, parse_settings
         from providers.aws.storage import S3JobStorage
 
-    settings = PoolsSource(source, kept, fetch_settings, parse_settings).read_or_recall()
+    settings = PoolsSource(source, pools_cache, fetch_settings, parse_settings).read_or_recall()
     endpoint_url = settings.endpoint_url or os.environ.get("AWS_ENDPOINT_URL")
     settings = settings.model_copy(update={"endpoint_url": endpoint_url})
     return S3JobStorage(settings, open_session(), clock)
 
 
-def _open_gcp_storage(source: str, kept: Path, clock: Clock) -> JobStorage:
+def _open_gcp_storage(source: str, pools_cache: Path, clock: Clock) -> JobStorage:
     with _from_extra(GCP):
         from providers.gcp.reading import fetch_settings, parse_settings
         from providers.gcp.session import open_session
         from providers.gcp.storage import GcsJobStorage
 
-    settings = PoolsSource(source, kept, fetch_settings, parse_settings).read_or_recall()
+    settings = PoolsSource(source, pools_cache, fetch_settings, parse_settings).read_or_recall()
     return GcsJobStorage(settings, open_session(settings.endpoint_url), clock)
 
 
@@ -140,7 +141,7 @@ def _open_aws(source: str, state: Path, host: str, controller: str, clock: Clock
             settings, controller, clock, session, patience=patience, table=table, prices=prices
         )
 
-    pools = PoolsSource(source, state / _KEPT, fetch_settings, parse_settings)
+    pools = PoolsSource(source, state / _POOLS_FOLDER, fetch_settings, parse_settings)
     return FollowingProvider(pools, connect, clock, patience.visible_seconds)
 
 
@@ -171,31 +172,34 @@ def _open_gcp(source: str, state: Path, host: str, controller: str, clock: Clock
             prices=prices,
         )
 
-    pools = PoolsSource(source, state / _KEPT, fetch_settings, parse_settings)
+    pools = PoolsSource(source, state / _POOLS_FOLDER, fetch_settings, parse_settings)
     return FollowingProvider(pools, connect, clock, patience.visible_seconds)
 
 
 def _prices_file(state: Path, cloud: str) -> Path:
-    """Return where the last known prices of a cloud are kept, for pools that are removed."""
+    """Return the file with the last known prices of a cloud, used for pools that were removed."""
     return state / "prices" / f"{cloud}.json"
 
 
-def _require_place(place: str, source: str, kept: Path) -> None:
-    """Jobs that found nothing of what they saved would begin anew, and nobody would be told."""
-    before = kept.read_text().strip() if kept.exists() else ""
+def _require_place(place: str, source: str, record: Path) -> None:
+    """Check that jobs' storage is where it was at the last start; record it at the first start.
+
+    In another place jobs would find no checkpoints and would silently start from step 0.
+    """
+    before = record.read_text().strip() if record.exists() else ""
     if before not in ("", place):
         raise SpecError(
-            f"{source}: jobs have their files in {before}, and this says {place}: name the pools "
-            f"with the former first, or delete {kept} if no job is to go on",
+            f"{source}: jobs have their files in {before}, but this source names {place}: list "
+            f"the pools that use {before} first, or delete {record} if no job needs its files",
             "--pools",
         )
     if not before:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(f"{place}\n")
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text(f"{place}\n")
 
 
 def _require_reachable(host: str, endpoint_url: str | None) -> None:
-    """Instances that can't reach their controller would be paid for until they give up."""
+    """Refuse a host that instances can't reach: they would be paid for until their lease ends."""
     if is_any(host) or (is_here(host) and not is_url_here(endpoint_url)):
         raise SpecError(
             f"instances can't reach {host}: name the address of this host in their network",
@@ -204,5 +208,5 @@ def _require_reachable(host: str, endpoint_url: str | None) -> None:
 
 
 def _from_extra(cloud: str) -> AbstractContextManager[None]:
-    """What is imported in there comes with the extra that is called as its cloud."""
+    """Return a context for imports which need the extra named like the cloud."""
     return from_extras(f"server,{cloud}", "--pools")

@@ -1,4 +1,4 @@
-"""What is only there where its extra was installed."""
+"""Imports that need an optional extra of the package."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from autoscaler.domain.errors import SpecError
 
 @contextmanager
 def from_extras(extras: str, field: str, otherwise: str = "") -> Iterator[None]:
-    """What is imported in here comes with these extras, which `field` asks for.
+    """Raise `SpecError` for imports in this context whose extra is not installed.
+
+    Args:
+        extras: the extras to install, separated by commas.
+        field: the option or field that needs the extras.
+        otherwise: text appended to the error: how to do without the extras.
 
     Raises:
-        SpecError: something is not installed; `otherwise` is a way to do without it.
+        SpecError: a module is not installed.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Files below a directory that a job writes to, read without following any link."""
+"""Files below a directory that a job writes to, read without following links."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class FileStamp:
-    """A regular file as a walk found it. `path` is relative and uses ``/``."""
+    """Size, time of the last change and owner of a regular file.
+
+    `path` is relative to the walked directory and uses ``/``; `user` is the owner's user id.
+    """
 
     path: str
     bytes: int
@@ -29,9 +32,9 @@ class FileStamp:
 
 
 def walk_below(root: Path, ignored: frozenset[str] = frozenset()) -> Iterator[FileStamp]:
-    """Yield the regular files below `root`, sorted within each directory.
+    """Yield the regular files below `root`, sorted by name within each directory.
 
-    Files and directories with a name in `ignored` are left out, and so are links.
+    Links are left out, and so are files and directories whose name is in `ignored`.
     """
     for directory, directories, files, descriptor in os.fwalk(root, follow_symlinks=False):
         directories[:] = sorted(name for name in directories if name not in ignored)
@@ -42,16 +45,16 @@ def walk_below(root: Path, ignored: frozenset[str] = frozenset()) -> Iterator[Fi
             try:
                 status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             except FileNotFoundError:
-                continue  # it was removed meanwhile
+                continue  # the file was removed after it was listed
             if stat.S_ISREG(status.st_mode):
                 yield _stamp(str(folder / name), status)
 
 
 def open_below(root: Path, path: str) -> int:
-    """Open the regular file `path` below `root` for reading; return its descriptor.
+    """Open the regular file `path` below `root` for reading; return its file descriptor.
 
     Raises:
-        OSError: it can't be read, is no regular file, or a part of the path is a link.
+        OSError: the file can't be read, is not regular, or a part of the path is a link.
     """
     *folders, name = path.split("/")
     directory = _open_folder(root, folders)
@@ -61,7 +64,7 @@ def open_below(root: Path, path: str) -> int:
         os.close(directory)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(f"{path} is no regular file")
+        raise OSError(f"{path} is not a regular file")
     return descriptor
 
 
@@ -71,7 +74,8 @@ def remove_below(
     """Remove the chosen files and directories of a folder below `root`; return their names.
 
     Raises:
-        OSError: there is no such folder, a part of its path is a link, or an entry stays.
+        OSError: the folder does not exist, a part of its path is a link, or an entry can't be
+            removed.
     """
     directory = _open_folder(root, folders)
     try:
@@ -88,7 +92,7 @@ def remove_below(
 
 
 def _open_folder(root: Path, folders: Sequence[str]) -> int:
-    """Open a folder below `root` without following a link; return its descriptor."""
+    """Open a folder below `root` without following links; return its file descriptor."""
     directory = os.open(root, _FLAGS | os.O_DIRECTORY)
     for folder in folders:
         try:

@@ -1,4 +1,4 @@
-"""The composition root: the only place that names concrete providers, stores and clocks."""
+"""Composition root of the controller, which chooses its providers, stores and clock."""
 
 from __future__ import annotations
 
@@ -53,32 +53,34 @@ from providers.local.settings import LocalSettings
 
 _log = logging.getLogger(__name__)
 
-# After a tick the loop rests four times as long as the tick took, but no longer than this.
+# After a tick the loop sleeps `_REST_FACTOR` times as long as the tick took, at most this.
 _LONGEST_REST_SECONDS = 0.2
-_REST = 4.0
+_REST_FACTOR = 4.0
 _WORKERS = 8
-_END_SECONDS = 2  # of a study's own controller, at whose end somebody may wait for news still
+_END_SECONDS = 2  # limit for open requests when a controller with a parent process ends
 
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """How one controller is to run.
+    """Options of a controller process.
 
     Attributes:
-        state: the directory that holds all it must not forget, but for a store elsewhere.
-        store_url: of another store than the SQLite file in `state`.
-        host, port: where the API listens; port 0 takes a free one, the same at every restart:
-            agents look for the controller where it was.
-        policy: the name of the policy that plans.
+        state: the state directory: all persistent state, except the store if it is elsewhere.
+        store_url: the URL of the store; None for the SQLite file in `state`.
+        host, port: the address at which the API listens. Port 0 selects a free port at the first
+            start and the same port at each restart, because agents keep using it.
+        policy: the name of the planning policy.
         tick_seconds: the longest time between two ticks.
-        heartbeat_seconds: how often agents speak up.
-        lease_seconds: after how long without a controller an agent ends its instance.
-        maximum_bundle_bytes: the largest working directory that is taken, packed.
-        engine: how instances of new jobs train together; None takes the best that is here.
-        parent: the process that it runs for: without that it ends, with all that it holds.
-        local: what of this machine is sold; None for nothing.
-        pools: where pools in clouds are described (`autoscaler.clouds`).
-        secret_directories, secret_variables: files and variables that jobs may name as secrets.
+        heartbeat_seconds: the time between two heartbeats of an agent.
+        lease_seconds: an agent without contact to a controller ends its instance after this time.
+        maximum_bundle_bytes: the size limit of a packed working directory.
+        engine: the communication engine of new jobs; None selects the best one available.
+        parent: the id of the parent process. When it dies, all jobs stop, all instances are
+            terminated and the controller ends. None: no parent.
+        local: the devices of this machine to offer; None for none.
+        pools: sources of pools in clouds (`autoscaler.clouds`).
+        secret_directories: directories with files that jobs may use as secrets.
+        secret_variables: environment variables that jobs may use as secrets.
     """
 
     state: Path
@@ -101,13 +103,13 @@ class ServeSettings:
 
 
 class Deployment:
-    """A controller with its store, provider and API, put together but not running."""
+    """A controller with its store, providers and API, assembled but not running."""
 
     def __init__(self, settings: ServeSettings, url: str, clock: Clock) -> None:
         state = settings.state
         self._settings = settings
         self._clock = clock
-        policy = _planner(settings.policy)
+        policy = _create_planner(settings.policy)
         self.wake = threading.Event()
         self.store: Store = open_store(_store_url(settings))
         self.authentication = Authentication(self.store, load_key(state / "secret.key"), clock)
@@ -119,15 +121,15 @@ class Deployment:
         self.app = self._app()
 
     def tick(self) -> None:
-        """One turn of the loop, now."""
+        """Run one iteration of the control loop."""
         self.controller.tick(self._clock.now())
 
     def run_loop(
         self, stopped: threading.Event, is_claimed: Callable[[], bool] = lambda: True
     ) -> None:
-        """Tick until `stopped`, when there is news and regularly.
+        """Tick until `stopped` is set: at each wake-up and at least every `tick_seconds`.
 
-        `is_claimed` is asked before each tick: False ends the loop.
+        `is_claimed` is called before each tick; the loop ends when it returns False.
         """
         while not stopped.is_set():
             self.wake.clear()
@@ -136,14 +138,14 @@ class Deployment:
                 if not is_claimed():
                     return
                 self.tick()
-            except Exception:  # the loop's edge: the next tick makes good what this one missed
+            except Exception:  # the loop goes on: the next tick reconciles from the stored state
                 _log.exception("a tick failed")
             took_seconds = self._clock.monotonic() - begun_seconds
-            self._clock.sleep(min(_REST * took_seconds, _LONGEST_REST_SECONDS))
+            self._clock.sleep(min(_REST_FACTOR * took_seconds, _LONGEST_REST_SECONDS))
             self.wake.wait(self._settings.tick_seconds)
 
     def close(self) -> None:
-        """Let calls that are under way end, and close the store. Instances go on."""
+        """Wait for running provider calls and close the store. Instances keep running."""
         for workers in (self.workers, self.termination_workers):
             workers.shutdown(wait=True, cancel_futures=True)
         self.store.close()
@@ -159,7 +161,7 @@ class Deployment:
             self._clock,
         )
         self._verifiers = {name: provider.identity for name, provider in providers.items()}
-        # Without one all instances see the directory of jobs.
+        # Without storage, all instances share the directory of jobs.
         self.storage = open_storage(settings.pools, settings.state, self._clock)
         parts = ControllerParts(
             store=self.store,
@@ -183,7 +185,10 @@ class Deployment:
         return assemble(parts, settings.controller)
 
     def _user_data(self, held: HeldInstance, url: str) -> str:
-        """What an instance finds at its start; the token in it serves once, and not for long."""
+        """Return an instance's user data as JSON.
+
+        The join token in it is short-lived and valid for one join.
+        """
         self.authentication.issue(held)
         return json.dumps(
             {
@@ -243,7 +248,7 @@ class Deployment:
             foresee=Foresights(
                 store,
                 status,
-                _planner(settings.policy),
+                _create_planner(settings.policy),
                 settings.controller.replan_seconds,
                 self._clock,
             ).of,
@@ -259,18 +264,18 @@ class Deployment:
 
 
 def _allowed_secrets(settings: ServeSettings, environment: Mapping[str, str]) -> AllowedSecrets:
-    """Return what jobs of this controller may name as secrets."""
+    """Return the secrets that jobs of this controller may use."""
     variables = {
         name: environment[name] for name in settings.secret_variables if name in environment
     }
     return AllowedSecrets(settings.state, settings.secret_directories, variables)
 
 
-def _planner(name: str) -> Policy:
-    """The policy of that name; one that buys instances, which is all there is here.
+def _create_planner(name: str) -> Policy:
+    """Return the policy of that name.
 
     Raises:
-        SpecError: there is none, or it shares out a pool.
+        SpecError: the name is unknown, or the policy plans for a fixed pool.
     """
     policy = create_policy(name)
     require_ground(name, policy, is_pool=False)
@@ -278,11 +283,12 @@ def _planner(name: str) -> Policy:
 
 
 def serve(settings: ServeSettings) -> None:
-    """Run a controller until it is told to stop. Its instances and jobs go on without it.
+    """Run a controller until it is signalled to stop. Instances and jobs continue without it.
 
     Raises:
-        Conflict: another controller runs on this state or this store, or the port is in use.
+        Conflict: another controller uses this state directory or store, or the port is in use.
         StoreError: the store can't be opened.
+        SpecError: the policy, a source of pools or the host can't be used.
     """
     _check_start(settings)
     clock = SystemClock()
@@ -314,7 +320,7 @@ def serve(settings: ServeSettings) -> None:
         _log.info("listening on %s, state in %s", url, settings.state)
         if settings.parent is not None:
             threading.Thread(
-                target=_end_with, args=(settings.parent, deployment, server), daemon=True
+                target=_end_with_parent, args=(settings.parent, deployment, server), daemon=True
             ).start()
         try:
             server.run(sockets=[listener])
@@ -326,13 +332,13 @@ def serve(settings: ServeSettings) -> None:
 
 
 def _check_start(settings: ServeSettings) -> None:
-    """Check what would refuse the start, before a new state directory is made.
+    """Check the settings before a new state directory is created.
 
     Raises:
         SpecError: the policy or a file of pools can't be used.
         Conflict: the state directory is new, and the port is in use.
     """
-    _planner(settings.policy)
+    _create_planner(settings.policy)
     for source in settings.pools:
         cloud_of(source)
     if not settings.state.exists():
@@ -345,7 +351,7 @@ def _store_url(settings: ServeSettings) -> str:
 
 
 def _is_claimed(claim: Claim, server: uvicorn.Server) -> bool:
-    """Return whether the store is still this controller's; end the server if it is not."""
+    """Return whether this controller still owns the store; end the server if it does not."""
     try:
         claim.check()
     except Conflict as error:
@@ -355,11 +361,11 @@ def _is_claimed(claim: Claim, server: uvicorn.Server) -> bool:
     return True
 
 
-def _end_with(parent: int, deployment: Deployment, server: uvicorn.Server) -> None:
-    """End the controller in order when the process that it runs for has died."""
+def _end_with_parent(parent: int, deployment: Deployment, server: uvicorn.Server) -> None:
+    """Stop all jobs, terminate all instances and end the server once the parent process dies."""
     clock = SystemClock()
     outlive(lambda: os.getppid() == parent, clock)
-    _log.warning("process %d, which this controller runs for, has died: its jobs end", parent)
+    _log.warning("parent process %d has died: this controller stops its jobs and ends", parent)
     try:
         give_everything_back(deployment.store, deployment.wake.set, clock, GIVE_BACK_SECONDS)
     finally:
@@ -371,18 +377,18 @@ def listening(settings: ServeSettings) -> Iterator[socket.socket]:
     """Yield a socket bound to the host and the port of the settings.
 
     Raises:
-        Conflict: the address can't be listened on.
+        Conflict: the address can't be bound.
     """
     host, port = settings.host, settings.port
-    # Where the protocol is not named, asyncio leaves Nagle's algorithm on: answers are 40 ms late.
+    # asyncio disables Nagle's algorithm, which delays answers by 40 ms, only for IPPROTO_TCP.
     with socket.socket(proto=socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        before = port_before(settings.state) if port == 0 else None
+        former_port = port_before(settings.state) if port == 0 else None
         try:
-            listener.bind((host, before or port))
+            listener.bind((host, former_port or port))
         except OSError as error:
             raise Conflict(
-                f"{host}:{before or port} can't be listened on ({error.strerror}): "
+                f"{host}:{former_port or port} can't be listened on ({error.strerror}): "
                 "choose another --port"
             ) from None
         yield listener

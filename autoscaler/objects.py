@@ -1,8 +1,8 @@
-"""Objects in a cloud's storage, under one place; the only obstore.
+"""Objects in a cloud's storage, all under one place; the only module that uses obstore.
 
 A place is a URL, such as ``s3://bucket/jobs/digits`` or ``gs://bucket/jobs/digits``, or
-``file:///shared/jobs/digits`` for a directory that all see. An object is there as a whole or not
-at all, and is seen as soon as it is.
+``file:///shared/jobs/digits`` for a shared directory. Writing an object is atomic: readers
+see the whole object as soon as it is written, and never a part.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _PARTS_AT_ONCE: Final = 4
 _PATIENCE_SECONDS: Final = 60.0
 _LONGEST_PAUSE_SECONDS: Final = 5.0
 _LONGEST_REQUEST_SECONDS: Final = 30.0
-_MOST_CHARACTERS: Final = 300
-# The first words of a failure that say enough, in what obstore tells with all its causes.
+_LONGEST_ERROR_CHARACTERS: Final = 300
+# Words in obstore's errors that mean the credential is not sufficient.
 _DENIED_WORDS: Final = (
     *("AccessDenied", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken"),
     *("SignatureDoesNotMatch", "403 Forbidden", "401 Unauthorized"),
 )
 
 _EXTRAS: Final = {"s3": "aws", "gs": "gcp"}
-# What S3 and Cloud Storage call where they are reached, if not where they always are.
+# Options of S3 and Cloud Storage that replace the default endpoint.
 _ENDPOINTS: Final = ("endpoint", "base_url")
 
 Access = Callable[[], StorageGrant]
@@ -45,7 +45,10 @@ Access = Callable[[], StorageGrant]
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object as a list has it. `name` is below the place; the time is that of its writing."""
+    """An object in a listing: its name below the place, its size, and when it was written.
+
+    `modified_seconds` are since the Unix epoch.
+    """
 
     name: str
     bytes: int
@@ -53,11 +56,10 @@ class StoredObject:
 
 
 class Meter:
-    """Counts what some objects have sent and fetched. Safe to share between threads.
+    """Count of the bytes that objects sent and fetched. Safe to share between threads.
 
-    What counts is the content of objects that were put, and of what came of those that were
-    fetched: no requests, no lists, and no part that was sent again after it had failed, of which
-    obstore does not tell. `on_news` is called after each, by whichever thread it was.
+    Only the content of objects counts: no requests, no listings and no parts that obstore sent
+    again after a failure. `on_news` is called after each transfer, in the thread of the transfer.
     """
 
     def __init__(self) -> None:
@@ -67,29 +69,29 @@ class Meter:
         self.on_news: Callable[[], None] = lambda: None
 
     def read(self) -> MeterReading:
-        """What it has counted up to now."""
+        """Return the bytes counted so far."""
         with self._lock:
             return MeterReading(self._name, self._transfer)
 
     def add(self, transfer: Transfer) -> None:
-        """Count that, too."""
+        """Add a transfer to the count."""
         with self._lock:
             self._transfer += transfer
         self.on_news()
 
 
 class Objects:
-    """What lies under one place. Safe to share between threads, not between forked processes.
+    """Objects under one place. Safe to share between threads, not between forked processes.
 
-    `access` is asked again and again for the credential: the one that it gives may be renewed. It
-    also says, once, how the storage is reached. What fails for now is tried again, ever more
-    slowly, for `patience_seconds`. Every method raises `PermissionDenied` where the credential
-    does not do, and `Unavailable` where the storage does not answer, with one line that names the
-    object. `meter` counts what is sent and fetched, here and below.
+    `access` returns the credential. It is called again for every renewal, and at the start for
+    the options that say how to reach the storage. Temporary failures are retried with increasing
+    delays for `patience_seconds`. Every method raises `PermissionDenied` where the credential is
+    not sufficient, and `Unavailable` where the storage does not answer; the message is one line
+    that names the object. `meter` counts the bytes of these objects and of those from `below`.
 
     Raises:
         NotFound: obstore is not installed.
-        Unavailable: the place can't be one.
+        Unavailable: the place is not valid.
     """
 
     def __init__(
@@ -106,40 +108,40 @@ class Objects:
         self._store = self._open()
 
     def below(self, name: str) -> Objects:
-        """What lies under `name` in here."""
+        """Return the objects under the folder `name`."""
         return Objects(f"{self.place}/{name}", self._access, self._patience_seconds, self.meter)
 
     def put(self, name: str, content: bytes | Path) -> None:
-        """Let there be an object of this content, or of this file's.
+        """Write an object with this content, or with this file's content.
 
         Raises:
             OSError: the file can't be read.
         """
         if isinstance(content, Path):
-            with content.open("rb") as file:  # what is wrong with it is not the storage's trouble
+            with content.open("rb") as file:  # raises errors of the file apart from the storage's
                 size = os.fstat(file.fileno()).st_size
         else:
             size = len(content)
-        with self._named(name):
+        with self._translated_errors(name):
             self._store.put(name, content, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
         self.meter.add(Transfer(sent_bytes=size))
 
     def get(self, name: str) -> bytes:
-        """The content of an object.
+        """Return the content of an object.
 
         Raises:
-            NotFound: there is none.
+            NotFound: the object does not exist.
         """
-        with self._told_missing(name), self._named(name):
+        with self._missing_as_not_found(name), self._translated_errors(name):
             content = bytes(self._store.get(name).bytes())
         self.meter.add(Transfer(fetched_bytes=len(content)))
         return content
 
     def download(self, name: str, path: Path) -> None:
-        """Let the file `path` have the content of an object.
+        """Write the content of an object to the file `path`, fetching up to 4 parts at once.
 
         Raises:
-            NotFound: there is none.
+            NotFound: the object does not exist.
             OSError: the file can't be written.
         """
         size = self.size(name)
@@ -148,69 +150,72 @@ class Objects:
 
             def fetch(start: int) -> None:
                 end = min(start + _PART_BYTES, size)
-                with self._named(name):
+                with self._translated_errors(name):
                     part = self._store.get_range(name, start=start, end=end)
                 self.meter.add(Transfer(fetched_bytes=len(part)))
                 if os.pwrite(file.fileno(), part, start) != end - start:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
             for _ in pool.map(fetch, starts):
-                pass  # a failure is raised here
+                pass  # raises the failure of a part
 
     def size(self, name: str) -> int:
         """Return the size of an object, in bytes.
 
         Raises:
-            NotFound: there is none.
+            NotFound: the object does not exist.
         """
-        with self._told_missing(name), self._named(name):
+        with self._missing_as_not_found(name), self._translated_errors(name):
             return int(self._store.head(name)["size"])
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """Yield the content of an object, part by part.
+        """Yield the content of an object in parts of at most 16 MiB.
 
         Raises:
-            NotFound: there is none.
+            NotFound: the object does not exist.
         """
         size = self.size(name)
         for start in range(0, size, _PART_BYTES):
             end = min(start + _PART_BYTES, size)
-            with self._named(name):
+            with self._translated_errors(name):
                 part = bytes(self._store.get_range(name, start=start, end=end))
             self.meter.add(Transfer(fetched_bytes=len(part)))
             yield part
 
     def listed(self, prefix: str = "", after: str | None = None) -> list[StoredObject]:
-        """What lies under the folder `prefix`, in the order of its names, from `after` on."""
-        with self._named(prefix):
+        """Return the objects under the folder `prefix`, sorted by name.
+
+        With `after`, only objects whose full name sorts after it.
+        """
+        with self._translated_errors(prefix):
             pages = self._store.list(prefix or None, offset=after)
             return sorted(
                 (
-                    StoredObject(each["path"], each["size"], each["last_modified"].timestamp())
+                    StoredObject(entry["path"], entry["size"], entry["last_modified"].timestamp())
                     for page in pages
-                    for each in page
+                    for entry in page
                 ),
-                key=lambda found: found.name,
+                key=lambda stored: stored.name,
             )
 
     def folders(self, prefix: str = "") -> list[str]:
-        """The folders in the folder `prefix`, by their last names."""
-        with self._named(prefix):
-            found = self._store.list_with_delimiter(prefix or None)
-        return sorted(path.rstrip("/").rpartition("/")[2] for path in found["common_prefixes"])
+        """Return the names of the folders directly in the folder `prefix`, sorted."""
+        with self._translated_errors(prefix):
+            listing = self._store.list_with_delimiter(prefix or None)
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in listing["common_prefixes"])
 
     def exists(self, name: str) -> bool:
-        """Whether there is such an object."""
+        """Return whether the object exists."""
         return self._is_listed(name)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Let there be no such objects. Those that are gone already count as done."""
-        left = list(names)
-        with suppress(NotFound), self._named(left[0] if left else ""):
-            self._store.delete(left)
+        """Delete objects. Objects that do not exist are skipped."""
+        remaining = list(names)
+        with suppress(NotFound), self._translated_errors(remaining[0] if remaining else ""):
+            self._store.delete(remaining)
             return
-        for name in left:
-            with suppress(NotFound), self._named(name):
+        for name in remaining:
+            with suppress(NotFound), self._translated_errors(name):
                 self._store.delete(name)
 
     def _open(self) -> Any:
@@ -219,29 +224,37 @@ class Objects:
         except ModuleNotFoundError as error:
             extra = _EXTRAS.get(self.place.partition(":")[0], "aws")
             raise NotFound(
-                f"{self.place} can't be reached without {error.name}: install "
+                f"{self.place} can't be reached, {error.name} is not installed: install "
                 f"castor-autoscaler[training] on instances and castor-autoscaler[{extra}] beside "
                 "the controller"
             ) from error
         grant, build = self._access(), cast(Callable[..., Any], from_url)
         if self.place.startswith("file:"):
             return build(self.place, mkdir=True)
-        patience = timedelta(seconds=self._patience_seconds)
-        pause = timedelta(seconds=min(_LONGEST_PAUSE_SECONDS, self._patience_seconds))
-        request = timedelta(seconds=min(_LONGEST_REQUEST_SECONDS, 5 * self._patience_seconds))
+        retry_limit = timedelta(seconds=self._patience_seconds)
+        longest_pause = timedelta(seconds=min(_LONGEST_PAUSE_SECONDS, self._patience_seconds))
+        request_limit = timedelta(
+            seconds=min(_LONGEST_REQUEST_SECONDS, 5 * self._patience_seconds)
+        )
         options: dict[str, Any] = dict(grant.options)
-        is_plain = any(options.get(each, "").startswith("http:") for each in _ENDPOINTS)
-        with self._named(""):
+        is_plain = any(options.get(endpoint, "").startswith("http:") for endpoint in _ENDPOINTS)
+        with self._translated_errors(""):
             return build(
                 self.place,
                 config=options,
-                client_options={"allow_http": is_plain, "timeout": request},
-                retry_config={"retry_timeout": patience, "backoff": {"max_backoff": pause}},
+                client_options={"allow_http": is_plain, "timeout": request_limit},
+                retry_config={
+                    "retry_timeout": retry_limit,
+                    "backoff": {"max_backoff": longest_pause},
+                },
                 credential_provider=self._credential if grant.credential else None,
             )
 
     def _credential(self) -> Any:
-        """The credential of now, as obstore takes it; asked for again before it has expired."""
+        """Return the current credential in obstore's format.
+
+        obstore calls this again before the credential expires.
+        """
         grant = self._access()
         expires = grant.expires_seconds
         until = None if expires is None else datetime.fromtimestamp(expires, UTC)
@@ -249,13 +262,16 @@ class Objects:
 
     def _is_listed(self, name: str) -> bool:
         folder = name.rpartition("/")[0]
-        with self._named(name):
+        with self._translated_errors(name):
             pages = self._store.list(folder or None, offset=name[:-1])
-            return any(each["path"] == name for page in pages for each in page)
+            return any(entry["path"] == name for page in pages for entry in page)
 
     @contextmanager
-    def _told_missing(self, name: str) -> Iterator[None]:
-        """Clouds refuse to say that an object is missing to who may list some prefixes only."""
+    def _missing_as_not_found(self, name: str) -> Iterator[None]:
+        """Turn `PermissionDenied` for a missing object into `NotFound`.
+
+        Clouds answer "denied" instead of "missing" if the credential may list some prefixes only.
+        """
         try:
             yield
         except PermissionDenied as error:
@@ -268,7 +284,8 @@ class Objects:
             raise
 
     @contextmanager
-    def _named(self, name: str) -> Iterator[None]:
+    def _translated_errors(self, name: str) -> Iterator[None]:
+        """Translate obstore's errors into Castor's, each with one line that names the object."""
         from obstore.exceptions import (
             BaseError,
             PermissionDeniedError,
@@ -294,22 +311,22 @@ class Objects:
 
 
 def always(grant: StorageGrant) -> Access:
-    """The access that a grant gives which is never renewed."""
+    """Return access by a grant that is never renewed."""
     return lambda: grant
 
 
 def granted(file: Path) -> Access:
-    """The access that the grant in this file gives, as it is renewed.
+    """Return access by the grant in a file; the file is read again at each renewal.
 
-    It raises `Unavailable` where the file can't be read.
+    The access raises `Unavailable` where the file can't be read.
     """
 
     def read() -> StorageGrant:
         try:
             return StorageGrant(**json.loads(file.read_bytes()))
         except (OSError, ValueError, TypeError) as error:
-            reason = getattr(error, "strerror", None) or "it is no grant"
-            raise Unavailable(f"{file}: {reason}: the agent writes it anew") from error
+            reason = getattr(error, "strerror", None) or "it is not a grant"
+            raise Unavailable(f"{file}: {reason}: the agent writes it again") from error
 
     return read
 
@@ -320,7 +337,7 @@ def open_grant(
     patience_seconds: float = _PATIENCE_SECONDS,
     meter: Meter | None = None,
 ) -> Objects:
-    """What the grant in this file gives access to; all of it, or what lies at `place` in it.
+    """Return the objects that the grant in a file gives access to, or those at `place` within it.
 
     Raises:
         NotFound: obstore is not installed.
@@ -331,6 +348,6 @@ def open_grant(
 
 
 def _line(error: BaseException) -> str:
-    """What obstore tells, without what it adds for its developers."""
-    words = " ".join(str(error).split("Debug source")[0].split())
-    return words[:_MOST_CHARACTERS].rstrip(" :.") or type(error).__name__
+    """Return obstore's message on one line, without its debug output."""
+    message = " ".join(str(error).split("Debug source")[0].split())
+    return message[:_LONGEST_ERROR_CHARACTERS].rstrip(" :.") or type(error).__name__

@@ -1,4 +1,4 @@
-"""Files of a controller's state directory: its lock, and what clients on this machine read."""
+"""Files of a controller's state directory: the lock, and the address and token for clients."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CLIENT_FILE = "client.json"
 
 @contextlib.contextmanager
 def hold_state(state: Path) -> Iterator[None]:
-    """Hold the state directory; the lock ends with this process.
+    """Lock the state directory while the context lasts; a dead process leaves no lock behind.
 
-    A new directory is removed again if what follows is refused before it leaves a file.
+    A new directory is removed again if the context raises `CastorError` before it wrote a file.
 
     Raises:
-        Conflict: another controller runs on it.
-        StoreError: it can't be written.
+        Conflict: another controller runs on the directory.
+        StoreError: the directory can't be written.
     """
     is_new = not state.exists()
     try:
@@ -52,25 +52,25 @@ def hold_state(state: Path) -> Iterator[None]:
 
 
 def port_before(state: Path) -> int | None:
-    """Return the port of the API at the last run, where agents look for it; None if unknown."""
-    with contextlib.suppress(ValueError):  # no port
+    """Return the API's port at the last run, which agents still use; None if unknown."""
+    with contextlib.suppress(ValueError):  # the URL has an invalid port
         return urlsplit(_client_file(state).get("url", "")).port
     return None
 
 
 def _client_file(state: Path) -> Mapping[str, str]:
-    """Return what the last run wrote for its clients; nothing where it can't be read."""
+    """Return the fields that the last run wrote for its clients; empty if unreadable."""
     with contextlib.suppress(OSError, ValueError):
-        known = json.loads((state / CLIENT_FILE).read_text())
-        return known if isinstance(known, dict) else {}
+        fields = json.loads((state / CLIENT_FILE).read_text())
+        return fields if isinstance(fields, dict) else {}
     return {}
 
 
 def let_owner_in(state: Path, url: str) -> str:
-    """Write the address of the API and the owner's token where only the owner can read them.
+    """Write the API's address and the owner's token to a file that only the owner can read.
 
     Returns:
-        The token: that of the last run, or a new one.
+        The token of the last run, or a new one.
     """
     path = state / CLIENT_FILE
     token = _client_file(state).get("token") or secrets.token_urlsafe(32)

@@ -1,4 +1,4 @@
-"""A controller in a process of its own that is started again when it dies, and ends with us."""
+"""A controller in a child process, restarted when it dies and ended with its parent process."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from autoscaler.wire.connection import connect
 
 _START_SECONDS = 30.0
 _END_SECONDS = 30.0
-GIVE_BACK_SECONDS: Final = 180.0  # more than a drain takes, but for checkpoints of a minute
-LOCK_FILE: Final = "lock"  # of whoever serves from a state directory
+GIVE_BACK_SECONDS: Final = 180.0  # longer than a drain, unless checkpoints take a minute
+LOCK_FILE: Final = "lock"  # locked by the controller that serves from the state directory
 _POLL_SECONDS = 0.1
-_LINES = 30
-_KEEPER_FILE = "keeper.lock"
+_LAST_LINES = 30
+_SUPERVISOR_LOCK_FILE = "keeper.lock"
 
 _log = logging.getLogger(__name__)
 
 
 class SupervisedController:
-    """`castor serve` on the directory `state`, kept alive as a service supervisor would.
+    """A `castor serve` process on the directory `state`, restarted by `keep_alive` when it dies.
 
-    If this process dies, it stops its jobs, gives everything back and ends.
+    If this process dies, the controller stops its jobs, terminates all instances and ends.
     """
 
     def __init__(
@@ -54,39 +54,39 @@ class SupervisedController:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep the directory for this process; wait until what a dead one left there has ended.
+        """Lock the directory for this process once an earlier controller in it has ended.
 
         Raises:
-            Conflict: another process keeps it, or its controller does not end.
+            Conflict: another process holds the lock, or the earlier controller does not end.
         """
-        with (self.state / _KEEPER_FILE).open("w") as keeper:
-            if not _is_ours(keeper):
+        with (self.state / _SUPERVISOR_LOCK_FILE).open("w") as lock:
+            if not _is_ours(lock):
                 raise Conflict(
-                    f"another process runs on {self.state}: wait until it has ended, or take "
+                    f"another process runs on {self.state}: wait until it has ended, or choose "
                     "another name"
                 )
             self._await_end_of_other()
             yield
 
     def _await_end_of_other(self) -> None:
-        deadline, is_told = self._clock.now() + GIVE_BACK_SECONDS + _END_SECONDS, False
+        deadline, is_logged = self._clock.now() + GIVE_BACK_SECONDS + _END_SECONDS, False
         while True:
             with (self.state / LOCK_FILE).open("a") as lock:
                 if _is_ours(lock):
                     return
-            if not is_told:
+            if not is_logged:
                 _log.warning(
                     "a controller of a process that died is ending in %s: waiting for it",
                     self.state,
                 )
-                is_told = True
+                is_logged = True
             if self._clock.now() > deadline:
                 raise Conflict(f"another controller runs on {self.state}: stop it")
             self._clock.sleep(_POLL_SECONDS)
 
     @contextmanager
     def running(self) -> Iterator[Client]:
-        """A client of the controller, which runs while this lasts."""
+        """Run the controller while the context lasts, and yield a client of it."""
         self._start()
         client = self._connected()
         try:
@@ -95,14 +95,15 @@ class SupervisedController:
             client.close()
 
     def keep_alive(self) -> None:
-        """Start the controller again if it has died."""
+        """Restart the controller if it has died."""
         if self._process is not None and self._process.poll() is not None:
             self._start()
 
     def give_everything_back(self) -> bool:
-        """Stop every job, wait until nothing is held any more, and end the controller.
+        """Stop every job, wait until all instances are terminated, and end the controller.
 
-        False if something is still held: it took too long, or Ctrl-C was pressed.
+        Returns:
+            False if an instance is still held, after `GIVE_BACK_SECONDS` or Ctrl-C.
         """
         if self._process is None:
             return True
@@ -120,7 +121,7 @@ class SupervisedController:
     def _holds_after_stopping(self) -> bool:
         client = self._connected()
         for job in client.jobs(include_ended=False):
-            with contextlib.suppress(Conflict):  # it has just ended
+            with contextlib.suppress(Conflict):  # the job has just ended
                 client.stop(job.id)
         deadline = self._clock.now() + GIVE_BACK_SECONDS
         while (is_held := bool(client.fleet().instances)) and self._clock.now() < deadline:
@@ -129,10 +130,10 @@ class SupervisedController:
         return is_held
 
     def last_lines(self) -> str:
-        """The end of the controller's log."""
+        """Return the last 30 lines of the controller's log; empty if there is no log."""
         if not self._log.exists():
             return ""
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-_LINES:])
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-_LAST_LINES:])
 
     def _start(self) -> None:
         with self._log.open("ab") as log:
@@ -150,12 +151,14 @@ class SupervisedController:
             except Unavailable:
                 self.keep_alive()
             if self._clock.now() > deadline:
-                raise Unavailable("the controller does not start")
+                raise Unavailable(
+                    f"the controller does not start within {_START_SECONDS:.0f} s: see {self._log}"
+                )
             self._clock.sleep(_POLL_SECONDS)
 
 
 def _is_ours(lock: IO[str]) -> bool:
-    """Whether nobody else holds the lock; it is held until the file is closed."""
+    """Lock the file until it is closed; return whether that succeeded."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -164,12 +167,17 @@ def _is_ours(lock: IO[str]) -> bool:
 
 
 def secret_options(references: Mapping[str, SecretReference]) -> tuple[str, ...]:
-    """Return the options with which `castor serve` gives these secrets to its jobs, and no more.
+    """Return the options of `castor serve` that allow its jobs these secrets and no others.
 
-    A directory that does not exist is left out: the job is refused, as its secret can't be read.
+    A directory that does not exist is left out: the job is refused because the secret can't be
+    read.
     """
-    variables = sorted({named.variable for named in references.values() if named.variable})
-    files = [Path(named.file).expanduser() for named in references.values() if named.file]
+    variables = sorted(
+        {reference.variable for reference in references.values() if reference.variable}
+    )
+    files = [
+        Path(reference.file).expanduser() for reference in references.values() if reference.file
+    ]
     directories = sorted({str(file.absolute().parent) for file in files if file.parent.is_dir()})
     return (
         *(("--secret-variables", ",".join(variables)) if variables else ()),
@@ -178,11 +186,11 @@ def secret_options(references: Mapping[str, SecretReference]) -> tuple[str, ...]
 
 
 def cores_here() -> tuple[int, ...]:
-    """The cores that this process may run on.
+    """Return the CPU cores that this process may run on.
 
     Raises:
-        Unavailable: this system pins no processes to cores.
+        Unavailable: this system can't pin processes to cores.
     """
     if not hasattr(os, "sched_getaffinity"):
-        raise Unavailable("the local provider pins processes to cores, which needs Linux")
+        raise Unavailable("the local provider pins processes to CPU cores, which needs Linux")
     return tuple(sorted(os.sched_getaffinity(0)))

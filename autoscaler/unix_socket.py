@@ -1,4 +1,4 @@
-"""Unix sockets in directories too deep for their addresses, which have at most 107 bytes."""
+"""Unix sockets whose path is longer than a socket address, which has at most 107 bytes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_LONGEST_ADDRESS_BYTES = 103  # of macOS, the least that is about
+_LONGEST_ADDRESS_BYTES = 103  # the limit of macOS, the shortest of the supported systems
 
 
 def listen(path: Path) -> socket.socket:
-    """A socket that listens at `path`, in the place of what was there."""
+    """Return a socket that listens at `path`; an existing file there is replaced."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     with _address(path) as address:
@@ -22,10 +22,10 @@ def listen(path: Path) -> socket.socket:
 
 
 def connect(connection: socket.socket, path: Path) -> None:
-    """Connect with what listens at `path`.
+    """Connect to the socket that listens at `path`.
 
     Raises:
-        OSError: nothing does.
+        OSError: no socket listens there.
     """
     with _address(path) as address:
         connection.connect(address)
@@ -33,7 +33,7 @@ def connect(connection: socket.socket, path: Path) -> None:
 
 @contextmanager
 def _address(path: Path) -> Iterator[str]:
-    """A short name of `path`: by its directory's open descriptor where its own is too long."""
+    """Yield `path`, or a short alias below ``/proc/self/fd`` if `path` is too long."""
     if len(os.fsencode(path)) <= _LONGEST_ADDRESS_BYTES:
         yield str(path)
         return

@@ -223,7 +223,7 @@ def test_a_file_that_is_no_grant_is_named(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"grant\.json: No such file or directory"):
         open_grant(file)
     file.write_text("{}")
-    with pytest.raises(Unavailable, match=r"grant\.json: it is no grant"):
+    with pytest.raises(Unavailable, match=r"grant\.json: it is not a grant"):
         granted(file)()
 
 

@@ -1,8 +1,8 @@
-"""What the last lines of a failed script say of it, seen through torchrun and through noise.
+"""Evidence of a failure in the last lines of a script's output, below torchrun's report and noise.
 
-torchrun ends with code 1 and a report of its own whatever happened. The exit code that counts,
-and the traceback if the script records its errors, stand under "Root Cause" in that report
-(``torch.distributed.elastic.multiprocessing.errors``); what came before it is the script's own.
+torchrun always ends with exit code 1 and a report. The first failure's exit code, and its
+traceback if the script records errors, are under "Root Cause" in that report
+(``torch.distributed.elastic.multiprocessing.errors``). The lines before it are the script's.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _LIBRARY = re.compile(
 )
 _LOST_CONTACT = re.compile(r"gloo|nccl|connection (?:reset|refused|closed)|broken pipe", re.I)
 _WORD = re.compile(r"[^\W\d]")
-# Lines after an exception that others than the exception print: libraries, warnings, logs.
-_NO_MESSAGE = re.compile(
+# Lines after an exception that are not part of its message: logs and warnings of libraries.
+_NOT_MESSAGE = re.compile(
     r"^(?:\[?[WIEF]\d{4} |\[?\d{4}-\d\d-\d\d|wandb: |\S+:\d+: \w*Warning: |Exception ignored in)"
 )
 _SHELL_SIGNAL_BASE = 128
@@ -43,9 +43,9 @@ _SHELL_SIGNAL_BASE = 128
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A place in the code: the file's own name, the line and the function.
+    """A stack frame: base name of the file, line and function; no function for a syntax error.
 
-    The function is empty for a syntax error.
+    `is_library` is True for frames of Python, installed packages, Castor and Optuna.
     """
 
     file: str
@@ -55,7 +55,7 @@ class Frame:
 
     @property
     def constant(self) -> str:
-        """The place without its line: the same text after an edit elsewhere in the file."""
+        """File and function without the line: unchanged by edits elsewhere in the file."""
         return f"{self.file}{self._within}"
 
     @property
@@ -68,9 +68,9 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """An exception as a traceback shows it: type without module, first line of the message.
+    """An exception in a traceback: type without module, and first line of the message.
 
-    `rest` is what follows in the message, on one line.
+    `rest` holds the other lines of the message, joined. `raised_from` is the direct cause.
     """
 
     type: str
@@ -81,19 +81,19 @@ class Raised:
 
     @property
     def root(self) -> Raised:
-        """The first of the exceptions that led to this one by `raise ... from`."""
+        """The first exception of the `raise ... from` chain that ends with this one."""
         return self if self.raised_from is None else self.raised_from.root
 
     @property
     def own_place(self) -> Frame | None:
-        """The innermost frame of the script's own code, at the root if there is one."""
-        deeper = None if self.raised_from is None else self.raised_from.own_place
-        own = (frame for frame in reversed(self.frames) if not frame.is_library)
-        return deeper or next(own, None)
+        """The innermost frame of the script's own code, preferably at the root; None if none."""
+        place_of_cause = None if self.raised_from is None else self.raised_from.own_place
+        own_frames = (frame for frame in reversed(self.frames) if not frame.is_library)
+        return place_of_cause or next(own_frames, None)
 
     @property
     def place(self) -> Frame:
-        """Where to look first: `own_place`, or where a library raised it."""
+        """`own_place`, or the innermost library frame."""
         return self.own_place or self.frames[-1]
 
     @property
@@ -108,10 +108,10 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is left of a failure.
+    """Exit code, exception and output of a failure.
 
-    `exit_code` is that of the process that failed first, negative for a signal; `lines` are the
-    script's own last ones.
+    `exit_code` is that of the process that failed first, negative for a signal. `lines` are the
+    script's own last lines, without those of the launcher.
     """
 
     exit_code: int
@@ -120,17 +120,20 @@ class Evidence:
 
     @property
     def was_killed(self) -> bool:
-        """It was ended from outside, so nothing that was printed is the reason."""
+        """Whether SIGKILL or SIGTERM ended the process.
+
+        Its output then does not show the reason.
+        """
         return self.exit_code in (-signal.SIGKILL, -signal.SIGTERM)
 
     @property
     def last_line(self) -> str:
-        """The last line that says something, or nothing."""
+        """The last line that contains a letter; empty if there is none."""
         return next((line.strip() for line in reversed(self.lines) if _WORD.search(line)), "")
 
 
 def raised_of(error: BaseException) -> Raised:
-    """Return an exception that was caught, with those that it was raised from."""
+    """Return a caught exception with the chain of exceptions that caused it."""
     chain = [error]
     while (origin := chain[-1].__cause__) is not None and origin not in chain:
         chain.append(origin)
@@ -138,7 +141,7 @@ def raised_of(error: BaseException) -> Raised:
     for caught in reversed(chain):
         message, _, rest = str(caught).strip().partition("\n")
         frames = tuple(
-            _frame(summary.filename, summary.lineno or 0, summary.name)
+            _frame_of(summary.filename, summary.lineno or 0, summary.name)
             for summary in traceback.extract_tb(caught.__traceback__)
         )
         name, rest = type(caught).__name__, " ".join(rest.split())
@@ -148,35 +151,38 @@ def raised_of(error: BaseException) -> Raised:
 
 
 def read_evidence(exit_code: int, last_lines: Sequence[str]) -> Evidence:
-    """Find the exit code and the exception that count.
+    """Return the exit code of the first failure and its most relevant exception.
 
     Args:
-        exit_code: as the process that was waited for gave it: torchrun's, a shell's (128 + a
-            signal), or Python's (negative for a signal).
-        last_lines: what was printed last, standard output and error mixed. torchrun's report
-            takes some 40 lines, so fewer than 100 may hide the cause.
+        exit_code: the exit code of the process: torchrun's, a shell's (128 + signal), or Python's
+            (negative for a signal).
+        last_lines: the last lines of standard output and error, mixed. torchrun's report takes
+            about 40 lines, so fewer than 100 lines may hide the cause.
     """
-    lines = [_clean(line) for line in last_lines]
+    lines = [_strip_terminal(line) for line in last_lines]
     report = max((i for i, line in enumerate(lines) if line.startswith(_REPORT)), default=None)
-    reported: list[str] = []
+    recorded_traceback: list[str] = []
     if report is not None:
-        exit_code, reported = _read_report(lines[report:], exit_code)
+        exit_code, recorded_traceback = _read_report(lines[report:], exit_code)
         lines = lines[: _last_traceback(lines[:report])]
-    own = tuple(line for line in lines if not _LAUNCHER_LOG.match(line))
-    exit_code = _without_shell(exit_code)
-    evidence = Evidence(exit_code, None, own)
+    script_lines = tuple(line for line in lines if not _LAUNCHER_LOG.match(line))
+    exit_code = _decode_shell_signal(exit_code)
+    evidence = Evidence(exit_code, None, script_lines)
     if evidence.was_killed:
         return evidence
-    return replace(evidence, raised=_decisive(_exceptions(reported) or _exceptions(own)))
+    return replace(
+        evidence,
+        raised=_most_relevant(_exceptions(recorded_traceback) or _exceptions(script_lines)),
+    )
 
 
-def _clean(line: str) -> str:
+def _strip_terminal(line: str) -> str:
     last_drawn = line.rstrip().rpartition("\r")[2]
     return _RANK.sub("", _ESCAPE.sub("", last_drawn))
 
 
 def _read_report(report: Sequence[str], exit_code: int) -> tuple[int, list[str]]:
-    """The exit code of the first failure, and its traceback if the script recorded one."""
+    """Return the first failure's exit code and the lines of its traceback, if recorded."""
     root = next((i for i, line in enumerate(report) if line.startswith("Root Cause")), 0)
     for i, line in enumerate(report[root:], start=root):
         if match := _REPORTED_EXIT.match(line):
@@ -188,57 +194,61 @@ def _read_report(report: Sequence[str], exit_code: int) -> tuple[int, list[str]]
 
 
 def _last_traceback(lines: Sequence[str]) -> int:
-    """Where the last traceback starts; 0 if its start is cut off."""
+    """Return the index at which the last traceback starts; 0 if its start is cut off."""
     return max((i for i, line in enumerate(lines) if line == _TRACEBACK), default=0)
 
 
-def _without_shell(exit_code: int) -> int:
+def _decode_shell_signal(exit_code: int) -> int:
     number = exit_code - _SHELL_SIGNAL_BASE
     return -number if number in set(signal.Signals) else exit_code
 
 
 def _exceptions(lines: Sequence[str]) -> list[Raised]:
-    """Every exception that a traceback in `lines` ends with, but those that Python ignored."""
-    found: list[Raised] = []
+    """Return the exceptions that end the tracebacks in `lines`, without those that Python ignored.
+
+    An exception raised from another one replaces it and holds it as `raised_from`.
+    """
+    exceptions: list[Raised] = []
     frames: list[Frame] = []
     is_from = is_ignored = False
     for index, line in enumerate(lines):
         if line.endswith(_TRACEBACK):
             frames = []
         elif match := _FRAME.match(line):
-            frames.append(_frame(match["file"], int(match["line"]), match["function"] or ""))
+            frames.append(_frame_of(match["file"], int(match["line"]), match["function"] or ""))
         elif not frames:
             is_from = is_from or line == _FROM
             is_ignored = is_ignored or line.startswith(_IGNORED)
         elif match := _RAISED.match(line):
             message, rest = (match["message"] or "").strip(), _rest_of_message(lines[index + 1 :])
             raised = Raised(match["type"], message, tuple(frames), rest=rest)
-            if is_from and found:
-                raised = replace(raised, raised_from=found.pop())
+            if is_from and exceptions:
+                raised = replace(raised, raised_from=exceptions.pop())
             if not is_ignored:
-                found.append(raised)
+                exceptions.append(raised)
             frames, is_from, is_ignored = [], False, False
-    return found
+    return exceptions
 
 
 def _rest_of_message(lines: Sequence[str]) -> str:
-    """Return the lines that follow the first of a message, joined; a blank line ends it."""
-    return " ".join(line.strip() for line in takewhile(_goes_on, lines))
+    """Return the lines of a message after its first one, joined; a blank line ends the message."""
+    return " ".join(line.strip() for line in takewhile(_continues_message, lines))
 
 
-def _goes_on(line: str) -> bool:
-    """Return whether a line after an exception's first is of the same message."""
-    return bool(line.strip()) and not line.endswith(_TRACEBACK) and not _NO_MESSAGE.match(line)
+def _continues_message(line: str) -> bool:
+    """Return whether a line after an exception's first line belongs to the same message."""
+    return bool(line.strip()) and not line.endswith(_TRACEBACK) and not _NOT_MESSAGE.match(line)
 
 
-def _frame(path: str, line: int, function: str) -> Frame:
+def _frame_of(path: str, line: int, function: str) -> Frame:
     return Frame(PurePath(path).name, line, function, is_library=bool(_LIBRARY.search(path)))
 
 
-def _decisive(exceptions: Sequence[Raised]) -> Raised | None:
-    """The last one, but rather a failure of its own than the loss of another worker.
+def _most_relevant(exceptions: Sequence[Raised]) -> Raised | None:
+    """Return the last exception that is not a lost connection and has a frame of the script.
 
-    Where several ranks print at once, one of their tracebacks may have lost its first frames.
+    A failure of the script ranks above a lost connection to another worker, and then one with a
+    frame of the script's code above one without: ranks that print at once may cut a traceback.
     """
     return max(
         reversed(exceptions),

@@ -1,7 +1,6 @@
-"""Whether a job whose script failed is started again, and when.
+"""Retries of a job whose script failed.
 
-Lost instances, reclaims and drains never come here: they are no failures of the script and cost
-it none of its retries.
+Lost instances, reclaims and drains are not failures of the script and use up no retries.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ PROGRESS_STEPS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class RetryDecision:
-    """Whether to start the script again, after how long, and why or why not, in one line."""
+    """Whether to start the script again, after how many seconds, and the reason on one line."""
 
     retry: bool
     delay_seconds: float
@@ -29,36 +28,36 @@ class RetryDecision:
 
 
 def next_attempt(history: Sequence[Failure], retries: int, first_steps: int = 5) -> RetryDecision:
-    """Decide after the last failure of `history`.
+    """Decide whether to retry after the last failure of `history`.
 
-    - At most `retries` failures in a row are followed by another start, the first after 2 s and
-      each further one after twice as long, up to 5 min.
-    - A failure that comes back, with an equal signature, within the first steps of the next
-      start is the script's own: it is not tried a third time. Memory that runs out again is not
-      the same failure while the next start takes fewer examples at once on a device.
-    - A failed setup is tried once more, not oftener.
-    - Training that diverged is not tried again: from the last checkpoint the same steps follow.
-      Its owner resumes it with other settings.
-    - Training whose examples do not fit a device one by one is not tried again.
-    - A failure of a new kind after at least `PROGRESS_STEPS` steps opens a new count: the start
-      before it did what it was for. One that was seen before does not, or a job that always dies
-      at the same step would be paid for for ever.
+    - At most `retries` consecutive failures are retried. The first delay is 2 s; each further one
+      is twice as long, up to 5 min.
+    - A failure with the same signature within the first steps of the next start is the script's
+      fault and is not retried a second time. Running out of memory again does not count as the
+      same failure if the next start processes fewer examples at once on a device.
+    - A failed setup is retried once.
+    - Diverged training is not retried: the same steps would follow from the last checkpoint. The
+      owner may resume the job with other settings.
+    - Training of which not even one example fits a device is not retried.
+    - A failure of a new kind after at least `PROGRESS_STEPS` steps resets the count. A failure
+      seen before does not, so that a job which always fails at the same step ends.
 
     Args:
-        history: all failures of the job, the oldest first. Those of one attempt, on several
-            instances, follow each other and count once.
-        retries: how many times the owner lets a failing script be started again.
-        first_steps: steps of a start that count as its first.
+        history: all failures of the job, oldest first. Failures of one attempt on several
+            instances are adjacent and count once.
+        retries: the retries that the owner allows.
+        first_steps: the number of steps that count as the first steps of a start.
 
     Raises:
         ValueError: `history` is empty.
     """
     if not history:
         raise ValueError("history is empty: there is no failure to decide about")
-    attempts = [_Attempt(tuple(group)) for _, group in groupby(history, lambda f: f.attempt)]
-    counted = _counted(attempts)
+    groups = groupby(history, lambda failure: failure.attempt)
+    attempts = [_Attempt(tuple(failures)) for _, failures in groups]
+    counted = _attempts_in_count(attempts)
     cause = attempts[-1].cause
-    refusal = _refusal(attempts[-2:], counted, retries, first_steps)
+    refusal = _refusal_reason(attempts[-2:], counted, retries, first_steps)
     if refusal is not None:
         return RetryDecision(False, 0.0, f"{refusal}: {cause}")
     number = len(counted)
@@ -69,7 +68,7 @@ def next_attempt(history: Sequence[Failure], retries: int, first_steps: int = 5)
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """The failures of one attempt, on one instance or several."""
+    """Failures of one attempt, on one or several instances."""
 
     failures: tuple[Failure, ...]
 
@@ -81,13 +80,18 @@ class _Attempt:
         return any(failure.reason is reason for failure in self.failures)
 
     def takes_less_than(self, before: _Attempt) -> bool:
-        """Whether the next start takes fewer examples at once on a device than before."""
-        known = dict(before._limits)
-        return any(most < known.get(kind, math.inf) for kind, most in self._limits)
+        """Return whether the next start may use fewer examples at once on a device than before.
+
+        Compares the limits that this attempt set with those that `before` set, by kind of device.
+        """
+        limits_before = dict(before._limits)
+        return any(limit < limits_before.get(kind, math.inf) for kind, limit in self._limits)
 
     @property
     def _limits(self) -> list[tuple[str, int]]:
-        return [each.device_limit for each in self.failures if each.device_limit is not None]
+        return [
+            failure.device_limit for failure in self.failures if failure.device_limit is not None
+        ]
 
     @property
     def cause(self) -> str:
@@ -100,11 +104,13 @@ class _Attempt:
         return max(failure.steps for failure in self.failures)
 
     def signatures(self, most_steps: float = math.inf) -> frozenset[str]:
-        return frozenset(f.signature for f in self.failures if f.steps <= most_steps)
+        return frozenset(
+            failure.signature for failure in self.failures if failure.steps <= most_steps
+        )
 
 
-def _counted(attempts: Sequence[_Attempt]) -> list[_Attempt]:
-    """The attempts since the last one that made progress and then failed in a new way."""
+def _attempts_in_count(attempts: Sequence[_Attempt]) -> list[_Attempt]:
+    """Return the attempts since the last one that made progress and then failed in a new way."""
     counted: list[_Attempt] = []
     seen: set[str] = set()
     for attempt in attempts:
@@ -115,10 +121,10 @@ def _counted(attempts: Sequence[_Attempt]) -> list[_Attempt]:
     return counted
 
 
-def _refusal(
+def _refusal_reason(
     newest: Sequence[_Attempt], counted: Sequence[_Attempt], retries: int, first_steps: int
 ) -> str | None:
-    """Why there is no retry, if so; `newest` are the last attempt and the one before it."""
+    """Return why the job is not retried; None if it is. `newest` are the last two attempts."""
     last = newest[-1]
     if last.has_reason(FailureReason.DIVERGED):
         return "not retried, it would diverge again"
@@ -126,17 +132,17 @@ def _refusal(
         return "not retried, the same examples would not fit again"
     if last.is_setup and sum(attempt.is_setup for attempt in counted) > 1:
         return "not retried, setup is tried twice at most"
-    early = last.signatures(most_steps=first_steps)
-    is_same = len(newest) > 1 and not early.isdisjoint(newest[0].signatures())
-    if is_same and not last.takes_less_than(newest[0]):
+    early_signatures = last.signatures(most_steps=first_steps)
+    is_repeated = len(newest) > 1 and not early_signatures.isdisjoint(newest[0].signatures())
+    if is_repeated and not last.takes_less_than(newest[0]):
         return f"not retried, the same failure came back within {first_steps} steps"
     if len(counted) > retries:
-        return _used_up(retries)
+        return _retries_used_up(retries)
     return None
 
 
-def _used_up(retries: int) -> str:
-    """Return the refusal of a retry where the owner allows no more of them."""
+def _retries_used_up(retries: int) -> str:
+    """Return the reason where the owner's retries are used up."""
     if retries == 0:
         return "not retried, `retries` allows none"
     retried = "1 retry" if retries == 1 else f"{retries} retries"

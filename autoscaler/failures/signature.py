@@ -1,4 +1,4 @@
-"""The signature of a failure: equal for failures of one cause, on any instance, in any run."""
+"""Signatures of failures, equal for failures with the same cause on any instance, in any run."""
 
 from __future__ import annotations
 
@@ -8,34 +8,39 @@ from typing import Final
 
 from autoscaler.failures.evidence import read_evidence
 
-_LONGEST: Final = 200
+_LONGEST_SIGNATURE: Final = 200
 _DIRECTORIES: Final = re.compile(r"(?:~|\.{1,2})?(?:/[^\s/'\":,()\[\]]+)+/|(?<!\w)/")
-_MIXED: Final = re.compile(r"(?<![a-zA-Z\d])(?=[a-zA-Z\d]*\d[a-zA-Z])[a-zA-Z\d]{7,}")
-_NUMBER: Final = re.compile(r"[+-]?\b0x[0-9a-fA-F]+|[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
-_SERIES: Final = re.compile(r"#(?:[\s,.:;x_/-]*#)+")
+_RANDOM_NAMES: Final = re.compile(r"(?<![a-zA-Z\d])(?=[a-zA-Z\d]*\d[a-zA-Z])[a-zA-Z\d]{7,}")
+_NUMBERS: Final = re.compile(r"[+-]?\b0x[0-9a-fA-F]+|[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_REPEATED_MARKS: Final = re.compile(r"#(?:[\s,.:;x_/-]*#)+")
 
 
 def signature(exit_code: int, last_lines: Sequence[str]) -> str:
-    """What stays of a failure when everything that changes from run to run is taken out.
+    """Return the part of a failure that does not change from run to run.
 
-    It is made of the root exception's type, its message without numbers, times, addresses,
-    random names and directories, and the innermost function of the script's own code; without
-    an exception, of the signal, or of the exit code and the last line. One function only, and no
-    line number, so that a deeper recursion or a comment more is still the same failure.
+    The signature holds the root exception's type, its message without numbers, times, addresses,
+    random names and directories, and the innermost function of the script's own code. Without an
+    exception, it holds the signal, or the exit code and the last line. Line numbers and outer
+    functions are left out, so that deeper recursion or an edit elsewhere gives the same signature.
 
     Args:
-        exit_code: of the process that was waited for, torchrun's too; negative for a signal.
-        last_lines: what was printed last.
+        exit_code: the exit code of the process, also of torchrun; negative for a signal.
+        last_lines: the last lines of the output.
     """
     evidence = read_evidence(exit_code, last_lines)
     if evidence.raised is not None:
-        return f"{_constant(str(evidence.raised.root))} ({evidence.raised.place.constant})"
+        return f"{_normalized(str(evidence.raised.root))} ({evidence.raised.place.constant})"
     if evidence.exit_code < 0:
         return f"signal {-evidence.exit_code}"
-    return f"exit code {evidence.exit_code}: {_constant(evidence.last_line)}".removesuffix(": ")
+    return f"exit code {evidence.exit_code}: {_normalized(evidence.last_line)}".removesuffix(": ")
 
 
-def _constant(text: str) -> str:
-    for variable, constant in ((_DIRECTORIES, ""), (_MIXED, "#"), (_NUMBER, "#"), (_SERIES, "#")):
+def _normalized(text: str) -> str:
+    for variable, constant in (
+        (_DIRECTORIES, ""),
+        (_RANDOM_NAMES, "#"),
+        (_NUMBERS, "#"),
+        (_REPEATED_MARKS, "#"),
+    ):
         text = variable.sub(constant, text)
-    return " ".join(text.split())[:_LONGEST]
+    return " ".join(text.split())[:_LONGEST_SIGNATURE]

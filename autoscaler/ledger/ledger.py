@@ -1,4 +1,4 @@
-"""The lines of the ledger added up: by instance, job, offer or day, exactly."""
+"""Sums of the ledger's entries by instance, job, offer or day, exact to the last digit."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ Key = TypeVar("Key")
 
 
 class Ledger:
-    """What was spent, by whom, on what. Sums of any grouping equal the total to the last digit.
+    """Spending of all instances. Sums of any grouping equal the total to the last digit.
 
-    Amounts are US dollars as `Decimal`; round them for display only. Instances that still run
-    are charged to `now_seconds`. `bills` are one for each instance.
+    Amounts are US dollars as `Decimal`; round them for display only. Instances that still run are
+    charged up to `now_seconds`. `bills` holds one bill per instance.
 
     Raises:
-        LedgerError: the lines of an instance contradict each other.
+        LedgerError: the entries of an instance contradict each other.
     """
 
     def __init__(self, entries: Iterable[LedgerEntry]) -> None:
-        lines: dict[str, list[LedgerEntry]] = defaultdict(list)
+        entries_of: dict[str, list[LedgerEntry]] = defaultdict(list)
         for entry in entries:
-            lines[entry.instance].append(entry)
-        self.bills = tuple(Bill.of(of_instance) for of_instance in lines.values())
+            entries_of[entry.instance].append(entry)
+        self.bills = tuple(Bill.of(instance_entries) for instance_entries in entries_of.values())
 
     def charges(self, now_seconds: float) -> tuple[Charge, ...]:
-        """Every charge: one for each instance, price and day, and one for each transfer."""
+        """Return the charges: one per instance, price and day, and one per transfer."""
         return tuple(charge for bill in self.bills for charge in bill.charges(now_seconds))
 
     def total(self, now_seconds: float) -> Decimal:
-        """All that was spent."""
+        """Return the total spending."""
         return sum((charge.usd for charge in self.charges(now_seconds)), Decimal(0))
 
     def spent(self, job: str, now_seconds: float) -> Decimal:
-        """All that `job` spent; 0 for a job that never held an instance."""
+        """Return the spending of `job`; 0 for a job that never held an instance."""
         return self.by_job(now_seconds).get(job, Decimal(0))
 
     def by_instance(self, now_seconds: float) -> Mapping[str, Decimal]:
-        """Spending of each instance."""
+        """Return the spending of each instance."""
         return self.totals(lambda charge: charge.instance, now_seconds)
 
     def by_job(self, now_seconds: float) -> Mapping[str, Decimal]:
-        """Spending of each job."""
+        """Return the spending of each job."""
         return self.totals(lambda charge: charge.job, now_seconds)
 
     def by_offer(self, now_seconds: float) -> Mapping[str, Decimal]:
-        """Spending on each offer."""
+        """Return the spending on each offer."""
         return self.totals(lambda charge: charge.offer, now_seconds)
 
     def by_day(self, now_seconds: float) -> Mapping[date, Decimal]:
-        """Spending of each day (UTC)."""
+        """Return the spending of each day (UTC)."""
         return self.totals(lambda charge: charge.day, now_seconds)
 
     def daily(self, now_seconds: float) -> tuple[DailyCost, ...]:
-        """Spending of each day (UTC) on each offer, in their order, its parts told apart."""
+        """Return the spending of each day (UTC) on each offer, sorted by both, in its parts."""
         costs: dict[tuple[date, str], DailyCost] = {}
         for charge in self.charges(now_seconds):
             key = charge.day, charge.offer
@@ -73,16 +73,16 @@ class Ledger:
         return tuple(costs[key] for key in sorted(costs))
 
     def totals(self, key: Callable[[Charge], Key], now_seconds: float) -> Mapping[Key, Decimal]:
-        """Spending grouped by `key` of the charges, for example of their (job, day)."""
+        """Return the spending grouped by `key` of the charges, for example by (job, day)."""
         sums: dict[Key, Decimal] = defaultdict(Decimal)
         for charge in self.charges(now_seconds):
             sums[key(charge)] += charge.usd
         return dict(sums)
 
     def transfers(self, key: Callable[[Charge], Key]) -> Mapping[Key, Decimal]:
-        """What of it was for jobs' files on their way, likewise grouped; empty where nothing was.
+        """Return the spending on transfers of jobs' files, grouped by `key`.
 
-        It does not depend on the time: it is known when it is over.
+        Empty without transfers. Transfers are recorded after they end, so no time is needed.
         """
         sums: dict[Key, Decimal] = defaultdict(Decimal)
         for bill in self.bills:
@@ -91,13 +91,15 @@ class Ledger:
         return dict(sums)
 
     def paid_already(self) -> frozenset[str]:
-        """The offers of which every instance costs nothing more."""
+        """Return the offers whose instances have always cost 0, such as prepaid machines."""
         prices: dict[str, set[Decimal]] = defaultdict(set)
         for bill in self.bills:
             for stretch in bill.stretches:
                 prices[stretch.opening.offer].add(stretch.opening.usd_per_hour)
-        return frozenset(offer for offer, found in prices.items() if found == {Decimal(0)})
+        return frozenset(
+            offer for offer, offer_prices in prices.items() if offer_prices == {Decimal(0)}
+        )
 
     def rate_usd_per_hour(self, now_seconds: float, job: str | None = None) -> Decimal:
-        """The price of all that runs at `now_seconds` together, or of what `job` holds of it."""
+        """Return the hourly price of the instances held at `now_seconds`, of all or of one job."""
         return sum((bill.usd_per_hour(now_seconds, job) for bill in self.bills), Decimal(0))

@@ -1,7 +1,7 @@
-"""The ledger beside a cloud's own bill, day by day.
+"""Comparison of the ledger with a cloud's own bill, day by day.
 
-Clouds tell what a day cost some days later. Until it is settled a day is shown, and is in no sum:
-what is missing of it is no difference yet.
+Clouds report the cost of a day some days later. A day that is not settled is listed but not
+included in sums, because costs missing from it are not differences yet.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from autoscaler.domain.spending import AccountCost, BillPart, DailyCost
 
 SETTLED_AFTER_HOURS: Final = 48
 TOLERATED_SHARE: Final = Decimal("0.03")
-_NEGLIGIBLE_USD: Final = Decimal("0.01")
+_TOLERATED_USD: Final = Decimal("0.01")
 
 Cost = TypeVar("Cost", DailyCost, AccountCost)
 
 
 class Verdict(StrEnum):
-    """What the settled days say of the instances."""
+    """Result of comparing the instance costs of the settled days."""
 
     AGREE = "agree"
     ACCOUNT_HAS_MORE = "account has more"
@@ -35,9 +35,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two figures of the same, in US dollars.
+    """The ledger's and the account's figure for the same costs, in US dollars.
 
-    `difference_usd` is the account's less the ledger's, `share` of the ledger's; None of nothing.
+    `difference_usd` is the account's figure minus the ledger's. `share` is the difference divided
+    by the ledger's figure; None if the ledger has 0.
     """
 
     ledger_usd: Decimal
@@ -47,7 +48,7 @@ class Comparison:
 
     @classmethod
     def of(cls, ledger_usd: Decimal, account_usd: Decimal) -> Comparison:
-        """The comparison of these."""
+        """Return the comparison of two figures."""
         difference_usd = account_usd - ledger_usd
         share = difference_usd / ledger_usd if ledger_usd else None
         return cls(ledger_usd, account_usd, difference_usd, share)
@@ -55,7 +56,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class DayReconciled:
-    """One day; `beside_usd` is what the account has and the ledger does not know."""
+    """Comparison for one day; `beside_usd` are costs that only the account has."""
 
     day: date
     instances: Comparison
@@ -67,10 +68,10 @@ class DayReconciled:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """All days of a period that either knows, and the sums of those that are settled.
+    """All days of a period that the ledger or the account has, and the sums of the settled days.
 
-    `beside_usd` is by what it was for. `transfer_usd` is the ledger's for jobs' files on their
-    way, which the account has beside the instances, too, among all else that was sent.
+    `beside_usd` maps each purpose to costs that the ledger does not track. `transfer_usd` is the
+    ledger's cost for transfers of jobs' files, which the account reports among other transfers.
     """
 
     days: tuple[DayReconciled, ...]
@@ -84,45 +85,52 @@ class Reconciliation:
 def reconcile(
     ledger: Iterable[DailyCost], account: Iterable[AccountCost], now_seconds: float
 ) -> Reconciliation:
-    """Compare what both say of the same days and the same instances.
+    """Compare the costs that the ledger and the account have for the same days and instances.
 
     Args:
-        ledger: what the ledger has of instances in that account.
-        account: what the account has of this deployment, for the same days.
-        now_seconds: since the Unix epoch; days that ended too short before are not settled.
+        ledger: the ledger's costs of instances in this account.
+        account: the account's costs of this deployment, for the same days.
+        now_seconds: the time since the Unix epoch. Days that ended less than
+            `SETTLED_AFTER_HOURS` before are not settled.
     """
-    own, bill = _by_day(ledger), _by_day(account)
+    ledger_by_day, account_by_day = _by_day(ledger), _by_day(account)
     settled_before = _first_unsettled(now_seconds)
     days = tuple(
-        _day(day, own.get(day, []), bill.get(day, []), day < settled_before)
-        for day in sorted({*own, *bill})
+        _day(day, ledger_by_day.get(day, []), account_by_day.get(day, []), day < settled_before)
+        for day in sorted({*ledger_by_day, *account_by_day})
     )
     settled = [day for day in days if day.is_settled]
-    beside: dict[str, Decimal] = defaultdict(Decimal)
+    beside_usd: dict[str, Decimal] = defaultdict(Decimal)
     for day in settled:
-        for line in bill.get(day.day, ()):
+        for line in account_by_day.get(day.day, ()):
             if line.part is BillPart.BESIDE:
-                beside[line.name] += line.usd
+                beside_usd[line.name] += line.usd
     instances = _sum(day.instances for day in settled)
-    has_bill = any(bill.get(day.day) for day in settled)
+    has_bill = any(account_by_day.get(day.day) for day in settled)
     return Reconciliation(
         days=days,
         instances=instances,
         extras=_sum(day.extras for day in settled),
-        beside_usd=dict(sorted(beside.items(), key=lambda item: (-item[1], item[0]))),
-        transfer_usd=sum((_transfer_usd(own.get(day.day, [])) for day in settled), Decimal(0)),
+        beside_usd=dict(sorted(beside_usd.items(), key=lambda item: (-item[1], item[0]))),
+        transfer_usd=sum(
+            (_transfer_usd(ledger_by_day.get(day.day, [])) for day in settled), Decimal(0)
+        ),
         verdict=_verdict(instances, has_bill) if settled else Verdict.NOTHING_SETTLED,
     )
 
 
 def _day(
-    day: date, own: list[DailyCost], bill: list[AccountCost], is_settled: bool
+    day: date, ledger_costs: list[DailyCost], account_costs: list[AccountCost], is_settled: bool
 ) -> DayReconciled:
-    extras_usd = sum((cost.extras_usd for cost in own), Decimal(0))
-    # Nobody bills transfer with the instances: in the account it is among what is beside them.
-    instances_usd = sum((cost.usd for cost in own), Decimal(0)) - extras_usd - _transfer_usd(own)
+    extras_usd = sum((cost.extras_usd for cost in ledger_costs), Decimal(0))
+    # Clouds bill transfers apart from instances, so the account has them under BillPart.BESIDE.
+    instances_usd = (
+        sum((cost.usd for cost in ledger_costs), Decimal(0))
+        - extras_usd
+        - _transfer_usd(ledger_costs)
+    )
     billed_usd = dict.fromkeys(BillPart, Decimal(0))
-    for line in bill:
+    for line in account_costs:
         billed_usd[line.part] += line.usd
     return DayReconciled(
         day=day,
@@ -130,18 +138,18 @@ def _day(
         extras=Comparison.of(extras_usd, billed_usd[BillPart.EXTRAS]),
         beside_usd=billed_usd[BillPart.BESIDE],
         is_settled=is_settled,
-        is_estimated=any(line.is_estimated for line in bill),
+        is_estimated=any(line.is_estimated for line in account_costs),
     )
 
 
-def _transfer_usd(own: Iterable[DailyCost]) -> Decimal:
-    return sum((cost.transfer_usd for cost in own), Decimal(0))
+def _transfer_usd(ledger_costs: Iterable[DailyCost]) -> Decimal:
+    return sum((cost.transfer_usd for cost in ledger_costs), Decimal(0))
 
 
 def _verdict(instances: Comparison, has_bill: bool) -> Verdict:
     if not has_bill and instances.ledger_usd > 0:
         return Verdict.ACCOUNT_HAS_NOTHING
-    tolerated_usd = max(instances.ledger_usd * TOLERATED_SHARE, _NEGLIGIBLE_USD)
+    tolerated_usd = max(instances.ledger_usd * TOLERATED_SHARE, _TOLERATED_USD)
     if abs(instances.difference_usd) <= tolerated_usd:
         return Verdict.AGREE
     is_more = instances.difference_usd > 0
@@ -149,19 +157,19 @@ def _verdict(instances: Comparison, has_bill: bool) -> Verdict:
 
 
 def _first_unsettled(now_seconds: float) -> date:
-    """The day that was going on so many hours ago, or has begun since."""
+    """Return the first day that is not settled: the day `SETTLED_AFTER_HOURS` ago."""
     now = datetime.fromtimestamp(now_seconds, UTC)
     return (now - timedelta(hours=SETTLED_AFTER_HOURS)).date()
 
 
 def _sum(parts: Iterable[Comparison]) -> Comparison:
-    every = list(parts)
-    ledger_usd = sum((part.ledger_usd for part in every), Decimal(0))
-    return Comparison.of(ledger_usd, sum((part.account_usd for part in every), Decimal(0)))
+    comparisons = list(parts)
+    ledger_usd = sum((part.ledger_usd for part in comparisons), Decimal(0))
+    return Comparison.of(ledger_usd, sum((part.account_usd for part in comparisons), Decimal(0)))
 
 
 def _by_day(costs: Iterable[Cost]) -> dict[date, list[Cost]]:
-    found: dict[date, list[Cost]] = defaultdict(list)
+    costs_of_day: dict[date, list[Cost]] = defaultdict(list)
     for cost in costs:
-        found[cost.day].append(cost)
-    return dict(found)
+        costs_of_day[cost.day].append(cost)
+    return dict(costs_of_day)

@@ -1,4 +1,4 @@
-"""The lighthouses of all jobs of one deployment, found again after its controller was killed."""
+"""Lighthouses of all jobs of one deployment; they survive a restart of the controller."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ from autoscaler.lighthouse.supervisor import find_torchft
 
 _START_SECONDS = 15.0
 _END_SECONDS = 5.0
-_LOOK_SECONDS = 0.02
-_LOCK = ".lock"  # no job has this name
+_POLL_SECONDS = 0.02
+_LOCK = ".lock"  # not a valid name of a job
 _INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 
 
 @dataclass(frozen=True, slots=True)
 class LighthouseSettings:
-    """How long a server waits for a joiner's peers, and for a silent replica's next heartbeat.
+    """Timeouts and engine of lighthouses.
 
-    `engine` None: torchft's quorum where torchft is installed, a roster of our own elsewhere.
+    A server waits `join_timeout_seconds` for the peers of a joining replica. A replica without a
+    heartbeat for `heartbeat_timeout_seconds` is lost. With `engine` None, jobs use torchft's
+    quorum where torchft is installed, and Castor's own roster elsewhere.
     """
 
     join_timeout_seconds: float = 1.0
@@ -40,7 +42,7 @@ class LighthouseSettings:
 
 
 class LighthouseHost:
-    """Starts, finds and ends lighthouses, each under a supervisor of its own.
+    """Starts, finds and ends lighthouses, each under its own supervisor process.
 
     Safe to use from several threads and processes. Linux only.
     """
@@ -58,15 +60,15 @@ class LighthouseHost:
         self._settings = settings
 
     def ensure(self, job: str) -> str:
-        """The address of the job's lighthouse, which runs.
+        """Start the job's lighthouse unless it runs; return its address.
 
-        The address is the same every time, unless another program has taken the port of one that
-        did not run, or torchft has gone since. Its scheme tells the job's engine.
+        The address stays the same, unless the lighthouse was down and another program took its
+        port, or torchft was uninstalled. The scheme of the address names the job's engine.
 
         Raises:
-            Unavailable: it does not start; the same call may be made again.
+            Unavailable: the lighthouse does not start; the call can be repeated.
         """
-        with self._trouble(job), self._alone():
+        with self._errors_as_unavailable(job), self._locked():
             lighthouse = LighthouseDirectory(inside(self._directory, job))
             order = lighthouse.order
             if order is None or lighthouse.supervisor is None:
@@ -78,15 +80,15 @@ class LighthouseHost:
         """End the job's lighthouse, if it has one.
 
         Raises:
-            Unavailable: it does not end; the same call may be made again.
+            Unavailable: the lighthouse does not end; the call can be repeated.
         """
         try:
             lighthouse = LighthouseDirectory(inside(self._directory, job))
-        except SpecError:  # `ensure` has made none of that name
+        except SpecError:  # `ensure` creates no lighthouse with an invalid name
             return
         if not lighthouse.path.exists():
             return
-        with self._trouble(job), self._alone():
+        with self._errors_as_unavailable(job), self._locked():
             deadline_seconds = self._clock.monotonic() + _END_SECONDS
             while (supervisor := lighthouse.supervisor) is not None:
                 with suppress(ProcessLookupError):
@@ -95,23 +97,23 @@ class LighthouseHost:
                     raise Unavailable(
                         f"the lighthouse of {job} does not end: see process {supervisor}"
                     )
-                self._clock.sleep(_LOOK_SECONDS)
+                self._clock.sleep(_POLL_SECONDS)
             lighthouse.remove()
 
     def running(self) -> Mapping[str, str]:
-        """The addresses of all lighthouses that have a supervisor, by job."""
-        found = {}
+        """Return the addresses of all lighthouses that have a supervisor, by job."""
+        addresses = {}
         for path in self._directory.glob("*/"):
             lighthouse = LighthouseDirectory(path)
             order = lighthouse.order
             if order is not None and lighthouse.supervisor is not None:
-                found[path.name] = order.address
-        return found
+                addresses[path.name] = order.address
+        return addresses
 
     def _start(
         self, lighthouse: LighthouseDirectory, order: LighthouseOrder | None
     ) -> LighthouseOrder:
-        """Start a supervisor; the lock is taken here and passed on, so that there is one only."""
+        """Start a supervisor that inherits the locked lock file, so that only one can run."""
         lighthouse.path.mkdir(parents=True, exist_ok=True)
         order = LighthouseOrder(
             bind_address=self._bind_address,
@@ -138,45 +140,46 @@ class LighthouseHost:
         return order
 
     def _engine(self, order: LighthouseOrder | None) -> Engine:
-        """What the job has been told before, as long as that can be had."""
+        """Return the engine of the job's earlier lighthouse if available, else the default."""
         if find_torchft() is None:
             return Engine.ROSTER
-        told = order.engine if order is not None else None
-        return told or self._settings.engine or Engine.QUORUM
+        earlier_engine = order.engine if order is not None else None
+        return earlier_engine or self._settings.engine or Engine.QUORUM
 
     def _free_port(self, preferred: int) -> int:
-        """`preferred` if it can be had, else any."""
+        """Return `preferred` if that port is free, else any free port."""
         for port in (preferred, 0):
             with socket.socket() as probe, suppress(OSError):
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind((self._bind_address, port))
                 return int(probe.getsockname()[1])
-        raise Unavailable(f"no port can be had on {self._bind_address}: check the address")
+        raise Unavailable(f"no free port on {self._bind_address}: check the address")
 
     def _wait_for(self, lighthouse: LighthouseDirectory, order: LighthouseOrder) -> None:
         deadline_seconds = self._clock.monotonic() + _START_SECONDS
-        while not _answers(order):
+        while not _accepts_connections(order):
             if self._clock.monotonic() > deadline_seconds:
                 raise Unavailable(f"{order.address} does not answer: see {lighthouse.log}")
-            self._clock.sleep(_LOOK_SECONDS)
+            self._clock.sleep(_POLL_SECONDS)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Nobody else changes the deployment's lighthouses meanwhile."""
+    def _locked(self) -> Iterator[None]:
+        """Lock the deployment's lighthouses while the context lasts."""
         self._directory.mkdir(parents=True, exist_ok=True)
         with (self._directory / _LOCK).open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     @contextmanager
-    def _trouble(self, job: str) -> Iterator[None]:
+    def _errors_as_unavailable(self, job: str) -> Iterator[None]:
+        """Translate errors in the context into `Unavailable`, with the job and the directory."""
         try:
             yield
         except (OSError, ValueError, SpecError) as error:
             raise Unavailable(f"the lighthouse of {job} in {self._directory}: {error}") from error
 
 
-def _answers(order: LighthouseOrder) -> bool:
+def _accepts_connections(order: LighthouseOrder) -> bool:
     try:
         socket.create_connection((order.bind_address, order.port), timeout=1.0).close()
     except OSError:

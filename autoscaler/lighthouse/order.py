@@ -1,10 +1,10 @@
-"""What the supervisor of one lighthouse is to do, as the files of a directory.
+"""Settings and state of one lighthouse as files of a directory.
 
-    order.json   where the server listens, and how long it waits: by the host, before it starts
-    lock         locked by the supervisor as long as it lives; holds its process id
-    log          what supervisor and server print
+    order.json   address, engine and timeouts of the server, written by the host before a start
+    lock         locked by the supervisor while it lives; holds its process id
+    log          output of supervisor and server
 
-Only the standard library and the domain: the supervisor starts with it.
+Imports only the standard library and the domain, so that supervisors start fast.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 
 from autoscaler.domain.training import Engine
 
-# Orders of earlier versions, whose servers may run still, have the name before.
-_RENAMED = {"restart": Engine.ROSTER}
+# Former names of engines, in the orders of servers that an earlier version started.
+_FORMER_NAMES = {"restart": Engine.ROSTER}
 
 
 @dataclass(frozen=True, slots=True)
 class LighthouseOrder:
-    """One server. Its port and its engine stay the same for the job's whole life."""
+    """Settings of one server. Port and engine stay the same for the job's lifetime."""
 
     bind_address: str
     port: int
@@ -34,13 +34,13 @@ class LighthouseOrder:
 
     @property
     def address(self) -> str:
-        """Where trainers reach it; the scheme says what is spoken there."""
+        """The URL at which trainers reach the server; the scheme names the engine."""
         scheme = "http" if self.engine is Engine.QUORUM else self.engine.value
         return f"{scheme}://{self.bind_address}:{self.port}"
 
 
 class LighthouseDirectory:
-    """Reads and writes the files of one lighthouse."""
+    """Files of one lighthouse."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -51,7 +51,7 @@ class LighthouseDirectory:
 
     @property
     def order(self) -> LighthouseOrder | None:
-        """What was ordered; None if nothing was.
+        """The settings of the server; None if no order was written.
 
         Raises:
             ValueError: `order.json` is not an order of this version.
@@ -59,14 +59,14 @@ class LighthouseDirectory:
         file = self._order
         try:
             order = LighthouseOrder(**json.loads(file.read_text()))
-            return replace(order, engine=Engine(_RENAMED.get(order.engine, order.engine)))
+            return replace(order, engine=Engine(_FORMER_NAMES.get(order.engine, order.engine)))
         except FileNotFoundError:
             return None
         except TypeError as error:
             raise ValueError(f"{file} is not an order of this version: {error}") from error
 
     def write_order(self, order: LighthouseOrder) -> None:
-        """Order a server; the file appears with all of it, or not at all."""
+        """Write the order atomically."""
         with self._unfinished.open("w") as file:
             json.dump(asdict(order), file)
             file.flush()
@@ -74,9 +74,9 @@ class LighthouseDirectory:
         self._unfinished.rename(self._order)
 
     def remove(self) -> None:
-        """Remove the lighthouse's files, and the directory if nothing else is in it.
+        """Remove the lighthouse's files, and the directory if it is empty then.
 
-        Files that a lighthouse does not make stay where they are.
+        Other files stay.
         """
         for path in (self._unfinished, self._order, self.log, self.lock):
             path.unlink(missing_ok=True)
@@ -85,7 +85,10 @@ class LighthouseDirectory:
 
     @property
     def supervisor(self) -> int | None:
-        """The process that holds the lock, which nothing but its death gives free."""
+        """The id of the process that holds the lock; None if none does.
+
+        Only its death frees the lock.
+        """
         try:
             with self.lock.open() as file:
                 try:

@@ -1,8 +1,8 @@
-"""Who trains together in one job whose lighthouse is a roster.
+"""Membership of a job that trains with Castor's own roster instead of torchft's quorum.
 
-A *world* is a set of members with one process group. Members ask at each change; nobody is
-answered before all who live have asked, so that all get the same answer. A world goes on as long
-as its members do. The members of a new world make their states equal among themselves.
+A *world* is a set of members with one process group. Members ask at each change. All members
+are answered together, once every living member has asked, so that all get the same answer. A
+world lasts as long as its members do. Members of a new world equalize their states.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from autoscaler.domain.roster import Ask, Call, Order
 
 
 class Roster:
-    """The members of one job and what they ask; no I/O, no clock.
+    """The members of one job and their open requests; without I/O or clock.
 
-    `incarnation` tells this server's worlds from those of one that was here before.
+    `incarnation` distinguishes this server's worlds from those of an earlier server.
     """
 
     def __init__(self, incarnation: str) -> None:
@@ -27,35 +27,39 @@ class Roster:
         self._asks: dict[str, Ask | None] = {}
 
     def hear(self, call: Call) -> None:
-        """Take in a sign of life."""
+        """Record a member's heartbeat, with its request if it makes one."""
         self._stores[call.name] = call.store
         if call.ask is not None or call.name not in self._asks:
             self._asks[call.name] = call.ask
 
     def forget(self, name: str) -> None:
-        """The member has left, or is lost."""
+        """Remove a member that has left or is lost."""
         self._asks.pop(name, None)
         self._stores.pop(name, None)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All who are there: members, and those who want to be."""
+        """The names of all members and of those that ask to join."""
         return tuple(self._asks)
 
     def orders(self) -> Mapping[str, Order]:
-        """The orders that can be given now, by member; whoever gets one has to ask again."""
+        """Return the orders that can be given now, by member.
+
+        Empty until every living member has asked. A member that gets an order has to ask again.
+        """
         asks = {name: ask for name, ask in self._asks.items() if ask is not None}
         if not asks or len(asks) < len(self._asks):
             return {}
-        orders = self._go(asks)
+        orders = self._orders_for(asks)
         self._asks.update(dict.fromkeys(orders))
         return orders
 
-    def _go(self, asks: Mapping[str, Ask]) -> Mapping[str, Order]:
-        goes_on = set(asks) == set(self._members) and all(
+    def _orders_for(self, asks: Mapping[str, Ask]) -> Mapping[str, Order]:
+        """Return one order for all: the current world, or a new world if its members changed."""
+        is_unchanged = set(asks) == set(self._members) and all(
             ask.world == self._world and not ask.has_failed for ask in asks.values()
         )
-        if not goes_on:
+        if not is_unchanged:
             self._generation += 1
             self._world = f"{self._incarnation}.{self._generation}"
             self._members = tuple(asks)

@@ -1,13 +1,13 @@
-"""Keeps one job's lighthouse alive, whatever becomes of the controller.
+"""Supervisor process of one job's lighthouse, independent of the controller.
 
-The server is a child that is started again, on the same port, as often as it dies; it dies with
-its supervisor. SIGTERM ends both. Only the standard library, and torchft's compiled half: the
-package itself would import torch, which takes a second and 230 MB where 14 MB do. Where there is
-no torchft the server is a roster of our own.
+The server is a child process. It is restarted on the same port whenever it dies, and dies with
+its supervisor. SIGTERM ends both. The module imports the standard library and torchft's
+compiled part only: the package torchft imports torch, which takes 1 s and 230 MB instead of
+14 MB. Without torchft the server is Castor's own roster.
 
-Started as ``python -P -m autoscaler.lighthouse.supervisor DIRECTORY DESCRIPTOR``; the descriptor
-holds the lock of the directory and thereby says that the supervisor lives. The command returns
-once it does.
+Usage: ``python -P -m autoscaler.lighthouse.supervisor DIRECTORY DESCRIPTOR``. The descriptor
+holds the lock of the directory, which shows that the supervisor lives. The command returns as
+soon as the supervisor runs.
 """
 
 from __future__ import annotations
@@ -30,16 +30,19 @@ _QUICK_DEATH_SECONDS = 1.0
 
 
 def find_torchft() -> importlib.machinery.ModuleSpec | None:
-    """Where torchft's compiled half is, found without importing the rest; None if nowhere."""
+    """Return the spec of torchft's compiled module; None if torchft is not installed.
+
+    The rest of torchft is not imported.
+    """
     package = importlib.util.find_spec("torchft")
     if package is None or package.submodule_search_locations is None:
         return None
-    places = list(package.submodule_search_locations)
-    return importlib.machinery.PathFinder.find_spec("_torchft", places)
+    directories = list(package.submodule_search_locations)
+    return importlib.machinery.PathFinder.find_spec("_torchft", directories)
 
 
 def load_torchft() -> ModuleType:
-    """Torchft's compiled half: servers and clients of lighthouses.
+    """Return torchft's compiled module, with servers and clients of lighthouses.
 
     Raises:
         ModuleNotFoundError: torchft is not installed.
@@ -53,7 +56,7 @@ def load_torchft() -> ModuleType:
 
 
 def supervise(order: LighthouseOrder, clock: Clock) -> NoReturn:
-    """Keep a server running until SIGTERM ends this process."""
+    """Restart the server whenever it dies, until SIGTERM ends this process."""
     while True:
         started_seconds = clock.monotonic()
         server = _start_server(order)
@@ -63,7 +66,7 @@ def supervise(order: LighthouseOrder, clock: Clock) -> NoReturn:
             os.kill(server, signal.SIGKILL)
             os.waitpid(server, 0)
             raise
-        # One that dies at once will again; its port may be another's for the moment.
+        # A server that died at once would die again, for example while its port is in use.
         if clock.monotonic() - started_seconds < _QUICK_DEATH_SECONDS:
             clock.sleep(_QUICK_DEATH_SECONDS)
 
@@ -82,14 +85,14 @@ def _start_server(order: LighthouseOrder) -> int:
 
 
 def _serve_quorum(order: LighthouseOrder) -> None:
-    running = load_torchft().LighthouseServer(
+    server = load_torchft().LighthouseServer(
         bind=f"{order.bind_address}:{order.port}",
         min_replicas=1,
         join_timeout_ms=round(order.join_timeout_seconds * 1000),
         heartbeat_timeout_ms=round(order.heartbeat_timeout_seconds * 1000),
     )
     signal.pause()
-    running.shutdown()
+    server.shutdown()
 
 
 def _serve_roster(order: LighthouseOrder) -> None:
@@ -101,12 +104,12 @@ def _serve_roster(order: LighthouseOrder) -> None:
 
 
 def main() -> None:
-    """Detach from whoever started this process, and supervise."""
+    """Detach a supervisor process, write its id to the lock file and return."""
     directory, lock = LighthouseDirectory(Path(sys.argv[1])), int(sys.argv[2])
     os.set_inheritable(lock, False)
     order = directory.order
     if order is None:
-        raise SystemExit(f"{directory.path} holds no order: the host writes it first")
+        raise SystemExit(f"{directory.path} has no order.json: the host writes it first")
     if supervisor := os.fork():
         os.ftruncate(lock, 0)
         os.write(lock, str(supervisor).encode())

@@ -1,18 +1,17 @@
-"""The types of instances that the clouds sell, as known without asking them.
+"""Catalogue of the instance types that the clouds sell, known without asking the clouds.
 
-`catalogue.csv` is the table. Its prices are on-demand, in US dollars, in the region of their row.
-Where the columns come from:
+`catalogue.csv` is the table. Prices are on-demand, in US dollars per hour, in the region of
+their row. Sources of the columns:
 
-- prices: the public price lists that karpenter (AWS, us-east-1) and karpenter-provider-gcp (GCP,
-  us-central1) keep, of the day in `as_of`. For GCP's n1 the list has machines only: the GPU's own
-  list price, in `source`, is added for each;
-- GPUs and vCPUs: EC2's DescribeInstanceTypes and user guide; Compute Engine's machine types. A
-  GPU on an n1 is a choice of whoever launches it: here each comes with 8 vCPUs, and the name says
-  which and how many;
-- network: the bandwidth of the whole instance, sustained: EC2's baseline where its user guide
-  says "up to"; for GCP the most that leaves a machine of that type without a premium network.
+- prices: the public price lists in karpenter (AWS, us-east-1) and karpenter-provider-gcp (GCP,
+  us-central1), of the day in `as_of`. For GCP's n1, which that list prices without GPUs, the
+  GPU's list price in `source` is added per GPU;
+- GPUs and vCPUs: EC2's DescribeInstanceTypes and user guide; Compute Engine's machine types.
+  GPUs are optional on an n1: here each GPU has 8 vCPUs, and the name holds kind and number;
+- network: the sustained bandwidth of the whole instance. For AWS, EC2's baseline where the user
+  guide says "up to"; for GCP, the egress limit of the type without a premium network.
 
-Types whose GPUs are not among `device_kinds`, and those without an on-demand price, are left out.
+Types with GPUs that `device_kinds` lacks and types without an on-demand price are left out.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from autoscaler.market.device_kinds import device_kind
 from autoscaler.market.prices import Price
 
 _BYTES_PER_GBIT: Final = 1e9 / 8
-# Both clouds bill Linux by the second, and at least a minute.
+# Both clouds bill Linux instances by the second, and at least one minute.
 MINIMUM_BILLED_SECONDS: Final = 60
 
 
 class UnknownInstanceType(CastorError):
-    """The catalogue has no such type of instance."""
+    """The instance type is not in the catalogue."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """One type of instance. `price` is its on-demand price in `region`."""
+    """An instance type. `price` is its on-demand price in `region`."""
 
     provider: str
     name: str
@@ -56,30 +55,30 @@ class InstanceType:
 
     @property
     def device_memory_bytes(self) -> int:
-        """The memory of one of its devices."""
+        """The memory of one device, in bytes."""
         return device_kind(self.device_kind).memory_bytes
 
 
 @cache
 def catalogue() -> Mapping[str, InstanceType]:
-    """Every type known, by its name; no two clouds share one."""
+    """Return all instance types by name; names are unique across clouds."""
     table = resources.files("autoscaler.market").joinpath("catalogue.csv").read_text("utf-8")
     types = (_instance_type(row) for row in csv.DictReader(table.splitlines()))
-    return MappingProxyType({found.name: found for found in types})
+    return MappingProxyType({known_type.name: known_type for known_type in types})
 
 
 def instance_type(name: str) -> InstanceType:
-    """The type of that name.
+    """Return the instance type of that name.
 
     Raises:
-        UnknownInstanceType: there is none; the error names one that is alike, if any is.
+        UnknownInstanceType: there is none; the error suggests a similar name if there is one.
     """
-    known = catalogue()
-    if name in known:
-        return known[name]
-    meant = difflib.get_close_matches(name, known, n=1)
-    instead = f': did you mean "{meant[0]}"?' if meant else ""
-    raise UnknownInstanceType(f'"{name}" is no type in the catalogue{instead}')
+    types = catalogue()
+    if name in types:
+        return types[name]
+    similar = difflib.get_close_matches(name, types, n=1)
+    suggestion = f': did you mean "{similar[0]}"?' if similar else ""
+    raise UnknownInstanceType(f'"{name}" is not in the catalogue{suggestion}')
 
 
 def _instance_type(row: Mapping[str, str]) -> InstanceType:

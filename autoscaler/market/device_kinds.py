@@ -1,7 +1,7 @@
-"""What kinds of device there are, and how fast one should be beside another.
+"""Kinds of devices, and a prior for the ratio of their speeds.
 
-Figures are the makers' for one device, of dense half precision (fp16 or bf16) accumulated in
-fp32, on tensor cores where there are any. A job's own measurements take their place.
+Figures are the makers' for one device: dense half precision (fp16 or bf16) with fp32
+accumulation, on tensor cores if it has any. A job's own measurements replace the prior.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from autoscaler.domain.errors import CastorError
 
 
 class UnknownDeviceKind(CastorError):
-    """No device of that kind is known here."""
+    """The kind of device is not in the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """One kind of device. `memory_bytes` is nominal: there is never less."""
+    """A kind of device. `memory_bytes` is the nominal size, which no device falls short of."""
 
     name: str
     flops_per_second: float
@@ -32,9 +32,9 @@ def _kind(name: str, teraflops: float, gigabytes_per_second: float, gigabytes: i
     return DeviceKind(name, teraflops * 1e12, gigabytes_per_second * 1e9, gigabytes * 10**9)
 
 
-# Sources: NVIDIA's data sheets of each; the white papers of Turing for rtx2080ti (53.8: reference
-# clocks, fp32 accumulation) and of Pascal for p100 (PCIe; no tensor cores); the HGX pages for the
-# Blackwells, half of the figures that they state with sparsity.
+# Sources: NVIDIA's data sheets; the Turing white paper for rtx2080ti (53.8: reference clocks, fp32
+# accumulation); the Pascal white paper for p100 (PCIe; no tensor cores); the HGX pages for the
+# Blackwells, half of the figures stated with sparsity.
 _KINDS: Final = {
     kind.name: kind
     for kind in (
@@ -57,29 +57,31 @@ _KINDS: Final = {
 
 
 def device_kind(name: str) -> DeviceKind:
-    """What is known of a kind of device.
+    """Return the data of a kind of device.
 
     Raises:
-        UnknownDeviceKind: nothing is; the error names the kinds that are known.
+        UnknownDeviceKind: the kind is unknown; the error lists the known kinds.
     """
     if name in _KINDS:
         return _KINDS[name]
-    meant = difflib.get_close_matches(name.lower(), _KINDS, n=1)
-    instead = f'did you mean "{meant[0]}"? ' if meant else ""
+    similar = difflib.get_close_matches(name.lower(), _KINDS, n=1)
+    suggestion = f'did you mean "{similar[0]}"? ' if similar else ""
     known = ", ".join(_KINDS)
-    raise UnknownDeviceKind(f'unknown kind of device "{name}": {instead}known are {known}')
+    raise UnknownDeviceKind(f'unknown kind of device "{name}": {suggestion}known are {known}')
 
 
 def speed_ratio(kind: str, other: str) -> float:
-    """How many times as fast one device of `kind` should be as one of `other`, on any job.
+    """Return the expected speed of one device of `kind` relative to one of `other`, for any job.
 
-    ``sqrt(FLOP/s ratio * memory bandwidth ratio)``: between a job that only computes and one that
-    only moves memory. A prior and no more: `goodput.prior.prior_from_kind` says how wide.
+    ``sqrt(FLOP/s ratio * memory bandwidth ratio)``: between a job bound by computation and one
+    bound by memory. It is a prior only: `goodput.prior.prior_from_kind` holds its uncertainty.
 
     Raises:
-        UnknownDeviceKind: one of them is.
+        UnknownDeviceKind: one of the kinds is unknown.
     """
-    one, another = device_kind(kind), device_kind(other)
-    flops = one.flops_per_second / another.flops_per_second
-    bandwidth = one.memory_bandwidth_bytes_per_second / another.memory_bandwidth_bytes_per_second
+    device, reference = device_kind(kind), device_kind(other)
+    flops = device.flops_per_second / reference.flops_per_second
+    bandwidth = (
+        device.memory_bandwidth_bytes_per_second / reference.memory_bandwidth_bytes_per_second
+    )
     return math.sqrt(flops * bandwidth)

@@ -1,8 +1,7 @@
-"""What a gigabyte costs that leaves a cloud, or a region of it, as the clouds' own lists have it.
+"""List prices of data leaving a cloud or one of its regions, in US dollars per GB.
 
-What comes in is free everywhere. The prices are those of the first terabytes of a month between
-North America and Europe; other places are dearer, and who has agreed on others, or has a line of
-its own between the clouds, pays less.
+Incoming data is free. Prices are those of the first terabytes of a month between North America
+and Europe. Other regions cost more; negotiated prices and dedicated lines cost less.
 """
 
 from __future__ import annotations
@@ -17,12 +16,15 @@ _TO_ANOTHER_REGION: Final = {"aws": Decimal("0.02"), "gcp": Decimal("0.02")}
 
 
 def network_of(cloud: str, region: str) -> str:
-    """The name of the network that instances of a region are in, as ``aws/us-east-1``."""
+    """Return the name of the network of a region's instances, such as ``aws/us-east-1``."""
     return f"{cloud}/{region}"
 
 
 def egress_usd_per_gb(origin: str, destination: str) -> Decimal:
-    """From one network to another; nothing within one, and from where nobody counts."""
+    """Return the price of data from one network to another.
+
+    0 within a network, and from networks that are not in a cloud.
+    """
     if origin == destination:
         return FREE
     cloud, other = origin.partition("/")[0], destination.partition("/")[0]

@@ -1,9 +1,9 @@
-"""How long something lasts whose end becomes less likely with age: a spot instance, an outage.
+"""Lifetimes whose hazard falls with age: of spot instances and of outages.
 
-The hazard is constant within each class of age, with a gamma prior each: conjugate, so that what
-is learnt is a sum of ends and of time lived. Lifetimes of spot are heavy-tailed; against a
-constant hazard, Weibull and Lomax lifetimes this has the best likelihood on published traces
-(docs/economics.md, `benchmarks/spot_lifetimes.py`).
+The hazard is constant within each age class, with a gamma prior. The prior is conjugate, so the
+posterior needs only the number of ends and the time lived. Spot lifetimes are heavy-tailed. On
+published traces this model has a higher likelihood than a constant hazard, Weibull and Lomax
+lifetimes (docs/economics.md, `benchmarks/spot_lifetimes.py`).
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from itertools import pairwise
 
 from autoscaler.domain.lives import Ending
 
-# Where the classes of age begin.
+# Lower bounds of the age classes.
 AGES_SECONDS = (0.0, 600.0, 1800.0, 7200.0, 28800.0)
-# How the hazard usually falls with age, against its mean over four hours: public traces of V100.
-_FALL = (2.7, 1.9, 1.1, 0.67, 0.4)
-# The prior of a class counts for so many ends.
+# Hazard of each age class relative to its mean over four hours, from public traces of V100s.
+_HAZARD_SHARES = (2.7, 1.9, 1.1, 0.67, 0.4)
+# Weight of the prior of each age class, as a number of ends.
 _PRIOR_ENDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A life of `seconds`, which may go on or have been cut short by somebody else.
+    """An observed lifetime of `seconds`; without `has_ended` the observation is censored.
 
-    `weight` is what it counts for: what was long ago counts for less.
+    `weight` is at most 1 and falls with the age of the observation.
     """
 
     seconds: float
@@ -37,9 +37,9 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
-    """Ends a second, of each class of `AGES_SECONDS`; all 0 where nothing ever ends.
+    """Ends per second in each age class of `AGES_SECONDS`; all 0 where nothing ever ends.
 
-    Each is the mean of a gamma distribution that counts for so many `ends`.
+    Each value is the mean of a gamma distribution with the weight of `ends` observed ends.
     """
 
     per_second: tuple[float, ...]
@@ -47,61 +47,69 @@ class Hazard:
 
     @property
     def ending(self) -> Ending:
-        """The same for those who draw from it."""
+        """The same hazard as the domain's `Ending`, for drawing lifetimes."""
         return Ending(AGES_SECONDS, self.per_second, self.ends)
 
     def survival(self, age_seconds: float, seconds: float) -> float:
-        """How likely what is so old is still there after so many seconds."""
+        """Return the probability that a life of `age_seconds` lasts `seconds` more."""
         until = age_seconds + seconds
-        classes = zip(self.per_second, _classes(), strict=True)
-        return math.exp(-sum(h * _overlap(age_seconds, until, *ages) for h, ages in classes))
+        classes = zip(self.per_second, _age_classes(), strict=True)
+        return math.exp(
+            -sum(hazard * _overlap(age_seconds, until, *ages) for hazard, ages in classes)
+        )
 
     def mean_seconds(self, age_seconds: float, most_seconds: float) -> float:
-        """For how long on average it is still there, of the next `most_seconds`."""
+        """Return the expected seconds alive within the next `most_seconds`."""
         until = age_seconds + most_seconds
         total, alive = 0.0, 1.0
-        for hazard, (first, last) in zip(self.per_second, _classes(), strict=True):
-            lasts = _overlap(age_seconds, until, first, last)
-            alone = -math.expm1(-hazard * lasts) / hazard if hazard > 0 else lasts
-            total += alive * min(alone, lasts)  # a hazard of next to nothing has few digits
-            alive *= math.exp(-hazard * lasts)
+        for hazard, (first, last) in zip(self.per_second, _age_classes(), strict=True):
+            class_seconds = _overlap(age_seconds, until, first, last)
+            expected_seconds = (
+                -math.expm1(-hazard * class_seconds) / hazard if hazard > 0 else class_seconds
+            )
+            total += alive * min(
+                expected_seconds, class_seconds
+            )  # limits rounding errors of tiny hazards
+            alive *= math.exp(-hazard * class_seconds)
         return total
 
     def ends_per_second(self, age_seconds: float, most_seconds: float) -> float:
-        """Ends in each second that it is there, over the next `most_seconds` (above 0)."""
+        """Return the expected ends per second alive, over the next `most_seconds` (above 0)."""
         ends = 1.0 - self.survival(age_seconds, most_seconds)
         return ends / self.mean_seconds(age_seconds, most_seconds)
 
 
 def usual_hazard(per_second: float) -> Hazard:
-    """One of about that mean, which falls with age as it usually does."""
-    return Hazard(tuple(per_second * share for share in _FALL))
+    """Return a hazard of about that mean over four hours, with the usual fall with age."""
+    return Hazard(tuple(per_second * share for share in _HAZARD_SHARES))
 
 
 def learnt_hazard(lives: Iterable[Life], prior: Hazard, optimism: float = 0.0) -> Hazard:
-    """What is to be believed after these lives; a prior of 0 stays 0.
+    """Return the posterior hazard after the observed lives; a prior of 0 stays 0.
 
-    `optimism` takes so many standard deviations of the posterior off its mean, where a class of
-    age was seen rarely: what nobody has tried for long is worth trying (upper confidence bound).
+    `optimism` subtracts that many standard deviations from the mean of each age class, relative to
+    the mean. This favours rarely observed places (upper confidence bound).
     """
-    known = list(lives)
-    found, shapes = [], []
-    for expected, (first, last) in zip(prior.per_second, _classes(), strict=True):
-        lived = sum(life.weight * _overlap(0.0, life.seconds, first, last) for life in known)
+    observed = list(lives)
+    means, shapes = [], []
+    for prior_mean, (first, last) in zip(prior.per_second, _age_classes(), strict=True):
+        lived_seconds = sum(
+            life.weight * _overlap(0.0, life.seconds, first, last) for life in observed
+        )
         ends = sum(
-            life.weight for life in known if life.has_ended and first <= life.seconds < last
+            life.weight for life in observed if life.has_ended and first <= life.seconds < last
         )
         shape = _PRIOR_ENDS + ends
-        mean = shape / (_PRIOR_ENDS / expected + lived) if expected > 0 else 0.0
-        found.append(mean * max(1.0 - optimism / math.sqrt(shape), 0.0))
+        mean = shape / (_PRIOR_ENDS / prior_mean + lived_seconds) if prior_mean > 0 else 0.0
+        means.append(mean * max(1.0 - optimism / math.sqrt(shape), 0.0))
         shapes.append(shape)
-    return Hazard(tuple(found), tuple(shapes))
+    return Hazard(tuple(means), tuple(shapes))
 
 
-def _classes() -> Iterable[tuple[float, float]]:
+def _age_classes() -> Iterable[tuple[float, float]]:
     return pairwise((*AGES_SECONDS, math.inf))
 
 
 def _overlap(since: float, until: float, first: float, last: float) -> float:
-    """How much of the time between two ages lies between two others."""
+    """Return the length of the intersection of two intervals of age, in seconds."""
     return max(min(until, last) - max(since, first), 0.0)

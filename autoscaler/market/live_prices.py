@@ -1,4 +1,4 @@
-"""What providers say that their offers cost, made into prices that can be spent by."""
+"""Checked prices of live offers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from autoscaler.market.prices import (
 def live_price(
     offer: Offer, discounts: Sequence[Discount], asked_seconds: float
 ) -> Price | RefusedPrice:
-    """The price of an offer as its provider tells it, less the first discount that covers it.
+    """Return the price of an offer, less the first discount that covers it.
 
-    Neither checks nor discounts are of its extras: these have prices of their own.
+    Checks and discounts apply to the instance only, not to the offer's extras.
 
     Args:
-        offer: as told; the catalogue's price of its type, if it has one, says what is absurd.
-        discounts: what was agreed on with providers.
-        asked_seconds: when it was told, in seconds since the Unix epoch.
+        offer: the offer as its provider reports it. The price is checked against the catalogue's
+            on-demand price of its type, if there is one.
+        discounts: the discounts agreed on with providers.
+        asked_seconds: the time of the provider's report, in seconds since the Unix epoch.
     """
     as_of_seconds = asked_seconds if offer.priced_seconds is None else offer.priced_seconds
     source = offer.price_source or offer.provider
@@ -35,16 +36,18 @@ def live_price(
         return Price(offer.usd_per_hour, as_of_seconds, source, is_paid=True)
     extras_usd_per_hour = offer.extras_usd_per_hour
     quote = Quote(offer.usd_per_hour - extras_usd_per_hour, as_of_seconds, source)
-    price = _own_price(offer, quote, discounts)
+    price = _instance_price(offer, quote, discounts)
     if isinstance(price, RefusedPrice) or not extras_usd_per_hour:
         return price
     return replace(price, usd_per_hour=price.usd_per_hour + extras_usd_per_hour)
 
 
-def _own_price(offer: Offer, quote: Quote, discounts: Sequence[Discount]) -> Price | RefusedPrice:
-    """The price of the instance itself."""
-    known = catalogue().get(offer.instance_type)
-    reference = None if known is None else known.price
+def _instance_price(
+    offer: Offer, quote: Quote, discounts: Sequence[Discount]
+) -> Price | RefusedPrice:
+    """Return the price of the instance without extras."""
+    instance_type = catalogue().get(offer.instance_type)
+    reference = None if instance_type is None else instance_type.price
     check = spot_price if offer.purchase is Purchase.SPOT else checked
     price = check(quote, reference)
     if isinstance(price, RefusedPrice):

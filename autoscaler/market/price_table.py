@@ -1,4 +1,4 @@
-"""Price lists as they are published: CSV tables of types, regions or zones, and prices."""
+"""Published price lists: CSV tables of instance types, regions or zones, and prices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SPOT_COLUMN: Final = "spot_usd_hr"
 
 @dataclass(frozen=True, slots=True)
 class PriceRow:
-    """What one line says. `zone` None: it holds for all of `region`."""
+    """One line of a price list. With `zone` None it holds for all of `region`."""
 
     instance_type: str
     region: str
@@ -30,18 +30,21 @@ class PriceRow:
     spot: Quote
 
     def covers(self, zone: str) -> bool:
-        """Whether `zone`, the name of a zone or a region, is or holds what the line is of."""
+        """Return whether the line holds for `zone`, the name of a zone or of a region."""
         if self.zone is not None:
             return zone in (self.zone, self.region)
         return is_in_region(zone, self.region)
 
     def has_on_demand_of(self, zone: str) -> bool:
-        """Whether the line's on-demand price holds there: that of a region does in its zones."""
+        """Return whether the line's on-demand price holds in `zone`.
+
+        On-demand prices of a zone hold in its whole region.
+        """
         return zone == self.zone or is_in_region(zone, self.region)
 
 
 class PriceTable:
-    """One price list."""
+    """A price list."""
 
     def __init__(self, rows: Sequence[PriceRow]) -> None:
         self._rows: dict[str, list[PriceRow]] = {}
@@ -54,24 +57,24 @@ class PriceTable:
     def price(
         self, instance_type: str, zone: str, purchase: Purchase, reference: Price | None
     ) -> Price | RefusedPrice:
-        """The price of such an instance in a zone or region, or why there is none.
+        """Return the price of an instance type in a zone or region, or why there is none.
 
-        `reference` is an on-demand price that its prices can't be far from, as in `checked`.
+        `reference` is an on-demand price to check prices against, as in `checked`.
         """
         rows = self._rows.get(instance_type, [])
         on_demand = self._on_demand(rows, zone, reference)
         if purchase is Purchase.ON_DEMAND:
             return on_demand
-        if purchase is Purchase.FLEX_START:  # which no list has a column of
+        if purchase is Purchase.FLEX_START:  # price lists have no column for it
             return at_most(on_demand, purchase)
-        sold = [row for row in rows if row.covers(zone) and row.spot.usd_per_hour is not None]
-        if not sold:
-            return RefusedPrice(f"nobody sells spot in {zone}{_elsewhere(rows)}")
-        if len(sold) > 1:
-            zones = ", ".join(f"{row.zone} (${row.spot.usd_per_hour})" for row in sold)
+        spot_rows = [row for row in rows if row.covers(zone) and row.spot.usd_per_hour is not None]
+        if not spot_rows:
+            return RefusedPrice(f"no spot price in {zone}{_suggest_zones(rows)}")
+        if len(spot_rows) > 1:
+            zones = ", ".join(f"{row.zone} (${row.spot.usd_per_hour})" for row in spot_rows)
             return RefusedPrice(f"spot in {zone} has a price in each zone: name one of {zones}")
-        near = on_demand if isinstance(on_demand, Price) else None
-        return spot_price(sold[0].spot, near or reference)
+        local_reference = on_demand if isinstance(on_demand, Price) else None
+        return spot_price(spot_rows[0].spot, local_reference or reference)
 
     @staticmethod
     def _on_demand(
@@ -81,19 +84,19 @@ class PriceTable:
             if row.has_on_demand_of(zone) and row.on_demand.usd_per_hour is not None:
                 return checked(row.on_demand, reference)
         regions = sorted({row.region for row in rows if row.on_demand.usd_per_hour is not None})
-        instead = f": name one of {', '.join(regions)}" if regions else ""
-        return RefusedPrice(f"nobody sells it on demand in {zone}{instead}")
+        suggestion = f": name one of {', '.join(regions)}" if regions else ""
+        return RefusedPrice(f"no on-demand price in {zone}{suggestion}")
 
 
 def parse_price_table(text: str, source: str, as_of_seconds: float | None) -> PriceTable:
-    """The table that a CSV file holds.
+    """Return the price table in a CSV file.
 
-    Columns, in any order: ``instance_type`` or ``machine_type``; ``region``; optionally
-    ``az_id`` (a zone: the line is of that zone alone); ``ondemand_usd_hr`` and ``spot_usd_hr``,
-    one or both, in US dollars an hour. An empty price means that none is known. Others are left.
+    Columns, in any order: ``instance_type`` or ``machine_type``; ``region``; optionally ``az_id``,
+    a zone to which the line is limited; ``ondemand_usd_hr`` and ``spot_usd_hr``, one or both, in
+    US dollars per hour. An empty price is unknown. Other columns are ignored.
 
     Raises:
-        SpecError: a column is missing, or a line can't be read; with `source` and the line.
+        SpecError: a column is missing or a line can't be read; names `source` and the line.
     """
     reader = csv.DictReader(text.splitlines(), strict=True)
     try:
@@ -104,44 +107,44 @@ def parse_price_table(text: str, source: str, as_of_seconds: float | None) -> Pr
             for line in reader
         ]
     except csv.Error as error:
-        raise SpecError(f"{source}:{reader.line_num + 1}: is no CSV: {error}") from error
+        raise SpecError(f"{source}:{reader.line_num + 1}: is not valid CSV: {error}") from error
     _refuse_repeated(rows, source)
     return PriceTable(rows)
 
 
 def is_in_region(zone: str, region: str) -> bool:
-    """Whether `zone` names the region or, as us-east-1b and us-central1-a, a zone in it."""
+    """Return whether `zone` is the region or a zone in it, as us-east-1b and us-central1-a."""
     return re.fullmatch(rf"{re.escape(region)}(-?[a-z])?", zone) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """Where a line stands, and of when it is."""
+    """File, line and time of a price."""
 
     source: str
     line: int
     as_of_seconds: float | None
 
     def error(self, column: str, problem: str) -> SpecError:
-        """What is wrong with a value of that line."""
+        """Return the error for a value in this line."""
         return SpecError(f"{self.source}:{self.line}: {column}: {problem}")
 
 
 def _type_column(columns: Sequence[str], source: str) -> str:
-    found = [column for column in _TYPE_COLUMNS if column in columns]
-    prices = [column for column in (_ON_DEMAND_COLUMN, _SPOT_COLUMN) if column in columns]
+    type_columns = [column for column in _TYPE_COLUMNS if column in columns]
+    price_columns = [column for column in (_ON_DEMAND_COLUMN, _SPOT_COLUMN) if column in columns]
     missing = [
-        wanted
-        for wanted, is_there in (
-            (" or ".join(_TYPE_COLUMNS), found),
+        column
+        for column, is_present in (
+            (" or ".join(_TYPE_COLUMNS), type_columns),
             ("region", "region" in columns),
-            (f"{_ON_DEMAND_COLUMN} or {_SPOT_COLUMN}", prices),
+            (f"{_ON_DEMAND_COLUMN} or {_SPOT_COLUMN}", price_columns),
         )
-        if not is_there
+        if not is_present
     ]
     if missing:
-        raise SpecError(f"{source}:1: is no price list: it has no column {missing[0]}")
-    return found[0]
+        raise SpecError(f"{source}:1: is not a price list: it has no column {missing[0]}")
+    return type_columns[0]
 
 
 def _refuse_repeated(rows: Sequence[PriceRow], source: str) -> None:
@@ -149,13 +152,13 @@ def _refuse_repeated(rows: Sequence[PriceRow], source: str) -> None:
     for (instance_type, place), count in counts.items():
         if count > 1:
             raise SpecError(
-                f"{source}: {instance_type} in {place} stands {count} times: leave one line of it"
+                f"{source}: {instance_type} in {place} is listed {count} times: keep one line"
             )
 
 
 def _row(line: Mapping[str, str | None], type_column: str, origin: _Origin) -> PriceRow:
     if None in line.values() or None in line:
-        raise origin.error("line", "has not as many values as the first line has columns")
+        raise origin.error("line", "must have as many values as the header has columns")
     values = {column: value or "" for column, value in line.items()}
     for column in (type_column, "region"):
         if not values[column]:
@@ -174,10 +177,12 @@ def _quote(values: Mapping[str, str], column: str, origin: _Origin) -> Quote:
     try:
         usd = Decimal(text) if text else None
     except InvalidOperation as error:
-        raise origin.error(column, f'"{text}" is no price: write dollars an hour') from error
+        raise origin.error(
+            column, f'"{text}" is not a price: write US dollars per hour'
+        ) from error
     return Quote(usd, origin.as_of_seconds, f"{origin.source}:{origin.line}")
 
 
-def _elsewhere(rows: Sequence[PriceRow]) -> str:
+def _suggest_zones(rows: Sequence[PriceRow]) -> str:
     zones = sorted({row.zone or row.region for row in rows if row.spot.usd_per_hour is not None})
     return f": name one of {', '.join(zones)}" if zones else ""

@@ -1,7 +1,7 @@
-"""What makes a quoted price one that can be spent by, and what an owner's contracts make of it.
+"""Checks of quoted prices, and discounts of the owner's contracts.
 
-A price that is not known is not zero: what is refused here is never used, and an offer without a
-price is not bought.
+An unknown price is not zero: a refused quote is never used, and an offer without a price is not
+bought.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Final
 
 from autoscaler.domain.offer import Purchase
 
-# No market moves that far: a price beyond is an error in its unit, its currency or its type.
+# A price farther from on-demand than this factor is an error in unit, currency or type.
 FARTHEST_FACTOR: Final = 20
-# In some zones price lists show the same share of on-demand for every type: place-holders.
-_SHARES_WITHOUT_SIGNAL: Final = (Decimal("0.1"), Decimal(1))
-# Clouds state prices to four digits, and list them rounded or cut.
+# Placeholders: in some zones price lists show the same share of on-demand for every type.
+_PLACEHOLDER_SHARES: Final = (Decimal("0.1"), Decimal(1))
+# Clouds quote prices to four decimals, rounded or truncated.
 _ROUNDING_USD: Final = Decimal("0.0001")
 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A price as it was told, before anybody believes it.
+    """A price as reported, before any check.
 
-    `usd_per_hour` is None where nothing was told, `as_of_seconds` (since the epoch) where it is
-    not known when; `source` says by whom.
+    `usd_per_hour` is None if no price was reported. `as_of_seconds` (since the Unix epoch) is None
+    if the time is unknown. `source` names the origin.
     """
 
     usd_per_hour: Decimal | None
@@ -36,7 +36,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """A price that can be spent by: finite and above zero, or zero where `is_paid` already."""
+    """A checked price: finite and above zero, or zero if the instance `is_paid` already."""
 
     usd_per_hour: Decimal
     as_of_seconds: float | None
@@ -44,35 +44,35 @@ class Price:
     is_paid: bool = False
 
     def __post_init__(self) -> None:
-        is_nothing = self.is_paid and self.usd_per_hour == 0
-        if not is_nothing and not (self.usd_per_hour.is_finite() and self.usd_per_hour > 0):
+        is_free = self.is_paid and self.usd_per_hour == 0
+        if not is_free and not (self.usd_per_hour.is_finite() and self.usd_per_hour > 0):
             raise ValueError(f"usd_per_hour={self.usd_per_hour}: must be finite and above 0")
 
     def age_seconds(self, now_seconds: float) -> float | None:
-        """How old it is; None if nobody knows."""
+        """Return the age of the price in seconds; None if unknown."""
         return None if self.as_of_seconds is None else now_seconds - self.as_of_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedPrice:
-    """Why a quote is not used, in words that follow the name of what was quoted."""
+    """Reason for refusing a quote, worded to follow the name of the offer or type."""
 
     reason: str
 
 
 def checked(quote: Quote, reference: Price | None) -> Price | RefusedPrice:
-    """The quote as a price, unless it can't be one.
+    """Return the quote as a price, or the reason for refusing it.
 
-    `reference` is an on-demand price of the same type, the catalogue's where it has one: a quote
-    more than `FARTHEST_FACTOR` times above or below it is refused.
+    `reference` is an on-demand price of the same type, for example the catalogue's. A quote more
+    than `FARTHEST_FACTOR` times above or below it is refused.
     """
     usd = quote.usd_per_hour
     if usd is None:
         return RefusedPrice(f"no price is known ({quote.source})")
     if not usd.is_finite():
-        return RefusedPrice(f"{usd} is no price ({quote.source})")
+        return RefusedPrice(f"{usd} is not a price ({quote.source})")
     if usd <= 0:
-        return RefusedPrice(f"${usd}/h is no price: nothing is given away ({quote.source})")
+        return RefusedPrice(f"${usd}/h is not a price: it must be above 0 ({quote.source})")
     price = Price(usd, quote.as_of_seconds, quote.source)
     if reference is None:
         return price
@@ -89,28 +89,28 @@ def checked(quote: Quote, reference: Price | None) -> Price | RefusedPrice:
 
 
 def spot_price(quote: Quote, on_demand: Price | None) -> Price | RefusedPrice:
-    """The price of a spot quote from a market, as `checked` against the on-demand price there.
+    """Return the price of a spot quote, `checked` against the on-demand price of the same place.
 
-    A quote at exactly a tenth or the whole of on-demand is no market's: it says that the type can
-    be had and nothing of its price. It counts as the on-demand price, which is the most that spot
-    costs: a budget holds, and nothing looks cheap that is not known to be.
+    A quote of exactly 10 % or 100 % of on-demand is a placeholder: the type is available, but its
+    price is unknown. The on-demand price, an upper bound for spot, is used instead, so that
+    budgets hold and no offer looks cheaper than known.
     """
     price = checked(quote, on_demand)
     if isinstance(price, RefusedPrice) or on_demand is None:
         return price
-    for share in _SHARES_WITHOUT_SIGNAL:
+    for share in _PLACEHOLDER_SHARES:
         if abs(price.usd_per_hour - share * on_demand.usd_per_hour) < _ROUNDING_USD:
             return Price(
                 on_demand.usd_per_hour,
                 quote.as_of_seconds,
                 f"on-demand, since ${price.usd_per_hour}/h ({quote.source}) is {share:.0%} of it, "
-                "which is no market's price",
+                "a placeholder and not a market price",
             )
     return price
 
 
 def at_most(on_demand: Price | RefusedPrice, purchase: Purchase) -> Price | RefusedPrice:
-    """As much as on demand, where nobody tells a price: spot and flex-start never cost more."""
+    """Return the on-demand price as the upper bound of an unknown spot or flex-start price."""
     if isinstance(on_demand, RefusedPrice):
         return on_demand
     source = f"on-demand, since no {purchase.value} price is known ({on_demand.source})"
@@ -119,9 +119,9 @@ def at_most(on_demand: Price | RefusedPrice, purchase: Purchase) -> Price | Refu
 
 @dataclass(frozen=True, slots=True)
 class Discount:
-    """What an owner has agreed on with a provider: a factor on its prices, or a price.
+    """Terms agreed on with a provider: a factor on its prices, or a fixed price.
 
-    `instance_type` is a pattern as of a shell: ``p5*``. `reason` is shown with each price.
+    `instance_type` is a shell pattern such as ``p5*``. `reason` is shown with each price.
     """
 
     provider: str
@@ -138,7 +138,7 @@ class Discount:
             raise ValueError(f"factor={self.factor}: must be above 0 and at most 1, like 0.8")
 
     def covers(self, provider: str, instance_type: str, purchase: Purchase) -> bool:
-        """Whether such an instance is sold by this agreement."""
+        """Return whether the discount applies to this instance type and purchase option."""
         return (
             provider == self.provider
             and purchase is self.purchase
@@ -146,7 +146,7 @@ class Discount:
         )
 
     def applied_to(self, price: Price) -> Quote:
-        """What is paid where `price` is the list's; still to be `checked`."""
+        """Return the discounted quote of a list price; the caller has to check the quote."""
         if self.factor is None:
             return Quote(self.usd_per_hour, price.as_of_seconds, self.reason)
         source = f"{price.source}, times {self.factor}: {self.reason}"

@@ -1,9 +1,8 @@
-"""How long an order waits in a cloud's queue for its capacity, from the waits that were seen.
+"""Expected waits in a cloud's queue for capacity, from observed waits.
 
-Waits are taken as exponential, at a rate of which nothing is known but what was seen: so many
-orders got capacity in so much time waited by all (a gamma prior that counts for one). One that is
-under way, or that was given up, has waited, too: the longer it has been in vain, the longer it is
-believed to take yet.
+Waits are exponential with an unknown rate. The rate has a gamma prior that counts as one order:
+the posterior mean is the orders filled divided by the total time waited. Orders still in the
+queue or cancelled add their waiting time, so the estimate grows with every wait in vain.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from dataclasses import dataclass
 
 from autoscaler.market.zones import HORIZON_SECONDS, Place
 
-# What is believed before any wait was seen, and nobody has told.
+# Prior wait if no wait was observed and the provider states none.
 USUAL_SECONDS = 600.0
-# Queues grow and shrink within hours: what was seen so long ago counts for a third.
+# Time constant by which observations lose weight: one of this age counts 1/e.
 _MEMORY_SECONDS = 86400.0
-# The prior counts for so many orders.
+# Weight of the prior, as a number of orders.
 _PRIOR_ORDERS = 1.0
-# An order has its place in the queue, which a new one has not: clouds do not tell what that is
-# worth. Without it plans would go from queue to queue, and have a place in none.
-_AHEAD_SHARE = 0.5
+# Remaining wait of a queued order, as a share of a new order's wait. Clouds do not publish queue
+# positions; without this share plans would switch between queues and lose their positions.
+_REMAINING_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """An order's time in a queue, until it got capacity, left or is now."""
+    """Time of an order in a queue, until it got capacity, left the queue, or now."""
 
     from_seconds: float
     to_seconds: float
@@ -38,35 +37,35 @@ class Wait:
 def usual_waits(
     seen: Mapping[Place, Sequence[Wait]], told_seconds: Mapping[Place, float], now_seconds: float
 ) -> dict[Place, float]:
-    """For how many seconds a new order waits on average, at most `HORIZON_SECONDS`.
+    """Return the expected wait of a new order in seconds, by place, at most `HORIZON_SECONDS`.
 
-    What was seen of a type in all zones is the prior of each; that of a type is what its provider
-    tells.
+    The prior of a place is the estimate for its type in all zones, whose prior is the provider's
+    figure in `told_seconds`.
     """
-    of_type: defaultdict[object, list[Wait]] = defaultdict(list)
+    waits_of_pool: defaultdict[object, list[Wait]] = defaultdict(list)
     for place in told_seconds:
-        of_type[_type(place)] += seen.get(place, ())
-    found = {}
-    for place, told in told_seconds.items():
-        common = _mean_seconds(of_type[_type(place)], told, now_seconds)
-        own = _mean_seconds(seen.get(place, ()), common, now_seconds)
-        found[place] = min(own, HORIZON_SECONDS)
-    return found
+        waits_of_pool[_pool(place)] += seen.get(place, ())
+    expected = {}
+    for place, provider_seconds in told_seconds.items():
+        pool_seconds = _mean_seconds(waits_of_pool[_pool(place)], provider_seconds, now_seconds)
+        place_seconds = _mean_seconds(seen.get(place, ()), pool_seconds, now_seconds)
+        expected[place] = min(place_seconds, HORIZON_SECONDS)
+    return expected
 
 
 def left_seconds(usual_seconds: float) -> float:
-    """What an order has yet to wait where a new one would wait for `usual_seconds`."""
-    return _AHEAD_SHARE * usual_seconds
+    """Return the remaining wait of a queued order where a new order waits `usual_seconds`."""
+    return _REMAINING_SHARE * usual_seconds
 
 
 def _mean_seconds(waits: Iterable[Wait], prior_seconds: float, now_seconds: float) -> float:
-    waited, filled = _PRIOR_ORDERS * prior_seconds, _PRIOR_ORDERS
+    waited_seconds, filled = _PRIOR_ORDERS * prior_seconds, _PRIOR_ORDERS
     for wait in waits:
         weight = math.exp(-max(now_seconds - wait.to_seconds, 0.0) / _MEMORY_SECONDS)
-        waited += weight * max(wait.to_seconds - wait.from_seconds, 0.0)
+        waited_seconds += weight * max(wait.to_seconds - wait.from_seconds, 0.0)
         filled += weight * wait.was_filled
-    return waited / filled
+    return waited_seconds / filled
 
 
-def _type(place: Place) -> object:
+def _pool(place: Place) -> object:
     return place.provider, place.instance_type, place.purchase

@@ -1,9 +1,9 @@
-"""What is believed of each place where an instance type is sold, from what was seen there.
+"""Estimates of capacity and reclaims at each place that sells an instance type.
 
-A place that refused or reclaimed is out: for how long yet is learnt from its outages, and the
-longer it has been the longer it will be. One where nothing is known is taken to have capacity, and
-hazards of reclaims are taken a little below what was seen where little was. So a place that was
-bad is tried again (a bandit: upper confidence bounds on useful time; Auer et al. 2002).
+A place that refused or reclaimed is in an outage. Durations of outages are learnt, and an outage
+is expected to last longer the longer it has lasted. A place without observations is assumed to
+have capacity. Reclaim hazards are lowered where observations are few. So places with a bad
+record are tried again (a bandit: upper confidence bounds on useful time; Auer et al. 2002).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from autoscaler.domain.lives import Lives
 from autoscaler.domain.offer import Purchase
 from autoscaler.market.hazards import Hazard, Life, learnt_hazard, usual_hazard
 
-# Over so long hazards are averaged, and no longer is waited: what a choice of today is about.
+# Horizon of an allocation: hazards are averaged over it, and no wait is longer.
 HORIZON_SECONDS = 4 * 3600.0
-# What was seen so long ago counts for a third.
+# Time constant by which observations lose weight: one of this age counts 1/e.
 _MEMORY_SECONDS = 7 * 86400.0
-# A place that nobody asked for so long may have been back and gone again.
+# An outage counts as censored after this time without a request.
 _UNSEEN_SECONDS = 7200.0
-# Before any outage of a type was seen, and what nobody has told of reclaims once one was seen.
+# Prior outage; prior reclaims of spot whose provider states none, once one was observed.
 _USUAL_OUTAGE_SECONDS = 3600.0
 _USUAL_RECLAIMS_PER_SECOND = 0.2 / 3600.0
 _OPTIMISM = 0.25
@@ -32,7 +32,7 @@ _PRECISION_SECONDS = 1.0
 
 
 class Place(NamedTuple):
-    """Where and on what terms a type of instance is sold."""
+    """Provider, zone and purchase option in which an instance type is sold."""
 
     provider: str
     instance_type: str
@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A launch that was asked for, and whether the cloud had the capacity."""
+    """A launch request, and whether the cloud had the capacity."""
 
     at_seconds: float
     was_filled: bool
@@ -50,7 +50,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """An instance held from its launch to its end, or until now; by whom it was ended."""
+    """An instance held until its end or until now, and whether the cloud reclaimed it."""
 
     from_seconds: float
     to_seconds: float
@@ -59,7 +59,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """All that was seen at one place."""
+    """All observations at one place."""
 
     asks: tuple[Ask, ...] = ()
     holdings: tuple[Holding, ...] = ()
@@ -67,14 +67,14 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """What to expect at one place.
+    """Estimates for one place.
 
     Attributes:
-        reclaim: hazard of an instance held there.
-        outage: hazard of the end of an outage.
-        out_seconds: for how long it has been out; 0 where it is not known to be.
-        fill_probability: how likely there is capacity now.
-        lives: the same for forecasts, without any optimism; None where nothing is reclaimed.
+        reclaim: the hazard of reclaims of an instance.
+        outage: the hazard of the end of an outage.
+        out_seconds: the duration of the current outage; 0 if no outage is known.
+        fill_probability: the probability of capacity now.
+        lives: the same without optimism, for forecasts; None where nothing is reclaimed.
     """
 
     reclaim: Hazard
@@ -84,34 +84,41 @@ class Belief:
     lives: Lives | None = None
 
     def reclaims_per_hour(self, age_seconds: float = 0.0) -> float:
-        """Of an instance of that age, over the next `HORIZON_SECONDS`."""
+        """Return the expected reclaims per hour, over the next `HORIZON_SECONDS`."""
         return 3600.0 * self.reclaim.ends_per_second(age_seconds, HORIZON_SECONDS)
 
     def useful_share(self, boot_seconds: float, refusal_seconds: float) -> float:
-        """Of the time that asking there takes, how much is useful: by this zones are compared.
+        """Return the useful share of the time that a launch attempt takes, to compare zones.
 
-        A refusal takes `refusal_seconds`, an instance that is had boots first.
+        A refused launch takes `refusal_seconds`; a launched instance boots for `boot_seconds`
+        first.
         """
-        lives = self.reclaim.mean_seconds(0.0, HORIZON_SECONDS)
-        booting = self.reclaim.mean_seconds(0.0, boot_seconds)
-        filled = self.fill_probability
-        taken = filled * lives + (1.0 - filled) * refusal_seconds
-        return filled * (lives - booting) / taken if taken > 0 else 0.0
+        life_seconds = self.reclaim.mean_seconds(0.0, HORIZON_SECONDS)
+        booting_seconds = self.reclaim.mean_seconds(0.0, boot_seconds)
+        fill_probability = self.fill_probability
+        total_seconds = (
+            fill_probability * life_seconds + (1.0 - fill_probability) * refusal_seconds
+        )
+        return (
+            fill_probability * (life_seconds - booting_seconds) / total_seconds
+            if total_seconds > 0
+            else 0.0
+        )
 
 
 def fill_seconds(places: Sequence[Belief]) -> float:
-    """Within what time one of these has capacity in one of four cases, at most `HORIZON_SECONDS`.
+    """Return the first quartile of the wait for capacity at any of the places, in seconds.
 
-    Not the mean: who waits in vain can buy elsewhere at any time, and that of a heavy tail is
-    mostly of waits that nobody would sit out.
+    At most `HORIZON_SECONDS`. The mean would be dominated by waits that no job would complete,
+    because a waiting job can buy elsewhere at any time.
     """
 
     def is_filled(seconds: float) -> bool:
-        out = 1.0
+        all_out = 1.0
         for place in places:
             still_out = place.outage.survival(place.out_seconds, seconds)
-            out *= (1.0 - place.fill_probability) * still_out
-        return 1.0 - out >= _FILLED_SHARE
+            all_out *= (1.0 - place.fill_probability) * still_out
+        return 1.0 - all_out >= _FILLED_SHARE
 
     too_short, long_enough = 0.0, HORIZON_SECONDS
     while long_enough - too_short > _PRECISION_SECONDS:
@@ -125,19 +132,24 @@ def fill_seconds(places: Sequence[Belief]) -> float:
 def beliefs(
     seen: Mapping[Place, Seen], told_per_hour: Mapping[Place, float], now_seconds: float
 ) -> dict[Place, Belief]:
-    """What is believed now of every place of which the provider tells reclaims an hour.
+    """Return the current estimates of every place in `told_per_hour`.
 
-    What was seen of a type in all zones is the prior of each; the prior of that is what the
-    provider tells. Where that is 0 and no reclaim was seen, there is none.
+    Args:
+        seen: the observations by place.
+        told_per_hour: the reclaims per hour that providers state, by place.
+        now_seconds: the time since the Unix epoch.
+
+    The prior of a place is the estimate for its type in all zones, whose prior is the provider's
+    figure. If that is 0 and no reclaim was observed, no reclaims are expected.
     """
     pools = {(place.provider, place.instance_type, place.purchase) for place in told_per_hour}
-    found: dict[Place, Belief] = {}
+    by_place: dict[Place, Belief] = {}
     for pool in sorted(pools):
         places = [place for place in sorted(told_per_hour) if _pool(place) == pool]
-        found |= _beliefs_of_type(
+        by_place |= _beliefs_of_type(
             {place: seen.get(place, Seen()) for place in places}, told_per_hour, now_seconds
         )
-    return found
+    return by_place
 
 
 def _pool(place: Place) -> tuple[str, str, Purchase]:
@@ -147,48 +159,53 @@ def _pool(place: Place) -> tuple[str, str, Purchase]:
 def _beliefs_of_type(
     seen: Mapping[Place, Seen], told_per_hour: Mapping[Place, float], now_seconds: float
 ) -> dict[Place, Belief]:
-    lives = {place: _lives(one.holdings, now_seconds) for place, one in seen.items()}
-    asked = {place: _outages(one, now_seconds) for place, one in seen.items()}
-    outage = learnt_hazard(
-        (life for one in asked.values() for life in one.lives),
+    lives = {place: _lives_of(observed.holdings, now_seconds) for place, observed in seen.items()}
+    outages = {place: _outages_of(observed, now_seconds) for place, observed in seen.items()}
+    pool_outage = learnt_hazard(
+        (life for observed in outages.values() for life in observed.lives),
         usual_hazard(1.0 / _USUAL_OUTAGE_SECONDS),
     )
-    found = {}
+    by_place = {}
     for place in seen:
-        told = _told(place, told_per_hour[place] / 3600.0, lives.values())
-        common = learnt_hazard((life for one in lives.values() for life in one), told)
-        reclaim = learnt_hazard(lives[place], common, _OPTIMISM)
-        own_outage = learnt_hazard(asked[place].lives, outage)
-        belief = _belief(reclaim, own_outage, asked[place], now_seconds)
-        lives_there = _told_lives(learnt_hazard(lives[place], common), belief)
-        found[place] = replace(belief, lives=lives_there)
-    return found
+        provider_prior = _provider_prior(place, told_per_hour[place] / 3600.0, lives.values())
+        pool_hazard = learnt_hazard(
+            (life for observed in lives.values() for life in observed), provider_prior
+        )
+        reclaim = learnt_hazard(lives[place], pool_hazard, _OPTIMISM)
+        place_outage = learnt_hazard(outages[place].lives, pool_outage)
+        belief = _belief(reclaim, place_outage, outages[place], now_seconds)
+        lives_there = _forecast_lives(learnt_hazard(lives[place], pool_hazard), belief)
+        by_place[place] = replace(belief, lives=lives_there)
+    return by_place
 
 
-def _told(place: Place, per_second: float, lives: Iterable[Sequence[Life]]) -> Hazard:
-    """The prior of a type: what the provider tells, unless that is refuted."""
-    was_seen = any(life.has_ended for one in lives for life in one)
+def _provider_prior(place: Place, per_second: float, lives: Iterable[Sequence[Life]]) -> Hazard:
+    """Return the prior hazard of a type: the provider's figure.
+
+    A stated 0 for spot is replaced by a usual hazard once a reclaim was observed.
+    """
+    was_seen = any(life.has_ended for lives_of_place in lives for life in lives_of_place)
     if per_second == 0 and was_seen and place.purchase is Purchase.SPOT:
         per_second = _USUAL_RECLAIMS_PER_SECOND
     return usual_hazard(per_second)
 
 
-def _lives(holdings: Iterable[Holding], now_seconds: float) -> list[Life]:
+def _lives_of(holdings: Iterable[Holding], now_seconds: float) -> list[Life]:
     return [
         Life(
-            one.to_seconds - one.from_seconds,
-            one.was_reclaimed,
-            _weight(one.to_seconds, now_seconds),
+            holding.to_seconds - holding.from_seconds,
+            holding.was_reclaimed,
+            _weight(holding.to_seconds, now_seconds),
         )
-        for one in holdings
+        for holding in holdings
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Outages:
-    """Those that are over, and since when there is one, if there is.
+    """Past outages, and the start of the current one; None without a current outage.
 
-    `out_seconds` is the last time that it was known to be out.
+    `out_seconds` is the time of the last refusal or reclaim.
     """
 
     lives: tuple[Life, ...]
@@ -196,44 +213,48 @@ class _Outages:
     out_seconds: float
 
 
-def _outages(seen: Seen, now_seconds: float) -> _Outages:
-    """From the first reclaim or refusal until between the last and a launch, or under way.
+def _outages_of(seen: Seen, now_seconds: float) -> _Outages:
+    """Return the outages at one place.
 
-    Where nobody asked for long, it may have been over at any time since.
+    An outage lasts from the first refusal or reclaim until the next successful launch. After
+    `_UNSEEN_SECONDS` without a request its end is unknown, and it counts as censored.
     """
-    news = [(ask.at_seconds, ask.was_filled) for ask in seen.asks]
-    news += [(one.to_seconds, False) for one in seen.holdings if one.was_reclaimed]
+    events = [(ask.at_seconds, ask.was_filled) for ask in seen.asks]
+    events += [(holding.to_seconds, False) for holding in seen.holdings if holding.was_reclaimed]
     lives: list[Life] = []
-    since: float | None = None
-    last = -math.inf
-    for at_seconds, is_there in sorted(news):
-        if since is not None and at_seconds - last > _UNSEEN_SECONDS:
-            lives.append(Life(last - since, False, _weight(last, now_seconds)))
-            since = None
-        if not is_there:
-            since = at_seconds if since is None else since
-            last = at_seconds
-        elif since is not None:
-            lives.append(Life(at_seconds - since, True, _weight(at_seconds, now_seconds)))
-            since = None
-    if since is not None:
-        lives.append(Life(last - since, False, _weight(last, now_seconds)))
-    return _Outages(tuple(lives), since, last)
+    out_since: float | None = None
+    last_out = -math.inf
+    for at_seconds, has_capacity in sorted(events):
+        if out_since is not None and at_seconds - last_out > _UNSEEN_SECONDS:
+            lives.append(Life(last_out - out_since, False, _weight(last_out, now_seconds)))
+            out_since = None
+        if not has_capacity:
+            out_since = at_seconds if out_since is None else out_since
+            last_out = at_seconds
+        elif out_since is not None:
+            lives.append(Life(at_seconds - out_since, True, _weight(at_seconds, now_seconds)))
+            out_since = None
+    if out_since is not None:
+        lives.append(Life(last_out - out_since, False, _weight(last_out, now_seconds)))
+    return _Outages(tuple(lives), out_since, last_out)
 
 
-def _belief(reclaim: Hazard, outage: Hazard, known: _Outages, now_seconds: float) -> Belief:
-    """How likely a place that was out is back, as if the two took turns without memory."""
-    if known.since_seconds is None:
+def _belief(reclaim: Hazard, outage: Hazard, outages: _Outages, now_seconds: float) -> Belief:
+    """Return the estimates of a place, with the probability that a current outage has ended.
+
+    The probability is that of a two-state Markov process of outages and availability.
+    """
+    if outages.since_seconds is None:
         return Belief(reclaim, outage)
     out_seconds = outage.mean_seconds(0.0, _MEMORY_SECONDS)
-    there_seconds = reclaim.mean_seconds(0.0, _MEMORY_SECONDS)
-    usually_there = _usually_there(reclaim, outage)
-    turns = (now_seconds - known.out_seconds) * (1.0 / out_seconds + 1.0 / there_seconds)
-    there = usually_there * -math.expm1(-turns)
-    return Belief(reclaim, outage, now_seconds - known.since_seconds, there)
+    available_seconds = reclaim.mean_seconds(0.0, _MEMORY_SECONDS)
+    long_run_share = _share_with_capacity(reclaim, outage)
+    exponent = (now_seconds - outages.out_seconds) * (1.0 / out_seconds + 1.0 / available_seconds)
+    fill_probability = long_run_share * -math.expm1(-exponent)
+    return Belief(reclaim, outage, now_seconds - outages.since_seconds, fill_probability)
 
 
-def _told_lives(reclaim: Hazard, belief: Belief) -> Lives | None:
+def _forecast_lives(reclaim: Hazard, belief: Belief) -> Lives | None:
     if not any(reclaim.per_second):
         return None
     return Lives(
@@ -241,14 +262,14 @@ def _told_lives(reclaim: Hazard, belief: Belief) -> Lives | None:
         outage=belief.outage.ending,
         there=belief.fill_probability,
         out_seconds=belief.out_seconds,
-        usually_there=_usually_there(reclaim, belief.outage),
+        usually_there=_share_with_capacity(reclaim, belief.outage),
     )
 
 
-def _usually_there(reclaim: Hazard, outage: Hazard) -> float:
+def _share_with_capacity(reclaim: Hazard, outage: Hazard) -> float:
     out_seconds = outage.mean_seconds(0.0, _MEMORY_SECONDS)
-    there_seconds = reclaim.mean_seconds(0.0, _MEMORY_SECONDS)
-    return there_seconds / (out_seconds + there_seconds)
+    available_seconds = reclaim.mean_seconds(0.0, _MEMORY_SECONDS)
+    return available_seconds / (out_seconds + available_seconds)
 
 
 def _weight(at_seconds: float, now_seconds: float) -> float:

@@ -49,7 +49,7 @@ def test_one_machine_with_twice_the_devices_costs_more() -> None:
 def test_an_unknown_type_names_one_that_is_alike() -> None:
     with pytest.raises(UnknownInstanceType, match=r'did you mean "g5.12xlarge"'):
         instance_type("g5.12xlrage")
-    with pytest.raises(UnknownInstanceType, match=r"no type in the catalogue$"):
+    with pytest.raises(UnknownInstanceType, match=r"not in the catalogue$"):
         instance_type("zzz")
 
 

@@ -81,11 +81,11 @@ def test_what_nobody_sells() -> None:
     assert "name one of use1-az1 ($0.4995), use1-az2 ($0.4803)" in reason(
         prices.price("p3.2xlarge", "us-east-1", SPOT, None)
     )
-    assert "nobody sells spot in us-east-1b" in reason(
+    assert "no spot price in us-east-1b" in reason(
         prices.price("p3.2xlarge", "us-east-1b", SPOT, None)
     )
     assert reason(prices.price("p5e.48xlarge", "use2-az3", ON_DEMAND, None)) == (
-        "nobody sells it on demand in use2-az3"
+        "no on-demand price in use2-az3"
     )
     assert "name one of moon-1, us-east-1, us-west-2" in reason(
         prices.price("p3.2xlarge", "eu-west-1", ON_DEMAND, None)
@@ -101,16 +101,16 @@ def test_absurd_prices_are_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "prices.csv:1: is no price list: it has no column instance_type or machine_type"),
+        ("", "prices.csv:1: is not a price list: it has no column instance_type or machine_type"),
         ("instance_type,ondemand_usd_hr\n", "prices.csv:1: .*no column region"),
         ("instance_type,region\n", "no column ondemand_usd_hr or spot_usd_hr"),
-        (BY_REGION + "g2,x,much,1\n", 'prices.csv:3: ondemand_usd_hr: "much" is no price'),
-        (BY_REGION + "g2,x\n", "prices.csv:3: line: has not as many values"),
-        (BY_REGION + "g2,x,1,1,1\n", "prices.csv:3: line: has not as many values"),
+        (BY_REGION + "g2,x,much,1\n", 'prices.csv:3: ondemand_usd_hr: "much" is not a price'),
+        (BY_REGION + "g2,x\n", "prices.csv:3: line: must have as many values"),
+        (BY_REGION + "g2,x,1,1,1\n", "prices.csv:3: line: must have as many values"),
         (BY_REGION + ",x,1,1\n", "prices.csv:3: machine_type: is empty"),
         (BY_REGION + "g2,,1,1\n", "prices.csv:3: region: is empty"),
-        (BY_REGION + 'g2,"x"y,1,1\n', "prices.csv:3: is no CSV"),
-        (BY_REGION + "g2,x,1,1\n" * 2, "prices.csv: g2 in x stands 2 times"),
+        (BY_REGION + 'g2,"x"y,1,1\n', "prices.csv:3: is not valid CSV"),
+        (BY_REGION + "g2,x,1,1\n" * 2, "prices.csv: g2 in x is listed 2 times"),
     ],
 )
 def test_what_is_no_price_list(text: str, message: str) -> None:

@@ -28,11 +28,11 @@ def quote(usd: str | None) -> Quote:
     ("usd", "reason"),
     [
         (None, "no price is known"),
-        ("NaN", "NaN is no price"),
-        ("sNaN", "no price"),
-        ("Infinity", "no price"),
-        ("0", "nothing is given away"),
-        ("-1.5", "nothing is given away"),
+        ("NaN", "NaN is not a price"),
+        ("sNaN", "not a price"),
+        ("Infinity", "not a price"),
+        ("0", "it must be above 0"),
+        ("-1.5", "it must be above 0"),
         (
             "3.79",
             r"\$3.79/h .* more than 20 times off the on-demand price of \$75.9552/h \(list\)",
@@ -72,7 +72,7 @@ def test_a_place_holder_counts_as_on_demand(usd: str) -> None:
     assert isinstance(answer, Price)
     assert answer.usd_per_hour == ON_DEMAND.usd_per_hour
     assert answer.as_of_seconds == 200.0
-    assert "no market's price" in answer.source
+    assert "not a market price" in answer.source
 
 
 def test_a_market_price_is_believed() -> None:

@@ -190,7 +190,7 @@ def test_prices_come_from_a_list(folder: Folder, how: str) -> None:
         "x9.large-on-demand": Decimal("10"),
     }
     assert found.prices["one"].as_of_seconds is None
-    assert "no market's price" in found.prices["two"].source
+    assert "not a market price" in found.prices["two"].source
 
 
 def test_a_list_that_sells_it_there_goes_before_one_that_does_not(folder: Folder) -> None:
@@ -227,7 +227,7 @@ SPOT = "type: g5.12xlarge, purchase: spot, reclaims_per_hour: 0"
         ("offers:\n- {zone: x}", "offers.yaml:2: offers.0: needs a type of the catalogue"),
         (
             "offers:\n- type: g5.12xlage",
-            'offers.yaml:2: offers.0.type: "g5.12xlage" is no type in the catalogue: did you mean '
+            'offers.yaml:2: offers.0.type: "g5.12xlage" is not in the catalogue: did you mean '
             '"g5.12xlarge"?; if it is your own, give devices, device_kind, network too',
         ),
         ("offers:\n- {id: a, devices: 2}", "offers.0.id: .*give device_kind, network too"),
@@ -256,7 +256,7 @@ SPOT = "type: g5.12xlarge, purchase: spot, reclaims_per_hour: 0"
         (f"offers: [{{{SPOT}}}]", "offers.0: no spot price of g5.12xlarge is known: give"),
         (
             f"prices_from: spot.csv\noffers:\n- {{zone: use1-az9, {SPOT}}}",
-            "offers.yaml:3: offers.0.zone: nobody sells spot in use1-az9: name one of use1-az1",
+            "offers.yaml:3: offers.0.zone: no spot price in use1-az9: name one of use1-az1",
         ),
         (
             f"prices_from: spot.csv\noffers:\n- {{zone: use1-az3, {SPOT}}}",
@@ -267,7 +267,7 @@ SPOT = "type: g5.12xlarge, purchase: spot, reclaims_per_hour: 0"
             "offers.yaml:3: offers.0: spot in us-east-1 has a price in each zone: name one of us",
         ),
         ("prices_from: no.csv\n" + OFFICE, "offers.yaml:1: prices_from.*: no.csv: can't be read"),
-        ("prices_from: broken.csv\n" + OFFICE, "prices_from.*: broken.csv:1: is no price list"),
+        ("prices_from: broken.csv\n" + OFFICE, "prices_from.*: broken.csv:1: is not a price list"),
         (
             "prices_from:\n- {file: spot.csv, as_of: May}\n" + OFFICE,
             'offers.yaml:2: prices_from.0.as_of: "May" is no date',

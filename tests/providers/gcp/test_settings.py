@@ -59,8 +59,8 @@ def test_a_whole_document_is_read() -> None:
     [
         ("schema", 2, "schema: this Castor reads schema 1, not 2"),
         ("cloud", "azure", "cloud"),
-        ("deployment", "prod-1", 'deployment: "prod-1" is none: write it like prod'),
-        ("deployment", 13 * "p", "is none: write it like prod"),
+        ("deployment", "prod-1", 'deployment: "prod-1" is not valid: write it like prod'),
+        ("deployment", 13 * "p", "is not valid: write it like prod"),
         ("project", "My Project", "project: "),
         ("regions", {}, "regions"),
         ("regions.us-central1.zones", ["us-east1-b"], "us-east1-b is not in us-central1"),
@@ -72,7 +72,7 @@ def test_a_whole_document_is_read() -> None:
         ("pools.gpu.templates.spot", "castor-gpu", "pools.gpu.templates.spot"),
         ("pools.gpu.purchases", ["spot", "on-demand"], "templates.on-demand is missing"),
         ("pools.gpu.purchases", "flex-start", "templates.flex-start is missing"),
-        ("pools.gpu.purchases", "reserved", "pools.gpu.purchases: reserved is nothing to buy"),
+        ("pools.gpu.purchases", "reserved", "pools.gpu.purchases: reserved is not sold"),
         ("pools.gpu.machine_types", [], "pools.gpu.machine_types: is empty"),
         ("pools.gpu.accelerator", {"type": "t4", "count": 1}, "write it like nvidia-tesla-t4"),
         ("pools.gpu.max_instances", 0, "pools.gpu.max_instances: must be at least 1"),
@@ -130,7 +130,7 @@ def test_where_pools_are_says_which_cloud(tmp_path: Path) -> None:
         path.write_text(json.dumps(document))
         assert cloud_of(str(path)) == cloud
     path.write_text(json.dumps({"cloud": "azure"}))
-    with pytest.raises(SpecError, match='cloud: "azure" is none: write aws or gcp'):
+    with pytest.raises(SpecError, match='cloud: "azure" is unknown: write aws or gcp'):
         cloud_of(str(path))
 
 
@@ -160,7 +160,7 @@ def test_jobs_keep_their_files_where_the_pools_named_first_do(
     path.write_text(json.dumps(world.document))
     sources, clock = [str(path), str(other)], VirtualClock(world.clock.now())
     with pytest.raises(
-        SpecError, match=r"regions\.us-central1\.jobs: no region says .* job_account"
+        SpecError, match=r"regions\.us-central1\.jobs: no region names .* job_account"
     ):
         open_storage(sources, tmp_path, clock)
     account = f"castor-test-job@{world.name}.iam.gserviceaccount.com"
@@ -195,7 +195,7 @@ def test_jobs_keep_their_files_where_they_did_before(
     here = opened("jobs")
     assert opened("jobs") == here
     with pytest.raises(
-        SpecError, match=rf"have their files in {here}, and this says gs://.*/elsewhere"
+        SpecError, match=rf"have their files in {here}, but this source names gs://.*/elsewhere"
     ):
         opened("elsewhere")
     assert opened("jobs") == here
